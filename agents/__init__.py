@@ -1,0 +1,1 @@
+"""Who acts: policies, critics, decoding."""

@@ -1,0 +1,1 @@
+"""What is learned: objectives, the rollout collector, the trainer and one module an algorithm."""

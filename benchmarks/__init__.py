@@ -1,0 +1,1 @@
+"""What is claimed: the command line, comparisons, statistics, reports, throughput."""

@@ -1,0 +1,1 @@
+"""Two programmers, one function."""

@@ -1,0 +1,1 @@
+"""Building together: worlds of blocks."""

@@ -1,0 +1,1 @@
+"""Other views of the same environments."""

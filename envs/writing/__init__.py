@@ -1,0 +1,1 @@
+"""Writing together: two writers, one turn."""
