@@ -1,0 +1,153 @@
+"""The contracts between worlds and learning: request → completion, track → evaluation, view → values.
+
+A policy answers requests with completions; to learn it, the same policy evaluates the completions again, with a
+gradient. A critic reads views. None of the three knows whether the world is made of text or of vectors.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+NO_TOKENS: NDArray[np.float32] = np.zeros(0, dtype=np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One decision: what the environment gets, and what learning needs of how it was made."""
+
+    action: Any
+    """What `env.step` gets: text, a number, a vector."""
+    logprobs: NDArray[np.float32] = field(default_factory=lambda: NO_TOKENS)
+    """[T] log-probability of each sampled token, in nats, temperature included; a vector action is one token."""
+    entropies: NDArray[np.float32] = field(default_factory=lambda: NO_TOKENS)
+    """[T] entropy of the distribution each token was sampled from, in nats."""
+    is_cut: bool = False
+    """True where the token limit ended it."""
+    trace: Any = None
+    """What the policy needs to evaluate it again: token ids, or the raw action and its observation."""
+    value: float | None = None
+    """The policy's own estimate of the return, where it carries a value head."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One decision to be made: an agent in an episode at a turn."""
+
+    agent: str
+    observation: Any
+    stream: tuple[int, ...]
+    """Names the random stream of this decision, (seed, episode, agent, turn): no other request draws from it."""
+    previous: Completion | None = None
+    """The same agent's last completion in this episode, so that its tokens are extended and not made anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a critic reads of one episode: the history before each turn, oldest first."""
+
+    histories: tuple[Any, ...]
+    """One for each turn, and one more where the value of the last history is asked for too."""
+    actions: tuple[Any, ...] = ()
+    """For Q: what was done at each turn, a text or a vector; empty for V."""
+    completions: tuple[Completion, ...] = ()
+    """The agent's own, so that a head on the actor reads the very tokens that were sampled; empty in a joint view."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The log-probabilities of completions under the present weights, with a gradient."""
+
+    logprobs: Tensor
+    """[K] of every sampled token, turn after turn, track after track."""
+    entropies: Tensor
+    """[K] of the distributions they were sampled from."""
+    turn_of_token: Tensor
+    """[K] which of the N turns a token belongs to."""
+    values: Tensor | None = None
+    """[N] what the policy's own value head says before each turn; None without a head."""
+
+
+class Policy(ABC):
+    """Answers requests."""
+
+    @abstractmethod
+    def act(self, requests: Sequence[Request], *, greedy: bool = False) -> list[Completion]:
+        """One completion for each request, in order; the answer to one does not depend on the others."""
+
+    def batch_key(self) -> object:
+        """Policies of equal key can answer in one call of `act_together`: adapters of one base model."""
+        return id(self)
+
+    def act_together(self, requests: Sequence[tuple[Policy, Request]], *, greedy: bool = False) -> list[Completion]:
+        """Answer the requests of all policies that share this one's `batch_key`."""
+        return self.act([request for _, request in requests], greedy=greedy)
+
+
+class TrainablePolicy(Policy):
+    """A policy that learns: it evaluates its own completions again, with a gradient.
+
+    A track is one agent's completions in one episode, in order.
+    """
+
+    @abstractmethod
+    def parameters(self) -> list[nn.Parameter]:
+        """What an optimizer may change, a value head included."""
+
+    @abstractmethod
+    def evaluate(self, tracks: Sequence[Sequence[Completion]]) -> Evaluation:
+        """Log-probabilities, entropies and values of all turns of all tracks."""
+
+    @abstractmethod
+    def num_tokens(self, track: Sequence[Completion]) -> int:
+        """What evaluating the track costs, in tokens; micro-batches are cut by it."""
+
+    @abstractmethod
+    def save(self, directory: Path) -> None:
+        """Write everything that is needed to load the policy into a folder."""
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Tensor]:
+        """The weights that learn, and whatever else changes in training."""
+
+    @abstractmethod
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Take over what `state_dict` gave."""
+
+    def forget(self) -> None:
+        """Drop what was computed with old weights; called after each update."""
+
+
+class Critic(ABC):
+    """Estimates returns from histories."""
+
+    @abstractmethod
+    def values(self, views: Sequence[View]) -> Tensor:
+        """[N] in order: for each view, the value of each of its histories (of each history and action, for Q)."""
+
+    @abstractmethod
+    def parameters(self) -> list[nn.Parameter]:
+        """What an optimizer may change."""
+
+    @abstractmethod
+    def num_tokens(self, view: View) -> int:
+        """What valuing the view costs, in tokens; micro-batches are cut by it."""
+
+    @abstractmethod
+    def save(self, directory: Path) -> None:
+        """Write everything that is needed to load the critic into a folder."""
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Tensor]:
+        """The weights that learn, and whatever else changes in training."""
+
+    @abstractmethod
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Take over what `state_dict` gave."""
