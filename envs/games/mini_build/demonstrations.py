@@ -1,0 +1,60 @@
+"""Imperfect players of MiniBuild, whose episodes a small model is first taught on.
+
+They follow a convention only partly, forget what they have built and blunder often, so that a model taught on them
+plays legal moves, succeeds now and then, and has everything still to learn about dividing the work.
+"""
+
+from __future__ import annotations
+
+import random
+
+from ...core import Message
+from .env import MiniBuild
+from .prompts import Feedback, reply
+from .rules import MATERIALS, PARTS, Move, Split
+
+
+def demonstration(
+    rng: random.Random,
+    *,
+    max_turns: int = 6,
+    feedback: Feedback = "cross",
+    split: Split = "train",
+    preference: tuple[float, float] = (0.4, 0.6),
+    mistakes: tuple[float, float] = (0.2, 0.35),
+) -> dict[str, tuple[Message, ...]]:
+    """One episode of two noisy players, as each of them saw it.
+
+    Args:
+        rng: decides the goal, the players' habits and their blunders.
+        max_turns: as of the environment.
+        feedback: as of the environment.
+        split: where the goal comes from.
+        preference: range of the probability with which a player picks from its own half of the goal (the first half
+            for builder_0); otherwise it picks from the whole.
+        mistakes: range of the probability of a blunder.
+
+    Returns:
+        Each agent's whole transcript; the messages of role "assistant" are its replies.
+    """
+    env = MiniBuild(split, max_turns=max_turns, feedback=feedback)
+    observations, _ = env.reset(seed=rng.randrange(2**31))
+    goal = env.goal
+    halves = {"builder_0": goal[:max_turns], "builder_1": goal[max_turns:]}
+    preferences = {agent: rng.uniform(*preference) for agent in env.possible_agents}
+    blunders = {agent: rng.uniform(*mistakes) for agent in env.possible_agents}
+    while env.agents:
+        moves: dict[str, str] = {}
+        for agent in env.agents:
+            wanted = halves[agent] if rng.random() < preferences[agent] else goal
+            move = rng.choice(wanted)
+            if rng.random() < blunders[agent]:
+                move = _blunder(rng, move)
+            moves[agent] = reply(move)
+        observations = env.step(moves)[0]
+    return {agent: observations[agent].messages for agent in env.possible_agents}
+
+
+def _blunder(rng: random.Random, move: Move) -> Move:
+    """The move gone wrong: mostly the material, now and then a part that is perhaps not wanted."""
+    return (move[0] if rng.random() < 0.75 else rng.choice(PARTS)), rng.choice(MATERIALS)

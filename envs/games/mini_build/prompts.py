@@ -1,0 +1,64 @@
+"""Text in and out of MiniBuild: every string an agent reads or writes passes through here.
+
+The texts are bare words without punctuation, because a model of half a million parameters must read them.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from .rules import MATERIALS, PARTS, Goal, Move, Verdict
+
+Feedback = Literal["own", "cross", "both", "none"]
+
+_VERDICTS: tuple[Verdict, ...] = ("ok", "taken", "wrong", "bad")
+VOCABULARY = (*PARTS, *MATERIALS, *_VERDICTS, "builder", "0", "1", "goal", "next")
+"""Every word that the short prompts, the feedback and a legal reply are made of."""
+
+_EXPLANATION = """\
+You and a partner build one thing together. There are {turns} turns; in each turn both of you name one part and its \
+material, at the same time. Each of you knows the goal, nobody sees what the other wrote. The first to build a part \
+decides its material for good; building a part again is a wasted move. {feedback}
+Reply with one part and its material, and nothing else, for example: {example}
+Goal, each part followed by its material:
+"""
+_FEEDBACK_EXPLAINED = {
+    "own": "After each turn you read what became of your own move",
+    "cross": "After each turn you read what became of your partner's move, not of your own",
+    "both": "After each turn you read what became of your own move, then of your partner's",
+    "none": "You are not told what became of the moves.",
+}
+_WORDS_EXPLAINED = (
+    ": ok (built right), taken (it stood already), wrong (built of the wrong material) or bad (not a part of the goal)."
+)
+
+
+def prompt(goal: Goal, seat: int, *, turns: int, feedback: Feedback, is_explained: bool = False) -> str:
+    """What a builder reads first: its seat, the goal, and on request the rules in plain English."""
+    short = f"builder {seat} goal {' '.join(f'{part} {material}' for part, material in goal)}"
+    if not is_explained:
+        return short
+    known = _FEEDBACK_EXPLAINED[feedback] + ("" if feedback == "none" else _WORDS_EXPLAINED)
+    return _EXPLANATION.format(turns=turns, feedback=known, example=reply(goal[0])) + short
+
+
+def reply(move: Move) -> str:
+    """A move as a builder writes it."""
+    return " ".join(move)
+
+
+def parsed_move(text: str) -> Move | None:
+    """The part and the material that a reply names; None unless it names exactly one of each, once.
+
+    Other words around them do not matter, nor does their order.
+    """
+    words = re.findall(r"[a-z]+", text.lower())
+    parts = [word for word in words if word in PARTS]
+    materials = [word for word in words if word in MATERIALS]
+    return (parts[0], materials[0]) if len(parts) == len(materials) == 1 else None
+
+
+def verdict_text(feedback: Feedback, own: Verdict, partner: Verdict) -> str:
+    """What a builder reads after a turn: one word for each move it is told about."""
+    return {"own": own, "cross": partner, "both": f"{own} {partner}", "none": "next"}[feedback]

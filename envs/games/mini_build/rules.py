@@ -1,0 +1,94 @@
+"""Rules of MiniBuild: pure functions on an immutable state, free of text and of the agent API.
+
+A goal lists parts, each with its material. Whoever builds a part first decides its material for good, so a part built
+twice is a wasted move, and a part built of the wrong material is lost.
+"""
+
+from __future__ import annotations
+
+import random
+import zlib
+from dataclasses import dataclass, replace
+from typing import Literal
+
+# Short common words, so that a small tokenizer has one token for each.
+PARTS = (
+    *("wall", "roof", "door", "window", "floor", "stair", "tower", "gate"),
+    *("bridge", "fence", "beam", "arch", "bench", "lamp", "shelf", "stove"),
+    *("bed", "desk", "rug", "path", "well", "pond", "shed", "dome"),
+)
+MATERIALS = ("wood", "stone", "brick", "glass", "clay", "iron", "sand", "wool")
+MAX_TURNS = len(PARTS) // 2
+
+Split = Literal["train", "test"]
+Goal = tuple[tuple[str, str], ...]
+Verdict = Literal["ok", "taken", "wrong", "bad"]
+Move = tuple[str, str]
+
+_TEST_SHARE = 5  # one goal in five is held out
+
+
+@dataclass(frozen=True)
+class Site:
+    """What is wanted, and what stands."""
+
+    goal: Goal  # (part, material) pairs, no part twice
+    built: Goal = ()  # in the order of building
+
+
+def is_held_out(goal: Goal) -> bool:
+    """Whether a goal belongs to the test split, whatever the order in which it is listed.
+
+    A stable hash decides, so that the two splits share no goal, on any machine and for any seeds.
+    """
+    return zlib.crc32(repr(sorted(goal)).encode()) % _TEST_SHARE == 0
+
+
+def new_goal(seed: int, num_pairs: int, split: Split = "train") -> Goal:
+    """The goal with this number in its split.
+
+    Args:
+        seed: any integer; the same one gives the same goal.
+        num_pairs: 1 to 24; each part occurs at most once.
+        split: "train" or "test"; the two are disjoint.
+
+    Raises:
+        ValueError: for another split, or more pairs than there are parts.
+    """
+    if split not in ("train", "test"):
+        raise ValueError(f"split must be 'train' or 'test', got {split!r}")
+    if not 1 <= num_pairs <= len(PARTS):
+        raise ValueError(f"num_pairs must be 1 to {len(PARTS)}, the number of known parts, got {num_pairs}")
+    rng = random.Random(f"{split} {num_pairs} {seed}")
+    while True:
+        goal = tuple((part, rng.choice(MATERIALS)) for part in rng.sample(PARTS, num_pairs))
+        if is_held_out(goal) == (split == "test"):
+            return goal
+
+
+def placed(site: Site, move: Move | None) -> tuple[Site, Verdict]:
+    """The site after one move, and what became of the move.
+
+    Returns:
+        "bad" for no move or a part that the goal does not want, "taken" for a part that stands already; else the part
+        is built, "ok" if of the right material and "wrong" if not.
+    """
+    if move is None or move[0] not in dict(site.goal):
+        return site, "bad"
+    if move[0] in dict(site.built):
+        return site, "taken"
+    return replace(site, built=(*site.built, move)), "ok" if move in site.goal else "wrong"
+
+
+def quality(site: Site) -> float:
+    """The share of the goal that stands in the right material, 0 to 1."""
+    return len(set(site.goal) & set(site.built)) / len(site.goal)
+
+
+def reference_move(site: Site, is_first: bool) -> Move:
+    """What the reference player builds: the first builder from the front of the goal, the other from its back.
+
+    Two of them never meet before the goal is complete; then any part will do.
+    """
+    missing = [pair for pair in site.goal if pair[0] not in dict(site.built)] or list(site.goal)
+    return missing[0 if is_first else -1]

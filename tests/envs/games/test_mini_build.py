@@ -1,0 +1,183 @@
+"""MiniBuild: two builders, one list of parts."""
+
+import copy
+import random
+
+import pytest
+
+from collm.envs.games.mini_build import VOCABULARY, MiniBuild, demonstration, new_goal
+from collm.envs.games.mini_build.prompts import parsed_move, prompt, reply
+from collm.envs.games.mini_build.rules import MATERIALS, PARTS, Site, is_held_out, placed, quality
+
+GOAL = (("roof", "wood"), ("wall", "stone"), ("door", "glass"), ("lamp", "iron"))
+
+
+def played(env, seed=0, task=None):
+    """The reference's episode: the returns, and the last infos."""
+    env.reset(seed=seed, options={"task": task})
+    total = 0.0
+    while env.agents:
+        _, rewards, _, _, infos = env.step({agent: env.reference_reply(agent) for agent in env.agents})
+        total += rewards["builder_0"]
+    return total, infos["builder_0"]
+
+
+@pytest.mark.parametrize("reward", ["sparse", "terminal", "dense"])
+@pytest.mark.parametrize("max_turns", [1, 4, 12])
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_reference_players_reach_one(reward, max_turns, split):
+    for task in range(20):
+        total, infos = played(MiniBuild(split, max_turns=max_turns, reward=reward), task=task)
+        assert total == pytest.approx(1.0, abs=1e-9)
+        assert infos["metric/quality"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("moves", "verdicts", "score"),
+    [
+        ([], [], 0.0),
+        ([("roof", "wood")], ["ok"], 0.25),
+        ([("roof", "stone")], ["wrong"], 0.0),
+        ([("bed", "wood")], ["bad"], 0.0),
+        ([None], ["bad"], 0.0),
+        ([("roof", "wood"), ("roof", "wood")], ["ok", "taken"], 0.25),
+        ([("roof", "stone"), ("roof", "wood")], ["wrong", "taken"], 0.0),
+        ([("roof", "wood"), ("wall", "stone")], ["ok", "ok"], 0.5),
+        ([("lamp", "iron"), ("door", "wood"), ("wall", "stone")], ["ok", "wrong", "ok"], 0.5),
+        ([("lamp", "iron"), ("door", "glass"), ("wall", "stone")], ["ok", "ok", "ok"], 0.75),
+        ([*GOAL], ["ok"] * 4, 1.0),
+    ],
+)
+def test_partial_builds_score_by_hand(moves, verdicts, score):
+    site, seen = Site(GOAL), []
+    for move in moves:
+        site, verdict = placed(site, move)
+        seen.append(verdict)
+    assert seen == verdicts
+    assert quality(site) == pytest.approx(score, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("text", "move"),
+    [
+        ("roof wood", ("roof", "wood")),
+        ("  Wood, for the ROOF!", ("roof", "wood")),
+        ("", None),
+        ("roof", None),
+        ("wood", None),
+        ("roof wall wood", None),
+        ("roof wood stone", None),
+        ("roof roof wood", None),
+        ("rooftop wooden", None),
+        ("\x00 roof\nwood \ud7ff", ("roof", "wood")),
+    ],
+)
+def test_a_reply_names_exactly_one_part_and_one_material(text, move):
+    assert parsed_move(text) == move
+
+
+def test_a_reply_as_written_parses_back():
+    assert all(parsed_move(reply((part, material))) == (part, material) for part in PARTS for material in MATERIALS)
+
+
+def test_splits_share_no_goal_in_any_order():
+    train = {frozenset(new_goal(seed, 2, "train")) for seed in range(3000)}
+    test = {frozenset(new_goal(seed, 2, "test")) for seed in range(1000)}
+    assert not train & test
+    assert is_held_out(GOAL) == is_held_out(GOAL[::-1])
+
+
+def test_a_goal_is_a_function_of_its_number():
+    assert new_goal(7, 12) == new_goal(7, 12)
+    assert new_goal(7, 12) != new_goal(8, 12)
+
+
+def test_the_first_of_two_equal_moves_is_drawn_anew_each_turn():
+    env = MiniBuild(feedback="own")
+    firsts = set()
+    for seed in range(20):
+        env.reset(seed=seed)
+        move = reply(env.goal[0])
+        observations = env.step({"builder_0": move, "builder_1": move})[0]
+        words = tuple(observations[agent].messages[-1].content for agent in env.possible_agents)
+        assert set(words) == {"ok", "taken"}
+        firsts.add(words)
+    assert len(firsts) == 2
+
+
+@pytest.mark.parametrize(
+    ("feedback", "first", "second"),
+    [("own", "ok", "bad"), ("cross", "bad", "ok"), ("both", "ok bad", "bad ok"), ("none", "next", "next")],
+)
+def test_feedback_tells_what_its_mode_allows(feedback, first, second):
+    env = MiniBuild(feedback=feedback)
+    env.reset(seed=0)
+    observations = env.step({"builder_0": reply(env.goal[3]), "builder_1": ""})[0]
+    assert observations["builder_0"].messages[-1].content == first
+    assert observations["builder_1"].messages[-1].content == second
+
+
+def test_sparse_reward_pays_at_the_threshold_and_only_at_the_end():
+    env = MiniBuild(max_turns=5)
+    for num_right, expected in [(6, 1.0), (5, 0.0)]:
+        env.reset(seed=1)
+        moves = [reply(pair) for pair in env.goal[:num_right]] + [""] * (10 - num_right)
+        rewards = []
+        while env.agents:
+            at = 2 * env.turn
+            rewards.append(env.step({"builder_0": moves[at], "builder_1": moves[at + 1]})[1]["builder_0"])
+        assert rewards == [0, 0, 0, 0, expected]
+
+
+def test_a_branch_in_mid_episode_plays_on_alike():
+    env = MiniBuild()
+    env.reset(seed=3)
+    env.step({agent: reply(env.goal[0]) for agent in env.agents})
+    branch = copy.deepcopy(env)
+    actions = {agent: reply(env.goal[1]) for agent in env.agents}
+    assert env.step(actions) == branch.step(actions)
+
+
+def test_the_short_texts_use_only_the_vocabulary():
+    for feedback in ("own", "cross", "both", "none"):
+        for messages in demonstration(random.Random(5), feedback=feedback).values():
+            assert {word for message in messages for word in message.content.split()} <= set(VOCABULARY)
+
+
+def test_the_explained_prompt_ends_with_the_short_one():
+    long = prompt(GOAL, 1, turns=2, feedback="cross", is_explained=True)
+    assert long.endswith("\n" + prompt(GOAL, 1, turns=2, feedback="cross"))
+    assert "2 turns" in long and "roof wood" in long
+
+
+def test_demonstrations_are_legal_and_far_from_perfect():
+    rng = random.Random(0)
+    qualities = []
+    for _ in range(200):
+        episode = demonstration(rng, feedback="own")
+        texts = [message.content for messages in episode.values() for message in messages if message.role == "user"]
+        replies = [message for messages in episode.values() for message in messages if message.role == "assistant"]
+        assert len(replies) == 12 and all(parsed_move(message.content) for message in replies)
+        qualities.append(texts.count("ok") / 12)
+    assert 0.4 < sum(qualities) / 200 < 0.6
+
+
+@pytest.mark.parametrize(
+    "kwargs",
+    [
+        {"split": "valid"},
+        {"max_turns": 13},
+        {"max_turns": 0},
+        {"reward": "thresh"},
+        {"feedback": "all"},
+        {"threshold": 0.0},
+    ],
+)
+def test_wrong_settings_are_refused(kwargs):
+    with pytest.raises(ValueError, match=r"must be"):
+        MiniBuild(**kwargs)
+
+
+def test_a_task_that_is_no_number_is_refused():
+    with pytest.raises(ValueError, match="number of a goal"):
+        MiniBuild().reset(options={"task": "roof"})
