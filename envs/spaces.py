@@ -76,9 +76,11 @@ def _flatten_space(space: OpenText) -> Space[Any]:
     raise TypeError(f"{space} has no fixed characters to number; use collm.envs.views to turn texts into token ids")
 
 
-@flatten.register(OpenText)
 def _flatten(space: Space[Any], x: Any) -> NDArray[Any]:
     raise TypeError(f"{space} has no fixed characters to number; use collm.envs.views to turn texts into token ids")
+
+
+flatten.register(OpenText, _flatten)
 
 
 @create_shared_memory.register(OpenText)

@@ -1,0 +1,43 @@
+"""A limit on turns imposed from outside: the episode is truncated, not terminated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pettingzoo import ParallelEnv
+from pettingzoo.utils import BaseParallelWrapper
+
+
+class TurnLimit(BaseParallelWrapper):
+    """The same environment, truncated after a number of turns if it has not ended by then.
+
+    Args:
+        env: any parallel environment.
+        max_turns: at least 1.
+    """
+
+    def __init__(self, env: ParallelEnv[str, Any, Any], max_turns: int):
+        if max_turns < 1:
+            raise ValueError(f"max_turns must be at least 1, got {max_turns}")
+        super().__init__(env)
+        self.turn_limit = max_turns
+        self.agents: list[str] = []
+        self._turn = 0
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict[str, Any], Any]:
+        observations, infos = self.env.reset(seed=seed, options=options)
+        self._turn = 0
+        self.agents = list(self.env.agents)
+        return observations, infos
+
+    def step(self, actions: dict[str, Any]) -> tuple[Any, ...]:
+        if not self.agents:
+            raise RuntimeError("no episode is running; call reset() first")
+        observations, rewards, terminations, truncations, infos = self.env.step(actions)
+        self._turn += 1
+        if self._turn >= self.turn_limit:
+            truncations = {agent: truncations[agent] or not terminations[agent] for agent in truncations}
+            self.agents = []
+        else:
+            self.agents = list(self.env.agents)
+        return observations, rewards, terminations, truncations, infos

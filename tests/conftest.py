@@ -1,0 +1,32 @@
+"""What every test may use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from collm.envs import registry
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture
+def root() -> Path:
+    """The repository."""
+    return ROOT
+
+
+@pytest.fixture
+def clean_registry() -> Iterator[dict]:
+    """The registry, put back as it was after the test, with its mirrors."""
+    import gymnasium
+    import pettingzoo
+
+    mirrors = [registry, gymnasium.registry, getattr(pettingzoo, "parallel_registry", {})]
+    before = [dict(each) for each in mirrors]
+    yield registry
+    for each, kept in zip(mirrors, before, strict=True):
+        each.clear()
+        each.update(kept)
