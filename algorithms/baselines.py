@@ -1,0 +1,244 @@
+"""Baselines: what a rollout of a task is compared with; the credit of methods without a critic.
+
+Axes: B tracks, one agent's ways through episodes; T turns; a group is the G rollouts of one task by one agent.
+`group[b]` is the number of b's group, any integers, in any order; groups may differ in size. `returns` is [B], or
+[B, T] with the reward from each turn to the end (`monte_carlo_returns`); then every turn is compared with the same turn
+of the rollouts that got that far. `is_real`, of the shape of `returns`, is True where a turn happened; what stands
+elsewhere is never read, and every result is 0 there.
+
+The four rules differ in what they subtract. Normalizing their results to zero mean makes them all the same; to keep
+them apart scale only (`normalized` with subtract_mean=False, or divide_by_std).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+# Standard deviations are divided by after this is added, in the unit of the rewards: it bounds what rounding errors
+# of nearly equal returns can be blown up to.
+EPSILON = 1e-6
+
+
+def raw_advantages(
+    returns: Tensor, group: Tensor, is_real: Tensor | None = None, *, divide_by_std: bool = False
+) -> Tensor:
+    """The return itself: no baseline, no bias, most variance (MAREINFORCE).
+
+        A = R,  or R / std of its group
+
+    Source: Williams (1992), REINFORCE.
+
+    Args:
+        returns: [B] or [B, T].
+        group: [B] integers.
+        is_real: of the shape of returns; None: all.
+        divide_by_std: divide by the group's standard deviation, which weighs tasks by their difficulty.
+
+    Returns:
+        Of the shape of returns. The only rule here that a constant added to every reward changes.
+
+    Raises:
+        ValueError: if shapes disagree, or on a lone rollout when divide_by_std, where there is no deviation.
+    """
+    rollouts = _grouped(returns, group, is_real, min_size=2 if divide_by_std else 1)
+    return _scaled(torch.where(rollouts.is_real, returns, 0.0), rollouts, divide_by_std)
+
+
+def group_mean_advantages(
+    returns: Tensor, group: Tensor, is_real: Tensor | None = None, *, divide_by_std: bool = False
+) -> Tensor:
+    """Return above the mean of its own group (MAGRPO).
+
+        A[g] = R[g] - mean over g' of R[g']
+
+    Source: MAGRPO (arXiv:2508.04652) after GRPO (arXiv:2402.03300). Division by the group's standard deviation is
+    GRPO's; it weighs tasks by their difficulty (arXiv:2503.20783), so it is off by default.
+
+    Args:
+        returns: [B] or [B, T].
+        group: [B] integers.
+        is_real: of the shape of returns; None: all.
+        divide_by_std: divide by the group's standard deviation.
+
+    Returns:
+        Of the shape of returns; sums to 0 over each group. Equal returns give exactly 0, and so does a turn that
+        only one rollout of its group reached.
+
+    Raises:
+        ValueError: if shapes disagree, or if a group is a lone rollout, whose advantages would all silently be 0.
+    """
+    rollouts = _grouped(returns, group, is_real, min_size=2)
+    return _scaled(_above_mean(rollouts), rollouts, divide_by_std)
+
+
+def leave_one_out_advantages(
+    returns: Tensor, group: Tensor, is_real: Tensor | None = None, *, divide_by_std: bool = False
+) -> Tensor:
+    """Return above the mean of the *other* rollouts of its group, which it cannot influence: no bias (MARLOO).
+
+        A[g] = R[g] - sum over g' != g of R[g'] / (G - 1) = G / (G - 1) * (R[g] - mean)
+
+    Source: RLOO (arXiv:2402.14740), Kool et al. (2019).
+
+    Args:
+        returns: [B] or [B, T].
+        group: [B] integers.
+        is_real: of the shape of returns; None: all.
+        divide_by_std: divide by the group's standard deviation.
+
+    Returns:
+        Of the shape of returns. Equal returns give exactly 0, and so does a turn that only one rollout reached.
+
+    Raises:
+        ValueError: if shapes disagree, or if a group is a lone rollout, with no others to compare with.
+    """
+    rollouts = _grouped(returns, group, is_real, min_size=2)
+    sizes = rollouts.sizes[rollouts.row]
+    advantages = _above_mean(rollouts) * sizes / (sizes - 1).clamp(min=1)
+    return _scaled(advantages, rollouts, divide_by_std)
+
+
+def group_max_advantages(
+    returns: Tensor, group: Tensor, is_real: Tensor | None = None, *, divide_by_std: bool = False
+) -> Tensor:
+    """Return below the best of its group: the best gets 0, the others are pushed down (MAReMax).
+
+        A[g] = R[g] - max over g' of R[g']
+
+    ReMax (arXiv:2310.10505) subtracts the return of the greedy completion; here the best sample stands for it. It is
+    biased, as the best rollout is part of its own baseline.
+
+    Args:
+        returns: [B] or [B, T].
+        group: [B] integers.
+        is_real: of the shape of returns; None: all.
+        divide_by_std: divide by the group's standard deviation.
+
+    Returns:
+        Of the shape of returns, never above 0.
+
+    Raises:
+        ValueError: if shapes disagree, or if a group is a lone rollout, whose advantages would all silently be 0.
+    """
+    rollouts = _grouped(returns, group, is_real, min_size=2)
+    return _scaled(rollouts.below_best, rollouts, divide_by_std)
+
+
+def cross_returns(joint_returns: Tensor) -> Tensor:
+    """What one agent's completion is worth when every joint action of the agents' completions was tried.
+
+        R_i[g] = mean of the joint returns over all joint actions in which agent i uses completion g
+
+    The mean and not the sum, so that returns keep their unit and G**(N - 1) does not scale the learning rate.
+
+    Args:
+        joint_returns: [P, G, ..., G], P tasks, then one axis per agent over its own completions.
+
+    Returns:
+        [P, N, G].
+
+    Raises:
+        ValueError: if there is no agent axis, or the agents' numbers of completions differ.
+    """
+    sizes = joint_returns.shape[1:]
+    num_agents = len(sizes)
+    if num_agents == 0 or len(set(sizes)) != 1:
+        raise ValueError(
+            f"joint_returns has shape {tuple(joint_returns.shape)}; give [P, G, ..., G], an axis per agent"
+        )
+    credits = []
+    for agent in range(num_agents):
+        other_agents = [axis + 1 for axis in range(num_agents) if axis != agent]
+        credits.append(joint_returns.mean(dim=other_agents) if other_agents else joint_returns)
+    return torch.stack(credits, dim=1)
+
+
+def normalized(
+    advantages: Tensor, is_real: Tensor, group: Tensor | None = None, *, subtract_mean: bool = True
+) -> Tensor:
+    """Advantages brought to unit spread, over the whole batch or within groups (per agent, per turn).
+
+        (A - mean) / std,  or A / root mean square when the mean stays
+
+    Dividing by the root mean square keeps signs, and so keeps baselines apart that differ by a constant.
+
+    Args:
+        advantages: of any shape.
+        is_real: of the same shape, bool.
+        group: integers of the same shape, normalized each on their own; None: all together.
+        subtract_mean: also move the mean to 0.
+
+    Returns:
+        Of the shape of advantages. The only item of a group has no spread and keeps its value when the mean would be
+        subtracted; equal advantages then give exactly 0.
+
+    Raises:
+        ValueError: if the shapes disagree.
+    """
+    group = torch.zeros_like(is_real, dtype=torch.long) if group is None else group
+    if not advantages.shape == is_real.shape == group.shape:
+        raise ValueError(
+            f"advantages {tuple(advantages.shape)}, is_real {tuple(is_real.shape)} and group {tuple(group.shape)} "
+            "must have one shape"
+        )
+    items = _grouped(advantages[is_real], group[is_real], None, min_size=1)
+    values = advantages[is_real]
+    if subtract_mean:
+        is_alone = items.sizes[items.row] == 1
+        values = torch.where(is_alone, values, _scaled(_above_mean(items), items, True))
+    else:
+        squares = _sums(values.square(), items) / items.sizes
+        values = values / (squares.sqrt() + EPSILON)[items.row]
+    return torch.zeros_like(advantages).masked_scatter(is_real, values)
+
+
+class _Grouped(NamedTuple):
+    is_real: Tensor
+    row: Tensor  # [B], which of the distinct groups
+    sizes: Tensor  # [number of groups, ...], real entries
+    below_best: Tensor  # of the shape of returns: each minus the largest of its group, 0 in padding
+
+
+def _grouped(returns: Tensor, group: Tensor, is_real: Tensor | None, min_size: int) -> _Grouped:
+    if group.shape != returns.shape[:1] or (is_real is not None and is_real.shape != returns.shape):
+        shape = None if is_real is None else tuple(is_real.shape)
+        raise ValueError(
+            f"returns {tuple(returns.shape)} need one group for each row and is_real of their shape, "
+            f"but got group {tuple(group.shape)} and is_real {shape}"
+        )
+    names, row, rollouts = torch.unique(group, return_inverse=True, return_counts=True)
+    if bool((rollouts < min_size).any()):
+        lone = names[rollouts < min_size].tolist()
+        raise ValueError(
+            f"group {lone[0]} has 1 rollout, but this rule compares the rollouts of a task with each other; "
+            "give every group at least 2"
+        )
+    is_real = torch.ones_like(returns, dtype=torch.bool) if is_real is None else is_real
+    trailing = returns.shape[1:]
+    sizes = returns.new_zeros(len(names), *trailing).index_add(0, row, is_real.to(returns.dtype))
+    index = row.reshape(-1, *[1] * len(trailing)).expand_as(returns)
+    best = returns.new_full((len(names), *trailing), -torch.inf)
+    best = best.scatter_reduce(0, index, torch.where(is_real, returns, -torch.inf), "amax")
+    below_best = torch.where(is_real, returns - best[row], 0.0)
+    return _Grouped(is_real, row, sizes, below_best)
+
+
+def _sums(values: Tensor, items: _Grouped) -> Tensor:
+    """Sums over the groups; `values` is 0 in padding."""
+    return torch.zeros_like(items.sizes).index_add(0, items.row, values)
+
+
+def _above_mean(items: _Grouped) -> Tensor:
+    # Measured from the group's best, so that equal returns of any size give 0 to the last bit.
+    means = _sums(items.below_best, items) / items.sizes.clamp(min=1)
+    return torch.where(items.is_real, items.below_best - means[items.row], 0.0)
+
+
+def _scaled(advantages: Tensor, items: _Grouped, divide_by_std: bool) -> Tensor:
+    if not divide_by_std:
+        return advantages
+    variances = _sums(_above_mean(items).square(), items) / items.sizes.clamp(min=1)
+    return advantages / (variances.sqrt() + EPSILON)[items.row]
