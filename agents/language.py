@@ -1,0 +1,244 @@
+"""LanguagePolicy: a causal language model as a policy, with its tokenizer, sampling and, where asked for, a value head.
+
+Weights can be an agent's own, shared (one policy object for several agents), or one adapter an agent on a common base.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from peft import PeftModel
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from .core import Completion, Evaluation, Policy, Request, TrainablePolicy
+from .decoding import Decoder, Prompt, Sample
+from .encoding import Encoder, TokenTrace
+from .sampling import Sampling
+from .scoring import Scorer, rows_of
+
+SETTINGS_FILE = "collm_policy.json"
+VALUE_HEAD_FILE = "value_head.safetensors"
+
+
+class LanguageModel:
+    """A causal language model with its decoder and scorer: what policies of equal or adapted weights have in common.
+
+    Args:
+        model: transformers' model, or peft's wrapper around it.
+        tokenizer: the model's.
+        is_chat: feed messages through the tokenizer's chat template; False feeds plain text.
+        compute_dtype: of forward passes, by autocast; None computes in the weights' own type. Weights that learn should
+            be fp32: at learning rates near 1e-6 most updates of a bf16 weight round to nothing.
+        template_kwargs: passed to the chat template.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel | PeftModel,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        is_chat: bool = False,
+        compute_dtype: torch.dtype | None = None,
+        template_kwargs: dict[str, Any] | None = None,
+    ):
+        self.model = model.eval()  # dropout would make the update score another distribution than was sampled
+        self.base: PreTrainedModel = model.get_base_model() if isinstance(model, PeftModel) else model
+        self.encoder = Encoder(tokenizer, is_chat=is_chat, template_kwargs=template_kwargs)
+        self.compute_dtype = compute_dtype
+        self.scorer = Scorer(self.base)
+        self.decoder = Decoder(model, self.encoder.stop_ids)
+
+    @property
+    def device(self) -> torch.device:
+        return self.base.device
+
+    def autocast(self) -> torch.autocast:
+        """The context of every forward pass."""
+        return torch.autocast(self.device.type, dtype=self.compute_dtype, enabled=self.compute_dtype is not None)
+
+    def use(self, adapter: str | None) -> None:
+        """Let the next forward pass run with this adapter."""
+        if adapter is not None:
+            assert isinstance(self.model, PeftModel)
+            self.model.set_adapter(adapter)
+
+
+class LanguagePolicy(TrainablePolicy):
+    """Answers with text.
+
+    Args:
+        language_model: may be shared with other policies.
+        sampling: temperature, filters. The log-probabilities that learning uses include the temperature and no filter.
+        max_new_tokens: a completion is cut there.
+        adapter: this policy's own, where the model is a peft model.
+        has_value_head: estimate returns by a linear layer on the last hidden state of the prompt.
+    """
+
+    def __init__(
+        self,
+        language_model: LanguageModel,
+        *,
+        sampling: Sampling = Sampling(),  # noqa: B008  # frozen
+        max_new_tokens: int = 256,
+        adapter: str | None = None,
+        has_value_head: bool = False,
+    ):
+        if max_new_tokens < 1:
+            raise ValueError(f"max_new_tokens must be at least 1, got {max_new_tokens}")
+        self.language_model = language_model
+        self.sampling = sampling
+        self.max_new_tokens = max_new_tokens
+        self.adapter = adapter
+        self.value_head = _value_head(language_model.base) if has_value_head else None
+        self.num_reencoded = 0  # prompts whose history was rewritten, and so was tokenized anew
+        # A head reads its own prompts' hidden states; policies without one share the model's slots.
+        self._decoder = language_model.decoder
+        if self.value_head is not None:
+            self._decoder = Decoder(language_model.model, language_model.encoder.stop_ids, value_head=self.value_head)
+
+    # Acting.
+
+    def batch_key(self) -> object:
+        """Adapters of one base answer in one batch, if they sample alike and have no value heads of their own."""
+        if self.adapter is None or self.value_head is not None:
+            return id(self)
+        return (id(self.language_model), self.sampling)
+
+    def act(self, requests: Sequence[Request], *, greedy: bool = False) -> list[Completion]:
+        return self.act_together([(self, request) for request in requests], greedy=greedy)
+
+    def act_together(self, requests: Sequence[tuple[Policy, Request]], *, greedy: bool = False) -> list[Completion]:
+        prompts, observed = [], []
+        for policy, request in requests:
+            assert isinstance(policy, LanguagePolicy)
+            ids, is_extension = self.language_model.encoder.prompt(request.observation, request.previous)
+            policy.num_reencoded += request.previous is not None and not is_extension
+            prompts.append(
+                Prompt(
+                    ids=ids,
+                    stream=request.stream,
+                    max_new_tokens=policy.max_new_tokens,
+                    parked=request.stream[:-1],
+                    adapter=policy.adapter,
+                )
+            )
+            observed.append((request.observation, is_extension))
+        sampling = replace(self.sampling, greedy=True) if greedy else self.sampling
+        with torch.no_grad(), self.language_model.autocast():
+            samples = self._decoder.generate(prompts, sampling)
+        return [
+            self._completion(prompt, sample, observation, is_extension)
+            for prompt, sample, (observation, is_extension) in zip(prompts, samples, observed, strict=True)
+        ]
+
+    def _completion(self, prompt: Prompt, sample: Sample, observation: str, is_extension: bool) -> Completion:
+        trace = TokenTrace(np.asarray(prompt.ids), sample.ids, is_extension, observation)
+        return Completion(
+            action=self.language_model.encoder.text(sample.ids),
+            logprobs=sample.logprobs,
+            entropies=sample.entropies,
+            is_cut=sample.is_cut,
+            trace=trace,
+            value=sample.value,
+        )
+
+    def forget(self) -> None:
+        self._decoder.forget()
+
+    # Learning.
+
+    def parameters(self) -> list[nn.Parameter]:
+        return [*self._weights().values(), *(self.value_head.parameters() if self.value_head is not None else ())]
+
+    def _weights(self) -> dict[str, nn.Parameter]:
+        """Of the language model, those that this policy may change: all, or its adapter's."""
+        named = self.language_model.model.named_parameters()
+        return {name: weight for name, weight in named if self.adapter is None or f".{self.adapter}." in name}
+
+    def evaluate(self, tracks: Sequence[Sequence[Completion]]) -> Evaluation:
+        rows = [row for track in tracks for row in rows_of(track)]
+        model = self.language_model
+        model.use(self.adapter)
+        with model.autocast():
+            logprobs, entropies, prompt_ends = model.scorer.scores(rows, self.sampling.temperature)
+            values = None if self.value_head is None else self.value_head(prompt_ends.float())[:, 0]
+        lengths = torch.tensor([len(turn.completion_ids) for row in rows for turn in row.turns])
+        turn_of_token = torch.repeat_interleave(torch.arange(len(lengths)), lengths).to(logprobs.device)
+        return Evaluation(logprobs, entropies, turn_of_token, values)
+
+    def num_tokens(self, track: Sequence[Completion]) -> int:
+        return sum(len(row.ids) for row in rows_of(track))
+
+    def reference(self) -> LanguagePolicy:
+        """A frozen copy, as the anchor of a KL penalty."""
+        twin = copy.copy(self)
+        twin.language_model = copy.copy(self.language_model)
+        twin.language_model.model = copy.deepcopy(self.language_model.model).requires_grad_(False)
+        model = twin.language_model.model
+        twin.language_model.base = model.get_base_model() if isinstance(model, PeftModel) else model
+        twin.language_model.scorer = Scorer(twin.language_model.base)
+        return twin
+
+    # Files.
+
+    def state_dict(self) -> dict[str, Tensor]:
+        state = {f"model.{name}": weight.detach() for name, weight in self._weights().items()}
+        if self.value_head is not None:
+            state |= {f"value_head.{name}": weight for name, weight in self.value_head.state_dict().items()}
+        return state
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        with torch.no_grad():
+            for name, weight in self._weights().items():
+                weight.copy_(state[f"model.{name}"])
+        if self.value_head is not None:
+            prefix = "value_head."
+            self.value_head.load_state_dict(
+                {name.removeprefix(prefix): weight for name, weight in state.items() if name.startswith(prefix)}
+            )
+        self.forget()
+
+    def save(self, directory: Path) -> None:
+        """Write a folder that `AutoModelForCausalLM.from_pretrained` reads, with the tokenizer and the settings."""
+        directory.mkdir(parents=True, exist_ok=True)
+        model = self.language_model.model
+        if self.adapter is not None:
+            # peft puts an adapter that is not named "default" into a folder of its name
+            if directory.name != self.adapter:
+                raise ValueError(f"the adapter {self.adapter!r} must be saved to a folder of its name, not {directory}")
+            model.save_pretrained(directory.parent, selected_adapters=[self.adapter])
+        else:
+            model.save_pretrained(directory)
+        self.language_model.encoder.tokenizer.save_pretrained(directory)
+        if self.value_head is not None:
+            save_file(self.value_head.state_dict(), directory / VALUE_HEAD_FILE)
+        settings = {
+            "is_chat": self.language_model.encoder.is_chat,
+            "template_kwargs": self.language_model.encoder.template_kwargs,
+            "max_new_tokens": self.max_new_tokens,
+            "sampling": asdict(self.sampling),
+            "has_value_head": self.value_head is not None,
+        }
+        (directory / SETTINGS_FILE).write_text(json.dumps(settings, indent=2) + "\n")
+
+    def load_value_head(self, directory: Path) -> None:
+        """Take over the value head that `save` wrote."""
+        assert self.value_head is not None
+        self.value_head.load_state_dict(load_file(directory / VALUE_HEAD_FILE))
+
+
+def _value_head(base: PreTrainedModel) -> nn.Linear:
+    """V(h) = w · hidden + b, from zero: the first advantages are then the returns themselves, not noise."""
+    head = nn.Linear(base.config.get_text_config().hidden_size, 1, dtype=torch.float32, device=base.device)
+    nn.init.zeros_(head.weight)
+    nn.init.zeros_(head.bias)
+    return head
