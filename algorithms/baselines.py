@@ -27,7 +27,7 @@ def raw_advantages(
 ) -> Tensor:
     """The return itself: no baseline, no bias, most variance (MAREINFORCE).
 
-        A = R,  or R / std of its group
+        A = R
 
     Source: Williams (1992), REINFORCE.
 
@@ -35,16 +35,18 @@ def raw_advantages(
         returns: [B] or [B, T].
         group: [B] integers.
         is_real: of the shape of returns; None: all.
-        divide_by_std: divide by the group's standard deviation, which weighs tasks by their difficulty.
+        divide_by_std: divide by the root mean square of the group's returns, their deviation from the baseline 0. The
+            deviation from their mean would blow up the returns of a group that agrees.
 
     Returns:
         Of the shape of returns. The only rule here that a constant added to every reward changes.
 
     Raises:
-        ValueError: if shapes disagree, or on a lone rollout when divide_by_std, where there is no deviation.
+        ValueError: if the shapes disagree.
     """
-    rollouts = _grouped(returns, group, is_real, min_size=2 if divide_by_std else 1)
-    return _scaled(torch.where(rollouts.is_real, returns, 0.0), rollouts, divide_by_std)
+    rollouts = _grouped(returns, group, is_real, min_size=1)
+    advantages = torch.where(rollouts.is_real, returns, 0.0)
+    return _divided(advantages, advantages, rollouts) if divide_by_std else advantages
 
 
 def group_mean_advantages(
@@ -71,7 +73,8 @@ def group_mean_advantages(
         ValueError: if shapes disagree, or if a group is a lone rollout, whose advantages would all silently be 0.
     """
     rollouts = _grouped(returns, group, is_real, min_size=2)
-    return _scaled(_above_mean(rollouts), rollouts, divide_by_std)
+    advantages = _above_mean(rollouts)
+    return _divided(advantages, advantages, rollouts) if divide_by_std else advantages
 
 
 def leave_one_out_advantages(
@@ -97,8 +100,9 @@ def leave_one_out_advantages(
     """
     rollouts = _grouped(returns, group, is_real, min_size=2)
     sizes = rollouts.sizes[rollouts.row]
-    advantages = _above_mean(rollouts) * sizes / (sizes - 1).clamp(min=1)
-    return _scaled(advantages, rollouts, divide_by_std)
+    above_mean = _above_mean(rollouts)
+    advantages = above_mean * sizes / (sizes - 1).clamp(min=1)
+    return _divided(advantages, above_mean, rollouts) if divide_by_std else advantages
 
 
 def group_max_advantages(
@@ -124,7 +128,8 @@ def group_max_advantages(
         ValueError: if shapes disagree, or if a group is a lone rollout, whose advantages would all silently be 0.
     """
     rollouts = _grouped(returns, group, is_real, min_size=2)
-    return _scaled(rollouts.below_best, rollouts, divide_by_std)
+    advantages = rollouts.below_best
+    return _divided(advantages, _above_mean(rollouts), rollouts) if divide_by_std else advantages
 
 
 def cross_returns(joint_returns: Tensor) -> Tensor:
@@ -187,11 +192,10 @@ def normalized(
     items = _grouped(advantages[is_real], group[is_real], None, min_size=1)
     values = advantages[is_real]
     if subtract_mean:
-        is_alone = items.sizes[items.row] == 1
-        values = torch.where(is_alone, values, _scaled(_above_mean(items), items, True))
+        above_mean = _above_mean(items)
+        values = torch.where(items.sizes[items.row] == 1, values, _divided(above_mean, above_mean, items))
     else:
-        squares = _sums(values.square(), items) / items.sizes
-        values = values / (squares.sqrt() + EPSILON)[items.row]
+        values = _divided(values, values, items)
     return torch.zeros_like(advantages).masked_scatter(is_real, values)
 
 
@@ -237,8 +241,7 @@ def _above_mean(items: _Grouped) -> Tensor:
     return torch.where(items.is_real, items.below_best - means[items.row], 0.0)
 
 
-def _scaled(advantages: Tensor, items: _Grouped, divide_by_std: bool) -> Tensor:
-    if not divide_by_std:
-        return advantages
-    variances = _sums(_above_mean(items).square(), items) / items.sizes.clamp(min=1)
-    return advantages / (variances.sqrt() + EPSILON)[items.row]
+def _divided(advantages: Tensor, deviations: Tensor, items: _Grouped) -> Tensor:
+    """Advantages by the root mean square of their group's deviations."""
+    squares = _sums(deviations.square(), items) / items.sizes.clamp(min=1)
+    return advantages / (squares.sqrt() + EPSILON)[items.row]
