@@ -1,0 +1,160 @@
+"""One forward pass at a time through the arena: prefill what a row lacks, then one token for every active row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.hooks import RemovableHandle
+from transformers import PreTrainedModel
+
+from .arena import Arena, Placement, visibility
+from .slots import Moves, Seat
+
+MASK_BLOCK = 8  # widths of masks are multiples of this, for aligned kernels
+
+
+class Engine:
+    """A causal model with its arena. Nothing is known here of requests, sampling or adapters."""
+
+    def __init__(self, core: PreTrainedModel, prefill_tokens: int) -> None:
+        self.core = core
+        self.arena = Arena(core.config.get_text_config(decoder=True).num_hidden_layers)
+        self._prefill_tokens = prefill_tokens
+
+    def prefill(self, seats: Sequence[Seat]) -> None:
+        """Keep the keys and values of every prompt, but for its last token, which is the first to be decoded.
+
+        No logits are computed here. Equal prompts are computed once and copied.
+        """
+        copies: list[tuple[int, Seat]] = []
+        leaders: dict[bytes, Seat] = {}
+        fresh: list[Seat] = []
+        grown: list[Seat] = []
+        for seat in seats:
+            if seat.num_kept:
+                grown.append(seat)
+                continue
+            leader = leaders.setdefault(seat.claim.ids.tobytes(), seat)
+            if leader is seat:
+                fresh.append(seat)
+            else:
+                copies.append((leader.row, seat))
+        for batch in self._batches(fresh):
+            self._begin(batch)
+        for batch in self._batches(grown):
+            self._extend(batch)
+        if copies:
+            self.move(
+                Moves(
+                    np.array([seat.row for _, seat in copies]),
+                    np.array([row for row, _ in copies]),
+                    max(len(seat.claim.ids) - 1 for _, seat in copies),
+                )
+            )
+
+    def step(self, tokens: NDArray[np.int64], columns: NDArray[np.int64]) -> Tensor:
+        """Feed one token to each of the first rows and return the logits [N, V] that follow it."""
+        device, count = self.core.device, len(tokens)
+        width = min(-(-(int(columns.max()) + 1) // MASK_BLOCK) * MASK_BLOCK, self.arena.capacity)
+        positions = torch.from_numpy(columns).to(device)[:, None]
+        rows = torch.arange(count, device=device)
+        self.arena.placement = Placement(slice(0, count), width, rows, torch.zeros_like(rows), rows, positions[:, 0])
+        output = self.core(
+            input_ids=torch.from_numpy(tokens).to(device)[:, None],
+            position_ids=positions,
+            attention_mask=visibility(positions, width, self.core.dtype),
+            past_key_values=self.arena,
+            use_cache=True,
+        )
+        logits: Tensor = output.logits[:, -1]
+        return logits
+
+    def move(self, moves: Moves | None) -> None:
+        """Copy rows, if there is anything to copy."""
+        if moves is None:
+            return
+        device = self.core.device
+        targets, sources = torch.from_numpy(moves.targets).to(device), torch.from_numpy(moves.sources).to(device)
+        self.arena.move(targets, sources, moves.width)
+
+    def _batches(self, seats: Sequence[Seat]) -> Iterator[list[Seat]]:
+        """Seats of similar length together, as many as the token budget allows."""
+        batch: list[Seat] = []
+        for seat in sorted(seats, key=_num_missing, reverse=True):
+            if _num_missing(seat) == 0:
+                continue
+            if batch and (len(batch) + 1) * _num_missing(batch[0]) > self._prefill_tokens:
+                yield batch
+                batch = []
+            batch.append(seat)
+        if batch:
+            yield batch
+
+    def _begin(self, batch: Sequence[Seat]) -> None:
+        ids = self._padded([seat.claim.ids[:-1] for seat in batch])
+        rows = torch.tensor([seat.row for seat in batch], device=ids.device)
+        empty = rows[:0]
+        self.arena.placement = Placement(rows, 0, empty, empty, empty, empty)
+        positions = torch.arange(ids.shape[1], device=ids.device).expand(ids.shape)
+        # Without a mask attention is causal, and causal attention never looks at padding on the right.
+        self.core.base_model(input_ids=ids, position_ids=positions, past_key_values=self.arena, use_cache=True)
+
+    def _extend(self, batch: Sequence[Seat]) -> None:
+        batch = sorted(batch, key=lambda seat: seat.row)
+        ids = self._padded([seat.claim.ids[seat.num_kept : -1] for seat in batch])
+        rows = np.array([seat.row for seat in batch])
+        kept = torch.tensor([seat.num_kept for seat in batch], device=ids.device)
+        missing = torch.tensor([_num_missing(seat) for seat in batch], device=ids.device)
+        steps = torch.arange(ids.shape[1], device=ids.device)
+        positions = kept[:, None] + steps
+        batch_index, token_index = torch.nonzero(steps < missing[:, None], as_tuple=True)
+        last = max(len(seat.claim.ids) - 1 for seat in batch)
+        width = min(-(-last // MASK_BLOCK) * MASK_BLOCK, self.arena.capacity)
+        row_tensor = torch.from_numpy(rows).to(ids.device)
+        is_run = int(rows[-1]) - int(rows[0]) == len(rows) - 1
+        self.arena.placement = Placement(
+            slice(int(rows[0]), int(rows[-1]) + 1) if is_run else row_tensor,
+            width,
+            batch_index,
+            token_index,
+            row_tensor[batch_index],
+            positions[batch_index, token_index],
+        )
+        self.core.base_model(
+            input_ids=ids,
+            # Padding must not ask for a position that the model does not have.
+            position_ids=positions.clamp(max=last - 1),
+            attention_mask=visibility(positions, width, self.core.dtype),
+            past_key_values=self.arena,
+            use_cache=True,
+        )
+
+    def _padded(self, rows: Sequence[NDArray[np.int64]]) -> Tensor:
+        ids = np.zeros((len(rows), max(len(row) for row in rows)), np.int64)
+        for target, row in zip(ids, rows, strict=True):
+            target[: len(row)] = row
+        return torch.from_numpy(ids).to(self.core.device)
+
+
+@contextmanager
+def hidden_states_of(core: PreTrainedModel) -> Iterator[list[Tensor]]:
+    """A list whose only element is always the last hidden states [N, T, d] of the newest pass through the model."""
+    newest: list[Tensor] = []
+
+    def keep(module: torch.nn.Module, args: object, output: object) -> None:
+        newest[:] = [output[0]]  # type: ignore[index]
+
+    handle: RemovableHandle = core.base_model.register_forward_hook(keep)
+    try:
+        yield newest
+    finally:
+        handle.remove()
+
+
+def _num_missing(seat: Seat) -> int:
+    return len(seat.claim.ids) - 1 - seat.num_kept
