@@ -1,10 +1,12 @@
 """Multi-agent text environments: PettingZoo parallel environments that read and write text."""
 
+from .checker import CheckFailure, check_env
 from .core import Message, Outcome, TextParallelEnv, Transcript, messages_of
 from .registration import EnvSpec, UnknownEnvironmentError, make, pprint_registry, register, registry, spec, specs
 from .spaces import OpenText
 
 __all__ = [
+    "CheckFailure",
     "EnvSpec",
     "Message",
     "OpenText",
@@ -12,6 +14,7 @@ __all__ = [
     "TextParallelEnv",
     "Transcript",
     "UnknownEnvironmentError",
+    "check_env",
     "make",
     "messages_of",
     "pprint_registry",
