@@ -1,0 +1,8 @@
+"""MiniCode: the coding task for small models: a helper and a main programmer, one line of Python each."""
+
+from .demonstrations import demonstration
+from .env import MiniCode
+from .prompts import VOCABULARY
+from .rules import new_task
+
+__all__ = ["VOCABULARY", "MiniCode", "demonstration", "new_task"]

@@ -1,0 +1,91 @@
+"""MiniCode: a helper and a main programmer, one line of Python each. The coding task for small models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from ...core import Outcome, TextParallelEnv
+from . import prompts, rules
+
+
+class MiniCode(TextParallelEnv):
+    """Two programmers compute "double of x plus square of y" together, without seeing each other's code.
+
+    `helper_0` writes `def aux ( x ) : ...`, `main_0` writes `def main ( x , y ) : ...`. One turn; the reward is 0.1
+    for each function that parses, 0.1 if main uses aux, and 0.7 (without aux 0.2) times the share of tests passed.
+    The tests are drawn for each episode. The code is interpreted (`language`), never executed.
+
+    Args:
+        split: "train" or "test"; no task is in both.
+        num_operations: 2 to 4 operations in a task.
+        num_tests: 1 to 64 tests of an episode.
+        is_explained: whether the prompts state the rules in English, for a model that was not trained on the game.
+        **kwargs: of `TextParallelEnv`.
+
+    Raises:
+        ValueError: if a setting is none of the above.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "mini_code_v0"}
+
+    def __init__(
+        self,
+        split: rules.Split = "train",
+        *,
+        num_operations: int = 2,
+        num_tests: int = 8,
+        is_explained: bool = False,
+        **kwargs: Any,
+    ):
+        super().__init__(prompts.AGENTS, 1, **kwargs)
+        if not 1 <= num_tests <= 64:
+            raise ValueError(f"num_tests must be 1 to 64, got {num_tests}")
+        self.split: rules.Split = split
+        self._num_operations = num_operations
+        self._num_tests = num_tests
+        self._is_explained = is_explained
+        self._task = rules.new_task(0, num_operations, split)
+        self._inputs: tuple[rules.Inputs, ...] = ()
+
+    @property
+    def task(self) -> rules.Task:
+        """What main is to compute."""
+        return self._task
+
+    def deal(self, task: Any) -> Mapping[str, str]:
+        """A task: drawn, or the one with this number in the split; and tests of it."""
+        number = self.rng.randrange(2**31) if task is None else _task_number(task)
+        self._task = rules.new_task(number, self._num_operations, self.split)
+        self._inputs = rules.new_inputs(self.rng, self._task, self._num_tests)
+        return {
+            agent: prompts.prompt(self._task, agent, is_explained=self._is_explained) for agent in self.possible_agents
+        }
+
+    def play(self, replies: Mapping[str, str]) -> Outcome:
+        aux, main = (prompts.parsed_reply(replies[agent]) for agent in self.possible_agents)
+        result = rules.result(self._task, self._inputs, aux, main)
+        terms = rules.terms(result)
+        return Outcome(
+            sum(terms.values()),
+            terms=terms,
+            metrics={
+                "pass_rate": result.pass_rate,
+                "uses_aux": float(result.uses_aux),
+                "success": float(result.uses_aux and result.pass_rate == 1),
+            },
+        )
+
+    def scene(self) -> str:
+        return "".join(f"main{inputs} = {rules.expected(self._task, inputs)}\n" for inputs in self._inputs)
+
+    def reference_reply(self, agent: str) -> str:
+        """The agent's line of a pair that scores 1."""
+        return prompts.reference_reply(self._task, agent)
+
+
+def _task_number(task: Any) -> int:
+    try:
+        return int(task)
+    except (TypeError, ValueError):
+        raise ValueError(f"a MiniCode task is a whole number, of a task in its split; got {task!r}") from None

@@ -1,0 +1,148 @@
+"""The language of MiniCode: one-line functions of whole numbers, a closed part of Python, read and never executed.
+
+A program is one `def` with one `return` of sums, differences, products, quotients and remainders of its parameters, of
+numbers up to three digits, and of calls. Everything else is not in the language, so there is nothing to contain: a
+function is evaluated by walking its tree, within bounds on its size and on its numbers.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+MAX_TOKENS = 64
+MAX_MAGNITUDE = 10**12
+
+_TOKEN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,15}|[0-9]{1,3}|//|[-+*%(),:]")
+_OPERATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function of the language."""
+
+    name: str
+    parameters: tuple[str, ...]
+    body: ast.expr  # of the language's nodes only
+
+
+class EvaluationError(Exception):
+    """A function of the language has no value here."""
+
+
+def parsed_function(text: str) -> Function | None:
+    """The one function that the text defines; None if it is not of the language, as a whole.
+
+    Spaces and line ends do not matter. At most 64 tokens are of the language.
+    """
+    tokens = _tokens(text)
+    if tokens is None:
+        return None
+    try:
+        statements = ast.parse(" ".join(tokens)).body  # plain words, numbers and signs: nothing here can warn
+    except SyntaxError:
+        return None
+    match statements:
+        case [
+            ast.FunctionDef(
+                name=name,
+                args=ast.arguments(posonlyargs=[], args=arguments, vararg=None, kwonlyargs=[], kwarg=None, defaults=[]),
+                body=[ast.Return(value=ast.expr() as body)],
+            )
+        ]:
+            parameters = tuple(argument.arg for argument in arguments)
+            is_repeated = len(set(parameters)) < len(parameters)
+            if not is_repeated and name not in parameters and _is_in_language(body, parameters):
+                return Function(name, parameters, body)
+    return None
+
+
+def _tokens(text: str) -> list[str] | None:
+    tokens: list[str] = []
+    position = 0
+    for match in re.finditer(r"\S+", text):
+        position = match.start()
+        while position < match.end():
+            token = _TOKEN.match(text, position, match.end())
+            if token is None or len(tokens) == MAX_TOKENS:
+                return None
+            tokens.append(token.group())
+            position = token.end()
+    return tokens
+
+
+def _is_in_language(node: ast.expr, parameters: Sequence[str]) -> bool:
+    match node:
+        case ast.Constant(value=int()):
+            return not isinstance(node.value, bool)
+        case ast.Name(id=name):
+            return name in parameters
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return _is_in_language(operand, parameters)
+        case ast.BinOp(left=left, op=op, right=right):
+            return type(op) in _OPERATIONS and _is_in_language(left, parameters) and _is_in_language(right, parameters)
+        case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
+            return name not in parameters and all(_is_in_language(argument, parameters) for argument in arguments)
+    return False
+
+
+def calls(function: Function, name: str) -> bool:
+    """Whether the function's text calls another by this name."""
+    return any(
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
+        for node in ast.walk(function.body)
+    )
+
+
+def value(function: Function, arguments: Sequence[int], known: Mapping[str, Callable[[Sequence[int]], int]]) -> int:
+    """The function's value.
+
+    Args:
+        function: what to evaluate.
+        arguments: one number for each of its parameters.
+        known: what its calls mean.
+
+    Raises:
+        EvaluationError: if it is called with another number of arguments, calls what is not known, divides by zero,
+            or meets a number beyond 1e12.
+    """
+    if len(arguments) != len(function.parameters):
+        raise EvaluationError(f"{function.name} takes {len(function.parameters)} arguments, got {len(arguments)}")
+    scope = dict(zip(function.parameters, arguments, strict=True))
+    return _value(function.body, scope, known)
+
+
+def _value(node: ast.expr, scope: Mapping[str, int], known: Mapping[str, Callable[[Sequence[int]], int]]) -> int:
+    match node:
+        case ast.Constant(value=int(number)):
+            return number
+        case ast.Name(id=name):
+            return scope[name]
+        case ast.UnaryOp(operand=operand):
+            return -_value(operand, scope, known)
+        case ast.BinOp(left=left, op=op, right=right):
+            return _result(_OPERATIONS[type(op)], _value(left, scope, known), _value(right, scope, known))
+        case ast.Call(func=ast.Name(id=name), args=arguments):
+            if name not in known:
+                raise EvaluationError(f"no function is called {name!r}")
+            return known[name]([_value(argument, scope, known) for argument in arguments])
+    raise EvaluationError(f"{type(node).__name__} is not of the language")
+
+
+def _result(operation: Callable[[int, int], int], left: int, right: int) -> int:
+    try:
+        result = operation(left, right)
+    except ZeroDivisionError as error:
+        raise EvaluationError("division by zero") from error
+    if abs(result) > MAX_MAGNITUDE:
+        raise EvaluationError(f"a number beyond {MAX_MAGNITUDE}")
+    return result

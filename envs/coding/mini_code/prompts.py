@@ -1,0 +1,90 @@
+"""Text in and out of MiniCode: every string an agent reads or writes passes through here.
+
+The texts are words and signs with spaces between them, because a model of half a million parameters must read them.
+"""
+
+from __future__ import annotations
+
+import re
+
+from .language import Function, parsed_function
+from .rules import COMBINATIONS, OPERATIONS, Operand, Task
+
+HELPER, MAIN = AGENTS = ("helper_0", "main_0")
+_SEATS = {HELPER: "helper", MAIN: "main"}
+_FORMS = {
+    "double": "2 * {}",
+    "triple": "3 * {}",
+    "square": "{0} * {0}",
+    "negate": "- {}",
+    "increment": "{} + 1",
+    "decrement": "{} - 1",
+    "half": "{} // 2",
+    "odd": "{} % 2",
+}
+_SIGNS = {"plus": "+", "minus": "-", "times": "*"}
+VOCABULARY = (
+    *OPERATIONS,
+    *COMBINATIONS,
+    *("helper", "main", "task", "of", "x", "y"),
+    *("def", "aux", "return", "(", ")", ",", ":", "+", "-", "*", "//", "%"),
+    *"0123456789",
+)
+"""Every word that the short prompts and the scripted replies are made of; they are separated by spaces."""
+
+_EXPLANATION = """\
+Two programmers write one function of whole numbers, at the same time, without seeing each other's code. The helper \
+writes aux(x), the main programmer writes main(x, y), which computes the task and must call aux. Each writes a single \
+line: def, one return, and between numbers and parameters only + - * // % and parentheses. In the task, half is \
+rounded down and odd is the remainder by 2. {role}
+Reply with your line and nothing else, for example: {example}
+"""
+_ROLES = {HELPER: "You are the helper.", MAIN: "You are the main programmer."}
+_EXAMPLES = {HELPER: "def aux(x): return x + 4", MAIN: "def main(x, y): return aux(y) - 5 * x"}
+
+
+def phrase(task: Task) -> str:
+    """The task in words: "double of x plus square of y"."""
+    left, right = (" of ".join((*operand.operations, operand.variable)) for operand in (task.left, task.right))
+    return f"{left} {task.combination} {right}"
+
+
+def prompt(task: Task, agent: str, *, is_explained: bool = False) -> str:
+    """What an agent reads: its seat, the task, and on request the rules in plain English."""
+    short = f"{_SEATS[agent]} task {phrase(task)}"
+    if not is_explained:
+        return short
+    return _EXPLANATION.format(role=_ROLES[agent], example=_EXAMPLES[agent]) + short
+
+
+def expression(operand: Operand, variable: str) -> str:
+    """The operand's operations in code, on this variable."""
+    code = variable
+    for i, name in enumerate(reversed(operand.operations)):
+        code = _FORMS[name].format(f"( {code} )" if i else code)
+    return code
+
+
+def aux_code(operand: Operand) -> str:
+    """The helper's line that computes this operand's operations."""
+    return f"def aux ( x ) : return {expression(operand, 'x')}"
+
+
+def main_code(task: Task, left_by_aux: bool, right_by_aux: bool) -> str:
+    """The main programmer's line, with some operands left to aux and the others written out."""
+    left, right = (
+        f"aux ( {operand.variable} )" if by_aux else f"( {expression(operand, operand.variable)} )"
+        for operand, by_aux in ((task.left, left_by_aux), (task.right, right_by_aux))
+    )
+    return f"def main ( x , y ) : return {left} {_SIGNS[task.combination]} {right}"
+
+
+def reference_reply(task: Task, agent: str) -> str:
+    """The agent's line of a pair that scores 1: aux computes the left operand."""
+    return aux_code(task.left) if agent == HELPER else main_code(task, True, False)
+
+
+def parsed_reply(text: str) -> Function | None:
+    """The function that a reply consists of, bare or in one Markdown fence; None if there is anything else."""
+    fenced = re.fullmatch(r"\s*```[a-z]*\n(.*?)```\s*", text[:1000], re.DOTALL)
+    return parsed_function(fenced[1] if fenced else text)

@@ -1,0 +1,222 @@
+"""MiniCode: a helper and a main programmer, one line each."""
+
+import copy
+import pickle
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collm.envs.coding.mini_code import VOCABULARY, MiniCode, demonstration, new_task
+from collm.envs.coding.mini_code.language import EvaluationError, parsed_function, value
+from collm.envs.coding.mini_code.prompts import AGENTS, parsed_reply, phrase, prompt
+from collm.envs.coding.mini_code.rules import Operand, Task, expected, is_held_out, new_inputs, result, terms
+
+TASK = Task(Operand(("double",), "x"), "plus", Operand(("square",), "y"))
+INPUTS = ((1, 2), (-3, 4), (5, -1), (0, 3))
+AUX = "def aux ( x ) : return 2 * x"
+MAIN = "def main ( x , y ) : return aux ( x ) + ( y * y )"
+
+
+def reward(aux, main, inputs=INPUTS):
+    return sum(terms(result(TASK, inputs, parsed_reply(aux), parsed_reply(main))).values())
+
+
+def played(env, seed=0, task=None):
+    env.reset(seed=seed, options={"task": task})
+    return env.step({agent: env.reference_reply(agent) for agent in env.agents})
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+@pytest.mark.parametrize("num_operations", [2, 3, 4])
+@pytest.mark.parametrize("num_tests", [1, 8])
+def test_reference_programmers_reach_one(split, num_operations, num_tests):
+    env = MiniCode(split, num_operations=num_operations, num_tests=num_tests)
+    for task in range(100):
+        _, rewards, terminations, _, infos = played(env, seed=task, task=task)
+        assert rewards == pytest.approx(dict.fromkeys(AGENTS, 1.0), abs=1e-9)
+        assert all(terminations.values()) and infos["main_0"]["metric/success"] == 1
+
+
+@pytest.mark.parametrize(
+    ("aux", "main", "score"),
+    [
+        (AUX, MAIN, 1.0),
+        ("def aux(x):\n    return x + x", "def main(a, b):\n    return b * b + aux(a)", 1.0),
+        ("def aux ( x ) : return x * x", "def main ( x , y ) : return 2 * x + aux ( y )", 1.0),
+        ("def aux ( x ) : return x * x", MAIN, 0.3 + 0.7 * 1 / 4),  # x*x + y*y: right only at x = 0
+        (AUX, "def main ( x , y ) : return 2 * x + y * y", 0.2 + 0.2),  # alone
+        (AUX, "def main ( x , y ) : return 2 * x + y * y + 0 * aux ( x )", 0.2 + 0.2),  # aux changes nothing
+        (
+            "def aux ( x ) : return x",
+            "def main ( x , y ) : return 2 * aux ( x ) + y * y",
+            0.2 + 0.2,
+        ),  # aux does nothing
+        ("def aux ( x ) : return 2", "def main ( x , y ) : return aux ( x ) * x + y * y", 0.2 + 0.2),
+        ("", "def main ( x , y ) : return 2 * x + y * y", 0.1 + 0.2),
+        ("", MAIN, 0.1),
+        (AUX, "", 0.1),
+        (AUX, AUX, 0.1),
+        (AUX, "def main ( x ) : return aux ( x )", 0.2),
+        (AUX, "def main ( x , y ) : return main ( x , y )", 0.2),
+        (AUX, "def main ( x , y ) : return aux ( x , y )", 0.2),
+        ("def aux ( x ) : return x // 0", MAIN, 0.2),
+        ("def aux ( x ) : return aux ( x )", MAIN, 0.2),
+        (AUX, "def main ( x , y ) : return aux ( x )", 0.3),
+        ("", "", 0.0),
+    ],
+)
+def test_pairs_score_by_hand(aux, main, score):
+    assert reward(aux, main) == pytest.approx(score, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def f ( x ) : return x ** 2",
+        "def f ( x ) : return x / 2",
+        "def f ( x ) : return z",
+        "def f ( x , x ) : return x",
+        "def f ( f ) : return f",
+        "def f ( x = 1 ) : return x",
+        "def f ( * x ) : return 1",
+        "def f ( x ) : return True",
+        "def f ( x ) : return x if x else 1",
+        "def f ( x ) : return x ( 1 )",
+        "def f ( x ) : return aux ( x = 1 )",
+        "def f ( x ) : return aux ( * x )",
+        "def f ( x ) : return",
+        "def f ( x ) : return x , x",
+        "def f ( x ) : x",
+        "def f ( x ) : return x ; return x",
+        "def f ( x ) : return x.y",
+        "def f ( x ) : return '1'",
+        "def f ( x ) : return 1234",
+        "async def f ( x ) : return x",
+        "@f def f ( x ) : return x",
+        "x + 1",
+        "sure : def f ( x ) : return x",
+        "def f ( x ) : return x def g ( x ) : return x",
+        "def f ( x ) : return " + "- " * 100 + "x",
+        "def f ( x ) : return é",
+    ],
+)
+def test_what_is_not_of_the_language_does_not_parse(text):
+    assert parsed_function(text) is None
+
+
+@given(st.text(max_size=200) | st.lists(st.sampled_from([*VOCABULARY, "**", "lambda"]), max_size=40).map(" ".join))
+def test_any_text_is_scored(text):
+    for aux, main in [(text, MAIN), (AUX, text), (text, text)]:
+        assert 0 <= reward(aux, main) <= 1
+
+
+expressions = st.recursive(
+    st.sampled_from(["x", "y", "0", "7", "12"]),
+    lambda inner: (
+        st.builds("( {} {} {} )".format, inner, st.sampled_from(["+", "-", "*", "//", "%"]), inner)
+        | inner.map("( - {} )".format)
+    ),
+    max_leaves=10,
+)
+
+
+@given(expressions)
+def test_a_function_has_the_value_that_python_gives_it(expression):
+    function = parsed_function(f"def f ( x , y ) : return {expression}")
+    if function is None:
+        assert len(expression.split()) > 50
+        return
+    try:
+        wanted = eval(expression, {"x": 5, "y": -3})
+    except ZeroDivisionError:
+        wanted = None
+    try:
+        assert value(function, (5, -3), {}) == wanted
+    except EvaluationError:
+        assert wanted is None or "*" in expression
+
+
+def test_numbers_are_bounded():
+    function = parsed_function("def f ( x ) : return " + " * ".join(["999"] * 10))
+    with pytest.raises(EvaluationError, match="beyond"):
+        value(function, (1,), {})
+
+
+def test_a_reply_may_stand_in_one_fence():
+    assert parsed_reply(f"```python\n{AUX}\n```").name == "aux"
+    assert parsed_reply(f"Here:\n```python\n{AUX}\n```") is None
+
+
+def test_the_phrase_and_its_value_by_hand():
+    task = Task(Operand(("half", "square"), "y"), "minus", Operand(("negate",), "x"))
+    assert phrase(task) == "half of square of y minus negate of x"
+    assert expected(task, (4, 5)) == 12 - -4
+
+
+def test_splits_share_no_task_in_either_order_of_operands():
+    def unordered(task):
+        return frozenset([(task.left.operations, task.left.variable), (task.right.operations, task.right.variable)])
+
+    def tasks(split):
+        return {(unordered(task), task.combination) for task in (new_task(i, 2, split) for i in range(3000))}
+
+    train, test = tasks("train"), tasks("test")
+    assert not train & test and len(train) > 150 and len(test) > 30
+    assert is_held_out(TASK) == is_held_out(Task(TASK.right, TASK.combination, TASK.left))
+
+
+def test_tests_are_drawn_for_each_episode():
+    rng = random.Random(0)
+    assert len({new_inputs(rng, TASK, 8) for _ in range(100)}) == 100
+    assert len(set(new_inputs(rng, TASK, 64))) == 64
+
+
+def test_a_branch_before_the_turn_plays_on_alike():
+    env = MiniCode()
+    env.reset(seed=3)
+    branches = [env, copy.deepcopy(env), pickle.loads(pickle.dumps(env))]
+    replies = {"helper_0": AUX, "main_0": MAIN}
+    outcomes = [branch.step(replies) for branch in branches]
+    assert outcomes[0] == outcomes[1] == outcomes[2]
+
+
+def test_the_short_texts_use_only_the_vocabulary():
+    rng = random.Random(5)
+    for num_operations in (2, 3, 4):
+        for _ in range(50):
+            for messages in demonstration(rng, num_operations=num_operations).values():
+                assert {word for message in messages for word in message.content.split()} <= set(VOCABULARY)
+
+
+def test_the_explained_prompt_ends_with_the_short_one():
+    for agent in AGENTS:
+        long = prompt(TASK, agent, is_explained=True)
+        assert long.endswith("\n" + prompt(TASK, agent)) and "def " in long
+
+
+def test_demonstrations_parse_mostly_and_succeed_rarely():
+    rng, env = random.Random(0), MiniCode()
+    numbers = {prompt(new_task(number), "helper_0"): number for number in range(3000)}
+    seen = []
+    for _ in range(400):
+        messages = demonstration(rng)
+        env.reset(seed=0, options={"task": numbers[messages["helper_0"][0].content]})
+        seen.append(env.step({agent: read[-1].content for agent, read in messages.items()})[4]["main_0"])
+    assert 0.17 < sum(infos["reward/helper_parses"] + infos["reward/main_parses"] for infos in seen) / 400 < 0.195
+    assert 0.5 < sum(infos["metric/uses_aux"] for infos in seen) / 400 < 0.85
+    assert 0.15 < sum(infos["metric/success"] for infos in seen) / 400 < 0.35
+
+
+@pytest.mark.parametrize(
+    "kwargs", [{"split": "valid"}, {"num_operations": 1}, {"num_operations": 5}, {"num_tests": 0}, {"num_tests": 65}]
+)
+def test_wrong_settings_are_refused(kwargs):
+    with pytest.raises(ValueError, match="must be"):
+        MiniCode(**kwargs)
+
+
+def test_a_task_that_is_no_number_is_refused():
+    with pytest.raises(ValueError, match="whole number"):
+        MiniCode().reset(options={"task": "double"})
