@@ -1,0 +1,70 @@
+"""Observations and actions as vectors: what numeric policies and critics read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Features:
+    """How an element of a space becomes a vector: numbers as they are, choices as one-hot vectors, side by side."""
+
+    num_numbers: int = 0
+    """Length of a vector of numbers; 0 where the space is one of choices."""
+    num_choices: tuple[int, ...] = ()
+    """Options of each choice; empty where the space is one of numbers."""
+    starts: tuple[int, ...] = ()
+    """The number of each choice's first option."""
+
+    @classmethod
+    def of(cls, space: gymnasium.Space[Any]) -> Features:
+        """The features of a space.
+
+        Raises:
+            ValueError: if it is none of Box, Discrete, MultiDiscrete, MultiBinary.
+        """
+        if isinstance(space, gymnasium.spaces.Discrete):
+            return cls(num_choices=(int(space.n),), starts=(int(space.start),))
+        if isinstance(space, gymnasium.spaces.MultiDiscrete):
+            choices = tuple(int(n) for n in space.nvec.ravel())
+            return cls(num_choices=choices, starts=tuple(int(n) for n in space.start.ravel()))
+        if isinstance(space, gymnasium.spaces.Box | gymnasium.spaces.MultiBinary):
+            return cls(num_numbers=int(np.prod(space.shape)))
+        raise ValueError(
+            f"{space} is not a space of vectors; use Box, Discrete, MultiDiscrete or MultiBinary, "
+            "or flatten it first (gymnasium.wrappers.FlattenObservation)"
+        )
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Features:
+        """The features that `dataclasses.asdict` wrote, after a way through JSON."""
+        return cls(fields["num_numbers"], tuple(fields["num_choices"]), tuple(fields["starts"]))
+
+    @property
+    def size(self) -> int:
+        """Length of the vector."""
+        return self.num_numbers + sum(self.num_choices)
+
+    def vector(self, element: Any) -> NDArray[np.float32]:
+        """The element as a vector.
+
+        Raises:
+            ValueError: if it does not have the size, or the options, of the space.
+        """
+        if not self.num_choices:
+            numbers = np.asarray(element, dtype=np.float32).ravel()
+            if len(numbers) != self.num_numbers:
+                raise ValueError(f"{element!r} has {len(numbers)} numbers, but the space has {self.num_numbers}")
+            return numbers
+        chosen = np.asarray(element, dtype=np.int64).ravel() - self.starts
+        if len(chosen) != len(self.num_choices) or (chosen < 0).any() or (chosen >= self.num_choices).any():
+            raise ValueError(f"{element!r} is not a choice among {self.num_choices} options from {self.starts}")
+        result = np.zeros(self.size, dtype=np.float32)
+        result[np.cumsum((0, *self.num_choices[:-1])) + chosen] = 1
+        return result

@@ -1,0 +1,204 @@
+"""Policies for vector observations: perceptrons in the same contract as language models.
+
+A decision is one token: its log-probability is the whole action's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from .action_heads import HEADS, ActionHead, head_for
+from .core import Completion, Evaluation, Request, TrainablePolicy
+from .features import Features
+from .perceptron import Activation, Normalizer, Perceptron, linear
+from .sampling import uniforms
+
+SETTINGS_FILE = "collm_numeric_policy.json"
+WEIGHTS_FILE = "numeric_policy.safetensors"
+
+
+@dataclass(frozen=True, slots=True)
+class NumericTrace:
+    """What a decision can be evaluated from again."""
+
+    features: NDArray[np.float32]
+    """[F] the observation, not normalized."""
+    raw: NDArray[Any]
+    """[R] what was drawn, before clipping or squashing."""
+
+
+class NumericPolicy(TrainablePolicy):
+    """A perceptron that reads one vector and gives the parameters of a distribution over actions.
+
+    Args:
+        observation: how observations become vectors.
+        head: the distribution.
+        hidden_dims: width of each hidden layer.
+        activation: after each hidden layer.
+        has_value_head: estimate V(observation) from the last hidden layer too.
+        normalizes_observations: by the running mean and deviation of what it was asked, as of the last `forget`.
+            Greedy requests do not count.
+        seed: of the initial weights.
+        device: where it computes.
+    """
+
+    def __init__(
+        self,
+        observation: Features,
+        head: ActionHead,
+        *,
+        hidden_dims: Sequence[int] = (64, 64),
+        activation: Activation = "tanh",
+        has_value_head: bool = False,
+        normalizes_observations: bool = False,
+        seed: int = 0,
+        device: torch.device | str = "cpu",
+    ):
+        generator = torch.Generator().manual_seed(seed)
+        self.observation = observation
+        self.head = head
+        self.trunk = Perceptron(observation.size, hidden_dims, activation, generator)
+        # 0.01: the first policy is close to uniform, whatever it reads.
+        self.output = linear(self.trunk.width, head.num_outputs, 0.01, generator)
+        self.value_head = linear(self.trunk.width, 1, 1.0, generator) if has_value_head else None
+        self.normalizer = Normalizer(observation.size) if normalizes_observations else None
+        parts: dict[str, nn.Module] = {"trunk": self.trunk, "output": self.output, "head": head}
+        optional = {"value_head": self.value_head, "normalizer": self.normalizer}
+        parts |= {name: part for name, part in optional.items() if part is not None}
+        self._network = nn.ModuleDict(parts).to(device)
+        self._device = torch.device(device)
+        self._settings = {
+            "observation": asdict(observation),
+            "head": {"kind": head.kind, **head.settings},
+            "hidden_dims": list(hidden_dims),
+            "activation": activation,
+            "has_value_head": has_value_head,
+            "normalizes_observations": normalizes_observations,
+        }
+
+    @classmethod
+    def for_spaces(
+        cls,
+        observation_space: gymnasium.Space[Any],
+        action_space: gymnasium.Space[Any],
+        *,
+        is_squashed: bool = False,
+        initial_log_std: float = 0.0,
+        **settings: Any,
+    ) -> NumericPolicy:
+        """The policy that fits an environment's spaces; further settings as in the constructor.
+
+        Args:
+            observation_space: Box, Discrete, MultiDiscrete or MultiBinary.
+            action_space: Discrete, MultiDiscrete or Box.
+            is_squashed: for a Box, squash actions into its bounds rather than clip them to it.
+            initial_log_std: for a Box.
+
+        Raises:
+            ValueError: if there is no policy for the spaces.
+        """
+        head = head_for(action_space, is_squashed=is_squashed, initial_log_std=initial_log_std)
+        return cls(Features.of(observation_space), head, **settings)
+
+    @classmethod
+    def load(cls, directory: Path, device: torch.device | str = "cpu") -> NumericPolicy:
+        """Read what `save` wrote."""
+        settings = json.loads((directory / SETTINGS_FILE).read_text())
+        head = dict(settings.pop("head"))
+        make_head = HEADS[head.pop("kind")]
+        policy = cls(Features.from_dict(settings.pop("observation")), make_head(**head), device=device, **settings)
+        policy.load_state_dict(load_file(directory / WEIGHTS_FILE))
+        return policy
+
+    def act(self, requests: Sequence[Request], *, greedy: bool = False) -> list[Completion]:
+        if not requests:
+            return []
+        features = np.stack([self.observation.vector(request.observation) for request in requests])
+        noise = None
+        if not greedy:
+            numbers = [uniforms(request.stream, self.head.num_uniforms) for request in requests]
+            noise = torch.from_numpy(np.stack(numbers)).to(self._device)
+            if self.normalizer is not None:
+                self.normalizer.observe(torch.from_numpy(features).to(self._device))
+        with torch.no_grad():
+            outputs, values = self._outputs(features)
+            raw = self.head.drawn(outputs, noise)
+            logprobs = self.head.logprobs(outputs, raw).cpu().numpy()[:, None]
+            entropies = self.head.entropies(outputs).cpu().numpy()[:, None]
+        return [
+            Completion(
+                action=self.head.action(drawn),
+                logprobs=logprobs[i],
+                entropies=entropies[i],
+                trace=NumericTrace(features[i], drawn),
+                value=None if values is None else float(values[i]),
+            )
+            for i, drawn in enumerate(raw.cpu().numpy())
+        ]
+
+    def evaluate(self, tracks: Sequence[Sequence[Completion]]) -> Evaluation:
+        traces: list[NumericTrace] = [completion.trace for track in tracks for completion in track]
+        outputs, values = self._outputs(np.stack([trace.features for trace in traces]))
+        raw = torch.from_numpy(np.stack([trace.raw for trace in traces])).to(self._device)
+        return Evaluation(
+            logprobs=self.head.logprobs(outputs, raw),
+            entropies=self.head.entropies(outputs),
+            turn_of_token=torch.arange(len(traces), device=self._device),
+            values=values,
+        )
+
+    def values(self, observations: Sequence[Any]) -> Tensor:
+        """[N] what the value head says of observations.
+
+        Raises:
+            ValueError: if there is no value head.
+        """
+        _, values = self._outputs(np.stack([self.observation.vector(each) for each in observations]))
+        if values is None:
+            raise ValueError("the policy has no value head; make it with has_value_head=True")
+        return values
+
+    def num_tokens(self, track: Sequence[Completion]) -> int:
+        return len(track)
+
+    def parameters(self) -> list[nn.Parameter]:
+        return list(self._network.parameters())
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return dict(self._network.state_dict())
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        self._network.load_state_dict(state)
+
+    def save(self, directory: Path) -> None:
+        """Write a folder with the settings as JSON and the weights as safetensors; `load` reads it."""
+        directory.mkdir(parents=True, exist_ok=True)
+        save_file(self.state_dict(), directory / WEIGHTS_FILE)
+        (directory / SETTINGS_FILE).write_text(json.dumps(self._settings, indent=2) + "\n")
+
+    def forget(self) -> None:
+        """Let the observations since the last call into the normalization, which stays fixed between calls.
+
+        So a completion is evaluated as it was drawn, until the weights have changed anyhow.
+        """
+        if self.normalizer is not None:
+            self.normalizer.commit()
+
+    def _outputs(self, features: NDArray[np.float32]) -> tuple[Tensor, Tensor | None]:
+        inputs = torch.from_numpy(features).to(self._device)
+        if self.normalizer is not None:
+            inputs = self.normalizer(inputs)
+        hidden = self.trunk(inputs)
+        values = None if self.value_head is None else self.value_head(hidden)[:, 0]
+        return self.output(hidden), values
