@@ -1,9 +1,14 @@
 """Multi-agent text environments: PettingZoo parallel environments that read and write text."""
 
+from .builtin import register_built_in
 from .checker import CheckFailure, check_env
 from .core import Message, Outcome, TextParallelEnv, Transcript, messages_of
+from .process_vector import ProcessVector, WorkerError
 from .registration import EnvSpec, UnknownEnvironmentError, make, pprint_registry, register, registry, spec, specs
 from .spaces import OpenText
+from .vector import SyncVector, VectorEnv
+
+register_built_in()
 
 __all__ = [
     "CheckFailure",
@@ -11,9 +16,13 @@ __all__ = [
     "Message",
     "OpenText",
     "Outcome",
+    "ProcessVector",
+    "SyncVector",
     "TextParallelEnv",
     "Transcript",
     "UnknownEnvironmentError",
+    "VectorEnv",
+    "WorkerError",
     "check_env",
     "make",
     "messages_of",

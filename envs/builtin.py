@@ -1,0 +1,20 @@
+"""The ids of this package's own environments."""
+
+from __future__ import annotations
+
+from .registration import register
+
+_BUILT_IN = (
+    ("collm/MiniWriting-v0", "writing.mini:MiniWriting", "Two writers retell a made-up post in a small vocabulary."),
+    ("collm/TLDR-v0", "writing.env:TLDR", "Two writers sum up a post, one in short and one at length."),
+    ("collm/ArxivExpansion-v0", "writing.env:ArxivExpansion", "Two writers expand an abstract into an introduction."),
+    ("collm/MiniBuild-v0", "games.mini_build.env:MiniBuild", "Two builders divide one list of parts; paid at the end."),
+    ("collm/StrBuild-v0", "games.str_build.env:StrBuild", "Two builders write a word in blocks of changing kinds."),
+    ("collm/MiniCode-v0", "coding.mini_code.env:MiniCode", "A helper and a main programmer, one line of Python each."),
+)
+
+
+def register_built_in() -> None:
+    """Add them to the registry; nothing of them is imported before one is made."""
+    for id, entry_point, summary in _BUILT_IN:
+        register(id, f"collm.envs.{entry_point}", summary=summary)
