@@ -17,6 +17,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import gymnasium
 from pettingzoo import ParallelEnv
 
 from .mirrors import mirror
@@ -158,6 +159,9 @@ def register(
 def spec(id: str) -> EnvSpec:
     """The registered specification of an id; without a version, the newest one, with a warning.
 
+    Not registered but understood: "gymnasium/CartPole-v1", any environment of Gymnasium as a team of one; and
+    "package.module:parallel_env", any class or function that builds a parallel environment.
+
     Raises:
         UnknownEnvironmentError: naming the nearest id and, where the version is wrong, the newest.
     """
@@ -166,6 +170,8 @@ def spec(id: str) -> EnvSpec:
     broken = load_plugins()
     if id in registry:
         return registry[id]
+    if foreign := _foreign(id):
+        return foreign
     match = _ID.fullmatch(id)
     if match is None:
         raise UnknownEnvironmentError(_sentence(f"{id!r} is not of the form 'namespace/Name-v0'", _nearest(id), broken))
@@ -218,10 +224,12 @@ def accepted_arguments(constructor: Callable[..., Any]) -> frozenset[str] | None
     steps: list[Any] = [constructor]
     if inspect.isclass(constructor):
         steps = [vars(ancestor)["__init__"] for ancestor in constructor.__mro__ if "__init__" in vars(ancestor)]
+    if steps[0] is object.__init__:
+        return frozenset()
     names: set[str] = set()
     for step in steps:
-        if step is object.__init__:
-            return frozenset(names)
+        if step is object.__init__:  # it takes nothing, so the class above must have read **kwargs itself
+            break
         parameters = inspect.signature(step).parameters.values()
         names |= {each.name for each in parameters if each.kind in (each.KEYWORD_ONLY, each.POSITIONAL_OR_KEYWORD)}
         if not any(each.kind is each.VAR_KEYWORD for each in parameters):
@@ -236,6 +244,15 @@ def _refuse_unknown_arguments(id: str, constructor: Callable[..., Any], given: M
             near = difflib.get_close_matches(name, accepted, 1, 0.5)
             hint = f"did you mean {near[0]!r}? " if near else ""
             raise TypeError(f"{id} takes no argument {name!r}; {hint}It takes {', '.join(sorted(accepted)) or 'none'}")
+
+
+def _foreign(id: str) -> EnvSpec | None:
+    if re.fullmatch(r"[\w.]+:[\w.]+", id):
+        return EnvSpec(f"unregistered/{id.rpartition(':')[2]}-v0", id)
+    namespace, _, name = id.partition("/")
+    if namespace == "gymnasium" and name in gymnasium.registry:
+        return EnvSpec(id, "collm.envs.views.gym_as_parallel:GymAsParallel", {"env": name})
+    return None
 
 
 def _nearest(id: str) -> str:

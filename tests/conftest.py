@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from collm.envs import registry
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # PettingZoo's tests import example games that warn of their own age
+    import pettingzoo.test  # noqa: F401
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -12,6 +12,7 @@ import pytest
 
 from collm.envs import EnvSpec, Outcome, TextParallelEnv, make, plugins, register, spec, specs
 from collm.envs.registration import UnknownEnvironmentError, accepted_arguments
+from collm.envs.views.gym_as_parallel import GymAsParallel
 
 pytestmark = pytest.mark.usefixtures("clean_registry")
 
@@ -108,6 +109,8 @@ def test_arguments_handed_on_to_a_base_class_are_taken():
     accepted = accepted_arguments(Echo)
     assert accepted is not None and {"word", "max_turns", "render_mode", "max_action_length"} <= accepted
     assert accepted_arguments(lambda **anything: None) is None
+    assert accepted_arguments(GymAsParallel) is None
+    assert accepted_arguments(NotAnEnvironment) == frozenset()
 
 
 @pytest.mark.parametrize("id", ["Echo-v0", "test/Echo", "test/Echo-v", "te st/Echo-v0", "test/Echo_v0", "", "a/b/C-v0"])
@@ -120,6 +123,13 @@ def test_a_malformed_id_is_refused(id):
 def test_a_malformed_entry_point_is_refused(entry_point):
     with pytest.raises(ValueError, match=r"package\.module:Class"):
         register("test/Echo-v0", entry_point)
+
+
+def test_what_is_not_registered_is_made_by_its_entry_point():
+    env = make("collm.envs.writing.mini:MiniWriting", split="test")
+    assert env.spec.id == "unregistered/MiniWriting-v0"
+    with pytest.raises(ImportError, match="cannot be loaded"):
+        make("nowhere.at_all:Thing")
 
 
 def test_registering_twice_does_nothing_but_another_thing_needs_replace():

@@ -1,0 +1,86 @@
+"""A Gymnasium environment as a team of one: what trains on teams trains on it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box, Discrete, MultiDiscrete, Space
+from pettingzoo import ParallelEnv
+
+AGENT = "agent_0"
+
+
+class GymAsParallel(ParallelEnv[str, Any, Any]):
+    """A Gymnasium environment with one agent, `agent_0`; spaces, rewards and ends are its own.
+
+    Observation space: the environment's. Action space: the environment's; actions are brought to its type, and those
+    outside a `Box` to its nearest point, as a Gaussian policy knows no bounds.
+
+    Args:
+        env: an environment, or the id of one ("CartPole-v1").
+        kwargs: arguments of `gymnasium.make`, for an id.
+    """
+
+    def __init__(self, env: str | gymnasium.Env[Any, Any], **kwargs: Any):
+        if isinstance(env, str):
+            env = gymnasium.make(env, disable_env_checker=True, **kwargs)
+        elif kwargs:
+            raise TypeError(f"{sorted(kwargs)} are arguments for an environment's id, but an environment was given")
+        self.env = env
+        self.possible_agents = [AGENT]
+        self.agents: list[str] = []
+        self.observation_spaces = {AGENT: env.observation_space}
+        self.action_spaces = {AGENT: env.action_space}
+        self.render_mode = env.render_mode
+        name = env.spec.id if env.spec is not None else f"{type(env.unwrapped).__name__}-v0"
+        self.metadata = {**env.metadata, "name": re.sub(r"\W", "_", name.lower()), "is_parallelizable": True}
+        self.metadata.setdefault("render_modes", [])
+
+    def observation_space(self, agent: str) -> Space[Any]:
+        return self.observation_spaces[agent]
+
+    def action_space(self, agent: str) -> Space[Any]:
+        return self.action_spaces[agent]
+
+    def reset(
+        self, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+        observation, info = self.env.reset(seed=seed, options=options)
+        self.agents = [AGENT]
+        return {AGENT: observation}, {AGENT: dict(info)}
+
+    def step(
+        self, actions: dict[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]:
+        if not self.agents:
+            raise RuntimeError("no episode is running; call reset() first")
+        action = _in_space(self.action_spaces[AGENT], actions[AGENT])
+        observation, reward, is_terminated, is_truncated, info = self.env.step(action)
+        if is_terminated or is_truncated:
+            self.agents = []
+        return (
+            {AGENT: observation},
+            {AGENT: float(reward)},
+            {AGENT: bool(is_terminated)},
+            {AGENT: bool(is_truncated)},
+            {AGENT: dict(info)},
+        )
+
+    def render(self) -> Any:
+        return self.env.render()
+
+    def close(self) -> None:
+        self.env.close()
+
+
+def _in_space(space: Space[Any], action: Any) -> Any:
+    if isinstance(space, Discrete):
+        return space.dtype.type(np.asarray(action).item())
+    if isinstance(space, Box):
+        return np.clip(np.asarray(action, dtype=space.dtype).reshape(space.shape), space.low, space.high)
+    if isinstance(space, MultiDiscrete):
+        return np.asarray(action, dtype=space.dtype).reshape(space.shape)
+    return action

@@ -1,0 +1,71 @@
+"""Gymnasium environments as teams of one."""
+
+from __future__ import annotations
+
+import gymnasium
+import numpy as np
+import pytest
+from pettingzoo.test.parallel_test import parallel_api_test
+
+from collm.envs import check_env, make
+from collm.envs.views.gym_as_parallel import GymAsParallel
+
+NAMES = ["CartPole-v1", "Pendulum-v1", "FrozenLake-v1", "Blackjack-v1", "Acrobot-v1"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_gymnasium_environment_keeps_the_contract(name):
+    assert "same_seed" in check_env(lambda: GymAsParallel(name))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_pettingzoos_own_test_passes(name, capsys):
+    parallel_api_test(GymAsParallel(name), num_cycles=50)
+
+
+def test_episodes_are_those_of_the_environment_itself():
+    team, alone = GymAsParallel("CartPole-v1"), gymnasium.make("CartPole-v1")
+    (ours, _), (theirs, _) = team.reset(seed=3), alone.reset(seed=3)
+    while team.agents:
+        assert np.array_equal(ours["agent_0"], theirs)
+        ours, rewards, terminations, truncations, _ = team.step({"agent_0": 1})
+        theirs, reward, is_terminated, is_truncated, _ = alone.step(1)
+        assert (rewards, terminations) == ({"agent_0": reward}, {"agent_0": is_terminated})
+        assert truncations == {"agent_0": is_truncated}
+
+
+def test_the_time_limit_truncates():
+    env = GymAsParallel("Pendulum-v1", max_episode_steps=3)
+    env.reset(seed=0)
+    for _ in range(3):
+        _, _, terminations, truncations, _ = env.step({"agent_0": np.zeros(1)})
+    assert (terminations, truncations) == ({"agent_0": False}, {"agent_0": True})
+    with pytest.raises(RuntimeError, match="reset"):
+        env.step({"agent_0": np.zeros(1)})
+
+
+@pytest.mark.parametrize("action", [9.0, [9.0], np.array([9.0]), np.float64(9)])
+def test_an_action_out_of_bounds_counts_as_the_nearest_within(action):
+    env, bounded = GymAsParallel("Pendulum-v1"), GymAsParallel("Pendulum-v1")
+    env.reset(seed=0)
+    bounded.reset(seed=0)
+    assert env.step({"agent_0": action})[1] == bounded.step({"agent_0": np.array([2.0], np.float32)})[1]
+
+
+@pytest.mark.parametrize("action", [1, np.int64(1), np.array(1), np.array([1])])
+def test_a_discrete_action_may_come_in_any_wrapping(action):
+    env = GymAsParallel("CartPole-v1")
+    env.reset(seed=0)
+    env.step({"agent_0": action})
+
+
+def test_arguments_need_an_id():
+    with pytest.raises(TypeError, match="arguments for an environment's id"):
+        GymAsParallel(gymnasium.make("CartPole-v1"), render_mode="ansi")
+
+
+def test_gymnasium_environments_are_made_by_id():
+    env = make("gymnasium/CartPole-v1", max_episode_steps=7)
+    assert isinstance(env, GymAsParallel)
+    assert env.env.spec.max_episode_steps == 7
+    assert "hash_seed" in check_env("gymnasium/CartPole-v1")
