@@ -51,7 +51,7 @@ class LanguageModel:
         template_kwargs: dict[str, Any] | None = None,
     ):
         self.model = model.eval()  # dropout would make the update score another distribution than was sampled
-        self.base: PreTrainedModel = model.get_base_model() if isinstance(model, PeftModel) else model
+        self.base = base_of(model)
         self.encoder = Encoder(tokenizer, is_chat=is_chat, template_kwargs=template_kwargs)
         self.compute_dtype = compute_dtype
         self.scorer = Scorer(self.base)
@@ -81,6 +81,7 @@ class LanguagePolicy(TrainablePolicy):
         max_new_tokens: a completion is cut there.
         adapter: this policy's own, where the model is a peft model.
         has_value_head: estimate returns by a linear layer on the last hidden state of the prompt.
+        value_head_hidden_dim: put a tanh layer of this width before it; None: none.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class LanguagePolicy(TrainablePolicy):
         max_new_tokens: int = 256,
         adapter: str | None = None,
         has_value_head: bool = False,
+        value_head_hidden_dim: int | None = None,
     ):
         if max_new_tokens < 1:
             raise ValueError(f"max_new_tokens must be at least 1, got {max_new_tokens}")
@@ -98,7 +100,7 @@ class LanguagePolicy(TrainablePolicy):
         self.sampling = sampling
         self.max_new_tokens = max_new_tokens
         self.adapter = adapter
-        self.value_head = _value_head(language_model.base) if has_value_head else None
+        self.value_head = value_head_of(language_model.base, value_head_hidden_dim) if has_value_head else None
         self.num_reencoded = 0  # prompts whose history was rewritten, and so was tokenized anew
         # A head reads its own prompts' hidden states; policies without one share the model's slots.
         self._decoder = language_model.decoder
@@ -175,6 +177,17 @@ class LanguagePolicy(TrainablePolicy):
         turn_of_token = torch.repeat_interleave(torch.arange(len(lengths)), lengths).to(logprobs.device)
         return Evaluation(logprobs, entropies, turn_of_token, values)
 
+    def prompt_value(self, observation: str, previous: Completion) -> Tensor:
+        """A scalar: what the value head says of a history that was not answered."""
+        assert self.value_head is not None
+        model = self.language_model
+        ids, _ = model.encoder.prompt(observation, previous)
+        model.use(self.adapter)
+        with model.autocast():
+            hidden = model.scorer.hidden(torch.from_numpy(ids)[None].to(model.device))
+            value: Tensor = self.value_head(hidden[0, -1].float())[0]
+        return value
+
     def num_tokens(self, track: Sequence[Completion]) -> int:
         return sum(len(row.ids) for row in rows_of(track))
 
@@ -183,8 +196,7 @@ class LanguagePolicy(TrainablePolicy):
         twin = copy.copy(self)
         twin.language_model = copy.copy(self.language_model)
         twin.language_model.model = copy.deepcopy(self.language_model.model).requires_grad_(False)
-        model = twin.language_model.model
-        twin.language_model.base = model.get_base_model() if isinstance(model, PeftModel) else model
+        twin.language_model.base = base_of(twin.language_model.model)
         twin.language_model.scorer = Scorer(twin.language_model.base)
         return twin
 
@@ -215,9 +227,9 @@ class LanguagePolicy(TrainablePolicy):
             # peft puts an adapter that is not named "default" into a folder of its name
             if directory.name != self.adapter:
                 raise ValueError(f"the adapter {self.adapter!r} must be saved to a folder of its name, not {directory}")
-            model.save_pretrained(directory.parent, selected_adapters=[self.adapter])
+            model.save_pretrained(str(directory.parent), selected_adapters=[self.adapter])
         else:
-            model.save_pretrained(directory)
+            model.save_pretrained(str(directory))
         self.language_model.encoder.tokenizer.save_pretrained(directory)
         if self.value_head is not None:
             save_file(self.value_head.state_dict(), directory / VALUE_HEAD_FILE)
@@ -231,14 +243,24 @@ class LanguagePolicy(TrainablePolicy):
         (directory / SETTINGS_FILE).write_text(json.dumps(settings, indent=2) + "\n")
 
     def load_value_head(self, directory: Path) -> None:
-        """Take over the value head that `save` wrote."""
-        assert self.value_head is not None
-        self.value_head.load_state_dict(load_file(directory / VALUE_HEAD_FILE))
+        """Take over the value head that `save` wrote into a folder, if it wrote one."""
+        file = directory / VALUE_HEAD_FILE
+        if self.value_head is not None and file.is_file():
+            self.value_head.load_state_dict(load_file(file))
 
 
-def _value_head(base: PreTrainedModel) -> nn.Linear:
-    """V(h) = w · hidden + b, from zero: the first advantages are then the returns themselves, not noise."""
-    head = nn.Linear(base.config.get_text_config().hidden_size, 1, dtype=torch.float32, device=base.device)
-    nn.init.zeros_(head.weight)
-    nn.init.zeros_(head.bias)
-    return head
+def base_of(model: PreTrainedModel | PeftModel) -> PreTrainedModel:
+    """The transformers model below peft's wrapper, if there is one."""
+    base: Any = model.get_base_model() if isinstance(model, PeftModel) else model
+    assert isinstance(base, PreTrainedModel)
+    return base
+
+
+def value_head_of(body: PreTrainedModel, hidden_dim: int | None) -> nn.Module:
+    """V = w · hidden + b, or with a tanh layer before; from zero: the first advantages are returns, not noise."""
+    size = body.config.get_text_config().hidden_size
+    last = nn.Linear(hidden_dim or size, 1)
+    nn.init.zeros_(last.weight)
+    nn.init.zeros_(last.bias)
+    head = last if hidden_dim is None else nn.Sequential(nn.Linear(size, hidden_dim), nn.Tanh(), last)
+    return head.to(body.device)

@@ -61,6 +61,7 @@ class Scorer:
         self.model = model
         self.backbone: nn.Module = model.base_model
         self.head: nn.Module = model.get_output_embeddings()
+        self.device = model.device
         self._has_plain_head = self._agrees()
 
     def hidden(self, ids: Tensor) -> Tensor:
@@ -70,7 +71,7 @@ class Scorer:
 
     def scores(self, rows: Sequence[Row], temperature: float) -> tuple[Tensor, Tensor, Tensor]:
         """Log-probabilities [K], entropies [K] of all sampled tokens in order, and prompt-end hidden states [N, d]."""
-        device = self.head.weight.device
+        device = self.device
         ids = padded([row.ids for row in rows], device)
         row_of, position, target, row_of_turn, prompt_end = _positions(rows)
         index = torch.from_numpy(np.stack([row_of, position])).to(device)

@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ..agents.core import Completion, View
+from ..envs.core import Message, written
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +58,41 @@ class Episode:
         """Undiscounted return, averaged over the agents: in a cooperative game, the team's."""
         return sum(turn.reward for track in self.tracks.values() for turn in track) / len(self.tracks)
 
-    def own_view(self, agent: str) -> View:
-        """What a decentralized critic reads: the agent's own histories, the last one too where it must bootstrap."""
-        track = self.tracks[agent]
-        histories = [turn.observation for turn in track]
-        if not self.is_terminated[agent]:
-            histories.append(self.finals[agent])
-        return View(tuple(histories), completions=tuple(turn.completion for turn in track))
+    def own_view(self, agent: str, *, reads_actions: bool = False) -> View:
+        """What a decentralized critic reads: the agent's own histories.
 
-    def joint_view(self) -> View:
-        """What a centralized critic reads: the joint history before each joint turn, and the last to bootstrap from."""
-        is_over = all(self.is_terminated.values())
-        return View(self.states[: self.num_turns] if is_over else self.states)
+        For V also the last history, where it must bootstrap; for Q what the agent did after each.
+        """
+        track = self.tracks[agent]
+        completions = tuple(turn.completion for turn in track)
+        histories = tuple(turn.observation for turn in track)
+        if reads_actions:
+            actions = tuple(_appended(Message("assistant", str(done.action), agent), done) for done in completions)
+            return View(histories, actions, completions)
+        last = () if self.is_terminated[agent] else (self.finals[agent],)
+        return View(histories + last, completions=completions)
+
+    def joint_view(self, *, reads_actions: bool = False) -> View:
+        """What a centralized critic reads: the joint history before each joint turn.
+
+        For V also the last one, where it must bootstrap; for Q what all agents did after each.
+        """
+        if not reads_actions:
+            is_over = all(self.is_terminated.values())
+            return View(self.states[: self.num_turns] if is_over else self.states)
+        done: list[list[Any]] = [[] for _ in range(self.num_turns)]
+        for agent, track in self.tracks.items():
+            for turn in track:
+                done[turn.time].append(_appended(written(agent, str(turn.completion.action)), turn.completion))
+        joined = tuple(
+            tuple(message for action in actions for message in action)
+            if isinstance(actions[0], tuple)
+            else np.concatenate([np.ravel(action) for action in actions])
+            for actions in done
+        )
+        return View(self.states[: self.num_turns], joined)
+
+
+def _appended(message: Message, completion: Completion) -> Any:
+    """What Q reads of an action: a message to append to a text history, or the number or vector itself."""
+    return (message,) if isinstance(completion.action, str) else completion.action

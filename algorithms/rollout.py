@@ -77,14 +77,14 @@ class RolloutCollector:
         self.reads_state = reads_state
         self.seconds: dict[str, float] = defaultdict(float)  # by phase, since the caller last cleared it
         self._number = {agent: i for i, agent in enumerate(vector.possible_agents)}
-        self._next_index = 0
+        self.next_index = 0
         self._unfinished: dict[int, _Play] = {}
 
     def collect(self, plans: Sequence[Plan], *, greedy: bool = False) -> list[Episode]:
         """Play every plan to its end; the episodes come back in the order of the plans."""
-        first = self._next_index
-        self._next_index += len(plans)
-        waiting = deque(zip(range(first, self._next_index), plans, strict=True))
+        first = self.next_index
+        self.next_index += len(plans)
+        waiting = deque(zip(range(first, self.next_index), plans, strict=True))
         running: dict[int, _Play] = {}
         done: dict[int, Episode] = {}
         free = deque(range(self.vector.num_envs))
@@ -125,8 +125,8 @@ class RolloutCollector:
         return segments
 
     def _indexed(self) -> int:
-        self._next_index += 1
-        return self._next_index - 1
+        self.next_index += 1
+        return self.next_index - 1
 
     def _started(self, place: int, index: int, plan: Plan) -> _Play:
         start = time.perf_counter()

@@ -63,6 +63,11 @@ def messages_of(observation: str) -> tuple[Message, ...]:
     return observation.messages if isinstance(observation, Transcript) else (Message("user", str(observation)),)
 
 
+def written(agent: str, reply: str) -> Message:
+    """How an agent's reply stands in the joint history."""
+    return Message("user", f"[{agent} writes] {reply}", agent)
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What one joint turn did."""
@@ -203,9 +208,7 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
         self.turn += 1
         for agent in movers:
             self._transcripts[agent] = self._transcripts[agent].extended(Message("assistant", replies[agent], agent))
-        self._joint = self._joint.extended(
-            *(Message("user", f"[{agent} writes] {replies[agent]}", agent) for agent in movers)
-        )
+        self._joint = self._joint.extended(*(written(agent, replies[agent]) for agent in movers))
         known = {agent: len(self._transcripts[agent].messages) for agent in movers}
         for agent, history in outcome.rewritten.items():
             self._transcripts[agent], known[agent] = Transcript(history), 0

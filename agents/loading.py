@@ -1,0 +1,217 @@
+"""Names → policies: the embedded model, a folder, or a hub name; own, shared or adapted weights."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from huggingface_hub import try_to_load_from_cache
+from huggingface_hub.constants import HF_HUB_OFFLINE
+from peft import LoraConfig, PeftModel, get_peft_model
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from .language import SETTINGS_FILE, LanguageModel, LanguagePolicy
+from .sampling import Sampling
+from .tiny import TINY_DIRECTORY
+
+TINY = "tiny"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """The language models of a team, and how they sample."""
+
+    model: str = TINY
+    """"tiny" (the embedded model), a folder in Hugging Face format, a hub name; or one for each agent, with commas."""
+    weights: Literal["own", "shared", "adapters"] = "own"
+    """Each agent its own copy; one copy for all; or one frozen base with a LoRA adapter for each agent."""
+    lora_rank: int = 16
+    """Of the adapters."""
+    is_chat: bool = False
+    """Feed messages through the tokenizer's chat template; else plain text."""
+    template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    """Passed to the chat template, such as {"enable_thinking": false}."""
+    max_new_tokens: int = 256
+    """A completion is cut there."""
+    temperature: float = 1.0
+    """Of sampling; the distribution that is learned is the tempered one."""
+    top_p: float = 1.0
+    """Sample among the likeliest tokens that hold this much probability; 1 is off. Not part of what is learned."""
+    top_k: int = 0
+    """Sample among so many likeliest tokens; 0 is off. Not part of what is learned."""
+    compute_dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    """Of forward passes; weights that learn stay float32, or updates near 1e-6 would round to nothing."""
+    device: str = "auto"
+    """"auto" (a GPU where there is one), "cpu", "cuda", "cuda:1", …"""
+
+    def names(self, num_agents: int) -> list[str]:
+        """The model's name for each agent.
+
+        Raises:
+            ValueError: if there are neither one nor `num_agents`.
+        """
+        names = [name.strip() for name in self.model.split(",")]
+        if len(names) not in (1, num_agents):
+            raise ValueError(f"model names {len(names)} models {names} for {num_agents} agents; give one, or one each")
+        if len(set(names)) > 1 and self.weights != "own":
+            raise ValueError(f"different models {names} cannot have weights={self.weights!r}; use weights='own'")
+        return names * num_agents if len(names) == 1 else names
+
+    def check(self, num_agents: int) -> None:
+        """Find what would fail later, without loading a weight.
+
+        Raises:
+            ValueError: if a setting is wrong.
+            FileNotFoundError: if a model is not there.
+        """
+        for name in set(self.names(num_agents)):
+            folder = model_folder(name)
+            if self.is_chat and folder is not None and not _has_chat_template(folder):
+                raise ValueError(f"the model {name!r} has no chat template; use is_chat=False, or another model")
+        if self.weights == "adapters" and self.lora_rank < 1:
+            raise ValueError(f"lora_rank must be at least 1, got {self.lora_rank}")
+        if self.max_new_tokens < 1:
+            raise ValueError(f"max_new_tokens must be at least 1, got {self.max_new_tokens}")
+        self.sampling()
+
+    def sampling(self) -> Sampling:
+        return Sampling(temperature=self.temperature, top_k=self.top_k, top_p=self.top_p)
+
+
+def model_folder(name: str) -> Path | None:
+    """Where a model lies; None for a hub name that is to be downloaded or lies in the hub's cache.
+
+    Raises:
+        FileNotFoundError: if it is neither, with what to do.
+    """
+    folder = TINY_DIRECTORY if name == TINY else Path(name)
+    if folder.is_dir():
+        if not any((folder / file).is_file() for file in ("config.json", "adapter_config.json")):
+            raise FileNotFoundError(f"{folder} holds no model: there is no config.json; give a save_pretrained folder")
+        return folder
+    looks_like_path = name.startswith((".", "/", "~")) or name.count("/") > 1 or "/" not in name
+    if looks_like_path and "/" not in name:
+        # A hub name without an owner exists ("gpt2"), but only what is in the cache can be told from a typing error.
+        looks_like_path = not isinstance(try_to_load_from_cache(name, "config.json"), str)
+    if looks_like_path:
+        raise FileNotFoundError(f"there is no model folder {name!r}; give a folder, a hub name owner/name, or 'tiny'")
+    if HF_HUB_OFFLINE and not isinstance(try_to_load_from_cache(name, "config.json"), str):
+        raise FileNotFoundError(
+            f"the model {name!r} is not in the hub's cache, and HF_HUB_OFFLINE={os.environ.get('HF_HUB_OFFLINE')} "
+            "forbids to download it; unset that, or give a folder"
+        )
+    return None
+
+
+def load_policies(
+    config: ModelConfig,
+    agents: Sequence[str],
+    *,
+    has_value_head: bool = False,
+    value_head_hidden_dim: int | None = None,
+    seed: int = 0,
+) -> dict[str, LanguagePolicy]:
+    """A policy for each agent.
+
+    Args:
+        has_value_head: give each a value head.
+        value_head_hidden_dim: of a tanh layer in that head; None: linear.
+        seed: of new weights: adapters and heads.
+    """
+    config.check(len(agents))
+    names = config.names(len(agents))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+
+        def policy(model: LanguageModel, name: str, adapter: str | None = None) -> LanguagePolicy:
+            made = LanguagePolicy(
+                model,
+                sampling=config.sampling(),
+                max_new_tokens=config.max_new_tokens,
+                adapter=adapter,
+                has_value_head=has_value_head,
+                value_head_hidden_dim=value_head_hidden_dim,
+            )
+            folder = model_folder(name)
+            if has_value_head and folder is not None:
+                made.load_value_head(folder)
+            return made
+
+        if config.weights == "own":
+            return {
+                agent: policy(load_language_model(config, name), name)
+                for agent, name in zip(agents, names, strict=True)
+            }
+        if config.weights == "shared":
+            return dict.fromkeys(agents, policy(load_language_model(config, names[0]), names[0]))
+        common = load_language_model(config, names[0], adapters=agents)
+        return {agent: policy(common, names[0], adapter=agent) for agent in agents}
+
+
+def load_language_model(config: ModelConfig, name: str, adapters: Sequence[str] = ()) -> LanguageModel:
+    """One model with its tokenizer; with a new adapter of each name, if names are given."""
+    folder = model_folder(name)
+    where = name if folder is None else folder
+    device = config.device if config.device != "auto" else ("cuda" if torch.cuda.is_available() else "cpu")
+    compute = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}[config.compute_dtype]
+    # A base that does not learn needs no master copy: it is loaded in the type it computes in.
+    dtype = compute if adapters and compute is not None else torch.float32
+    loaded: Any = AutoModelForCausalLM.from_pretrained(where, dtype=dtype)
+    model = loaded.to(device)
+    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(where)
+    if adapters:
+        model = _adapted(model, adapters, config.lora_rank)
+    return LanguageModel(
+        model,
+        tokenizer,
+        is_chat=config.is_chat,
+        compute_dtype=compute,
+        template_kwargs=dict(config.template_kwargs),
+    )
+
+
+def load_team(directory: Path, agents: Sequence[str], *, device: str = "auto") -> dict[str, LanguagePolicy]:
+    """The policies that `LanguagePolicy.save` wrote, one folder an agent, with their own sampling settings."""
+    policies: dict[str, LanguagePolicy] = {}
+    for agent in agents:
+        folder = directory / agent
+        if not (folder / SETTINGS_FILE).is_file():
+            raise FileNotFoundError(f"there is no saved policy of {agent!r} in {directory}: {folder} is missing")
+        settings = json.loads((folder / SETTINGS_FILE).read_text())
+        config = ModelConfig(
+            model=str(folder),
+            is_chat=settings["is_chat"],
+            template_kwargs=settings["template_kwargs"],
+            max_new_tokens=settings["max_new_tokens"],
+            temperature=settings["sampling"]["temperature"],
+            top_p=settings["sampling"]["top_p"],
+            top_k=settings["sampling"]["top_k"],
+            device=device,
+        )
+        policies |= load_policies(config, [agent])
+    return policies
+
+
+def _adapted(model: PreTrainedModel, adapters: Sequence[str], rank: int) -> PeftModel:
+    lora = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM")
+    first, *others = adapters
+    adapted = get_peft_model(model, lora, adapter_name=first)
+    for adapter in others:
+        adapted.add_adapter(adapter, lora)
+    for name, weight in adapted.named_parameters():
+        if "lora_" in name:
+            weight.data = weight.data.float()  # adapters learn, whatever the base computes in
+    assert isinstance(adapted, PeftModel)
+    return adapted
+
+
+def _has_chat_template(folder: Path) -> bool:
+    if (folder / "chat_template.jinja").is_file() or (folder / "chat_template.json").is_file():
+        return True
+    settings = folder / "tokenizer_config.json"
+    return settings.is_file() and bool(json.loads(settings.read_text()).get("chat_template"))

@@ -1,0 +1,115 @@
+"""CriticLearner: views and targets → gradient steps of one critic, with a replay of recent updates."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..agents.core import Critic, View
+from ..agents.moments import RunningMoments
+from .config import ActorCriticConfig
+from .objectives import value_loss
+from .optimizer import Optimizer
+from .policy_learner import micro_batches
+
+
+class CriticLearner:
+    """Values histories, and learns to; in units of the running mean and deviation of its targets.
+
+    A critic that sits on a policy has no optimizer of its own: it is only asked here, and learns with the policy.
+
+    Args:
+        critic: what learns.
+        config: its learning rate, steps, replay.
+        generator: of what is drawn from the replay.
+    """
+
+    def __init__(self, critic: Critic, config: ActorCriticConfig, generator: torch.Generator):
+        self.critic = critic
+        self.config = config
+        self.generator = generator
+        self.moments = RunningMoments.empty()
+        parameters = critic.parameters()
+        self.optimizer = Optimizer(parameters, config.critic_learning_rate, config) if parameters else None
+        self.replay: deque[list[tuple[View, Tensor]]] = deque(maxlen=config.critic_replay)
+
+    @torch.no_grad()
+    def values(self, views: Sequence[View]) -> Tensor:
+        """[N] flat, in reward units."""
+        sizes = [self.critic.num_tokens(view) for view in views]
+        found: dict[int, Tensor] = {}
+        for batch in micro_batches(sizes, range(len(views)), self._max_tokens(views)):
+            values = self.critic.values([views[i] for i in batch])
+            found |= dict(zip(batch, torch.split(values, [_num_values(views[i]) for i in batch]), strict=True))
+        values = torch.cat([found[i] for i in range(len(views))]).float().cpu()
+        return self.moments.denormalize(values)
+
+    def observe(self, targets: Tensor) -> None:
+        """Take targets into the running mean and deviation."""
+        if self.config.value_normalization:
+            self.moments = self.moments.updated(targets)
+
+    def learn(self, views: Sequence[View], targets: Tensor) -> dict[str, float]:
+        """Regress on targets, drawn together with those of recent updates.
+
+        Args:
+            views: without a last history to bootstrap from.
+            targets: [N] flat, in reward units.
+        """
+        self.observe(targets)
+        pieces = torch.split(targets, [_num_values(view) for view in views])
+        self.replay.append(list(zip(views, pieces, strict=True)))
+        if self.optimizer is None:
+            return {}
+        memory = [item for update in self.replay for item in update]
+        total_loss = total_norm = 0.0
+        for _ in range(self.config.critic_steps):
+            size = min(self.config.critic_batch_size, len(memory))
+            drawn = [memory[i] for i in torch.randperm(len(memory), generator=self.generator)[:size].tolist()]
+            loss, norm = self._step(self.optimizer, drawn)
+            total_loss += loss
+            total_norm += norm
+        steps = self.config.critic_steps
+        return {"value_loss": total_loss / steps, "critic_grad_norm": total_norm / steps}
+
+    def _step(self, optimizer: Optimizer, drawn: Sequence[tuple[View, Tensor]]) -> tuple[float, float]:
+        optimizer.zero_grad()
+        views = [view for view, _ in drawn]
+        num_turns = sum(len(piece) for _, piece in drawn)
+        sizes = [self.critic.num_tokens(view) for view in views]
+        total = 0.0
+        for batch in micro_batches(sizes, range(len(drawn)), self._max_tokens(views)):
+            values = self.critic.values([views[i] for i in batch])
+            targets = self.moments.normalize(torch.cat([drawn[i][1] for i in batch])).to(values)
+            loss = value_loss(values, targets, num_turns)
+            torch.autograd.backward(loss)
+            total += float(loss.detach())
+        return total, optimizer.step()
+
+    def _max_tokens(self, views: Sequence[View]) -> int:
+        parameters = self.critic.parameters()
+        is_cpu = not parameters or parameters[0].device.type == "cpu"
+        return self.config.max_batch_tokens or (2_048 if is_cpu else 16_384)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "critic": self.critic.state_dict(),
+            "optimizer": None if self.optimizer is None else self.optimizer.state_dict(),
+            "moments": self.moments,
+            "replay": list(self.replay),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.critic.load_state_dict(state["critic"])
+        if self.optimizer is not None:
+            self.optimizer.load_state_dict(state["optimizer"])
+        self.moments = state["moments"]
+        self.replay = deque(state["replay"], maxlen=self.config.critic_replay)
+
+
+def _num_values(view: View) -> int:
+    return len(view.actions) or len(view.histories)

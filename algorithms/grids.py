@@ -1,0 +1,78 @@
+"""Episodes → grids of rewards and values, one row a track, and back to a flat list of turns.
+
+Axes: B tracks, T turns, N turns of all tracks in a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .episode import Episode
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """What credit is computed from."""
+
+    rewards: Tensor  # [B, T]
+    values: Tensor  # [B, T + 1], before each turn and after the last; 0 after a terminal end, and without a critic
+    is_real: Tensor  # [B, T] bool, True where a turn happened
+    group: Tensor  # [B] long, rollouts of one task share it
+
+
+def agent_grid(episodes: Sequence[Episode], agent: str, values: Tensor | None, *, bootstraps: bool = True) -> Grid:
+    """One row for each episode that the agent took part in.
+
+    Args:
+        values: flat, of each episode's `own_view(agent)` in order; None: zeros.
+        bootstraps: whether `values` hold one more for an episode that did not terminate.
+    """
+    played = [episode for episode in episodes if agent in episode.tracks]
+    rewards = [[turn.reward for turn in episode.tracks[agent]] for episode in played]
+    goes_on = [bootstraps and not episode.is_terminated[agent] for episode in played]
+    return _grid(rewards, [episode.group for episode in played], goes_on, values)
+
+
+def joint_grid(episodes: Sequence[Episode], values: Tensor | None, *, bootstraps: bool = True) -> Grid:
+    """One row for each episode: the team's reward, the mean over the agents that moved.
+
+    Args:
+        values: flat, of each episode's `joint_view()` in order; None: zeros.
+        bootstraps: whether `values` hold one more for an episode that did not terminate.
+    """
+    rewards = []
+    for episode in episodes:
+        sums, counts = [0.0] * episode.num_turns, [0] * episode.num_turns
+        for track in episode.tracks.values():
+            for turn in track:
+                sums[turn.time] += turn.reward
+                counts[turn.time] += 1
+        rewards.append([total / count for total, count in zip(sums, counts, strict=True)])
+    goes_on = [bootstraps and not all(episode.is_terminated.values()) for episode in episodes]
+    return _grid(rewards, [episode.group for episode in episodes], goes_on, values)
+
+
+def of_agent(joint: Tensor, episodes: Sequence[Episode], agent: str) -> Tensor:
+    """[N] the entries of a joint grid [B, T] at the turns of one agent."""
+    places = [(row, turn.time) for row, episode in enumerate(episodes) for turn in episode.tracks.get(agent, ())]
+    rows, times = zip(*places, strict=True)
+    return joint[list(rows), list(times)]
+
+
+def _grid(
+    rewards: Sequence[Sequence[float]], groups: Sequence[int], goes_on: Sequence[bool], values: Tensor | None
+) -> Grid:
+    lengths = torch.tensor([len(row) for row in rewards])
+    num_turns = int(lengths.max())
+    is_real = torch.arange(num_turns) < lengths[:, None]
+    reward_grid = torch.zeros(is_real.shape)
+    reward_grid[is_real] = torch.tensor([reward for row in rewards for reward in row])
+    value_grid = torch.zeros(len(rewards), num_turns + 1)
+    if values is not None:
+        has_value = torch.arange(num_turns + 1) < (lengths + torch.tensor(goes_on))[:, None]
+        value_grid[has_value] = values.detach().float().cpu()
+    return Grid(reward_grid, value_grid, is_real, torch.tensor(groups))

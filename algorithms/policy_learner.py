@@ -1,0 +1,177 @@
+"""PolicyLearner: advantages → gradient steps of one policy, for all the agents that share it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..agents.core import Completion, Evaluation, TrainablePolicy
+from .config import ActorCriticConfig, TrainConfig
+from .objectives import (
+    KL_ESTIMATORS,
+    approximate_kl,
+    clipped_policy_loss,
+    entropy_bonus,
+    policy_gradient_loss,
+    token_advantages,
+    turn_logprobs,
+    value_loss,
+)
+from .optimizer import Optimizer
+
+
+@dataclass(frozen=True, slots=True)
+class TurnBatch:
+    """The turns that one policy learns from. Axes: N turns of all tracks in a row, K tokens of all turns in a row."""
+
+    tracks: Sequence[Sequence[Completion]]
+    advantages: Tensor  # [N]
+    targets: Tensor | None = None  # [N] normalized, for a value head on the policy
+    old_values: Tensor | None = None  # [N] normalized, as estimated before the update
+    reference_logprobs: Tensor | None = None  # [K], for a KL penalty in the loss
+
+
+def micro_batches(sizes: Sequence[int], items: Sequence[int], max_tokens: int) -> Iterator[list[int]]:
+    """Items of like size together, so that no pass pads much or exceeds the budget; at least one item a pass."""
+    batch: list[int] = []
+    for item in sorted(items, key=lambda i: sizes[i]):
+        if batch and (len(batch) + 1) * sizes[item] > max_tokens:
+            yield batch
+            batch = []
+        batch.append(item)
+    if batch:
+        yield batch
+
+
+class PolicyLearner:
+    """Owns a policy's optimizer.
+
+    Args:
+        policy: what learns.
+        config: its learning rates, epochs, clips.
+        generator: of the order of mini-batches.
+    """
+
+    def __init__(self, policy: TrainablePolicy, config: TrainConfig, generator: torch.Generator):
+        self.policy = policy
+        self.config = config
+        self.generator = generator
+        self.optimizer = Optimizer(policy.parameters(), config.agent_learning_rate, config)
+        device = policy.parameters()[0].device
+        self.device = device
+        self.max_tokens = config.max_batch_tokens or (2_048 if device.type == "cpu" else 16_384)
+
+    @torch.no_grad()
+    def logprobs(self, policy: TrainablePolicy, tracks: Sequence[Sequence[Completion]]) -> list[Tensor]:
+        """What a policy (the learner's own, or its reference) says of the sampled tokens, a tensor for each track."""
+        sizes = [policy.num_tokens(track) for track in tracks]
+        found: dict[int, Tensor] = {}
+        for batch in micro_batches(sizes, range(len(tracks)), self.max_tokens):
+            evaluation = policy.evaluate([tracks[i] for i in batch])
+            lengths = [sum(len(turn.logprobs) for turn in tracks[i]) for i in batch]
+            found |= dict(zip(batch, torch.split(evaluation.logprobs, lengths), strict=True))
+        return [found[i] for i in range(len(tracks))]
+
+    def update(self, batch: TurnBatch) -> dict[str, float]:
+        """Learn from the batch; returns metrics, means over the update."""
+        turn_counts = [len(track) for track in batch.tracks]
+        token_counts = [sum(len(turn.logprobs) for turn in track) for track in batch.tracks]
+        turns = _slices(turn_counts)
+        tokens = _slices(token_counts)
+        sizes = [self.policy.num_tokens(track) for track in batch.tracks]
+        sums: dict[str, float] = defaultdict(float)
+        num_steps = 0
+        for _ in range(self.config.ppo_epochs):
+            for chosen in self._mini_batches(len(batch.tracks)):
+                num_turns = sum(turn_counts[i] for i in chosen)
+                num_tokens = sum(token_counts[i] for i in chosen)
+                self.optimizer.zero_grad()
+                for micro in micro_batches(sizes, chosen, self.max_tokens):
+                    evaluation = self.policy.evaluate([batch.tracks[i] for i in micro])
+                    turn_index = torch.cat([turns[i] for i in micro])
+                    token_index = torch.cat([tokens[i] for i in micro])
+                    sampled = self._sampled(batch, micro)
+                    loss = self._loss(batch, evaluation, sampled, turn_index, token_index, num_turns, num_tokens, sums)
+                    if num_steps == 0:
+                        difference = (evaluation.logprobs.detach() - sampled).abs().max().item()
+                        sums["logprob_error"] = max(sums["logprob_error"], difference)
+                    sums["kl_to_sampler"] += float(approximate_kl(evaluation.logprobs, sampled)) * (
+                        len(sampled) / num_tokens
+                    )
+                    torch.autograd.backward(loss)
+                sums["grad_norm"] += self.optimizer.step()
+                num_steps += 1
+        self.policy.forget()
+        error = sums.pop("logprob_error", 0.0)
+        return {name: total / num_steps for name, total in sums.items()} | {"logprob_error": error}
+
+    def _loss(
+        self,
+        batch: TurnBatch,
+        evaluation: Evaluation,
+        sampled: Tensor,
+        turn_index: Tensor,
+        token_index: Tensor,
+        num_turns: int,
+        num_tokens: int,
+        sums: dict[str, float],
+    ) -> Tensor:
+        """This micro-batch's share of the mini-batch's loss."""
+        config = self.config
+        advantages = batch.advantages[turn_index].to(self.device)
+        logprobs, index = evaluation.logprobs, evaluation.turn_of_token
+        if config.credit == "turn":
+            items = num_turns
+            logprobs = turn_logprobs(logprobs, index, len(turn_index))
+            sampled = turn_logprobs(sampled, index, len(turn_index))
+        else:
+            items = num_tokens
+            advantages = token_advantages(advantages, index)
+        if config.clip_range is None:
+            loss = policy_gradient_loss(logprobs, advantages, items)
+        else:
+            loss, num_clipped = clipped_policy_loss(logprobs, sampled, advantages, items, config.clip_range)
+            sums["clip_fraction"] += float(num_clipped) / items
+        sums["policy_loss"] += float(loss.detach())
+        if config.entropy_coef:
+            loss = loss - config.entropy_coef * entropy_bonus(evaluation.entropies, num_tokens)
+        if batch.reference_logprobs is not None:
+            estimate = KL_ESTIMATORS[config.reference_kl_estimator]
+            divergence = estimate(evaluation.logprobs, batch.reference_logprobs[token_index].to(self.device))
+            sums["reference_kl"] += float(divergence.detach().sum()) / num_turns
+            if config.reference_kl_in == "loss":
+                loss = loss + config.reference_kl_coef * divergence.sum() / items
+        if batch.targets is not None and evaluation.values is not None and isinstance(config, ActorCriticConfig):
+            old = None if batch.old_values is None else batch.old_values[turn_index].to(self.device)
+            error = value_loss(
+                evaluation.values,
+                batch.targets[turn_index].to(self.device),
+                num_turns,
+                old if config.value_clip_range is not None else None,
+                config.value_clip_range,
+            )
+            sums["value_loss"] += float(error.detach())
+            loss = loss + config.value_loss_coef * error
+        return loss
+
+    def _mini_batches(self, num_tracks: int) -> Iterator[list[int]]:
+        size = self.config.mini_batch_size
+        if size is None:
+            yield list(range(num_tracks))
+            return
+        order = torch.randperm(num_tracks, generator=self.generator).tolist()
+        for start in range(0, num_tracks, size):
+            yield order[start : start + size]
+
+    def _sampled(self, batch: TurnBatch, chosen: Sequence[int]) -> Tensor:
+        """[K] log-probabilities as they were when the tokens were sampled."""
+        return torch.cat([torch.from_numpy(turn.logprobs) for i in chosen for turn in batch.tracks[i]]).to(self.device)
+
+
+def _slices(counts: Sequence[int]) -> list[Tensor]:
+    """Which entries of a flat list belong to each track."""
+    return list(torch.split(torch.arange(sum(counts)), list(counts)))

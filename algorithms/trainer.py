@@ -1,0 +1,246 @@
+"""The one loop: collect, value, credit, update, evaluate, save. No algorithm has a loop of its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..agents.core import TrainablePolicy
+from .algorithm import Algorithm
+from .config import ActorCriticConfig
+from .credit import Credit, assign_credit, critic_metrics
+from .critic_learner import CriticLearner
+from .episode import Episode
+from .objectives import kl_k1
+from .policy_learner import PolicyLearner, TurnBatch
+from .rollout import RolloutCollector, grouped_plans
+from .summary import episode_metrics
+
+RewardProcessor = Callable[[float], float]
+MAX_SEED = 2**31
+
+
+def task_seeds(seed: int, update: int, count: int) -> list[int]:
+    """The seeds of an update's tasks: a function of the run's seed and the update, so that resuming draws alike."""
+    drawn = np.random.SeedSequence([seed, update]).generate_state(count, np.uint64)
+    return [int(value % MAX_SEED) for value in drawn]
+
+
+class Trainer:
+    """Lets policies play together and learn from it.
+
+    Args:
+        algorithm: its settings and credit rule.
+        collector: of the training environment; its policies are the ones that learn.
+        critics: by agent, or under the name "joint", or none, as `algorithm.critic_reads` says.
+        references: frozen copies of the policies, by agent, for a KL penalty; needed if its coefficient is not 0.
+        reward_processor: applied to every reward before learning; logged returns are the environment's own.
+    """
+
+    def __init__(
+        self,
+        algorithm: Algorithm,  # type: ignore[type-arg]
+        collector: RolloutCollector,
+        critics: Mapping[str, CriticLearner] | None = None,
+        *,
+        references: Mapping[str, TrainablePolicy] | None = None,
+        reward_processor: RewardProcessor | None = None,
+    ):
+        self.algorithm = algorithm
+        self.config = algorithm.config
+        self.collector = collector
+        self.critics = dict(critics or {})
+        self.references = dict(references or {})
+        self.reward_processor = reward_processor
+        self.generator = torch.Generator().manual_seed(self.config.seed)
+        self.update = 0  # updates done
+        self.num_turns = 0  # environment steps taken
+        self.num_tokens = 0  # tokens sampled
+        self.seconds = 0.0  # spent in collecting and learning
+        self.credits: Mapping[str, Credit] = {}  # of the last update's episodes, by agent
+        self.learners = self._make_learners()
+
+    def _make_learners(self) -> dict[str, PolicyLearner]:
+        """One learner a policy, under the name of each agent that it plays."""
+        by_policy: dict[int, PolicyLearner] = {}
+        learners: dict[str, PolicyLearner] = {}
+        for agent, policy in self.collector.policies.items():
+            if isinstance(policy, TrainablePolicy):  # a scripted partner plays along and does not learn
+                if id(policy) not in by_policy:
+                    by_policy[id(policy)] = PolicyLearner(policy, self.config, self.generator)
+                learners[agent] = by_policy[id(policy)]
+        if not learners:
+            raise ValueError("no policy of the collector can learn; give at least one TrainablePolicy")
+        return learners
+
+    def step(self) -> tuple[list[Episode], dict[str, float]]:
+        """One update: collect episodes, learn from them; returns them with the update's metrics."""
+        start = time.perf_counter()
+        self.collector.seconds.clear()
+        episodes = self._collect()
+        learning = time.perf_counter()
+        metrics = episode_metrics(episodes) | self._learn(episodes)
+        end = time.perf_counter()
+        self.update += 1
+        self.seconds += end - start
+        num_tokens = sum(len(turn.completion.logprobs) for e in episodes for t in e.tracks.values() for turn in t)
+        self.num_turns += sum(episode.num_turns for episode in episodes)
+        self.num_tokens += num_tokens
+        phases = {f"seconds/{phase}": seconds for phase, seconds in self.collector.seconds.items()}
+        return episodes, metrics | phases | {
+            "update": self.update,
+            "environment_steps": self.num_turns,
+            "sampled_tokens": self.num_tokens,
+            "tokens_per_second": num_tokens / (learning - start),
+            "seconds/learning": end - learning,
+            "seconds/update": end - start,
+            "seconds/total": self.seconds,
+        }
+
+    def _collect(self) -> list[Episode]:
+        config = self.config
+        if config.turns_per_update is not None:
+            num_envs = self.collector.vector.num_envs
+            seeds = task_seeds(config.seed, self.update, num_envs * (config.turns_per_update + 1))
+            return self.collector.collect_turns(config.turns_per_update, seeds)
+        num_groups = config.rollout_buffer_size // config.num_generations
+        seeds = task_seeds(config.seed, self.update, num_groups)
+        return self.collector.collect(grouped_plans(seeds, config.num_generations))
+
+    def _learn(self, episodes: Sequence[Episode]) -> dict[str, float]:
+        config = self.config
+        for learner in self._unique_learners():
+            learner.optimizer.set_progress(self.update)
+        references = self._reference_logprobs(episodes)
+        shaped = self._shaped(episodes, references)
+        # A frozen partner gets no credit, though its turns stand in the joint history.
+        agents = [agent for agent in self.learners if any(agent in episode.tracks for episode in episodes)]
+        credits, lessons = assign_credit(self.algorithm, shaped, agents, self.critics)
+        self.credits = credits
+        metrics = critic_metrics(lessons)
+        critic_losses = []
+        for critic, lesson in lessons:
+            if critic.optimizer is not None:
+                critic.optimizer.set_progress(self.update)
+            critic_losses.append(critic.learn(lesson.views, lesson.targets))
+        metrics |= _means(critic_losses)
+        if isinstance(config, ActorCriticConfig) and self.update < config.critic_warmup and self._has_own_critics():
+            return metrics
+        updates = [
+            learner.update(self._batch(learner, episodes, credits, references)) for learner in self._unique_learners()
+        ]
+        return metrics | _means(updates)
+
+    def _batch(
+        self,
+        learner: PolicyLearner,
+        episodes: Sequence[Episode],
+        credits: Mapping[str, Credit],
+        references: Mapping[str, Sequence[Tensor]],
+    ) -> TurnBatch:
+        agents = [agent for agent in credits if self.learners[agent] is learner]
+        targets = old_values = None
+        head = self.critics.get(agents[0])
+        if head is not None and head.optimizer is None:  # the critic is a head on this policy
+            targets = head.moments.normalize(torch.cat([credits[agent].targets for agent in agents]))
+            old_values = head.moments.normalize(torch.cat([credits[agent].values for agent in agents]))
+        return TurnBatch(
+            tracks=[track for agent in agents for track in _tracks(episodes, agent)],
+            advantages=torch.cat([credits[agent].advantages for agent in agents]),
+            targets=targets,
+            old_values=old_values,
+            reference_logprobs=(
+                torch.cat([piece for agent in agents for piece in references[agent]]) if references else None
+            ),
+        )
+
+    def _reference_logprobs(self, episodes: Sequence[Episode]) -> dict[str, list[Tensor]]:
+        if not self.config.reference_kl_coef:
+            return {}
+        return {
+            agent: learner.logprobs(self.references[agent], _tracks(episodes, agent))
+            for agent, learner in self.learners.items()
+        }
+
+    def _shaped(self, episodes: Sequence[Episode], references: Mapping[str, Sequence[Tensor]]) -> list[Episode]:
+        """The episodes with the rewards that are learned from."""
+        penalizes = bool(references) and self.config.reference_kl_in == "reward"
+        if self.reward_processor is None and not penalizes:
+            return list(episodes)
+        pieces = {agent: iter(logprobs) for agent, logprobs in references.items()}
+        shaped = []
+        for episode in episodes:
+            tracks = {}
+            for agent, track in episode.tracks.items():
+                rewards = [turn.reward for turn in track]
+                if self.reward_processor is not None:
+                    rewards = [self.reward_processor(reward) for reward in rewards]
+                if penalizes and agent in pieces:
+                    sampled = [torch.from_numpy(turn.completion.logprobs) for turn in track]
+                    anchors = torch.split(next(pieces[agent]).cpu(), [len(piece) for piece in sampled])
+                    penalties = [float(kl_k1(own, anchor).sum()) for own, anchor in zip(sampled, anchors, strict=True)]
+                    rewards = [
+                        reward - self.config.reference_kl_coef * penalty
+                        for reward, penalty in zip(rewards, penalties, strict=True)
+                    ]
+                tracks[agent] = tuple(replace(turn, reward=reward) for turn, reward in zip(track, rewards, strict=True))
+            shaped.append(replace(episode, tracks=tracks))
+        return shaped
+
+    def _unique_learners(self) -> list[PolicyLearner]:
+        return list({id(learner): learner for learner in self.learners.values()}.values())
+
+    def unique_critics(self) -> dict[str, CriticLearner]:
+        """Each critic once, under the first name it serves."""
+        found: dict[int, tuple[str, CriticLearner]] = {}
+        for name, critic in self.critics.items():
+            found.setdefault(id(critic), (name, critic))
+        return dict(found.values())
+
+    def _has_own_critics(self) -> bool:
+        return any(critic.optimizer is not None for critic in self.critics.values())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that decides how training goes on."""
+        return {
+            "update": self.update,
+            "num_turns": self.num_turns,
+            "num_tokens": self.num_tokens,
+            "seconds": self.seconds,
+            "generator": self.generator.get_state(),
+            "next_index": self.collector.next_index,
+            "learners": [
+                {"policy": learner.policy.state_dict(), "optimizer": learner.optimizer.state_dict()}
+                for learner in self._unique_learners()
+            ],
+            "critics": {name: critic.state_dict() for name, critic in self.unique_critics().items()},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from where `state_dict` was taken, as if never stopped."""
+        self.update = state["update"]
+        self.num_turns = state["num_turns"]
+        self.num_tokens = state["num_tokens"]
+        self.seconds = state["seconds"]
+        self.generator.set_state(state["generator"])
+        self.collector.next_index = state["next_index"]
+        for learner, saved in zip(self._unique_learners(), state["learners"], strict=True):
+            learner.policy.load_state_dict(saved["policy"])
+            learner.optimizer.load_state_dict(saved["optimizer"])
+        for name, critic in self.unique_critics().items():
+            critic.load_state_dict(state["critics"][name])
+
+
+def _tracks(episodes: Sequence[Episode], agent: str) -> list[tuple[Any, ...]]:
+    return [tuple(turn.completion for turn in episode.tracks[agent]) for episode in episodes if agent in episode.tracks]
+
+
+def _means(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Mean of each metric over policies (or critics)."""
+    return {name: sum(row[name] for row in rows) / len(rows) for name in (rows[0] if rows else ())}
