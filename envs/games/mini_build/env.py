@@ -6,14 +6,23 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, get_args
 
-from ...core import Outcome, TextParallelEnv
+from ...core import Outcome
+from ..pictured import PicturedEnv
+from ..pictures import Row
+from ..settings import refuse_other
 from . import prompts
-from .rules import MAX_TURNS, Goal, Site, Split, new_goal, placed, quality, reference_move
+from .rules import MATERIALS, MAX_TURNS, Goal, Site, Split, new_goal, placed, quality, reference_move
 
 Reward = Literal["sparse", "terminal", "dense"]
 
+_AIR = (225, 236, 243)
+_MATERIAL_COLOURS = (
+    *((176, 137, 84), (125, 125, 125), (150, 74, 62), (160, 215, 225)),
+    *((190, 120, 85), (200, 200, 205), (219, 206, 160), (250, 250, 250)),
+)
 
-class MiniBuild(TextParallelEnv):
+
+class MiniBuild(PicturedEnv):
     """Two builders work down one goal of two parts a turn, without seeing each other's moves.
 
     The goal lists 2 * max_turns parts with their materials, and both builders read it. Each turn each names one part
@@ -37,7 +46,9 @@ class MiniBuild(TextParallelEnv):
         ValueError: if a setting is none of the above.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "mini_build_v0"}
+    metadata: ClassVar[dict[str, Any]] = {**PicturedEnv.metadata, "name": "mini_build_v0"}
+    block_letters = ".WSBGCINL"
+    block_colours = (_AIR, *_MATERIAL_COLOURS)
 
     def __init__(
         self,
@@ -53,10 +64,8 @@ class MiniBuild(TextParallelEnv):
         super().__init__(("builder_0", "builder_1"), max_turns, **kwargs)
         if max_turns > MAX_TURNS:
             raise ValueError(f"max_turns must be at most {MAX_TURNS}, as two parts a turn are wanted, got {max_turns}")
-        if reward not in get_args(Reward):
-            raise ValueError(f"reward must be one of {get_args(Reward)}, got {reward!r}")
-        if feedback not in get_args(prompts.Feedback):
-            raise ValueError(f"feedback must be one of {get_args(prompts.Feedback)}, got {feedback!r}")
+        refuse_other("reward", reward, get_args(Reward))
+        refuse_other("feedback", feedback, get_args(prompts.Feedback))
         if not 0 < threshold <= 1:
             raise ValueError(f"threshold must be over 0 and at most 1, got {threshold}")
         self.split = split
@@ -106,9 +115,17 @@ class MiniBuild(TextParallelEnv):
             },
         )
 
+    def panels(self) -> list[Row]:
+        built = dict(self._site.built)
+        wanted = [MATERIALS.index(material) + 1 for _, material in self.goal]
+        stands = [MATERIALS.index(built[part]) + 1 if part in built else 0 for part, _ in self.goal]
+        wrong = [one != other for one, other in zip(wanted, stands, strict=True)]
+        return [Row("TARGET", [[wanted]]), Row("BUILT", [[stands]], [[wrong]])]
+
     def scene(self) -> str:
         built = dict(self._site.built)
-        return "".join(f"{part:<8} {material:<6} {built.get(part, '.')}\n" for part, material in self._site.goal)
+        lines = (f"{part:<8} {material:<6} {built.get(part, '.')}\n" for part, material in self.goal)
+        return f"{super().scene()}{''.join(lines)}"
 
     def reference_reply(self, agent: str) -> str:
         """The reply with which two reference players complete the goal."""

@@ -1,0 +1,115 @@
+"""Worlds of blocks: a box of cells, filled cuboid by cuboid. Pure functions on read-only arrays.
+
+A world is an array of bytes with axes [y, z, x]: height, depth, width. 0 is air; any other number is a block, by its
+place in the list of blocks that the game knows. Cells are named (x, y, z), as the commands of Minecraft name them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+World = NDArray[np.uint8]
+AIR = 0
+
+
+class Fill(NamedTuple):
+    """One block in every cell of a cuboid, both corners included; the first corner is the lower one on each axis."""
+
+    x1: int
+    y1: int
+    z1: int
+    x2: int
+    y2: int
+    z2: int
+    block: int
+
+    @property
+    def volume(self) -> int:
+        """How many cells it fills."""
+        return (self.x2 - self.x1 + 1) * (self.y2 - self.y1 + 1) * (self.z2 - self.z1 + 1)
+
+
+@dataclass(frozen=True)
+class Box:
+    """Where may be built."""
+
+    width: int
+    height: int
+    depth: int
+    x: int = 0  # the lower corner, here and below
+    y: int = 0
+    z: int = 0
+
+    @property
+    def lower(self) -> tuple[int, int, int]:
+        """The lowest cell, (x, y, z)."""
+        return self.x, self.y, self.z
+
+    @property
+    def upper(self) -> tuple[int, int, int]:
+        """The highest cell that is still inside."""
+        return self.x + self.width - 1, self.y + self.height - 1, self.z + self.depth - 1
+
+    def contains(self, x: int, y: int, z: int) -> bool:
+        """Whether the cell is inside."""
+        return 0 <= x - self.x < self.width and 0 <= y - self.y < self.height and 0 <= z - self.z < self.depth
+
+    def empty_world(self) -> World:
+        """Air everywhere."""
+        return read_only(np.zeros((self.height, self.depth, self.width), np.uint8))
+
+
+def read_only(world: World) -> World:
+    """The same array, which nobody can write to any more."""
+    world.setflags(write=False)
+    return world
+
+
+def built(world: World, box: Box, fills: Iterable[Fill]) -> World:
+    """The world after the fills, in their order; a later one replaces what an earlier one put there."""
+    after = world.copy()
+    dx, dy, dz = box.lower
+    for x1, y1, z1, x2, y2, z2, block in fills:
+        if x1 == x2 and y1 == y2 and z1 == z2:
+            after[y1 - dy, z1 - dz, x1 - dx] = block
+            continue
+        after[y1 - dy : y2 - dy + 1, z1 - dz : z2 - dz + 1, x1 - dx : x2 - dx + 1] = block
+    return read_only(after)
+
+
+def cells(world: World, box: Box) -> Iterator[tuple[int, int, int, int]]:
+    """Each cell that is not air, as (x, y, z, block): by height, then depth, then width."""
+    for y, z, x in np.argwhere(world).tolist():
+        yield x + box.x, y + box.y, z + box.z, int(world[y, z, x])
+
+
+def cover(world: World, box: Box) -> list[Fill]:
+    """Flat fills that build exactly this world in an empty one: equal runs along x, joined along z."""
+    fills: list[Fill] = []
+    for y in range(world.shape[0]):
+        open_runs: dict[tuple[int, int, int], int] = {}  # (first x, last x, block): the z where it began
+        for z in range(world.shape[1] + 1):
+            runs = _runs(world[y, z].tolist()) if z < world.shape[1] else []
+            for x1, x2, block in [run for run in open_runs if run not in runs]:
+                begin = open_runs.pop((x1, x2, block))
+                fills.append(Fill(x1 + box.x, y + box.y, begin + box.z, x2 + box.x, y + box.y, z - 1 + box.z, block))
+            for run in runs:
+                open_runs.setdefault(run, z)
+    return fills
+
+
+def _runs(row: list[int]) -> list[tuple[int, int, int]]:
+    """The (first, last, block) of each stretch of one block; air is left out."""
+    runs = []
+    first = 0
+    for x in range(1, len(row) + 1):
+        if x == len(row) or row[x] != row[first]:
+            if row[first] != AIR:
+                runs.append((first, x - 1, row[first]))
+            first = x
+    return runs

@@ -1,0 +1,146 @@
+"""The command language of the building games: from a reply to the orders that are carried out.
+
+One command a line, `/setblock x y z block`, `/fill x1 y1 z1 x2 y2 z2 block` or `/kill`. A line that is not a legal
+command, or one too many, is left out and counted: a reply is data, never an error. What is tolerated is what the
+published benchmark tolerates: a fenced code block, list markers, a missing slash, the prefix `minecraft:`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+from .blocks import AIR, Box, Fill
+
+Verb = Literal["setblock", "fill"]
+
+_LIST_MARKER = re.compile(r"(?:[-*]+|\d+[.)])\s*")
+_LANGUAGE_TAG = re.compile(r"\s*[\w-]+[^\S\n]*\n", re.ASCII)
+_INTEGER = re.compile(r"[+-]?[0-9]{1,9}")
+_NAMESPACE = "minecraft:"
+Axis = Mapping[str, int]
+_NUM_COORDINATES = {"setblock": 3, "fill": 6}
+
+
+@dataclass(frozen=True)
+class Orders:
+    """What one reply orders, as far as it is legal."""
+
+    fills: tuple[Fill, ...] = ()
+    num_kills: int = 0
+    num_rejected: int = 0  # lines that were no legal command, or beyond a limit
+
+    @property
+    def num_accepted(self) -> int:
+        """Commands that are carried out."""
+        return len(self.fills) + self.num_kills
+
+
+def read_orders(
+    reply: str,
+    box: Box,
+    blocks: Mapping[str, int],
+    *,
+    verb: Verb,
+    max_commands: int,
+    stock: Mapping[int, int] | None = None,
+    can_kill: bool = False,
+) -> Orders:
+    """The legal commands of a reply, in their order.
+
+    Args:
+        reply: anything.
+        box: every corner must lie inside.
+        blocks: the names that may be used, "air" among them if it may, with their numbers in the world.
+        verb: the one building command of the game.
+        max_commands: commands beyond it are rejected.
+        stock: cells that may be filled with each block, by its number; a fill that asks for more than is left is
+            rejected whole. Blocks not listed, and air, are free.
+        can_kill: whether `/kill`, with anything behind it, is a command too.
+    """
+    fills: list[Fill] = []
+    num_kills = num_rejected = 0
+    left = dict(stock or {})
+    axes = _axes(box)
+    for words in _commands(reply, f"/{verb}"):
+        name = words[0]
+        if len(fills) + num_kills >= max_commands:
+            num_rejected += 1
+        elif name == verb:
+            fill = _fill(words, verb, axes, blocks)
+            if fill is None or (fill.block in left and left[fill.block] < fill.volume):
+                num_rejected += 1
+                continue
+            if fill.block in left:
+                left[fill.block] -= fill.volume
+            fills.append(fill)
+        elif can_kill and name == "kill":
+            num_kills += 1
+        else:
+            num_rejected += 1
+    return Orders(tuple(fills), num_kills, num_rejected)
+
+
+def command(fill: Fill, names: tuple[str, ...], verb: Verb = "fill") -> str:
+    """A fill as a command; `setblock` names its first corner only."""
+    corners = fill[: _NUM_COORDINATES[verb]]
+    return f"/{verb} {' '.join(map(str, corners))} {names[fill.block]}"
+
+
+def allowed(names: tuple[str, ...], numbers: tuple[int, ...]) -> dict[str, int]:
+    """The blocks of these numbers by name, and air, which is always allowed."""
+    return {"air": AIR, **{names[number]: number for number in numbers}}
+
+
+def _commands(reply: str, usual: str) -> Iterator[list[str]]:
+    """The words of each line that is not empty; the first is the command's name in small letters, without a slash."""
+    if "```" in reply:
+        parts = reply.split("```", 2)
+        if len(parts) == 3:
+            reply = _LANGUAGE_TAG.sub("", parts[1], count=1) if _LANGUAGE_TAG.match(parts[1]) else parts[1]
+    for line in reply.splitlines():
+        words = line.split()
+        if words and words[0] != usual:  # nearly all lines are as they should be, and there may be hundreds
+            words = _LIST_MARKER.sub("", line.strip(), count=1).removeprefix("/").split()
+        if words:
+            words[0] = words[0].lower().removeprefix("/")
+            yield words
+
+
+def _fill(words: list[str], verb: Verb, axes: tuple[Axis, Axis, Axis], blocks: Mapping[str, int]) -> Fill | None:
+    xs, ys, zs = axes
+    # Behind a fill, `replace` or `keep` would mean another thing; behind a setblock they change nothing here.
+    if verb == "setblock":
+        if len(words) < 5:
+            return None
+        block = blocks.get(words[4].removeprefix(_NAMESPACE))
+        x, y, z = _number(words[1], xs), _number(words[2], ys), _number(words[3], zs)
+        if block is None or x is None or y is None or z is None:
+            return None
+        return Fill(x, y, z, x, y, z, block)
+    if len(words) != 8:
+        return None
+    block = blocks.get(words[7].removeprefix(_NAMESPACE))
+    x1, y1, z1 = _number(words[1], xs), _number(words[2], ys), _number(words[3], zs)
+    x2, y2, z2 = _number(words[4], xs), _number(words[5], ys), _number(words[6], zs)
+    if block is None or x1 is None or y1 is None or z1 is None or x2 is None or y2 is None or z2 is None:
+        return None
+    return Fill(min(x1, x2), min(y1, y2), min(z1, z2), max(x1, x2), max(y1, y2), max(z1, z2), block)
+
+
+@lru_cache(maxsize=256)
+def _axes(box: Box) -> tuple[Axis, Axis, Axis]:
+    """The coordinates inside the box, by how they are written: looking one up is faster than reading a number."""
+    x, y, z = ({str(i): i for i in range(low, high + 1)} for low, high in zip(box.lower, box.upper, strict=True))
+    return x, y, z
+
+
+def _number(word: str, axis: Axis) -> int | None:
+    """The coordinate, if it lies inside; "+3" and "03" are 3, relative "~3" and everything else is none."""
+    number = axis.get(word)
+    if number is None and _INTEGER.fullmatch(word):
+        return axis.get(str(int(word)))
+    return number

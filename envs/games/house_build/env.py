@@ -1,0 +1,227 @@
+"""HouseBuild: two builders fill cuboids to build a house, with limited stocks, under attack."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, Literal, get_args
+
+from ...core import Outcome
+from ..blocks import cells
+from ..building import BuildingEnv, WorldRule
+from ..commands import Orders, allowed, read_orders
+from ..pictures import Row, colours
+from ..settings import refuse_other
+from ..sources import (
+    GENERATED,
+    Data,
+    Generated,
+    Listed,
+    Source,
+    Split,
+    generated_split,
+    refuse_difficulty,
+    rows_of_split,
+)
+from . import prompts
+from .generator import HIGHEST_DIFFICULTY, new_house
+from .rules import (
+    MAX_COMMANDS,
+    House,
+    Score,
+    affordable_rectangles,
+    house,
+    missing,
+    rectangles_to_mend,
+    score,
+    spiders,
+    wrong_cells,
+)
+
+Reward = Literal["reference", "paper", "iou"]
+
+_SAMPLE = Path(__file__).parent / "sample.json"
+
+
+class HouseBuild(BuildingEnv[House]):
+    """Two builders fill cuboids to build a house given in layers; one of them must remember the spiders.
+
+    Both builders' commands are carried out, builder_0's first. Of a block that the house has n times, each builder
+    may fill ceil(n / 2) + floor(n / 4) cells a turn. The reward of every turn compares the world after it with the
+    house.
+
+    Args:
+        split: "train" or "test"; or "all", of data that is a list.
+        data: "generated" (houses of some `difficulty`), "builtin" (ten houses in the package), or a file or hub name
+            of the benchmark's form.
+        difficulty: of generated houses, 1 to 5.
+        max_turns: turns of an episode.
+        world: "rebuilt" (every turn starts from an empty world) or "kept" (turns add to what stands).
+        reward: "reference", as the released code computes it, at most 1 a turn, where an empty world gets 0.3 to 0.5;
+            "paper", as the paper's text is read, at most 2 a turn; or "iou", at most 1 a turn, which pays nothing
+            for an empty world. The released code's score is always in `metric/score`.
+        feedback: what is read after a turn: "score", "perfect" (wrong cells, shared out), "position" (all cells of
+            the house), "position_modification" (the lowest wrong cells), "rect_modification" (the rectangles to
+            mend) or "resource_schedule" (what the stock would still do for).
+        feedback_limit: cells or rectangles in the two modes of modification.
+        spider_attacks: the damage of each spider; None draws three of 1 to 3 for every episode; () is peace.
+        stop_at: a score at which the episode ends early; the published configurations stop at 0.9. None: never.
+        shift: added to every turn's reward; the published configurations add -1.
+        **kwargs: of `TextParallelEnv`.
+
+    Raises:
+        ValueError: if a setting is none of the above.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {**BuildingEnv.metadata, "name": "house_build_v0"}
+
+    def __init__(
+        self,
+        split: Split = "train",
+        *,
+        data: Data = GENERATED,
+        difficulty: int = 3,
+        max_turns: int = 4,
+        world: WorldRule = "rebuilt",
+        reward: Reward = "reference",
+        feedback: prompts.Feedback = "score",
+        feedback_limit: int = 20,
+        spider_attacks: Sequence[int] | None = None,
+        stop_at: float | None = None,
+        shift: float = 0.0,
+        **kwargs: Any,
+    ):
+        super().__init__(
+            _source(data, split, difficulty), max_turns, world=world, stop_at=stop_at, shift=shift, **kwargs
+        )
+        refuse_other("reward", reward, get_args(Reward))
+        refuse_other("feedback", feedback, get_args(prompts.Feedback))
+        if feedback_limit < 1:
+            raise ValueError(f"feedback_limit must be at least 1, got {feedback_limit}")
+        if spider_attacks is not None and min(spider_attacks, default=0) < 0:
+            raise ValueError(f"spider_attacks must not be negative, got {list(spider_attacks)}")
+        self._reward: Reward = reward
+        self._feedback: prompts.Feedback = feedback
+        self._feedback_limit = feedback_limit
+        self._fixed_attacks = None if spider_attacks is None else tuple(spider_attacks)
+        self._attacks: tuple[int, ...] = ()
+        self._is_safe = False
+
+    def start(self) -> Mapping[str, str]:
+        self._attacks = spiders(self.rng) if self._fixed_attacks is None else self._fixed_attacks
+        self._is_safe = False
+        return {
+            agent: prompts.prompt(
+                self.task, builder, attacks=self._attacks, turns=self.max_turns, world=self._world_rule
+            )
+            for builder, agent in enumerate(self.possible_agents)
+        }
+
+    def orders(self, reply: str, builder: int) -> Orders:
+        return read_orders(
+            reply,
+            self.task.box,
+            allowed(self.task.blocks, tuple(range(1, len(self.task.blocks)))),
+            verb="fill",
+            max_commands=MAX_COMMANDS // 2,
+            stock=self.task.stock,
+            can_kill=True,
+        )
+
+    def scored(self, orders: tuple[Orders, Orders]) -> Outcome:
+        num_kills = sum(order.num_kills for order in orders)
+        result = score(self.task, self.world, attacks=self._attacks, num_kills=num_kills, is_safe=self._is_safe)
+        if self._world_rule == "kept" and num_kills:
+            self._is_safe = True
+        value = {"reference": result.published, "paper": result.paper, "iou": result.strict}[self._reward]
+        return Outcome(
+            value,
+            feedback={
+                agent: self._feedback_text(value, result, orders[builder], builder)
+                for builder, agent in enumerate(self.possible_agents)
+            },
+            terms=_terms(self._reward, result),
+            metrics={
+                "score": result.published,
+                "match": result.match,
+                "iou": result.iou,
+                "exact_iou": result.exact_iou,
+                "damage": result.damage,
+            },
+        )
+
+    def panels(self) -> list[Row]:
+        wrong = self.world != self.task.target
+        layers = range(self.world.shape[0])
+        return [
+            Row("TARGET", [self.task.target[y].tolist() for y in layers]),
+            Row("BUILT", [self.world[y].tolist() for y in layers], [wrong[y].tolist() for y in layers]),
+        ]
+
+    @property
+    def block_letters(self) -> str:  # type: ignore[override]
+        return "." + self.task.letters[1:]
+
+    @property
+    def block_colours(self) -> list[tuple[int, int, int]]:  # type: ignore[override]
+        return colours(self.task.blocks)
+
+    def reference_reply(self, agent: str) -> str:
+        """The commands with which two reference players build the house; the first kills the spiders."""
+        builder = self.possible_agents.index(agent)
+        fills = missing(self.task, self.next_start, builder)
+        return prompts.reply(fills, self.task, is_killing=builder == 0 and not self._is_safe)
+
+    def _feedback_text(self, value: float, result: Score, own: Orders, builder: int) -> str:
+        task, world, limit = self.task, self._world_rule, self._feedback_limit
+        match self._feedback:
+            case "score":
+                return prompts.score_feedback(value, result, own)
+            case "perfect":
+                return prompts.perfect_feedback(wrong_cells(task, self.world), builder, task, own, world)
+            case "position":
+                return prompts.position_feedback(task, list(cells(task.target, task.box)), own)
+            case "position_modification":
+                return prompts.position_modification(wrong_cells(task, self.world), limit, task, own, world)
+            case "rect_modification":
+                mend = rectangles_to_mend(task, self.world)
+                return prompts.rect_modification(mend, limit, builder, task, own, world)
+            case "resource_schedule":
+                left = {
+                    block: stock - sum(fill.volume for fill in own.fills if fill.block == block)
+                    for block, stock in task.stock.items()
+                }
+                return prompts.resource_schedule(affordable_rectangles(task, left), left, task, own)
+
+
+def houses(data: Data, split: Split) -> list[House]:
+    """The houses of a file, a hub name, or the package's sample ("builtin")."""
+    rows = rows_of_split(
+        data, split, builtin=_SAMPLE, text_fields=("task_id",), other_fields=("inventory", "target_spec")
+    )
+    return [house(row) for _, row in rows]
+
+
+def _source(data: Data, split: Split, difficulty: int) -> Source[House]:
+    if data != GENERATED:
+        return Listed(houses(data, split))
+    refuse_difficulty(difficulty, HIGHEST_DIFFICULTY)
+    return Generated(partial(new_house, difficulty=difficulty, split=generated_split(split)))
+
+
+def _terms(reward: Reward, score: Score) -> dict[str, float]:
+    """The parts of a reward; they add up to it."""
+    if reward == "reference":
+        return {"match": score.match, "spiders": -0.1 * score.damage}
+    if reward == "paper":
+        return {
+            "coverage": 2.0 * score.coverage,
+            "redundancy": -1.5 * score.redundancy,
+            "spiders": -0.2 * score.damage,
+        }
+    return {
+        "iou": score.exact_iou,
+        "spiders": -0.1 * score.damage,
+        "needless_kills": score.strict - score.exact_iou + 0.1 * score.damage,
+    }

@@ -1,0 +1,142 @@
+"""Text in and out of HouseBuild: every string an agent reads passes through here; replies are read by `commands`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+from ..blocks import AIR, Fill
+from ..building import WorldRule
+from ..commands import Orders, command
+from .rules import HIT_POINTS, MAX_COMMANDS, House, Score
+
+Feedback = Literal["score", "perfect", "position", "position_modification", "rect_modification", "resource_schedule"]
+
+_KILL = "/kill"
+_SHARED_HEIGHT = 2  # up to this y the first builder is told of rectangles, from it on the second
+
+_FIRST = "Your partner's commands run after yours, so they may replace your blocks."
+_SECOND = "Your commands run after your partner's, so they may replace your partner's blocks."
+_PROMPT = """\
+You are builder {number} of a team of two that builds a house. Both of you write at the same time, and neither sees \
+what the other writes. {order}
+The world: x = {lower[0]}..{upper[0]}, y = {lower[1]}..{upper[1]} upwards, z = {lower[2]}..{upper[2]}.
+The house, layer by layer, as rectangles x1 z1 x2 z2 block; all else is air:
+{layers}
+In one turn each of you may fill so many cells, those you fill again counted again: {stock}. Air is free.
+{spiders}
+The score compares every cell with the house, so each of you builds a part of it.
+You have {turns} turns. {world}
+Reply with commands only, one a line, at most {limit}:
+/fill <x1> <y1> <z1> <x2> <y2> <z2> <block>
+/kill"""
+_SPIDERS = (
+    "{num} spiders attack, with damage {attacks}, {total} in all, against your {hit_points} hit points; "
+    "if one of you writes /kill they are dead."
+)
+_WORLD_RULES = {
+    "rebuilt": "Each turn starts from an empty world, and the spiders are back: repeat what was right.",
+    "kept": "What stands stays for the next turn, and dead spiders stay dead.",
+}
+_AGAIN = {"rebuilt": " Repeat all else that you built.", "kept": ""}
+
+
+def prompt(house: House, builder: int, *, attacks: Sequence[int], turns: int, world: WorldRule) -> str:
+    """What a builder reads first."""
+    return _PROMPT.format(
+        number=builder + 1,
+        order=_SECOND if builder else _FIRST,
+        lower=house.box.lower,
+        upper=house.box.upper,
+        layers="\n".join(
+            f"y={y}: {_rectangles([fill for fill in house.rectangles if fill.y1 == y and fill.block != AIR], house)}"
+            for y in range(house.box.y, house.box.y + house.box.height)
+        ),
+        stock=_stock(house, house.stock),
+        spiders=_SPIDERS.format(
+            num=len(attacks), attacks=" + ".join(map(str, attacks)), total=sum(attacks), hit_points=HIT_POINTS
+        )
+        if sum(attacks)
+        else "There are no spiders.",
+        turns=turns,
+        world=_WORLD_RULES[world],
+        limit=MAX_COMMANDS // 2,
+    )
+
+
+def reply(fills: Iterable[Fill], house: House, *, is_killing: bool) -> str:
+    """Commands as a builder writes them."""
+    return "\n".join([*([_KILL] if is_killing else []), *(command(fill, house.blocks) for fill in fills)])
+
+
+def score_feedback(value: float, score: Score, orders: Orders) -> str:
+    """Mode "score": the reward, and what spoilt it."""
+    hurt = f" The spiders took {score.damage:.0%} of your hit points." if score.damage else ""
+    return f"Score {value:.4f}. {_counted(orders)}{hurt}"
+
+
+def perfect_feedback(
+    cells: Sequence[tuple[int, int, int, int]], builder: int, house: House, orders: Orders, world: WorldRule
+) -> str:
+    """Mode "perfect": every wrong cell, from the top, to the two builders by turns."""
+    from_the_top = sorted(cells, key=lambda cell: (-cell[1], cell[0], cell[2]))
+    return f"{_counted(orders)} To change, as x y z block: {_cells(from_the_top[builder::2], house)}.{_AGAIN[world]}"
+
+
+def position_feedback(house: House, wanted: Sequence[tuple[int, int, int, int]], orders: Orders) -> str:
+    """Mode "position": all cells of the house, and the advice to take half of them."""
+    from_the_top = sorted(wanted, key=lambda cell: (-cell[1], cell[0], cell[2]))
+    return (
+        f"{_counted(orders)} The cells of the house, as x y z block: {_cells(from_the_top, house)}. "
+        f"Take about half of them ({max(1, len(wanted) // 2)})."
+    )
+
+
+def position_modification(
+    cells: Sequence[tuple[int, int, int, int]], limit: int, house: House, orders: Orders, world: WorldRule
+) -> str:
+    """Mode "position_modification": the lowest wrong cells, the same for both builders."""
+    from_below = sorted(cells, key=lambda cell: (cell[1], cell[0], cell[2]))[:limit]
+    return f"{_counted(orders)} To change, as x y z block: {_cells(from_below, house)}.{_AGAIN[world]}"
+
+
+def rect_modification(
+    fills: Sequence[Fill], limit: int, builder: int, house: House, orders: Orders, world: WorldRule
+) -> str:
+    """Mode "rect_modification": rectangles with something wrong, low ones to the first builder, high to the other."""
+    own = [fill for fill in fills if (fill.y1 >= _SHARED_HEIGHT if builder else fill.y1 <= _SHARED_HEIGHT)][:limit]
+    return f"{_carried_out(orders, house)}\nTo mend, as y: x1 z1 x2 z2 block: {_by_height(own, house)}.{_AGAIN[world]}"
+
+
+def resource_schedule(fills: Sequence[Fill], left: Mapping[int, int], house: House, orders: Orders) -> str:
+    """Mode "resource_schedule": what the stock still had, and what it would do for."""
+    return (
+        f"{_carried_out(orders, house)}\nStock left over: {_stock(house, left)}.\n"
+        f"It would do for, as y: x1 z1 x2 z2 block: {_by_height(fills, house)}."
+    )
+
+
+def _counted(orders: Orders) -> str:
+    refused = f", {orders.num_rejected} lines refused" if orders.num_rejected else ""
+    return f"{orders.num_accepted} commands carried out{refused}."
+
+
+def _carried_out(orders: Orders, house: House) -> str:
+    lines = [*[_KILL] * orders.num_kills, *(command(fill, house.blocks) for fill in orders.fills)]
+    return "Your commands that were carried out:\n" + ("\n".join(lines) or "none")
+
+
+def _stock(house: House, stock: Mapping[int, int]) -> str:
+    return ", ".join(f"{count} {house.blocks[block]}" for block, count in stock.items() if house.stock[block])
+
+
+def _rectangles(fills: Sequence[Fill], house: House) -> str:
+    return "; ".join(f"{f.x1} {f.z1} {f.x2} {f.z2} {house.blocks[f.block]}" for f in fills) or "nothing"
+
+
+def _by_height(fills: Sequence[Fill], house: House) -> str:
+    return "; ".join(f"{f.y1}: {_rectangles([f], house)}" for f in fills) or "nothing"
+
+
+def _cells(cells: Sequence[tuple[int, int, int, int]], house: House) -> str:
+    return "; ".join(f"{x} {y} {z} {house.blocks[block]}" for x, y, z, block in cells) or "nothing"

@@ -1,0 +1,226 @@
+"""Rules of HouseBuild: pure functions on read-only worlds, free of text and of the agent API.
+
+A house is given layer by layer. Two builders fill cuboids, each with a limited stock of every block, while spiders
+attack whoever does not order them killed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..blocks import AIR, Box, Fill, World, cover, read_only
+from ..sources import Shared
+
+MAX_COMMANDS = 600  # of both builders together, in one turn
+NUM_SPIDERS = 3
+ATTACKS = (1, 3)  # the least and the most damage of one spider
+HIT_POINTS = 5
+
+_AIR_NAMES = frozenset({"air", "cave_air", "void_air"})
+
+
+@dataclass(frozen=True, eq=False)
+class House(Shared):
+    """A task: what is to stand in every cell."""
+
+    id: str
+    blocks: tuple[str, ...]  # their names, by number; air is the first
+    letters: str  # one for each block, as in the layers
+    box: Box
+    target: World
+
+    @cached_property
+    def stock(self) -> Mapping[int, int]:
+        """How many cells one builder may fill with each block in one turn: half of the n wanted, and a quarter.
+
+        ceil(n / 2) + floor(n / 4)
+        """
+        counts = {block: int((self.target == block).sum()) for block in range(1, len(self.blocks))}
+        return {block: (count + 1) // 2 + count // 4 for block, count in counts.items()}
+
+    @cached_property
+    def owners(self) -> NDArray[np.uint8]:
+        """Which builder sets a cell if each does half: of every block, builder 0 the lower cells; 1 clears the air."""
+        owners = np.ones(self.target.shape, np.uint8)
+        for block in range(1, len(self.blocks)):
+            places = np.argwhere(self.target == block)
+            owners[tuple(places[: (len(places) + 1) // 2].T)] = 0
+        owners.setflags(write=False)
+        return owners
+
+    @cached_property
+    def rectangles(self) -> tuple[Fill, ...]:
+        """Flat rectangles of one block that make up the house, those of air among them; by height."""
+        shifted = cover(self.target + 1, self.box)
+        return tuple(fill._replace(block=fill.block - 1) for fill in shifted)
+
+
+@dataclass(frozen=True)
+class Score:
+    """How a world compares with the house."""
+
+    match: float  # share of all cells, air among them, that hold what they should
+    coverage: float  # share of the cells where a block is wanted that hold that block
+    redundancy: float  # share of the cells where air is wanted that hold a block
+    iou: float  # cells where a block is wanted and one stands, of whatever kind / cells where either is so
+    exact_iou: float  # the same, but counting above the line only blocks of the right kind
+    damage: float  # what the spiders did, as a share of the hit points, at most 1
+    num_kills: int  # commands against the spiders, in this turn
+
+    @property
+    def published(self) -> float:
+        """The released code's reward, at most 1; an empty world has the share of air in the house.
+
+            match - 0.1 damage
+
+        Source: LLM_Collab_Minecraft, HouseBuild.
+        """
+        return self.match - 0.1 * self.damage
+
+    @property
+    def paper(self) -> float:
+        """The reward as the paper's text is read, at most 2.
+
+            2 coverage - 1.5 redundancy - 0.2 damage
+
+        Source: arXiv:2601.21972, as a reproducer of it reads the text; the released code has the other one.
+        """
+        return 2.0 * self.coverage - 1.5 * self.redundancy - 0.2 * self.damage
+
+    @property
+    def strict(self) -> float:
+        """A reward that pays nothing for nothing, at most 1: one command against the spiders is enough, more cost.
+
+        exact_iou - 0.1 damage - 0.01 (num_kills - 1 if over 1)
+        """
+        return self.exact_iou - 0.1 * self.damage - 0.01 * max(0, self.num_kills - 1)
+
+
+def score(house: House, world: World, *, attacks: tuple[int, ...], num_kills: int, is_safe: bool = False) -> Score:
+    """How a world compares with the house, and what the spiders did.
+
+    Args:
+        house: the task.
+        world: what stands.
+        attacks: the damage of each spider, in hit points.
+        num_kills: commands against the spiders in this turn; one of them kills all.
+        is_safe: whether the spiders were killed before.
+    """
+    right = world == house.target
+    wanted, stands = house.target != AIR, world != AIR
+    num_wanted, num_standing = int(wanted.sum()), int(stands.sum())
+    num_right, num_both = int((right & wanted).sum()), int((stands & wanted).sum())
+    num_air = wanted.size - num_wanted
+    either = num_wanted + num_standing - num_both
+    return Score(
+        match=float(right.mean()),
+        coverage=num_right / num_wanted,
+        redundancy=(num_standing - num_both) / num_air if num_air else 0.0,
+        iou=num_both / either,
+        exact_iou=num_right / either,
+        damage=0.0 if num_kills or is_safe else min(1.0, sum(attacks) / HIT_POINTS),
+        num_kills=num_kills,
+    )
+
+
+def spiders(rng: random.Random) -> tuple[int, ...]:
+    """The damage of each of an episode's spiders."""
+    return tuple(rng.randint(*ATTACKS) for _ in range(NUM_SPIDERS))
+
+
+def missing(house: House, world: World, builder: int) -> list[Fill]:
+    """Fills with which a builder does its half of what the world lacks, within its stock; builder 1 also clears."""
+    is_own = (house.target != world) & (house.owners == builder)
+    fills = cover(np.where(is_own, house.target, AIR).astype(np.uint8), house.box)
+    to_clear = (is_own & (house.target == AIR)).astype(np.uint8)
+    return [*(fill._replace(block=AIR) for fill in cover(to_clear, house.box)), *fills]
+
+
+def wrong_cells(house: House, world: World) -> list[tuple[int, int, int, int]]:
+    """Each cell that does not hold what it should, as (x, y, z, what it should hold)."""
+    x, y, z = house.box.lower
+    return [
+        (cx + x, cy + y, cz + z, int(house.target[cy, cz, cx]))
+        for cy, cz, cx in np.argwhere(house.target != world).tolist()
+    ]
+
+
+def rectangles_to_mend(house: House, world: World) -> list[Fill]:
+    """The house's rectangles in which a cell is wrong."""
+    x, y, z = house.box.lower
+    is_wrong = house.target != world
+    return [
+        fill
+        for fill in house.rectangles
+        if is_wrong[fill.y1 - y, fill.z1 - z : fill.z2 - z + 1, fill.x1 - x : fill.x2 - x + 1].any()
+    ]
+
+
+def affordable_rectangles(house: House, left: Mapping[int, int]) -> list[Fill]:
+    """Rectangles to build with what is left of the stock: the largest first, then the largest part of one more."""
+    stock = dict(left)
+    chosen: list[Fill] = []
+    others: list[Fill] = []
+    by_size = sorted((fill for fill in house.rectangles if fill.block != AIR), key=lambda fill: (-fill.volume, fill))
+    for fill in by_size:
+        if fill.volume <= stock.get(fill.block, 0):
+            chosen.append(fill)
+            stock[fill.block] -= fill.volume
+        else:
+            others.append(fill)
+    parts = [part for fill in others if (part := _largest_part(fill, stock.get(fill.block, 0)))]
+    return [*chosen, *([max(parts, key=lambda part: part.volume)] if parts else [])]
+
+
+def house(row: Mapping[str, Any]) -> House:
+    """The task of a row in the benchmark's own form.
+
+    Args:
+        row: "task_id"; "inventory", a letter's block for each letter, air among them; "target_spec" with "layers", a
+            list of {"y", "rows"}, rows by z, letters by x; and perhaps "bbox" with "from" and "to".
+
+    Raises:
+        ValueError: if a layer is missing, has another size than the others, or holds an unknown letter, or if the
+            box does not fit.
+    """
+    name = str(row["task_id"])
+    inventory = {str(letter): str(block).removeprefix("minecraft:") for letter, block in row["inventory"].items()}
+    air = next((letter for letter, block in inventory.items() if block in _AIR_NAMES), None)
+    if air is None:
+        raise ValueError(f"{name}: its inventory has no letter for air, only {inventory}")
+    others = [letter for letter in inventory if letter != air]
+    letters = "".join([air, *others])
+    layers = sorted(row["target_spec"]["layers"], key=lambda layer: int(layer["y"]))
+    heights = [int(layer["y"]) for layer in layers]
+    grid = [[[letters.find(letter) for letter in line] for line in layer["rows"]] for layer in layers]
+    sizes = {len(line) for layer in grid for line in layer}, {len(layer) for layer in grid}
+    if heights != list(range(heights[0], heights[0] + len(heights))) or any(len(size) != 1 for size in sizes):
+        raise ValueError(f"{name}: its layers must follow one another in y and be of one size; y is {heights}")
+    if min(block for layer in grid for line in layer for block in line) < 0:
+        raise ValueError(f"{name}: a layer holds a letter that is not in its inventory {letters!r}")
+    target = read_only(np.array(grid, np.uint8))
+    if not target.any():
+        raise ValueError(f"{name}: nothing but air is wanted")
+    corner = (row.get("bbox") or {}).get("from", [0, heights[0], 0])
+    box = Box(target.shape[2], target.shape[0], target.shape[1], *(int(number) for number in corner))
+    far_corner = (row.get("bbox") or {}).get("to", box.upper)
+    if box.y != heights[0] or tuple(far_corner) != box.upper:
+        raise ValueError(f"{name}: its bbox {row['bbox']} does not fit layers from {box.lower} to {box.upper}")
+    return House(name, ("air", *(inventory[letter] for letter in others)), letters, box, target)
+
+
+def _largest_part(fill: Fill, max_cells: int) -> Fill | None:
+    """The largest part of a rectangle, from its lower corner, that has no more than so many cells."""
+    width, depth = fill.x2 - fill.x1 + 1, fill.z2 - fill.z1 + 1
+    parts = [(w, min(depth, max_cells // w)) for w in range(1, min(width, max_cells) + 1)]
+    if not parts:
+        return None
+    w, d = max(parts, key=lambda part: (part[0] * part[1], part[0]))
+    return fill._replace(x2=fill.x1 + w - 1, z2=fill.z1 + d - 1)

@@ -1,0 +1,131 @@
+"""Where a game's tasks come from: a list that was loaded, or a generator that never ends."""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Generic, Literal, Protocol, TypeVar
+
+from ..data import BUILTIN, load_tasks
+from ..files import has_splits
+
+GENERATED = "generated"
+Split = Literal["train", "test", "all"]
+Data = str | Mapping[str, str]
+
+_TEST_SHARE = 5  # one generated task in five is held out
+
+
+class Shared:
+    """A base of values that never change, so that copies of an environment share them."""
+
+    def __copy__(self) -> Any:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self
+
+
+class Task(Protocol):
+    """What every game's task has."""
+
+    @property
+    def id(self) -> str: ...
+
+
+T = TypeVar("T", bound=Task)
+T_co = TypeVar("T_co", bound=Task, covariant=True)
+
+
+class Source(Protocol[T_co]):
+    """Tasks, from which an episode takes one."""
+
+    def pick(self, which: Any, rng: random.Random) -> T_co:
+        """The task asked for; one drawn from the generator where `which` is None."""
+
+
+class Listed(Shared, Generic[T]):
+    """A list of tasks.
+
+    Args:
+        tasks: at least one, with ids that differ.
+    """
+
+    def __init__(self, tasks: Sequence[T]):
+        self.tasks = tuple(tasks)
+        self._by_id = {task.id: task for task in self.tasks}
+
+    def pick(self, which: Any, rng: random.Random) -> T:
+        if which is None:
+            return rng.choice(self.tasks)
+        if isinstance(which, str) and which in self._by_id:
+            return self._by_id[which]
+        if isinstance(which, int) and not isinstance(which, bool) and 0 <= which < len(self.tasks):
+            return self.tasks[which]
+        raise ValueError(
+            f"there is no task {which!r}; give an index 0..{len(self.tasks) - 1} or an id such as {self.tasks[0].id!r}"
+        )
+
+
+@dataclass(frozen=True)
+class Generated(Shared, Generic[T]):
+    """Tasks without end, numbered."""
+
+    new: Callable[[int], T]  # the task with a number
+
+    def pick(self, which: Any, rng: random.Random) -> T:
+        if which is None:
+            return self.new(rng.randrange(2**31))
+        if isinstance(which, int) and not isinstance(which, bool):
+            return self.new(which)
+        raise ValueError(f"generated tasks go by their number, an integer; got {which!r}")
+
+
+def refuse_difficulty(difficulty: int, highest: int) -> None:
+    """Raise if the difficulty is not one the generator has."""
+    if isinstance(difficulty, bool) or difficulty not in range(1, highest + 1):
+        raise ValueError(f"difficulty must be 1 to {highest}, got {difficulty!r}")
+
+
+def generated_split(split: Split) -> Literal["train", "test"]:
+    """The split as a generator has it.
+
+    Raises:
+        ValueError: if it is not "train" or "test"; there is no end of tasks that could be "all".
+    """
+    if split not in ("train", "test"):
+        raise ValueError(f"split must be 'train' or 'test' for generated tasks, got {split!r}")
+    return split
+
+
+def is_held_out(content: str) -> bool:
+    """Whether a generated task is one of the test split: by a stable hash of what it is, not of how it was drawn."""
+    return zlib.crc32(content.encode()) % _TEST_SHARE == 0
+
+
+def rows_of_split(
+    data: Data, split: Split, *, builtin: Path, text_fields: Sequence[str] = (), other_fields: Sequence[str] = ()
+) -> list[tuple[int, Mapping[str, Any]]]:
+    """The rows of one split, each with its number in the whole data, from 1.
+
+    Data without splits of its own is cut as the published benchmark cuts its ten: the first four fifths are for
+    training, the rest for testing; "all" is both.
+
+    Raises:
+        ValueError: for an unknown split, and as `load_tasks` does.
+    """
+    if split not in ("train", "test", "all"):
+        raise ValueError(f"split must be 'train', 'test' or 'all', got {split!r}")
+    chosen: Data = str(builtin) if data == BUILTIN else data
+    is_cut_already = not isinstance(chosen, str) or "{split}" in chosen or has_splits(Path(chosen).expanduser())
+    load = partial(load_tasks, text_fields=text_fields, other_fields=other_fields)
+    if is_cut_already:
+        parts = ("train", "test") if split == "all" else (split,)
+        return list(enumerate((row for part in parts for row in load(chosen, part)), start=1))
+    rows = list(enumerate(load(chosen, "train"), start=1))
+    first_test = len(rows) * 4 // 5
+    return {"train": rows[:first_test], "test": rows[first_test:], "all": rows}[split]

@@ -1,0 +1,6 @@
+"""StrBuild: a word in blocks, built by two."""
+
+from .env import StrBuild, words
+from .rules import BLOCKS, PALETTES, new_word, score, word
+
+__all__ = ["BLOCKS", "PALETTES", "StrBuild", "new_word", "score", "word", "words"]

@@ -1,0 +1,105 @@
+"""Text in and out of StrBuild: every string an agent reads passes through here; replies are read by `commands`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from ..blocks import Fill
+from ..building import WorldRule
+from ..commands import Orders, command
+from .rules import BLOCKS, MAX_COMMANDS, PALETTES, Score, Word
+
+Feedback = Literal["perfect", "position", "score"]
+
+_FIRST = "Your partner's commands run after yours, so they may replace your blocks."
+_SECOND = "Your commands run after your partner's, so they may replace your partner's blocks."
+_PROMPT = """\
+You are builder {number} of a team of two that builds a word out of blocks. Both of you write at the same time, and \
+neither sees what the other writes. {order}
+The world is a wall one block thick: x = 0..{x} from left to right, y = 0..{y} from the bottom to the top, z = 0.
+{target}Your blocks: {own}. Your partner's: {other}. You may also set air.
+Rules of the score: a block in every cell of the letters, none elsewhere; blocks that touch along a side must be of \
+different kinds; each of you must use both of your kinds. So each of you builds a part of the letters.
+You have {turns} turns. {world}
+Reply with commands only, one a line, at most {limit}: /setblock <x> <y> <z> <block>"""
+_TARGET = "The word, from its top row down, # for a cell of a letter:\n{rows}\n"
+_HIDDEN = "You will be told after the first turn where the letters are.\n"
+_WORLD_RULES = {
+    "rebuilt": "Each turn starts from an empty wall: repeat what was right.",
+    "kept": "What stands stays for the next turn.",
+}
+
+
+def prompt(task: Word, builder: int, *, turns: int, world: WorldRule, shows_target: bool) -> str:
+    """What a builder reads first."""
+    x, y, _ = task.box.upper
+    return _PROMPT.format(
+        number=builder + 1,
+        order=_SECOND if builder else _FIRST,
+        x=x,
+        y=y,
+        target=_TARGET.format(rows="\n".join(task.rows)) if shows_target else _HIDDEN,
+        own=_names(builder),
+        other=_names(1 - builder),
+        turns=turns,
+        world=_WORLD_RULES[world],
+        limit=MAX_COMMANDS // 2,
+    )
+
+
+def reply(fills: Iterable[Fill]) -> str:
+    """Cells as a builder writes them."""
+    return "\n".join(command(fill, BLOCKS, "setblock") for fill in fills)
+
+
+def score_feedback(value: float, score: Score, orders: Orders) -> str:
+    """Mode "score": the reward and its parts."""
+    return (
+        f"Score {value:.4f}. Letters covered {score.coverage:.3f}, blocks beside them {score.extra:.3f}, "
+        f"equal neighbours {score.same_neighbours:.3f}, builders with an unused kind {score.num_idle}. "
+        f"{_counted(orders)}"
+    )
+
+
+def position_feedback(task: Word, orders: Orders) -> str:
+    """Mode "position": all cells of the letters, and the advice to take half of them."""
+    wanted = _from_the_top([(x, y) for x, y in _letter_cells(task)])
+    return (
+        f"{_counted(orders)} The cells of the letters, as x y: {_listed(wanted)}. "
+        f"Take about half of them ({max(1, len(wanted) // 2)}), if you can no two that touch along a side."
+    )
+
+
+def perfect_feedback(fills: list[Fill], orders: Orders, *, world: WorldRule) -> str:
+    """Mode "perfect": what to change, cell by cell."""
+    changes = "; ".join(f"{x} {y} {BLOCKS[block]}" for x, y, _, _, _, _, block in fills) or "nothing"
+    rest = " Repeat all else that you built." if world == "rebuilt" else ""
+    return f"{_counted(orders)} To change, as x y block: {changes}.{rest}"
+
+
+def target_reminder(task: Word) -> str:
+    """The word, for those who were not shown it at first."""
+    return _TARGET.format(rows="\n".join(task.rows))
+
+
+def _names(builder: int) -> str:
+    return ", ".join(BLOCKS[block] for block in PALETTES[builder])
+
+
+def _counted(orders: Orders) -> str:
+    refused = f", {orders.num_rejected} lines refused" if orders.num_rejected else ""
+    return f"{orders.num_accepted} commands carried out{refused}."
+
+
+def _letter_cells(task: Word) -> list[tuple[int, int]]:
+    top = len(task.rows) - 1
+    return [(x, top - row) for row, line in enumerate(task.rows) for x, dot in enumerate(line) if dot == "#"]
+
+
+def _from_the_top(cells: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    return sorted(cells, key=lambda cell: (-cell[1], cell[0]))
+
+
+def _listed(cells: list[tuple[int, int]]) -> str:
+    return ", ".join(f"{x} {y}" for x, y in cells)

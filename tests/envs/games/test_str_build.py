@@ -1,0 +1,181 @@
+"""StrBuild: a word in blocks."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from collm.envs.games.str_build import BLOCKS, StrBuild, new_word, score, word, words
+
+BENCHMARK = Path(__file__).parents[4] / "shared/data/minecraft/str_build.csv"
+needs_benchmark = pytest.mark.skipif(not BENCHMARK.exists(), reason="the benchmark's own words are not here")
+
+
+@pytest.fixture
+def letter_i(tmp_path):
+    """An environment of the one word I: 13 letter cells in a box of 25."""
+    path = tmp_path / "words.csv"
+    path.write_text("string,difficulty\nI,1\n")
+
+    def made(**kwargs):
+        env = StrBuild("all", data=str(path), **kwargs)
+        env.reset(seed=0)
+        return env
+
+    return made
+
+
+def line(blocks, y=0, x=0):
+    """Blocks side by side, by their first letters."""
+    names = {"o": "oak_planks", "s": "stone", "w": "white_concrete", "b": "obsidian", ".": None, "a": "air"}
+    return "\n".join(f"/setblock {x + i} {y} 0 {names[b]}" for i, b in enumerate(blocks) if names[b])
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected", "iou"),
+    [
+        ("", "", -0.5, 0),
+        (line("o"), "", 2 / 13 - 0.5, 1 / 13),
+        (line("oo"), "", 4 / 13 - 1 - 0.5, 2 / 13),
+        (line("os"), "", 4 / 13 - 0.25, 2 / 13),
+        (line("os"), line("..wb"), 8 / 13, 4 / 13),
+        (line("o", y=1), "", -1.5 / 12 - 0.5, 0),
+        (line("ooooo"), "", 10 / 13 - 1 - 0.5, 5 / 13),
+        (line("oosso"), "", 10 / 13 - 2 / 4 - 0.25, 5 / 13),
+        ("\n".join(line("ooooo", y) for y in range(5)), "", 2 - 1.5 - 1 - 0.5, 13 / 25),
+        (line("o"), line("w"), 2 / 13 - 0.5, 1 / 13),
+        (line("os"), line("aa"), -0.5, 0),
+        (line("o.o") + "\n" + line("s", y=1, x=2), line(".w.b"), 10 / 13, 5 / 13),
+        (line("b"), line("o"), -0.5, 0),
+        ("\n".join([line("o.o.o"), line("o.o.o", 4), line("o", 2, 2)]), line(".w.w"), 18 / 13 - 0.5, 9 / 13),
+    ],
+)
+def test_partial_builds_score_by_hand(letter_i, first, second, expected, iou):
+    env = letter_i()
+    _, rewards, _, _, infos = env.step({"builder_0": first, "builder_1": second})
+    assert rewards == {"builder_0": pytest.approx(expected, abs=1e-9), "builder_1": pytest.approx(expected, abs=1e-9)}
+    info = infos["builder_0"]
+    assert info["metric/iou"] == pytest.approx(iou, abs=1e-9)
+    assert sum(info[key] for key in info if key.startswith("reward/")) == pytest.approx(expected, abs=1e-9)
+
+
+def returns(env, **reset):
+    env.reset(**reset)
+    rewards = []
+    while env.agents:
+        rewards.append(env.step({agent: env.reference_reply(agent) for agent in env.agents})[1]["builder_0"])
+    return rewards
+
+
+@needs_benchmark
+@pytest.mark.parametrize("world", ["rebuilt", "kept"])
+@pytest.mark.parametrize(("reward", "best"), [("reference", 2), ("iou", 1)])
+def test_reference_players_reach_the_maximum_on_the_benchmark(world, reward, best):
+    env = StrBuild("all", data=str(BENCHMARK), world=world, reward=reward)
+    for task in range(10):
+        assert returns(env, seed=0, options={"task": task}) == pytest.approx([best] * 4, abs=1e-9)
+
+
+@needs_benchmark
+def test_the_benchmark_is_cut_as_published():
+    assert [task.text for task in words(str(BENCHMARK), "test")] == ["ICML", "CLIM"]
+    assert [task.id for task in words(str(BENCHMARK), "train")][-1] == "str_build_0008"
+    assert len(words(str(BENCHMARK), "all")) == 10
+
+
+def test_reference_players_reach_the_maximum_on_the_sample():
+    env = StrBuild("all", data="builtin")
+    for task in range(10):
+        assert returns(env, seed=0, options={"task": task}) == pytest.approx([2] * 4, abs=1e-9)
+
+
+@pytest.mark.parametrize("difficulty", range(1, 9))
+def test_reference_players_reach_the_maximum_on_a_thousand_generated_words(difficulty):
+    env = StrBuild(difficulty=difficulty, max_turns=1)
+    for task in range(125):
+        assert returns(env, seed=0, options={"task": task}) == pytest.approx([2], abs=1e-9)
+
+
+def test_splits_share_no_word_and_hold_no_published_one():
+    train = {new_word(seed, 2, "train").text for seed in range(2000)}
+    test = {new_word(seed, 2, "test").text for seed in range(500)}
+    assert not train & test
+    assert not (train | test) & {"MC", "CM", "LI"}
+
+
+def test_every_text_has_a_plan_worth_two():
+    for text in ("K", "V", "X", "KV", "A B", "2048"):
+        task = word(text, "t", 1)
+        assert score(task, task.plan).published == 2.0
+
+
+def test_commands_beyond_a_builders_half_are_refused(letter_i):
+    env = letter_i()
+    infos = env.step({"builder_0": line("o") * 1 + ("\n" + line("o")) * 160, "builder_1": ""})[4]
+    assert (infos["builder_0"]["metric/accepted"], infos["builder_0"]["metric/rejected"]) == (150, 11)
+
+
+def test_a_kept_world_keeps_and_a_rebuilt_one_does_not(letter_i):
+    for world, stands in (("kept", 2), ("rebuilt", 1)):
+        env = letter_i(world=world)
+        env.step({"builder_0": line("o"), "builder_1": ""})
+        env.step({"builder_0": "", "builder_1": line(".w")})
+        assert np.count_nonzero(env.world) == stands
+
+
+def test_an_episode_may_stop_at_a_score_and_be_shifted(letter_i):
+    env = letter_i(stop_at=1.9, shift=-2.0)
+    assert env.step({"builder_0": "", "builder_1": ""})[1]["builder_0"] == pytest.approx(-2.5)
+    _, rewards, over, _, _ = env.step({agent: env.reference_reply(agent) for agent in env.agents})
+    assert rewards["builder_0"] == pytest.approx(0.0) and all(over.values()) and not env.agents
+
+
+@pytest.mark.parametrize(
+    ("feedback", "first", "second"),
+    [
+        ("score", "Score -0.3462. Letters covered 0.077", "1 lines refused"),
+        ("position", "Take about half of them (6)", "0 4, 1 4, 2 4"),
+        ("perfect", "2 0 stone; 4 0 oak_planks; 2 1 oak_planks", "1 0 white_concrete; 3 0 obsidian"),
+    ],
+)
+def test_feedback_tells_what_its_mode_allows(letter_i, feedback, first, second):
+    env = letter_i(feedback=feedback)
+    observations = env.step({"builder_0": line("o"), "builder_1": "What?"})[0]
+    assert first in observations["builder_0"].messages[-1].content
+    assert second in observations["builder_1"].messages[-1].content
+
+
+def test_a_hidden_word_shows_after_the_first_turn(letter_i):
+    env = letter_i(feedback="score", shows_target=False)
+    assert "#####" not in env.state()
+    observations = env.step({"builder_0": "", "builder_1": ""})[0]
+    assert "#####\n..#..\n" in observations["builder_1"]
+
+
+def test_the_second_builder_has_the_last_word_and_only_its_own_blocks(letter_i):
+    env = letter_i()
+    env.step({"builder_0": line("os"), "builder_1": line("wo")})
+    assert [BLOCKS[block] for block in env.world[0, 0, :2]] == ["white_concrete", "stone"]
+
+
+@pytest.mark.parametrize(
+    "kwargs",
+    [
+        {"split": "valid"},
+        {"split": "all"},
+        {"difficulty": 9},
+        {"difficulty": True},
+        {"world": "new"},
+        {"reward": "paper"},
+        {"feedback": "none"},
+    ],
+)
+def test_wrong_settings_are_refused(kwargs):
+    with pytest.raises(ValueError, match="must be"):
+        StrBuild(**kwargs)
+
+
+@pytest.mark.parametrize(("data", "task"), [("generated", "I"), ("builtin", 99), ("builtin", "I")])
+def test_an_unknown_task_is_refused(data, task):
+    with pytest.raises(ValueError, match=r"task"):
+        StrBuild(data=data).reset(options={"task": task})
