@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from gymnasium.spaces import Space, Text
-from gymnasium.spaces.utils import flatten, flatten_space
+from gymnasium.spaces.utils import flatdim, flatten, flatten_space
 from gymnasium.vector.utils import create_shared_memory
-from numpy.typing import NDArray
 
 # Short, and with what breaks naive consumers: a space, a line end, letters of more than one byte.
 _SAMPLE_CHARACTERS = "abcdefghijklmnopqrstuvwxyz0123456789 .\né数"
@@ -71,16 +70,12 @@ class OpenText(Text):
         return hash((OpenText, self.min_length, self.max_length))
 
 
-@flatten_space.register(OpenText)
-def _flatten_space(space: OpenText) -> Space[Any]:
+def _refuse_flattening(space: Space[Any], *_: Any) -> NoReturn:
     raise TypeError(f"{space} has no fixed characters to number; use collm.envs.views to turn texts into token ids")
 
 
-def _flatten(space: Space[Any], x: Any) -> NDArray[Any]:
-    raise TypeError(f"{space} has no fixed characters to number; use collm.envs.views to turn texts into token ids")
-
-
-flatten.register(OpenText, _flatten)
+for _function in (flatdim, flatten, flatten_space):
+    _function.register(OpenText, _refuse_flattening)
 
 
 @create_shared_memory.register(OpenText)

@@ -1,0 +1,264 @@
+"""Transcripts, and what the base class of text environments does for its authors."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collm.envs import Message, OpenText, Outcome, TextParallelEnv, Transcript, messages_of
+
+messages = st.lists(st.builds(Message, st.sampled_from(["user", "assistant"]), st.text(max_size=9)), max_size=4)
+
+
+class Numbers(TextParallelEnv):
+    """Two agents; each reads how long the other's reply was."""
+
+    metadata = TextParallelEnv.metadata | {"name": "numbers_v0"}
+
+    def __init__(self, agents=("left_0", "right_0"), max_turns=2, **kwargs):
+        super().__init__(agents, max_turns, **kwargs)
+
+    def deal(self, task):
+        self.secret = self.rng.randint(0, 999) if task is None else task
+        return {agent: f"{agent} reads {self.secret}" for agent in self.agents}
+
+    def play(self, replies):
+        lengths = {agent: len(reply) for agent, reply in replies.items()}
+        feedback = {agent: f"others: {sum(lengths.values()) - lengths[agent]}" for agent in replies}
+        finished = frozenset(agent for agent, reply in replies.items() if reply == "leave")
+        over = "over" in replies.values()
+        return Outcome(sum(lengths.values()), feedback, {"length": 1}, {"turn": self.turn}, over, finished)
+
+
+# Transcripts
+
+
+@given(messages)
+def test_a_transcript_is_the_text_of_its_messages_one_a_line(parts):
+    transcript = Transcript(parts)
+    assert transcript == "".join(f"{part.content}\n" for part in parts)
+    assert transcript.messages == tuple(parts)
+
+
+@given(messages, messages)
+def test_a_transcript_grows_at_its_end(parts, more):
+    transcript = Transcript(parts)
+    grown = transcript.extended(*more)
+    assert grown.startswith(transcript)
+    assert grown.messages == (*parts, *more)
+
+
+@given(messages)
+def test_a_copied_transcript_remembers_its_messages(parts):
+    transcript = Transcript(parts)
+    for twin in (copy.copy(transcript), copy.deepcopy(transcript), pickle.loads(pickle.dumps(transcript))):
+        assert (twin, twin.messages) == (transcript, transcript.messages)
+
+
+def test_a_plain_text_counts_as_one_user_message():
+    assert messages_of("hello") == (Message("user", "hello"),)
+    assert messages_of(Transcript([Message("assistant", "hi")])) == (Message("assistant", "hi"),)
+
+
+# A turn
+
+
+def test_an_agent_reads_its_prompt_its_own_reply_and_its_feedback():
+    env = Numbers()
+    env.reset(seed=0, options={"task": 7})
+    observations, rewards, terminations, truncations, infos = env.step({"left_0": "abc", "right_0": "z"})
+    assert observations["left_0"].messages == (
+        Message("user", "left_0 reads 7"),
+        Message("assistant", "abc", "left_0"),
+        Message("user", "others: 1"),
+    )
+    assert rewards == {"left_0": 4.0, "right_0": 4.0}
+    assert terminations == truncations == {"left_0": False, "right_0": False}
+    assert infos["right_0"] == {"reward/length": 1.0, "metric/turn": 0.0}
+
+
+def test_nothing_of_a_private_reply_is_read_by_the_other():
+    env = Numbers()
+    env.reset(seed=0)
+    observations, *_ = env.step({"left_0": "a secret word", "right_0": "z"})
+    assert "secret word" not in observations["right_0"]
+
+
+def test_the_state_is_the_joint_history_in_order_of_time():
+    env = Numbers()
+    env.reset(seed=0, options={"task": 7})
+    env.step({"left_0": "abc", "right_0": "z"})
+    assert [message.content for message in env.state().messages] == [
+        "[left_0 reads] left_0 reads 7",
+        "[right_0 reads] right_0 reads 7",
+        "[left_0 writes] abc",
+        "[right_0 writes] z",
+        "[left_0 reads] others: 1",
+        "[right_0 reads] others: 3",
+    ]
+
+
+def test_what_all_read_stands_once_in_the_joint_history():
+    env = Numbers()
+    env.deal = lambda task: dict.fromkeys(env.agents, "the same")
+    env.reset(seed=0)
+    assert env.state() == "[left_0, right_0 reads] the same\n"
+
+
+def test_the_last_turn_terminates():
+    env = Numbers(max_turns=2)
+    env.reset(seed=0)
+    env.step(dict.fromkeys(env.agents, "a"))
+    _, _, terminations, truncations, _ = env.step(dict.fromkeys(env.agents, "a"))
+    assert (set(terminations.values()), set(truncations.values()), env.agents) == ({True}, {False}, [])
+    with pytest.raises(RuntimeError, match="call reset"):
+        env.step({})
+
+
+def test_an_outcome_may_end_the_game_before_its_last_turn():
+    env = Numbers(max_turns=9)
+    env.reset(seed=0)
+    env.step({"left_0": "over", "right_0": "a"})
+    assert env.agents == []
+
+
+def test_an_agent_that_finishes_leaves_and_the_others_play_on():
+    env = Numbers(max_turns=3)
+    env.reset(seed=0)
+    _, _, terminations, _, _ = env.step({"left_0": "leave", "right_0": "a"})
+    assert terminations == {"left_0": True, "right_0": False}
+    observations, rewards, *_ = env.step({"right_0": "a"})
+    assert (list(observations), list(rewards), env.agents) == (["right_0"], ["right_0"], ["right_0"])
+
+
+def test_rewards_may_differ_between_agents():
+    env = Numbers()
+    env.play = lambda replies: Outcome({"left_0": 1, "right_0": 2})
+    env.reset(seed=0)
+    assert env.step(dict.fromkeys(env.agents, ""))[1] == {"left_0": 1.0, "right_0": 2.0}
+
+
+def test_a_history_may_be_rewritten():
+    env = Numbers()
+    env.play = lambda replies: Outcome(0, {"left_0": "next"}, rewritten={"left_0": [Message("user", "anew")]})
+    env.reset(seed=0)
+    observations, *_ = env.step(dict.fromkeys(env.agents, "a"))
+    assert observations["left_0"] == "anew\nnext\n"
+    assert observations["right_0"].endswith("a\n")
+    assert env.state().endswith("[left_0 reads] anew\nnext\n")
+
+
+# Replies are data, calls are not
+
+
+def test_a_reply_too_long_is_cut_and_counted():
+    env = Numbers(max_action_length=5)
+    env.reset(seed=0)
+    observations, rewards, *_, infos = env.step({"left_0": "1234567", "right_0": "12345"})
+    assert rewards["left_0"] == 10.0
+    assert infos["left_0"]["metric/cut_replies"] == 1.0
+    assert observations["left_0"].messages[1].content == "12345"
+
+
+def test_a_reply_that_cannot_be_encoded_is_cleaned():
+    env = Numbers()
+    env.reset(seed=0)
+    observations, *_ = env.step({"left_0": "a\ud800b", "right_0": ""})
+    assert observations["left_0"].messages[1].content == "a\ufffdb"
+
+
+def test_a_history_too_long_loses_its_oldest_messages_but_the_first():
+    env = Numbers(max_turns=50, max_observation_length=80)
+    env.reset(seed=0, options={"task": 7})
+    for _ in range(10):
+        observations, *_, infos = env.step(dict.fromkeys(env.agents, "a reply"))
+    assert env.observation_space("left_0").contains(observations["left_0"])
+    assert observations["left_0"].startswith("left_0 reads 7\n")
+    assert observations["left_0"].endswith("others: 7\n")
+    assert infos["left_0"]["metric/dropped_messages"] > 0
+    assert env.state_space.contains(env.state())
+
+
+def test_a_missing_reply_and_a_reply_that_is_no_text_are_the_callers_mistake():
+    env = Numbers()
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match="'right_0' is missing"):
+        env.step({"left_0": ""})
+    with pytest.raises(TypeError, match="'left_0' must be a string, got int: 3"):
+        env.step({"left_0": 3, "right_0": ""})
+
+
+# Episodes
+
+
+def test_an_episode_follows_from_the_seed_and_goes_on_without():
+    one, other = Numbers(), Numbers()
+    assert one.reset(seed=5) == other.reset(seed=5)
+    assert one.reset() == other.reset() != one.reset(seed=5)
+
+
+def test_without_any_seed_episodes_differ():
+    assert len({Numbers().reset()[0]["left_0"] for _ in range(20)}) > 1
+
+
+@pytest.mark.parametrize("branch", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])
+def test_a_branch_in_mid_episode_is_identical_and_independent(branch):
+    env = Numbers(max_turns=3)
+    env.reset(seed=0)
+    env.step(dict.fromkeys(env.agents, "a"))
+    twin = branch(env)
+    twin.step(dict.fromkeys(twin.agents, "something else"))
+    assert env.turn == 1
+    third = branch(env)
+    assert env.step(dict.fromkeys(env.agents, "b")) == third.step(dict.fromkeys(third.agents, "b"))
+
+
+def test_pettingzoos_test_cannot_lengthen_a_game():
+    env = Numbers(max_turns=2)
+    env.max_cycles = 1000
+    assert env.max_turns == 2
+
+
+def test_render_shows_the_joint_history_and_the_scene(capsys):
+    env = Numbers(render_mode="ansi")
+    env.scene = lambda: "a wall\n"
+    env.reset(seed=0, options={"task": 7})
+    assert env.render() == f"{env.state()}a wall\n"
+    env.render_mode = "human"
+    assert env.render() is None
+    assert capsys.readouterr().out.endswith("a wall\n\n")
+    assert Numbers().render() is None
+
+
+def test_spaces_are_built_once():
+    env = Numbers(max_action_length=9)
+    assert env.action_space("left_0") is env.action_space("left_0") == OpenText(9)
+    assert str(env) == "numbers_v0"
+    env.close()
+
+
+# Authors' mistakes
+
+
+@pytest.mark.parametrize("names", [(), ("Alice",), ("a_0", "a_0"), ("a0",), ("a_0 ",)])
+def test_odd_names_of_agents_are_refused(names):
+    with pytest.raises(ValueError, match="different names like 'writer_0'"):
+        Numbers(names)
+
+
+def test_impossible_settings_are_refused():
+    with pytest.raises(ValueError, match="max_turns must be at least 1, got 0"):
+        Numbers(max_turns=0)
+    with pytest.raises(ValueError, match="render_mode must be None or one of"):
+        Numbers(render_mode="rgb_array")
+
+
+def test_a_deal_that_forgets_an_agent_is_refused():
+    env = Numbers()
+    env.deal = lambda task: {"left_0": "hello"}
+    with pytest.raises(ValueError, match=r"one prompt for each of .*right_0"):
+        env.reset(seed=0)

@@ -1,0 +1,81 @@
+"""OpenText: any text of bounded length, and loud where it cannot work."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import gymnasium
+import pytest
+from gymnasium.spaces.utils import flatdim, flatten, flatten_space
+from gymnasium.vector.utils import batch_space, create_shared_memory
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collm.envs import OpenText
+from collm.envs.spaces import is_unicode_text
+
+
+@given(st.text(max_size=20))
+def test_every_text_within_the_bounds_is_in_the_space(text):
+    assert OpenText(20).contains(text)
+    assert OpenText(20, min_length=3).contains(text) == (len(text) >= 3)
+
+
+@pytest.mark.parametrize("wrong", ["x" * 21, "a\ud800", 7, None, b"bytes", ["a"]])
+def test_what_is_longer_unreadable_or_no_text_is_not(wrong):
+    assert not OpenText(20).contains(wrong)
+
+
+@given(st.integers(0, 8), st.integers(0, 40), st.integers(0, 2**31))
+def test_samples_are_in_the_space_and_follow_the_seed(low, extra, seed):
+    spaces = [OpenText(low + extra, min_length=low, seed=seed) for _ in range(2)]
+    samples = [[space.sample() for _ in range(3)] for space in spaces]
+    assert samples[0] == samples[1]
+    assert all(spaces[0].contains(sample) for sample in samples[0])
+
+
+def test_spaces_with_equal_bounds_are_equal_and_hash_alike():
+    assert OpenText(5) == OpenText(5) != OpenText(6)
+    assert len({OpenText(5), OpenText(5), OpenText(5, min_length=1)}) == 2
+    assert OpenText(5) != gymnasium.spaces.Text(5)
+    assert repr(OpenText(5)) == "OpenText(0, 5)"
+
+
+def test_a_copy_samples_on_as_the_original():
+    space = OpenText(30, seed=1)
+    space.sample()
+    twins = [copy.deepcopy(space), pickle.loads(pickle.dumps(space))]
+    assert [twin.sample() for twin in twins] == [space.sample()] * 2
+    assert all(twin == space for twin in twins)
+
+
+@pytest.mark.parametrize(("high", "low"), [(-1, 0), (3, 4), (3, -1)])
+def test_impossible_bounds_are_refused(high, low):
+    with pytest.raises(ValueError, match="0 <= min_length <= max_length"):
+        OpenText(high, min_length=low)
+
+
+def test_masks_are_refused():
+    with pytest.raises(ValueError, match="no fixed characters to mask"):
+        OpenText(5).sample(mask=(1, None))
+
+
+def test_what_needs_a_fixed_alphabet_is_refused_with_the_way_out():
+    space = OpenText(5)
+    with pytest.raises(TypeError, match=r"collm\.envs\.views"):
+        flatten_space(space)
+    with pytest.raises(TypeError, match=r"collm\.envs\.views"):
+        flatten(space, "abc")
+    with pytest.raises(TypeError, match=r"collm\.envs\.views"):
+        flatdim(space)
+    with pytest.raises(TypeError, match="shared_memory"):
+        create_shared_memory(space, 2)
+
+
+def test_a_batch_of_texts_is_a_tuple():
+    assert batch_space(OpenText(5), 2).contains(("a", "b\n"))
+
+
+def test_ascii_and_other_scripts_are_readable_and_lone_surrogates_are_not():
+    assert is_unicode_text("abc") and is_unicode_text("数\0é") and not is_unicode_text("\udfff")

@@ -1,0 +1,52 @@
+"""What the documentation shows runs: examples in docstrings, and Python blocks fenced as "python run"."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+LAYERS = ("envs", "agents", "algorithms", "benchmarks")
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+
+def with_examples() -> list[str]:
+    """Modules whose docstrings hold examples, by the name they are imported under."""
+    found = [path for layer in LAYERS for path in (ROOT / layer).rglob("*.py") if ">>> " in path.read_text()]
+    return [f"collm.{'.'.join(path.relative_to(ROOT).with_suffix('').parts)}" for path in sorted(found)]
+
+
+def blocks() -> list:
+    """The Python blocks of all pages that claim to run; "slow" behind "run" keeps one out of the quick tests."""
+    found = []
+    for page in PAGES:
+        for number, match in enumerate(re.finditer(r"(?ms)^```python run( slow)?\n(.*?)^```$", page.read_text())):
+            marks = [pytest.mark.slow] if match[1] else []
+            found.append(pytest.param(match[2], id=f"{page.relative_to(ROOT)}-{number}", marks=marks))
+    return found
+
+
+@pytest.mark.parametrize("name", with_examples())
+def test_the_examples_of_a_docstring_are_true(name):
+    result = doctest.testmod(importlib.import_module(name))
+    assert result.attempted and not result.failed
+
+
+@pytest.mark.parametrize("code", blocks())
+def test_a_block_of_the_documentation_runs_as_printed(code, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(code)
+    done = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_links_of_a_page_lead_somewhere(page):
+    links = re.findall(r"\]\((?!https?://|mailto:|#)([^)#\s]+)", page.read_text())
+    assert [link for link in links if not (page.parent / link).exists()] == []

@@ -1,0 +1,75 @@
+"""The wheel holds what the repository holds, under one name."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+
+if sys.version_info < (3, 11):
+    tomllib = pytest.importorskip("tomli")
+else:
+    import tomllib
+
+LAYERS = ("envs", "agents", "algorithms", "benchmarks")
+
+
+@pytest.fixture
+def settings(root: Path) -> dict:
+    return tomllib.loads((root / "pyproject.toml").read_text())["tool"]["setuptools"]
+
+
+def folders(root: Path) -> list[Path]:
+    """Every folder of the library that is a package."""
+    return sorted(path.parent for layer in LAYERS for path in (root / layer).rglob("__init__.py"))
+
+
+def test_every_folder_is_in_the_list_of_packages(root, settings):
+    """A forgotten one is importable where it is developed, and missing from the wheel."""
+    names = [f"collm.{'.'.join(folder.relative_to(root).parts)}" for folder in folders(root)]
+    assert sorted(settings["packages"]) == sorted(names)
+
+
+def test_every_folder_with_python_files_is_a_package(root):
+    stray = {path.parent for layer in LAYERS for path in (root / layer).rglob("*.py")} - set(folders(root))
+    assert not stray, f"without an __init__.py these are missing from the wheel: {stray}"
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_every_portion_of_the_namespace_tells_type_checkers_that_it_is_typed(root, layer):
+    assert (root / layer / "py.typed").exists()
+
+
+def test_every_data_file_is_in_the_wheel(root, settings):
+    patterns = settings["package-data"]["*"]
+    left_out = [
+        path.relative_to(folder)
+        for folder in folders(root)
+        for path in folder.rglob("*")
+        if path.is_file()
+        and path.suffix not in (".py", ".pyc")
+        and not any((parent / "__init__.py").exists() for parent in path.parents if folder in parent.parents)
+        and not any(fnmatch(str(path.relative_to(folder)), pattern) for pattern in patterns)
+    ]
+    assert left_out == []
+
+
+def test_no_python_package_lies_in_the_root_or_in_tests(root):
+    assert not (root / "__init__.py").exists()
+    assert not list((root / "tests").rglob("__init__.py"))
+
+
+def test_environments_are_imported_without_what_only_training_needs():
+    heavy = ("torch", "transformers", "wandb", "datasets", "matplotlib", "peft", "accelerate", "pandas", "pygame")
+    code = f"import sys, collm.envs; print([name for name in {heavy} if name in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert found.strip() == "[]"
+
+
+def test_no_module_is_known_by_two_names():
+    code = f"import sys, collm.envs, collm.benchmarks; print([name for name in {LAYERS} if name in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert found.strip() == "[]"
