@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -200,7 +201,9 @@ def load_team(directory: Path, agents: Sequence[str], *, device: str = "auto") -
 def _adapted(model: PreTrainedModel, adapters: Sequence[str], rank: int) -> PeftModel:
     lora = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM")
     first, *others = adapters
-    adapted = get_peft_model(model, lora, adapter_name=first)
+    with warnings.catch_warnings():  # peft 0.21 asks transformers 5.23 for a property under its old name
+        warnings.filterwarnings("ignore", message="`is_gradient_checkpointing` is deprecated", category=FutureWarning)
+        adapted = get_peft_model(model, lora, adapter_name=first)
     for adapter in others:
         adapted.add_adapter(adapter, lora)
     for name, weight in adapted.named_parameters():

@@ -1,0 +1,122 @@
+"""A training run: the trainer's steps, with evaluations, logs and files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .checkpoint import (
+    load_checkpoint,
+    prepare_directory,
+    read_config,
+    save_checkpoint,
+    save_models,
+    write_config,
+)
+from .evaluation import evaluate
+from .experiment import MAX_DEFAULT_ENVS, Experiment
+from .loggers import JsonLines, Sink, make_loggers, read_lines
+from .records import episode_records
+from .rollout import RolloutCollector
+from .trainer import RewardProcessor, Trainer
+
+Report = Callable[[int, Mapping[str, float]], None]
+
+
+def run_experiment(
+    experiment: Experiment,
+    directory: Path,
+    *,
+    resume: bool = False,
+    sinks: Sequence[Sink] = (),
+    on_update: Report | None = None,
+    on_evaluation: Report | None = None,
+    reward_processor: RewardProcessor | None = None,
+) -> Trainer:
+    """Train, and leave a run directory.
+
+    Args:
+        experiment: what to run. With `resume` it must be the one that the directory holds.
+        directory: made if need be; must not hold a run yet, unless it is resumed.
+        resume: go on from the directory's checkpoint; what was logged after it is dropped.
+        sinks: where metrics go besides `metrics.jsonl`.
+        on_update, on_evaluation: called with the number of updates done and the metrics.
+        reward_processor: applied to every reward before learning.
+
+    Raises:
+        ValueError, OSError: for what is wrong with the experiment or the directory, before a model is loaded.
+    """
+    if resume:
+        saved = Experiment.from_json(read_config(directory))
+        if saved != experiment:
+            raise ValueError(
+                f"{directory} holds another experiment; resume it with its own settings, or give another --out"
+            )
+    experiment.check()
+    if not resume:
+        prepare_directory(directory)
+        write_config(directory, experiment.to_json())
+    trainer = experiment.make_trainer(reward_processor=reward_processor)
+    if resume:
+        load_checkpoint(directory, trainer)
+        for name in ("metrics.jsonl", "episodes.jsonl", "evaluation.jsonl"):
+            _drop_after(directory / name, trainer.update)
+    loggers = make_loggers(directory, sinks, experiment.to_json())
+    episode_log = JsonLines(directory / "episodes.jsonl")
+    evaluation_log = JsonLines(directory / "evaluation.jsonl")
+    config = experiment.config
+    held_out = _held_out(experiment, trainer)
+
+    def record_evaluation() -> None:
+        metrics: dict[str, float] = {}
+        for name, greedy in (("sampled", False), ("greedy", True)):
+            result = evaluate(held_out, config.eval_num_samples, greedy=greedy)
+            interval = result.team_return
+            metrics |= {
+                f"evaluation/{name}/return": interval.mean,
+                f"evaluation/{name}/return_low": interval.low,
+                f"evaluation/{name}/return_high": interval.high,
+            }
+            terms = {k: v for k, v in result.metrics.items() if k.startswith(("reward/", "metric/"))}
+            metrics |= {f"evaluation/{name}/{term}": value for term, value in terms.items()}
+        evaluation_log.write([{"update": trainer.update, "environment_steps": trainer.num_turns, **metrics}])
+        if on_evaluation is not None:
+            on_evaluation(trainer.update, metrics)
+
+    try:
+        if not resume:
+            record_evaluation()
+        while trainer.update < config.num_updates:
+            episodes, metrics = trainer.step()
+            for logger in loggers:
+                logger.log(trainer.update, metrics)
+            episode_log.write(episode_records(episodes, trainer.credits, update=trainer.update))
+            if on_update is not None:
+                on_update(trainer.update, metrics)
+            is_last = trainer.update == config.num_updates
+            if is_last or (config.eval_interval and trainer.update % config.eval_interval == 0):
+                record_evaluation()
+            if config.save_interval and (is_last or trainer.update % config.save_interval == 0):
+                save_checkpoint(directory, trainer)
+        save_models(directory, trainer)
+    finally:
+        for logger in loggers:
+            logger.close()
+        trainer.collector.vector.close()
+        held_out.vector.close()
+    return trainer
+
+
+def _held_out(experiment: Experiment, trainer: Trainer) -> RolloutCollector:
+    num_envs = min(experiment.config.eval_num_samples, MAX_DEFAULT_ENVS)
+    return RolloutCollector(experiment.make_vector("test", num_envs), trainer.collector.policies)
+
+
+def _drop_after(path: Path, update: int) -> None:
+    """Keep the lines up to an update: those after the checkpoint will be written again."""
+    if not path.exists():
+        return
+    rows: list[dict[str, Any]] = [row for row in read_lines(path) if row["update"] <= update]
+    path.unlink()
+    JsonLines(path).write(rows)
