@@ -1,0 +1,87 @@
+"""What the embedded model is taught on: token sequences, and which of their tokens it is to predict.
+
+Axes: B sequences, S tokens of a sequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+import torch
+from torch import Tensor
+
+from ...envs.core import Message
+from ...envs.games.mini_build import demonstration as building
+from ...envs.games.mini_build.prompts import Feedback
+from ...envs.writing.mini_prompts import demonstration as writing
+from ..encoding import Encoder
+from .vocabulary import words
+
+_HORIZONS = (6, 6, 6, 4, 8, 2, 3, 12)  # the default length most often; the longest costs most and teaches no more
+_FEEDBACK: tuple[Feedback, ...] = ("own", "cross", "cross", "both", "none")
+_NUM_PAIRS = (6, 14)
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """One sequence."""
+
+    ids: tuple[int, ...]
+    is_target: tuple[bool, ...]  # true of the tokens that the model itself is to write
+
+
+def recall_lesson(rng: Random, encoder: Encoder) -> Lesson:
+    """Random pairs of words, then some of the first words: each calls for its second.
+
+    It teaches to look a word up in the prompt, which two layers learn very slowly from the tasks alone. A question
+    comes with or without a space before it, as words do that stand inside a line or begin one.
+    """
+    known = words()
+    keys = rng.sample(known, rng.randint(*_NUM_PAIRS))
+    values = [rng.choice(known) for _ in keys]
+    ids = [index for pair in zip(keys, values, strict=True) for word in pair for index in encoder.content(f" {word}")]
+    ids += encoder.content("\n")
+    is_target = [False] * len(ids)
+    for place in rng.sample(range(len(keys)), len(keys)):
+        question = encoder.content(rng.choice(("", " ")) + keys[place])
+        answer = encoder.content(f" {values[place]}")
+        ids += question + answer
+        is_target += [False] * len(question) + [True] * len(answer)
+    return Lesson(tuple(ids), tuple(is_target))
+
+
+def demonstration_lessons(rng: Random, encoder: Encoder) -> list[Lesson]:
+    """An episode of a noisy scripted team at one of the mini tasks, drawn at random, as each agent saw it."""
+    if rng.random() < 0.5:
+        prompt, reply = writing(rng)
+        return [transcript_lesson([Message("user", prompt), Message("assistant", reply)], encoder)]
+    episode = building(rng, max_turns=rng.choice(_HORIZONS), feedback=rng.choice(_FEEDBACK))
+    return [transcript_lesson(messages, encoder) for messages in episode.values()]
+
+
+def transcript_lesson(messages: Sequence[Message], encoder: Encoder) -> Lesson:
+    """A transcript as `Encoder` encodes it in plain mode: the replies and their end-of-text tokens are the targets."""
+    ids: list[int] = []
+    is_target: list[bool] = []
+    last_reply = max(i for i, message in enumerate(messages) if message.role == "assistant")
+    for message in messages[: last_reply + 1]:
+        is_reply = message.role == "assistant"
+        added = (
+            [*encoder.content(message.content), encoder.end_id] if is_reply else encoder.content(f"{message.content}\n")
+        )
+        ids += added
+        is_target += [is_reply] * len(added)
+    return Lesson(tuple(ids), tuple(is_target))
+
+
+def batch(lessons: Sequence[Lesson], padding_id: int) -> tuple[Tensor, Tensor]:
+    """Lessons side by side: ids [B, S], padded on the right, and where they are targets [B, S]."""
+    length = max(len(lesson.ids) for lesson in lessons)
+    ids = torch.full((len(lessons), length), padding_id)
+    is_target = torch.zeros(len(lessons), length, dtype=torch.bool)
+    for row, lesson in enumerate(lessons):
+        ids[row, : len(lesson.ids)] = torch.tensor(lesson.ids)
+        is_target[row, : len(lesson.ids)] = torch.tensor(lesson.is_target)
+    return ids, is_target
