@@ -1,0 +1,299 @@
+"""Tasks are loaded from every kind of source, and no row disappears without a word."""
+
+import copy
+import gzip
+import json
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from collm.envs.data import Tasks, load_tasks
+
+POSTS = [{"post": f"Post number {i}.", "score": i} for i in range(1, 5)]
+
+
+def load(data, split="train", **kwargs):
+    return load_tasks(data, split, text_fields=["post"], **kwargs)
+
+
+def texts(tasks: Tasks) -> list[str]:
+    return [task["post"] for task in tasks]
+
+
+@pytest.fixture
+def posts(tmp_path: Path) -> Path:
+    return written(tmp_path / "posts.jsonl", POSTS)
+
+
+def written(path: Path, rows: list) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def write_jsonl(path: Path) -> Path:
+    return written(path / "posts.jsonl", POSTS)
+
+
+def write_compressed_jsonl(path: Path) -> Path:
+    file = path / "posts.jsonl.gz"
+    file.write_bytes(gzip.compress(written(path / "posts.jsonl", POSTS).read_bytes()))
+    return file
+
+
+def write_json(path: Path) -> Path:
+    file = path / "posts.json"
+    file.write_text(json.dumps(POSTS))
+    return file
+
+
+def write_csv(path: Path) -> Path:
+    file = path / "posts.csv"
+    file.write_text("\ufeffpost,score\n" + "".join(f'"{row["post"]}",{row["score"]}\n' for row in POSTS))
+    return file
+
+
+def write_parquet(path: Path) -> Path:
+    datasets = pytest.importorskip("datasets")
+    file = path / "posts.parquet"
+    datasets.Dataset.from_list(POSTS).to_parquet(str(file))
+    return file
+
+
+def write_saved_dataset(path: Path) -> Path:
+    datasets = pytest.importorskip("datasets")
+    datasets.Dataset.from_list(POSTS).save_to_disk(str(path / "posts"))
+    return path / "posts"
+
+
+WRITERS = [write_jsonl, write_compressed_jsonl, write_json, write_csv, write_parquet, write_saved_dataset]
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_every_format_gives_the_same_rows_in_order(write, tmp_path):
+    tasks = load(str(write(tmp_path)))
+    assert texts(tasks) == [row["post"] for row in POSTS]
+    assert [int(task["score"]) for task in tasks] == [1, 2, 3, 4]
+
+
+def test_a_saved_dataset_with_splits_gives_the_one_asked_for(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    parts = {"train": datasets.Dataset.from_list(POSTS[:3]), "test": datasets.Dataset.from_list(POSTS[3:])}
+    datasets.DatasetDict(parts).save_to_disk(str(tmp_path / "posts"))
+    assert texts(load(str(tmp_path / "posts"), "test")) == ["Post number 4."]
+    with pytest.raises(ValueError, match="has no split 'dev'; it has 'train', 'test'"):
+        load(str(tmp_path / "posts"), "dev")
+
+
+def test_a_column_can_have_another_name(tmp_path):
+    path = written(tmp_path / "rows.jsonl", [{"source": "One.", "key": 7}])
+    tasks = load(str(path), columns={"post": "source", "id": "key"})
+    assert tasks[0] == {"source": "One.", "key": 7, "post": "One.", "id": "7"}
+
+
+def test_a_list_of_sentences_is_joined_by_spaces(tmp_path):
+    path = written(tmp_path / "rows.jsonl", [{"post": ["One.", "Two."]}])
+    assert texts(load(str(path))) == ["One. Two."]
+
+
+def test_other_fields_keep_their_type(tmp_path):
+    path = written(tmp_path / "rows.jsonl", [{"post": "One.", "tests": ["a", "b"]}])
+    tasks = load_tasks(str(path), text_fields=["post"], other_fields=["tests"])
+    assert tasks[0]["tests"] == ["a", "b"]
+
+
+def test_a_character_that_only_some_readers_take_for_a_line_end_stays(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"post": "One\u2028two."}\n\n{"post": "Three."}\n', encoding="utf-8")
+    tasks = load(str(path))
+    assert texts(tasks) == ["One\u2028two.", "Three."]
+    assert tasks[1]["id"] == "train-3"
+
+
+@pytest.mark.parametrize(
+    ("row", "complaint"),
+    [
+        ({"text": "One."}, r"rows\.jsonl, row 2 has no column 'post', only \['text'\]"),
+        ({"post": ""}, r"rows\.jsonl, row 2, column 'post' is empty"),
+        ({"post": " \n"}, "row 2, column 'post' is empty"),
+        ({"post": None}, "row 2, column 'post' is empty"),
+        ({"post": []}, "row 2, column 'post' is empty"),
+        ({"post": ["", " "]}, "row 2, column 'post' is empty"),
+        ({"post": "\ud83d"}, "row 2, column 'post' holds half of a surrogate pair"),
+        ({"post": 3}, "row 2, column 'post' must be a text or a list of texts, got int"),
+        ({"post": ["One.", 2]}, "row 2, column 'post' must be a text or a list of texts, got list"),
+        (["One."], "row 2 must be a JSON object of columns, got list"),
+    ],
+)
+def test_a_row_that_cannot_be_used_is_an_error_with_its_place(row, complaint, tmp_path):
+    path = written(tmp_path / "rows.jsonl", [POSTS[0], row])
+    with pytest.raises(ValueError, match=complaint):
+        load(str(path))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "complaint"),
+    [
+        ("rows.jsonl", '{"post": "One."}\n{"post": \n', r"rows\.jsonl, line 2 is not valid JSON"),
+        ("rows.json", '{"post": "One."}', "must hold a list of objects, got dict"),
+        ("rows.csv", "post,score\nOne.\n", "row 1 has not as many cells as the header"),
+        ("rows.csv", 'post\n"One.\n', "after row 0 is not valid CSV"),
+        ("rows.parquet", "not parquet", "is not a Parquet file"),
+        ("rows.jsonl", "", "has no rows for the split 'train'"),
+        ("rows.txt", "One.", "is of an unknown format; give one of .jsonl, .json, .csv, .parquet"),
+    ],
+)
+def test_a_broken_file_is_an_error_that_names_it(name, content, complaint, tmp_path):
+    path = tmp_path / name
+    path.write_text(content)
+    with pytest.raises(ValueError, match=complaint):
+        load(str(path))
+
+
+def test_a_file_that_is_not_utf8_is_an_error(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes('{"post": "Caf\xe9"}'.encode("latin-1"))
+    with pytest.raises(ValueError, match="is not UTF-8 text"):
+        load(str(path))
+
+
+def test_a_missing_file_is_an_error(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"there is no data file at .*none\.jsonl"):
+        load(str(tmp_path / "none.jsonl"))
+
+
+def test_a_directory_that_datasets_did_not_write_is_an_error(tmp_path):
+    with pytest.raises(ValueError, match="not one written by datasets' save_to_disk"):
+        load(str(tmp_path))
+
+
+def test_two_rows_with_one_id_are_an_error(tmp_path):
+    path = written(tmp_path / "rows.jsonl", [{"id": "a", "post": "One."}, {"id": "a", "post": "Two."}])
+    with pytest.raises(ValueError, match="rows 1 and 2 have the same id 'a'"):
+        load(str(path))
+
+
+def test_the_split_can_be_part_of_the_path(tmp_path):
+    written(tmp_path / "train.jsonl", POSTS[:3])
+    written(tmp_path / "test.jsonl", POSTS[3:])
+    assert len(load(str(tmp_path / "{split}.jsonl"), "train")) == 3
+    assert len(load(str(tmp_path / "{split}.jsonl"), "test")) == 1
+
+
+def test_each_split_can_have_a_source_of_its_own(tmp_path, posts):
+    other = written(tmp_path / "other.jsonl", POSTS[:1])
+    data = {"train": str(posts), "test": str(other)}
+    assert len(load(data, "test")) == 1
+    with pytest.raises(ValueError, match="data has no split 'dev'; it gives 'train', 'test'"):
+        load(data, "dev")
+
+
+def test_a_lone_file_is_not_silently_tested_on_its_training_rows(posts):
+    with pytest.raises(ValueError, match="does not say which of its rows are 'test'"):
+        load(str(posts), "test")
+
+
+def test_test_fraction_divides_a_file_into_two_parts_that_do_not_overlap(tmp_path):
+    path = written(tmp_path / "rows.jsonl", [{"post": f"Post {i}."} for i in range(400)])
+    train, test = (texts(load(str(path), split, test_fraction=0.25)) for split in ("train", "test"))
+    assert not set(train) & set(test)
+    assert len(train) + len(test) == 400
+    assert 60 < len(test) < 140
+
+
+def test_test_fraction_keeps_the_place_of_old_rows_when_rows_are_added(tmp_path):
+    rows = [{"post": f"Post {i}."} for i in range(100)]
+    before = texts(load(str(written(tmp_path / "a.jsonl", rows[:50])), "test", test_fraction=0.25))
+    after = texts(load(str(written(tmp_path / "b.jsonl", rows)), "test", test_fraction=0.25))
+    assert after[: len(before)] == before
+
+
+@pytest.mark.parametrize("fraction", [0, 1, -0.1, 2])
+def test_test_fraction_must_leave_both_parts(fraction, posts):
+    with pytest.raises(ValueError, match="test_fraction must lie between 0 and 1"):
+        load(str(posts), test_fraction=fraction)
+
+
+def test_test_fraction_is_refused_where_the_splits_are_given(posts):
+    with pytest.raises(ValueError, match="test_fraction divides rows without splits"):
+        load({"train": str(posts)}, test_fraction=0.5)
+
+
+def test_columns_for_fields_that_nobody_knows_are_refused(posts):
+    with pytest.raises(ValueError, match=r"columns renames unknown fields \['pots'\]"):
+        load(str(posts), columns={"pots": "source"})
+
+
+def test_built_in_data_is_refused_where_there_is_none():
+    with pytest.raises(ValueError, match="there is no built-in data for the split 'train'"):
+        load("builtin")
+
+
+def test_a_changed_file_is_read_again(tmp_path):
+    path = written(tmp_path / "rows.jsonl", POSTS)
+    assert len(load(str(path))) == 4
+    written(path, POSTS[:2])
+    assert len(load(str(path))) == 2
+
+
+def test_a_task_is_found_by_index_and_by_id(posts):
+    tasks = load(str(posts))
+    assert tasks.task(2) is tasks.task("train-3") is tasks[2]
+    assert texts(tasks[1:3]) == ["Post number 2.", "Post number 3."]
+
+
+@pytest.mark.parametrize("which", [4, -1, "train-5", True, 1.0, None])
+def test_an_unknown_task_is_an_error_with_the_range(which, posts):
+    with pytest.raises(ValueError, match=r"there is no task .*; give an index 0\.\.3 or an id such as 'train-1'"):
+        load(str(posts)).task(which)
+
+
+def test_tasks_are_shared_by_copies_and_survive_pickling(posts):
+    tasks = load(str(posts))
+    assert load(str(posts)) is tasks
+    assert copy.deepcopy(tasks) is tasks
+    assert texts(pickle.loads(pickle.dumps(tasks))) == texts(tasks)
+
+
+def test_a_hub_name_out_of_reach_is_an_error_that_says_so(monkeypatch):
+    datasets = pytest.importorskip("datasets")
+
+    def unreachable(name, split):
+        raise ConnectionError(f"cannot reach {name}")
+
+    monkeypatch.setattr(datasets, "load_dataset", unreachable)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(ConnectionError, match=r"'owner/none' is no file here.*unset HF_HUB_OFFLINE"):
+        load("owner/none")
+
+
+@pytest.mark.parametrize(
+    ("data", "split", "asked"),
+    [
+        ("owner/posts", "train", ("owner/posts", "train")),
+        ("owner/slices:validation[:2]", "test", ("owner/slices", "validation[:2]")),
+        ({"test": "owner/mapped:test[:2]"}, "test", ("owner/mapped", "test[:2]")),
+    ],
+)
+def test_a_hub_name_is_loaded_with_the_split_that_it_names(data, split, asked, monkeypatch):
+    datasets = pytest.importorskip("datasets")
+    seen = []
+
+    def load_dataset(name, split):
+        seen.append((name, split))
+        return datasets.Dataset.from_list(POSTS)
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    load_tasks(data, split, text_fields=["post"], columns={"id": "score"})
+    assert seen == [asked]
+
+
+def test_local_text_files_are_read_without_the_data_libraries(posts):
+    code = (
+        "import sys; from collm.envs.data import load_tasks; "
+        f"load_tasks({str(posts)!r}, text_fields=['post']); "
+        "assert not {'datasets', 'pyarrow', 'pandas'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
