@@ -213,9 +213,7 @@ def _text(value: Any, column: str, place: str) -> str:
     if not text.strip():
         raise ValueError(f"{place}, column {column!r} is empty; fill it or take the row out of the data")
     if not is_unicode_text(text):
-        raise ValueError(
-            f"{place}, column {column!r} holds half of a surrogate pair, which no tokenizer reads; mend it"
-        )
+        raise ValueError(f"{place}, column {column!r} holds half of a surrogate pair, which tokenizers refuse; mend it")
     return text
 
 

@@ -42,10 +42,11 @@ def demonstration(rng: Random, agent: str | None = None, split: Split = "train")
     """
     agent = agent or rng.choice(AGENTS)
     post = generated_post(rng, split)
-    return prompt(post, agent), _careless_reply(rng, post, agent)
+    return prompt(post, agent), careless_reply(rng, post, agent)
 
 
-def _careless_reply(rng: Random, post: Post, agent: str) -> str:
+def careless_reply(rng: Random, post: Post, agent: str) -> str:
+    """What the writer of `demonstration` makes of the post."""
     if agent == "writer_0":
         told = [post.sentences[0]] if rng.random() < 0.3 else rng.sample(post.sentences, rng.choice((1, 2, 2)))
     else:

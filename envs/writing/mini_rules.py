@@ -80,12 +80,13 @@ def split_of(post: Post) -> Split:
 def generated_post(rng: Random, split: Split = "train") -> Post:
     """A random post of the split."""
     while True:
-        post = _random_post(rng)
+        post = random_post(rng)
         if split_of(post) == split:
             return post
 
 
-def _random_post(rng: Random) -> Post:
+def random_post(rng: Random) -> Post:
+    """A random post of either split."""
     name = rng.choice(sorted(TOPICS))
     topic = TOPICS[name]
     nouns, verbs, adjectives = rng.sample(topic.nouns, 4), rng.sample(topic.verbs, 2), rng.sample(topic.adjectives, 2)
