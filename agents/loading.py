@@ -35,8 +35,8 @@ class ModelConfig:
     """Of the adapters."""
     is_chat: bool = False
     """Feed messages through the tokenizer's chat template; else plain text."""
-    template_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    """Passed to the chat template, such as {"enable_thinking": false}."""
+    template_kwargs: Mapping[str, bool | int | str] = field(default_factory=dict)
+    """Passed to the chat template: enable_thinking False."""
     max_new_tokens: int = 256
     """A completion is cut there."""
     temperature: float = 1.0

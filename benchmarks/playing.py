@@ -1,0 +1,104 @@
+"""`collm play ID`: one episode, readable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.panel import Panel
+from rich.text import Text
+from tyro.conf import Positional
+
+from ..envs.registration import make
+from .arguments import keyword_arguments, parsed
+from .cli import UserError, refusals
+from .scores import PLAYERS, player
+
+Decide = Callable[[str, Any], Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlayArguments:
+    """Play one episode and print it."""
+
+    env: Positional[str]
+    """A registered id."""
+    env_kwargs: tuple[str, ...] = ()
+    """Its arguments, as key=value."""
+    policy: str = "reference"
+    """reference, random or empty; or a run directory of `collm train`."""
+    seed: int = 0
+    """Of the episode."""
+    task: str | None = None
+    """Which task, by number or id; None: drawn from the seed."""
+    greedy: bool = False
+    """Let a trained team take its likeliest tokens."""
+
+
+def run(args: Sequence[str]) -> None:
+    arguments = parsed(PlayArguments, "play", args)
+    console = Console()
+    with refusals():
+        env = make(arguments.env, **keyword_arguments(arguments.env_kwargs))
+        decide = decider(env, arguments)
+        task = arguments.task
+        options = None if task is None else {"task": int(task) if task.isdecimal() else task}
+        observations, _ = env.reset(seed=arguments.seed, options=options)
+    for agent in env.agents:
+        console.print(Panel(Text(str(observations[agent])), title=f"{agent} reads", title_align="left"))
+    total: dict[str, float] = {}
+    turn = 0
+    while env.agents:
+        turn += 1
+        before = {agent: len(str(observations[agent])) for agent in env.agents}
+        actions = {agent: decide(agent, observations[agent]) for agent in env.agents}
+        observations, rewards, *_, infos = env.step(actions)
+        for agent, action in actions.items():
+            total[agent] = total.get(agent, 0.0) + rewards[agent]
+            text = Text(str(action), style="green")
+            answer = str(observations[agent])[before[agent] + len(str(action)) :].strip()
+            if isinstance(action, str) and answer:
+                text.append(f"\n\n{answer}", style="default")
+            title = f"turn {turn}: {agent} writes, reward {rewards[agent]:.3f}"
+            console.print(Panel(text, title=title, title_align="left"))
+        numbers = next(iter(infos.values()), {})
+        console.print(Text("  ".join(f"{name} {value:.3g}" for name, value in numbers.items()), style="dim"))
+    scene = getattr(env, "scene", str)()
+    if scene:
+        console.print(Text(scene))
+    console.print("return: " + ", ".join(f"{agent} {value:.3f}" for agent, value in total.items()))
+    env.close()
+
+
+def decider(env: Any, arguments: PlayArguments) -> Decide:
+    """Who plays: a scripted player, or a trained team."""
+    if arguments.policy in PLAYERS:
+        decide = player(env, arguments.policy, arguments.seed)
+        if decide is None:
+            raise UserError(f"{arguments.env} has no reference player; try --policy random")
+        return decide
+    directory = Path(arguments.policy)
+    if not directory.is_dir():
+        raise UserError(f"--policy takes {', '.join(PLAYERS)} or a run directory; there is no {arguments.policy!r}")
+    return _trained(env, directory, arguments)
+
+
+def _trained(env: Any, directory: Path, arguments: PlayArguments) -> Decide:
+    from ..agents.core import Completion, Request  # here, so that scripted play needs no torch
+    from ..agents.loading import load_team
+
+    policies = load_team(directory / "agents", env.possible_agents)
+    previous: dict[str, Completion] = {}
+    turns = dict.fromkeys(env.possible_agents, 0)
+
+    def decide(agent: str, observation: Any) -> Any:
+        stream = (arguments.seed, 0, env.possible_agents.index(agent), turns[agent])
+        request = Request(agent, observation, stream, previous.get(agent))
+        previous[agent] = policies[agent].act([request], greedy=arguments.greedy)[0]
+        turns[agent] += 1
+        return previous[agent].action
+
+    return decide
