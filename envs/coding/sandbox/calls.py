@@ -1,0 +1,169 @@
+"""Function calls and whole programs in one run, and what their answers mean."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from . import values
+from .limits import Limits
+from .results import Failure, Outcome, Report, Status
+from .run import Ending
+from .runtime import codec, protocol
+from .values import MalformedValue
+from .worker import Worker
+
+Call = tuple[Sequence[Any], Mapping[str, Any]]
+_DEATHS: tuple[Status, ...] = ("cpu_limit", "wall_limit", "died")
+_STATUS_OF_CAUSE: dict[int, Status] = {protocol.CPU_LIMIT: "cpu_limit", protocol.WALL_LIMIT: "wall_limit"}
+
+
+@dataclass(frozen=True)
+class Answers:
+    """A run as it came back: values are still in wire form, and not trusted."""
+
+    status: Status
+    results: tuple[codec.Wire | Failure, ...]
+    failure: Failure | None
+    stdout: str
+    stderr: str
+    cpu_s: float
+    isolation: str
+    num_left: int
+    """How many calls after the one that it died of were not made."""
+
+    def followed_by(self, rest: Answers) -> Answers:
+        """These answers, with those of another life in place of the calls that were not made."""
+        made = self.results[: len(self.results) - self.num_left]
+        return replace(
+            self,
+            results=(*made, *rest.results),
+            stdout=self.stdout + rest.stdout,
+            stderr=self.stderr + rest.stderr,
+            cpu_s=self.cpu_s + rest.cpu_s,
+            num_left=rest.num_left,
+        )
+
+    def report(self) -> Report:
+        """The same with values; one that cannot be read is a failure of its call."""
+        return Report(
+            status=self.status,
+            outcomes=tuple(_outcome(result) for result in self.results),
+            failure=self.failure,
+            stdout=self.stdout,
+            stderr=self.stderr,
+            cpu_s=self.cpu_s,
+            isolation=self.isolation,
+        )
+
+
+def _outcome(result: codec.Wire | Failure) -> Outcome:
+    if isinstance(result, Failure):
+        return Outcome(failure=result)
+    try:
+        return Outcome(values.read(result))
+    except MalformedValue as error:
+        return Outcome(failure=Failure("MalformedValue", str(error)))
+
+
+def read_failure(wire: Any) -> Failure:
+    """A failure as the child described it.
+
+    Raises:
+        MalformedValue: if the description is none.
+    """
+    if type(wire) is not list or len(wire) != 4 or type(wire[0]) is not str or type(wire[1]) is not str:
+        raise MalformedValue("not a failure")
+    return Failure(wire[0][:100], wire[1][:500], wire[2] if type(wire[2]) is int else None)
+
+
+def ending_status(ending: Ending, *, sent_too_much: bool) -> tuple[Status, Failure | None]:
+    """Status that the end of the child alone implies; `ok` if it ended in order."""
+    if sent_too_much:
+        return "output_limit", Failure("OutputLimit", "sent more than the limit on output")
+    if ending.cause in _STATUS_OF_CAUSE:
+        status = _STATUS_OF_CAUSE[ending.cause]
+        clock = "of processor time" if status == "cpu_limit" else "on the clock"
+        return status, Failure("TimeoutError", f"took longer than the limit {clock}")
+    if not ending.is_orderly:
+        return "died", Failure("Died", ending.description)
+    return "ok", None
+
+
+def request(mode: str, code: str, limits: Limits, seed: int, stdin: str = "") -> dict[str, Any]:
+    """The part of a request that every mode has."""
+    return {
+        "mode": mode,
+        "code": code,
+        "seed": seed,
+        "stdin": stdin,
+        "max_stdout_bytes": limits.stdout_kb << 10,
+    }
+
+
+def answer(worker: Worker, limits: Limits, message: dict[str, Any], num_results: int) -> Answers:
+    """Start a child, let it answer, and sort out what it said.
+
+    Raises:
+        Broken: if the executor failed.
+    """
+    run = worker.start(limits)
+    run.send(message)
+    ending, bodies, is_ragged = run.collect()
+    status, failure = ending_status(ending, sent_too_much=run.has_sent_too_much)
+    results: list[codec.Wire | Failure] = []
+    stdout, stderr, is_complete = "", "", False
+    try:
+        for body in bodies:
+            kind, *parts = values.parse(body)
+            if kind == "v" and len(parts) == 1 and len(results) < num_results:
+                results.append(parts[0])
+            elif kind == "x" and len(parts) == 1 and len(results) < num_results:
+                results.append(read_failure(parts[0]))
+            elif kind == "load" and len(parts) == 1 and not results and status == "ok":
+                status, failure = "load_error", read_failure(parts[0])
+            elif kind == "end" and len(parts) == 2 and all(type(part) is str for part in parts):
+                stdout, stderr, is_complete = parts[0], parts[1], True
+            else:
+                raise MalformedValue("a message out of place")
+        if status == "ok" and (is_ragged or not is_complete or len(results) != num_results):
+            raise MalformedValue("it left without having answered")
+    except MalformedValue as error:
+        if status in ("ok", "load_error"):
+            status, failure = "malformed", Failure("Malformed", str(error))
+    lost = failure if failure is not None else Failure("Malformed", "no answer")
+    num_missing = num_results - len(results)
+    results += [lost] * num_missing
+    num_left = max(0, num_missing - 1)
+    return Answers(status, tuple(results), failure, stdout, stderr, ending.cpu_s, worker.plan.isolation, num_left)
+
+
+def encode(calls: Sequence[Call]) -> list[list[codec.Wire]]:
+    """Arguments of calls in wire form.
+
+    Raises:
+        TypeError: if one is not plain data.
+    """
+    return [[codec.encode(tuple(arguments)), codec.encode(dict(keywords))] for arguments, keywords in calls]
+
+
+def call(
+    worker: Worker, limits: Limits, code: str, function: str, encoded: list[list[codec.Wire]], seed: int
+) -> Answers:
+    """Load the code and call a function of it, once for each set of arguments, in one process.
+
+    The call that a process dies of fails; a new process makes the rest as long as the limits allow another life.
+    """
+    message = request("calls", code, limits, seed)
+    message["function"] = function
+    answers, num_lives = answer(worker, limits, {**message, "calls": encoded}, len(encoded)), 1
+    while answers.status in _DEATHS and answers.num_left and num_lives < limits.max_deaths:
+        rest = answer(worker, limits, {**message, "calls": encoded[-answers.num_left :]}, answers.num_left)
+        answers, num_lives = answers.followed_by(rest), num_lives + 1
+    return answers
+
+
+def run_program(worker: Worker, limits: Limits, code: str, stdin: str, seed: int) -> Answers:
+    """Run the code as a main program; its one result is None, or how it failed."""
+    return answer(worker, limits, request("program", code, limits, seed, stdin), 1)

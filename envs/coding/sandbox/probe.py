@@ -1,0 +1,89 @@
+"""Whether a worker holds, found out by trying: what a kernel claims to support is not always what it does."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from . import calls, values
+from .limits import Limits
+from .results import Failure
+from .worker import Worker
+
+_LIMITS: Final = Limits(cpu_s=5.0, wall_s=60.0, memory_mb=128)
+_EFFECTS: Final = """
+import os, socket
+
+def _succeeds(effect):
+    try:
+        return effect() is not False
+    except (OSError, MemoryError, ValueError):
+        return False
+
+def _touch(path):
+    with open(path, "r+b") as file:
+        file.write(b"x")
+
+def _open_for_writing(path):
+    open(path, "r+b").close()
+
+def _leave():
+    if os.fork() == 0:
+        os._exit(0)
+
+def effects(outside, library, too_much):
+    tries = {
+        "read a file outside": lambda: open(outside, "rb").read(),
+        "write a file outside": lambda: _touch(outside),
+        "create a file outside": lambda: open(outside + ".new", "xb"),
+        "list a folder outside": lambda: os.listdir(os.path.dirname(outside)),
+        "write the standard library": lambda: _open_for_writing(library),
+        "read another process's environment": lambda: open("/proc/%d/environ" % os.getppid(), "rb").read(),
+        "make a network socket": lambda: socket.socket(socket.AF_INET),
+        "make a local socket": lambda: socket.socket(socket.AF_UNIX),
+        "fork": _leave,
+        "execute a program": lambda: os.execv("/bin/true", ["true"]),
+        "signal its parent": lambda: os.kill(os.getppid(), 0),
+        "use more memory than it may": lambda: bytearray(too_much),
+        "see environment variables": lambda: len(os.environ) > 0,
+    }
+    return [name for name, effect in tries.items() if _succeeds(effect)]
+"""
+_ALWAYS_EQUAL: Final = """
+class Anything:
+    def __eq__(self, other): return True
+    def __hash__(self): return 0
+
+def answer(): return Anything()
+"""
+
+
+def _can_import(worker: Worker) -> bool:
+    code = "def imported():\n    import colorsys\n    return colorsys.ONE_THIRD > 0"
+    return calls.call(worker, _LIMITS, code, "imported", calls.encode([((), {})]), 0).report().values == (True,)
+
+
+def holes(worker: Worker) -> list[str]:
+    """What code in this worker can do that it must not, or cannot do that it must; empty if the worker is sound.
+
+    Raises:
+        Broken: if the executor failed.
+    """
+    with tempfile.TemporaryDirectory(prefix="outside-") as folder:
+        outside = Path(folder, "canary")
+        outside.write_bytes(b"secret")
+        Path(folder).chmod(0o755)
+        outside.chmod(0o666)  # so that only the jail, not the file's mode, stands in the way
+        arguments = (str(outside), os.__file__, 2 * _LIMITS.memory_mb << 20)
+        report = calls.call(worker, _LIMITS, _EFFECTS, "effects", calls.encode([(arguments, {})]), 0).report()
+    if report.status != "ok" or not report.outcomes[0].has_returned:
+        return [f"could not run a probe to its end ({report.failure or report.outcomes[0].failure})"]
+    found = [f"could {name}" for name in report.values[0]]
+    forged = calls.call(worker, _LIMITS, _ALWAYS_EQUAL, "answer", calls.encode([((), {})]), 0).results[0]
+    if not isinstance(forged, Failure) and values.is_equal(forged, 1):
+        found.append("could pass for any answer")
+    if worker.plan.isolation != "C" and not _can_import(worker):
+        found.append("could not import the standard library")
+    return found

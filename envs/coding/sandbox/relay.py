@@ -1,0 +1,220 @@
+"""Tests in one jail, the code under test in another: what passes between them goes through here, as values.
+
+The solver's jail holds the code and the arguments of the calls so far. The expected answers are only in the judge's
+jail, where no code under test runs, so there is nothing to find and nobody to persuade.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from . import values
+from .calls import ending_status, read_failure, request
+from .limits import Limits
+from .results import Failure, Status, TestOutcome, TestReport
+from .run import Closed, Flooded, Run
+from .values import MalformedValue
+from .worker import Worker
+
+_HANDLES_PER_LIFE = 1 << 32
+_MAKES_HANDLES = ("call", "getattr")
+_EXIT_PATIENCE_S = 1.0  # between a process's last word and its end
+
+
+@dataclass(frozen=True)
+class Tests:
+    """A test source and what it is about."""
+
+    source: str
+    """Assertions at module level, a function `check(candidate)`, or unittest classes."""
+    candidate: str
+    """The name that `check` is given."""
+    functions: tuple[str, ...]
+    """Names in the code under test that the tests may call; they return plain data."""
+    classes: tuple[str, ...]
+    """Classes in the code under test that the tests may instantiate."""
+    support: str
+    """Trusted source to run before the tests, in their jail: what else they refer to."""
+
+
+def _check_reply(reply: list[Any], operation: str) -> None:
+    """Refuse a reply that the judge should not have to read.
+
+    Raises:
+        MalformedValue: if it is none, or holds a handle where none may be.
+    """
+    kind, *parts = reply
+    if kind == "x" and len(parts) == 1:
+        read_failure(parts[0])
+        if type(parts[0][3]) is not list or any(type(base) is not str for base in parts[0][3]):
+            raise MalformedValue("not a failure")
+        return
+    if kind != "v" or len(parts) % 2 == 0:
+        raise MalformedValue("not a reply")
+    value, *changes = parts
+    is_handle = type(value) is list and len(value) == 2 and value[0] == "h" and type(value[1]) is int
+    if not (is_handle and operation in _MAKES_HANDLES):
+        values.read(value)
+    for place, after in zip(changes[::2], changes[1::2], strict=True):
+        if type(place) is not int or place < 0:
+            raise MalformedValue("not a place")
+        values.read(after)
+
+
+class _Solver:
+    """The code under test, started anew after a death as often as the limits allow."""
+
+    def __init__(self, worker: Worker, limits: Limits, code: str, seed: int) -> None:
+        self._worker = worker
+        self._limits = limits
+        self._request = request("objects", code, limits, seed)
+        self._num_lives = 0
+        self._run: Run | None = None
+        self.status: Status = "ok"
+        self.failure: Failure | None = None
+        self.cpu_s = 0.0
+        self._start()
+
+    def _start(self) -> None:
+        self._run = self._worker.start(self._limits)
+        self._run.send({**self._request, "first_handle": self._num_lives * _HANDLES_PER_LIFE})
+        self._num_lives += 1
+        try:
+            kind, *parts = self._run.receive()
+            if kind == "load" and len(parts) == 1:
+                self._end("load_error", read_failure(parts[0]), patience_s=_EXIT_PATIENCE_S)
+            elif kind != "ready":
+                raise MalformedValue("neither ready nor failed")
+        except (Closed, Flooded, MalformedValue) as error:
+            self._die(error)
+
+    def _die(self, error: Exception) -> None:
+        if isinstance(error, MalformedValue):
+            self._end("malformed", Failure("Malformed", str(error)))
+        elif isinstance(error, Flooded):
+            self._end("output_limit", Failure("OutputLimit", "sent more than the limit on output"))
+        else:
+            self._end("died", Failure("Died", "closed its channel"), patience_s=_EXIT_PATIENCE_S)
+
+    def _end(self, status: Status, failure: Failure, *, patience_s: float = 0.0) -> None:
+        """Close this life; how the process ended says more than what the conversation looked like."""
+        assert self._run is not None
+        ending = self._run.finish(patience_s=patience_s)
+        self._run = None
+        self.cpu_s += ending.cpu_s
+        implied, reason = ending_status(ending, sent_too_much=False)
+        if reason is not None and status != "load_error" and not ending.was_stopped:
+            status, failure = implied, reason
+        if self.status == "ok":
+            self.status, self.failure = status, failure
+
+    def perform(self, message: list[Any]) -> list[Any]:
+        """Reply to one operation; `gone` if nobody is left to perform it."""
+        if self._run is None and self._num_lives < self._limits.max_deaths and self.status != "load_error":
+            self._start()
+        if self._run is None:
+            return ["gone", str(self.failure)]
+        try:
+            self._run.send(message)
+            reply = self._run.receive()
+            _check_reply(reply, str(message[1]))
+            return reply
+        except (Closed, Flooded, MalformedValue) as error:
+            self._die(error)
+            return ["gone", str(self.failure)]
+
+    def stop(self) -> None:
+        """Ask for an orderly end."""
+        if self._run is None:
+            return
+        self._run.send(["stop"])
+        ending = self._run.finish()
+        self._run = None
+        self.cpu_s += ending.cpu_s
+        if self.status == "ok":
+            self.status, self.failure = ending_status(ending, sent_too_much=False)
+
+
+class _Judge:
+    """What the tests reported so far."""
+
+    def __init__(self) -> None:
+        self._plan: list[tuple[str, int | None]] = []
+        self._outcomes: dict[int, tuple[bool, str]] = {}
+        self.is_done = False
+        self.failure: Failure | None = None
+        self.broken: Failure | None = None
+
+    def note(self, message: list[Any]) -> None:
+        kind, *parts = message
+        if kind == "plan":
+            self._plan = [(str(name), line if type(line) is int else None) for name, line in parts[0]]
+        elif kind == "result":
+            number, passed, text = parts
+            self._outcomes[int(number)] = (passed is True, str(text))
+        elif kind == "broken":
+            self.broken = read_failure(parts[0])
+        elif kind == "done":
+            self.is_done = True
+            self.failure = None if parts[0] is None else read_failure(parts[0])
+        else:
+            raise MalformedValue(f"a judge does not say {kind!r}")
+
+    def tests(self) -> tuple[TestOutcome, ...]:
+        outcomes = [self._outcomes.get(number, (False, "not reached")) for number in range(len(self._plan))]
+        return tuple(
+            TestOutcome(name, passed, message, line)
+            for (name, line), (passed, message) in zip(self._plan, outcomes, strict=True)
+        )
+
+
+def _converse(run: Run, judge: _Judge, solver: _Solver) -> None:
+    while True:
+        message = run.receive()
+        if message[0] == "do" and len(message) == 4:
+            run.send(solver.perform(message))
+        elif message[0] == "end":
+            return
+        else:
+            judge.note(message)
+
+
+def run_tests(solvers: Worker, judges: Worker, limits: Limits, code: str, tests: Tests, seed: int) -> TestReport:
+    """Run the tests against the code, each in its own jail.
+
+    Raises:
+        Broken: if the executor failed.
+    """
+    num_lives = limits.max_deaths + 1  # the judge also waits for the solver, and reads what it returns
+    judge_limits = replace(limits, cpu_s=2 * limits.cpu_s, wall_s=limits.wall_s * num_lives)
+    run = judges.start(judge_limits)
+    message = request("judge", "", limits, seed)
+    message |= {
+        "tests": tests.source,
+        "support": tests.support,
+        "candidate": tests.candidate,
+        "functions": tests.functions,
+        "classes": tests.classes,
+    }
+    run.send(message)
+    judge, solver = _Judge(), _Solver(solvers, limits, code, seed)
+    is_over = False
+    try:
+        _converse(run, judge, solver)
+        is_over = True
+    except (Closed, Flooded, ValueError, TypeError):
+        judge.is_done = False
+    solver.stop()
+    ending = run.finish(patience_s=None if is_over else 0.0)
+    if judge.broken is None and not judge.is_done:
+        _, reason = ending_status(ending, sent_too_much=False)
+        judge.broken = Failure("TestsDied", "" if reason is None else f"the tests themselves: {reason}")
+    return TestReport(
+        status=solver.status,
+        tests=judge.tests(),
+        failure=solver.failure or judge.failure,
+        test_failure=judge.broken,
+        cpu_s=solver.cpu_s,
+        isolation=solvers.plan.isolation,
+    )

@@ -1,0 +1,248 @@
+"""One run: the channel to its child, and how the child ended."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import struct
+import time
+from dataclasses import dataclass
+from typing import Any, Final
+
+from . import values
+from .errors import SandboxError
+from .limits import Limits
+from .runtime import frames, protocol
+
+_GRACE_S: Final = 30.0
+"""How much later than its own limits the zygote must have spoken; past that it is broken."""
+_PATIENCE_MS: Final = 20
+_CHUNK: Final = 1 << 16
+
+
+class Broken(SandboxError):
+    """This worker is of no more use; another one may be."""
+
+
+class Closed(Exception):
+    """The child has closed the channel."""
+
+
+class Flooded(Exception):
+    """The child has announced more than it may send."""
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a child ended, in the zygote's words."""
+
+    cause: int
+    wait_status: int
+    cpu_s: float
+    max_rss_kb: int
+
+    @property
+    def is_orderly(self) -> bool:
+        """Whether it left by itself with exit status 0, within its limits."""
+        return self.cause == protocol.BY_ITSELF and self.wait_status == 0
+
+    @property
+    def was_stopped(self) -> bool:
+        """Whether it was ended because the trusted side asked for it."""
+        return self.cause == protocol.STOPPED
+
+    @property
+    def description(self) -> str:
+        """Exit status or signal, for a person."""
+        if os.WIFSIGNALED(self.wait_status):
+            return f"ended by {signal.Signals(os.WTERMSIG(self.wait_status)).name}"
+        return f"left with exit status {os.WEXITSTATUS(self.wait_status)}"
+
+
+class Run:
+    """A child from its start to its end. Must be finished, or the worker thrown away."""
+
+    def __init__(self, control: socket.socket, limits: Limits) -> None:
+        self._control = control
+        self._max_bytes = limits.output_kb << 10
+        self._deadline = time.monotonic() + limits.wall_s + _GRACE_S
+        self._received = bytearray()
+        self._is_sealed = False
+        self._channel, theirs = socket.socketpair()
+        request = protocol.REQUEST.pack(limits.cpu_s, limits.wall_s, limits.memory_mb << 20)
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", theirs.fileno()))]
+        try:
+            control.sendmsg([request], rights)
+        except OSError as error:
+            self._channel.close()
+            raise Broken(f"the zygote is gone: {error}") from error
+        finally:
+            theirs.close()
+
+    def send(self, message: Any) -> None:
+        """Send one message; that nobody reads it any more shows when an answer is missing."""
+        self._channel.settimeout(self._time_left_s())
+        try:
+            self._channel.sendall(frames.frame(message))
+        except TimeoutError as error:
+            raise Broken("a child neither read its input nor was ended at its limits") from error
+        except OSError:
+            return
+
+    def _time_left_s(self) -> float:
+        return max(0.001, self._deadline - time.monotonic())
+
+    def _fill(self, num_bytes: int) -> None:
+        while len(self._received) < num_bytes:
+            self._channel.settimeout(self._time_left_s())
+            try:
+                chunk = self._channel.recv(_CHUNK)
+            except TimeoutError as error:
+                raise Broken("a child neither answered nor was ended at its limits") from error
+            except ConnectionResetError:
+                chunk = b""
+            if not chunk:
+                raise Closed
+            self._received += chunk
+
+    def receive(self) -> list[Any]:
+        """Next message of the child, whenever it comes.
+
+        Raises:
+            Closed: if there is none.
+            Flooded: if it is longer than the limit on output.
+            MalformedValue: if it is no message.
+        """
+        if not self._is_sealed:
+            self._fill(1)
+            self._unseal()
+        self._fill(frames.HEADER.size)
+        (length,) = frames.HEADER.unpack_from(self._received)
+        if length > self._max_bytes:
+            raise Flooded
+        self._fill(frames.HEADER.size + length)
+        return self._next_message()
+
+    def _unseal(self) -> None:
+        if self._received[:1] != frames.SEALED:
+            raise Broken("a child could not confine itself")
+        del self._received[:1]
+        self._is_sealed = True
+
+    def _next_message(self) -> list[Any]:
+        (length,) = frames.HEADER.unpack_from(self._received)
+        end = frames.HEADER.size + length
+        body = bytes(self._received[frames.HEADER.size : end])
+        del self._received[:end]
+        return values.parse(body)
+
+    def finish(self, *, patience_s: float | None = None) -> Ending:
+        """End of the child; anything still unread is dropped.
+
+        Args:
+            patience_s: how long to wait before the child is ended; None leaves that to its limits.
+        """
+        try:
+            if patience_s is not None:
+                poller = select.poll()
+                poller.register(self._control, select.POLLIN)
+                if not poller.poll(patience_s * 1000):
+                    self._stop()
+            self._control.settimeout(self._time_left_s())
+            return self._ending()
+        finally:
+            self._channel.close()  # not before the end: the child's last words would break its pipe
+
+    def _stop(self) -> None:
+        try:
+            self._control.send(protocol.STOP)
+        except OSError as error:
+            raise Broken(f"the zygote is gone: {error}") from error
+
+    def _ending(self) -> Ending:
+        try:
+            message = self._control.recv(protocol.ENDING.size + 1)
+        except OSError as error:
+            raise Broken(f"the zygote does not answer: {error}") from error
+        if len(message) != protocol.ENDING.size:
+            raise Broken("the zygote died")
+        ending = Ending(*protocol.ENDING.unpack(message))
+        if ending.cause == protocol.NOT_STARTED:
+            raise Broken(f"the zygote cannot fork: {os.strerror(ending.wait_status)}")
+        if ending.cause == protocol.BY_ITSELF and ending.wait_status == signal.SIGKILL:
+            # Nothing inside can send this signal, so the host did: it is no verdict on the code.
+            raise Broken(
+                "a run was killed from outside, as by the kernel for lack of memory; allow fewer or smaller runs"
+            )
+        return ending
+
+    def collect(self) -> tuple[Ending, list[bytes], bool]:
+        """Everything up to the end of the child: its end, its messages, and whether it sent too much or a part of one.
+
+        The channel is looked at only if the child has not ended soon: as a rule the trusted side then wakes up once,
+        not once for each message.
+        """
+        try:
+            ending = self._wait()
+            self._drain()
+        finally:
+            self._channel.close()
+        if not self._is_sealed:
+            self._unseal()
+        messages, start, header = [], 0, frames.HEADER
+        while len(self._received) - start >= header.size:
+            (length,) = header.unpack_from(self._received, start)
+            end = start + header.size + length
+            if end > len(self._received):
+                break
+            messages.append(bytes(self._received[start + header.size : end]))
+            start = end
+        return ending, messages, start != len(self._received)
+
+    def _wait(self) -> Ending:
+        poller = select.poll()
+        poller.register(self._control, select.POLLIN)
+        if not poller.poll(_PATIENCE_MS):
+            poller.register(self._channel, select.POLLIN)
+            self._channel.setblocking(False)
+            is_stopped = False
+            while True:
+                ready = {descriptor for descriptor, _ in poller.poll(self._time_left_s() * 1000)}
+                if not ready:
+                    raise Broken("the zygote let a run go on past its limits")
+                if self._control.fileno() in ready:
+                    break
+                is_open = self._read_available()
+                if not is_open or is_stopped:
+                    poller.unregister(self._channel)
+                if len(self._received) > self._max_bytes and not is_stopped:
+                    self._stop()
+                    is_stopped = True
+        self._control.settimeout(self._time_left_s())
+        return self._ending()
+
+    def _read_available(self) -> bool:
+        """Take what is there; False if the other end is closed."""
+        try:
+            chunk = self._channel.recv(_CHUNK)
+        except BlockingIOError:
+            return True
+        except ConnectionResetError:
+            return False
+        self._received += chunk
+        return bool(chunk)
+
+    def _drain(self) -> None:
+        """What the child left behind: it has ended, so this cannot block for long nor grow past the socket's buffer."""
+        self._channel.setblocking(False)
+        before = -1
+        while len(self._received) != before and len(self._received) <= self._max_bytes:
+            before = len(self._received)
+            self._read_available()
+
+    @property
+    def has_sent_too_much(self) -> bool:
+        """Whether more arrived than the limit on output allows."""
+        return len(self._received) > self._max_bytes

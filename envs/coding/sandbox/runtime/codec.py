@@ -1,0 +1,108 @@
+"""Values on the wire: plain data as JSON, never pickles.
+
+    None, bool, str, float, int below 2**53 in size    themselves
+    list, tuple, set or frozenset, dict                ["l", …], ["t", …], ["s", …], ["d", key, value, key, value, …]
+    other int, nan or inf, complex, bytes, range       ["i", hex], ["f", text], ["c", real, imag], ["b", hex], ["r", …]
+    an object that stays on the other side             whatever `remote` makes of it
+
+A JSON object never occurs: the trusted side would have to build a hash table of keys that the code under test chose.
+Instances of subclasses travel as the builtin that they extend, so no method of theirs takes part in a comparison.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+MAX_DEPTH = 60
+MAX_PLAIN_INTEGER = 1 << 53
+Wire = Any
+Remote = Callable[[Any], Wire]
+Resolve = Callable[[list[Any]], Any]
+
+_AS_BUILTIN: dict[type, Callable[[Any], Any]] = {
+    int: int.__int__,  # not int(): a subclass may say otherwise, as an enumeration of strings does of str()
+    float: float.__float__,
+    str: str.__str__,
+    **{kind: kind for kind in (bytes, bytearray, list, tuple, dict, set, frozenset, complex)},
+}
+
+
+def refuse(value: Any) -> Wire:
+    """Encoding of an object that is not plain data: none, where no handles are exchanged."""
+    raise TypeError(f"a {type(value).__name__} is not plain data")
+
+
+def refuse_handle(wire: list[Any]) -> Any:
+    """Decoding of an unknown tag: none, where no handles are exchanged."""
+    raise ValueError(f"unknown tag {wire[0]!r}")
+
+
+def encode(value: Any, remote: Remote = refuse, depth: int = 0) -> Wire:
+    """JSON-ready form of a value.
+
+    Raises:
+        TypeError: on anything but plain data, unless `remote` accepts it.
+        ValueError: if it is nested more than 60 deep.
+    """
+    kind = type(value)
+    if value is None or kind is bool or kind is str:
+        return value
+    if kind is int:
+        return value if -MAX_PLAIN_INTEGER < value < MAX_PLAIN_INTEGER else ["i", f"{value:x}"]
+    if kind is float:
+        return value if value - value == 0 else ["f", repr(value)]
+    depth += 1
+    if depth > MAX_DEPTH:
+        raise ValueError(f"nested more than {MAX_DEPTH} deep")
+    if kind is list:
+        return ["l", *[encode(item, remote, depth) for item in value]]
+    if kind is tuple:
+        return ["t", *[encode(item, remote, depth) for item in value]]
+    if kind is dict:
+        return ["d", *[encode(part, remote, depth) for item in value.items() for part in item]]
+    if kind is set or kind is frozenset:
+        return ["s", *[encode(item, remote, depth) for item in value]]
+    if kind is bytes or kind is bytearray:
+        return ["b", value.hex()]
+    if kind is complex:
+        return ["c", encode(value.real), encode(value.imag)]
+    if kind is range:
+        return ["r", *[encode(part) for part in (value.start, value.stop, value.step)]]
+    for builtin, convert in _AS_BUILTIN.items():
+        if isinstance(value, builtin):
+            return encode(convert(value), remote, depth)
+    if kind.__module__ == "numpy":  # arrays as nested lists, scalars as numbers
+        return encode(value.tolist(), remote, depth)
+    return remote(value)
+
+
+def decode(wire: Wire, resolve: Resolve = refuse_handle) -> Any:
+    """Value of a wire form. Only for use inside a jail: it trusts the form and builds sets and dicts.
+
+    Raises:
+        ValueError: on a tag that neither this format nor `resolve` knows.
+    """
+    if type(wire) is not list:
+        return wire
+    tag = wire[0]
+    if tag == "l":
+        return [decode(item, resolve) for item in wire[1:]]
+    if tag == "t":
+        return tuple([decode(item, resolve) for item in wire[1:]])
+    if tag == "d":
+        parts = [decode(item, resolve) for item in wire[1:]]
+        return dict(zip(parts[::2], parts[1::2], strict=True))
+    if tag == "s":
+        return {decode(item, resolve) for item in wire[1:]}
+    if tag == "i":
+        return int(wire[1], 16)
+    if tag == "f":
+        return float(wire[1])
+    if tag == "b":
+        return bytes.fromhex(wire[1])
+    if tag == "c":
+        return complex(decode(wire[1]), decode(wire[2]))
+    if tag == "r":
+        return range(*[decode(part) for part in wire[1:]])
+    return resolve(wire)

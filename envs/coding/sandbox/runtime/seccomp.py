@@ -1,0 +1,167 @@
+"""The system call filter of a run: an allow list compiled to classic BPF.
+
+The program is a decision tree over call numbers rather than a list of comparisons. The kernel evaluates a new filter
+once for every number it knows, at install time and so in every run, and a tree makes that several times cheaper.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import struct
+from dataclasses import dataclass
+
+from . import kernel
+from .syscalls import ALWAYS_ALLOWED, MACHINES, PATH_CALLS, Machine
+
+_ALLOW = 0x7FFF0000
+_KILL_PROCESS = 0x80000000
+_ERRNO = 0x00050000
+_LOAD, _AND, _RETURN = 0x20, 0x54, 0x06
+_JUMP, _JUMP_EQUAL, _JUMP_AT_LEAST = 0x05, 0x15, 0x35
+_LONGEST_JUMP = 255
+
+_TCGETS, _FIONBIO, _FIOCLEX = 0x5401, 0x5421, 0x5451
+_F_DUPFD_TO_SETFL, _F_DUPFD_CLOEXEC = (0, 1, 2, 3, 4), 1030
+_THREAD_FLAGS = 0x100 | 0x800 | 0x10000  # CLONE_VM | CLONE_SIGHAND | CLONE_THREAD
+_SECCOMP = {"x86_64": 317, "aarch64": 277}
+
+
+@dataclass(frozen=True)
+class Refuse:
+    """Fail with this errno."""
+
+    error: int = errno.EPERM
+
+
+@dataclass(frozen=True)
+class Allow:
+    """Let the call through."""
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """The low word of an argument, all that the kernel reads of it, is one of these values."""
+
+    argument: int
+    values: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Null:
+    """A pointer argument is null."""
+
+    argument: int
+
+
+@dataclass(frozen=True)
+class AllBits:
+    """All of these bits of an argument are set."""
+
+    argument: int
+    bits: int
+
+
+Condition = OneOf | Null | AllBits
+Rule = Refuse | Allow | tuple[Condition, ...]
+"""A tuple lets the call through if every condition holds."""
+
+
+def rules(machine: Machine, *, allow_paths: bool, allow_threads: bool) -> dict[int, Rule]:
+    """Rule of each call number that is not plainly refused."""
+    numbers = machine.numbers
+    allowed = ALWAYS_ALLOWED | (PATH_CALLS if allow_paths else frozenset())
+    by_number: dict[int, Rule] = {numbers[name]: Allow() for name in allowed if name in numbers}
+    by_number[numbers["ioctl"]] = (OneOf(1, (_TCGETS, _FIONBIO, _FIOCLEX)),)
+    by_number[numbers["fcntl"]] = (OneOf(1, (*_F_DUPFD_TO_SETFL, _F_DUPFD_CLOEXEC)),)
+    by_number[numbers["prlimit64"]] = (OneOf(0, (0,)), Null(2))  # read its own: lowering one could look like our kill
+    by_number[numbers["socketpair"]] = (OneOf(0, (1,)),)  # AF_UNIX, which asyncio wakes itself through
+    by_number[numbers["sendto"]] = (Null(4),)  # no address, so only to the other end of such a pair
+    if allow_threads:
+        by_number[numbers["clone"]] = (AllBits(0, _THREAD_FLAGS),)
+    by_number[numbers["clone3"]] = Refuse(errno.ENOSYS)  # its flags lie in memory; libc then falls back to clone
+    return by_number
+
+
+def _instruction(code: int, operand: int, if_true: int = 0, if_false: int = 0) -> bytes:
+    return struct.pack("HBBI", code, if_true, if_false, operand)
+
+
+def _argument_offset(argument: int) -> int:
+    return 16 + 8 * argument
+
+
+def _test(condition: Condition, num_following: int) -> list[bytes]:
+    """Falls through if the condition holds; else jumps over what follows up to the refusal at the end of the leaf."""
+    offset = _argument_offset(condition.argument)
+    load = _instruction(_LOAD, offset)
+    if isinstance(condition, OneOf):
+        *others, last = condition.values
+        hits = [_instruction(_JUMP_EQUAL, value, if_true=len(others) - i) for i, value in enumerate(others)]
+        return [load, *hits, _instruction(_JUMP_EQUAL, last, if_false=num_following)]
+    if isinstance(condition, Null):
+        high = [_instruction(_LOAD, offset + 4), _instruction(_JUMP_EQUAL, 0, if_false=num_following)]
+        return [load, _instruction(_JUMP_EQUAL, 0, if_false=num_following + len(high)), *high]
+    masked = _instruction(_AND, condition.bits)
+    return [load, masked, _instruction(_JUMP_EQUAL, condition.bits, if_false=num_following)]
+
+
+def _leaf(rule: Rule) -> list[bytes]:
+    allow = _instruction(_RETURN, _ALLOW)
+    if isinstance(rule, Allow):
+        return [allow]
+    if isinstance(rule, Refuse):
+        return [_instruction(_RETURN, _ERRNO | rule.error)]
+    code = [allow]
+    for condition in reversed(rule):
+        code = [*_test(condition, len(code)), *code]
+    return [*code, *_leaf(Refuse())]
+
+
+def _tree(segments: list[tuple[int, Rule]]) -> list[bytes]:
+    """Decision tree over segments (first number, rule), each reaching to the next segment's first number."""
+    if len(segments) == 1:
+        return _leaf(segments[0][1])
+    middle = len(segments) // 2
+    below, above = _tree(segments[:middle]), _tree(segments[middle:])
+    first = segments[middle][0]
+    if len(below) <= _LONGEST_JUMP:
+        return [_instruction(_JUMP_AT_LEAST, first, if_true=len(below)), *below, *above]
+    over = [_instruction(_JUMP_AT_LEAST, first, if_false=1), _instruction(_JUMP, len(below))]
+    return [*over, *below, *above]
+
+
+def program(machine: Machine, by_number: dict[int, Rule]) -> bytes:
+    """BPF program that applies the rules, refuses every other number and kills callers of a foreign call table."""
+    segments: list[tuple[int, Rule]] = []
+    for number in range(max(by_number) + 2):  # the last segment refuses all that is above, x32 numbers included
+        rule = by_number.get(number, Refuse())
+        if not segments or segments[-1][1] != rule:
+            segments.append((number, rule))
+    prologue = [
+        _instruction(_LOAD, 4),
+        _instruction(_JUMP_EQUAL, machine.audit_arch, if_true=1),
+        _instruction(_RETURN, _KILL_PROCESS),
+        _instruction(_LOAD, 0),
+    ]
+    return b"".join([*prologue, *_tree(segments)])
+
+
+class Filter:
+    """A compiled filter, made once in the zygote and installed by each run on itself."""
+
+    def __init__(self, *, allow_paths: bool, allow_threads: bool) -> None:
+        architecture = os.uname().machine
+        if architecture not in MACHINES:
+            raise OSError(errno.ENOSYS, f"no system call table for {architecture}; there is one for {list(MACHINES)}")
+        machine = MACHINES[architecture]
+        code = program(machine, rules(machine, allow_paths=allow_paths, allow_threads=allow_threads))
+        self._number = _SECCOMP[architecture]
+        self._code = ctypes.create_string_buffer(code, len(code))  # kept alive: the header points into it
+        self._header = struct.pack("HxxxxxxQ", len(code) // 8, kernel.address_of(self._code))
+
+    def install(self) -> None:
+        """Bind this process to the filter for the rest of its life."""
+        set_mode_filter, keep_speculation = 1, 4
+        kernel.syscall("seccomp", self._number, set_mode_filter, keep_speculation, self._header)

@@ -1,0 +1,211 @@
+"""The pre-forked interpreter: it confines itself, then forks one child for each run and reports how the child ended.
+
+It never reads code, inputs or results: those pass between the trusted side and the child alone, so nothing of one run
+is in the memory that the next one inherits.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import math
+import os
+import resource
+import select
+import signal
+import socket
+import struct
+import sys
+import time
+from typing import Any, NoReturn
+
+from . import child, codec, frames, jail, kernel, landlock, seccomp, solution
+from .protocol import BY_ITSELF, CPU_LIMIT, ENDING, MAPPED, NOT_STARTED, READY, REQUEST, STOPPED, WALL_LIMIT
+
+_CHANNEL = 3
+_FAILED = 70
+_WARM_UP = """
+import math
+class C:
+    def m(self): return [i for i in range(9)]
+def f(x):
+    try: return sorted(str(x)) + [C().m(), {1: (2.5, {3})}]
+    except ValueError as e: raise
+"""
+
+
+class Zygote:
+    """Supervisor of one child at a time."""
+
+    def __init__(self, config: dict[str, Any], control: socket.socket) -> None:
+        self._config = config
+        self._control = control
+        self._isolation: str = config["isolation"]
+        self._base_bytes = 0
+        self._filter: seccomp.Filter | None = None
+
+    def prepare(self) -> None:
+        """Import, warm up, confine: everything that all runs share."""
+        sys.path.extend(self._config["paths"])
+        for name in self._config["preload"]:
+            importlib.import_module(name)
+        if self._config["is_judge"]:  # it needs unittest, which would make every other fork dearer
+            from . import judge
+
+            child.MODES["judge"] = judge.run
+        self._warm_up()
+        with open("/proc/self/statm", encoding="ascii") as memory:
+            self._base_bytes = int(memory.read().split()[0]) * resource.getpagesize()
+        if self._isolation != "none":
+            self._filter = seccomp.Filter(
+                allow_paths=self._isolation != "C", allow_threads=self._config["allow_threads"]
+            )
+            self._confine()
+        for ignored in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(ignored, signal.SIG_IGN)
+        for what, value in (
+            (resource.RLIMIT_CORE, 0),
+            (resource.RLIMIT_FSIZE, 0),
+            (resource.RLIMIT_NOFILE, 32),
+            (resource.RLIMIT_STACK, 8 << 20),
+            (resource.RLIMIT_MEMLOCK, 0),
+        ):
+            jail.limit(what, value)
+        os.environ.clear()
+        gc.disable()
+        gc.collect()
+        gc.freeze()
+
+    def _warm_up(self) -> None:
+        """Go once through what every run does, so that its first time is paid here."""
+        streams, stdio = solution.Streams, (sys.stdin, sys.stdout, sys.stderr)
+        for _ in range(3):
+            written = streams("")
+            module = solution.load(_WARM_UP, "solution", 0)
+            frames.frame(["v", codec.encode(codec.decode(codec.encode(module.f(5))))])
+            json.loads('["x", [1, {"a": 1.5}]]')
+            written.texts(10)
+        del sys.modules["solution"]
+        sys.stdin, sys.stdout, sys.stderr = stdio
+
+    def _confine(self) -> None:
+        config = self._config
+        if self._isolation == "A":
+            jail.enter_namespaces()
+            self._control.send(MAPPED)
+            if self._control.recv(16) != MAPPED:
+                raise OSError("the trusted side could not map users into the namespace")
+            jail.build_root(config["visible"], config["hidden"])
+            self._become_first_process()
+        user = config["user"]
+        jail.drop_bounding_set()
+        if user is not None:
+            jail.become(user)
+        if self._isolation == "B" or (self._isolation == "A" and landlock.version() > 0):
+            landlock.restrict(config["trees"], config["files"], config["listable"], ["/dev/null"])
+        jail.drop_capabilities()
+        jail.seal(die_with_parent=self._isolation == "A")
+
+    def _become_first_process(self) -> None:
+        """Fork into the new process namespace; the outer process only waits, for the trusted side to reap."""
+        first = os.fork()
+        if first:
+            self._control.close()
+            os.waitpid(first, 0)
+            os._exit(0)
+
+    def serve(self) -> NoReturn:
+        """Start a child for each descriptor received, until the trusted side goes away."""
+        control, space = self._control, socket.CMSG_SPACE(4)
+        poller = select.poll()
+        poller.register(control.fileno(), select.POLLIN)
+        while True:
+            message, ancillary, _, _ = control.recvmsg(REQUEST.size, space)
+            if not message:
+                os._exit(0)
+            if not ancillary:  # a stop that crossed the end of the run it was meant for
+                continue
+            (descriptor,) = struct.unpack("i", ancillary[0][2][:4])
+            cpu_s, wall_s, memory_bytes = REQUEST.unpack(message)
+            try:
+                pid = os.fork()
+            except OSError as error:
+                os.close(descriptor)
+                control.send(ENDING.pack(NOT_STARTED, error.errno or 0, 0.0, 0))
+                continue
+            if pid == 0:
+                self._be_child(descriptor, cpu_s, memory_bytes)
+            os.close(descriptor)
+            control.send(self._watch(poller, pid, cpu_s, wall_s))
+
+    def _watch(self, poller: select.poll, pid: int, cpu_s: float, wall_s: float) -> bytes:
+        """Wait for the child, or end it at its limits: the report for the trusted side."""
+        watched = os.pidfd_open(pid)
+        poller.register(watched, select.POLLIN)
+        clock = (~pid << 3) | 2  # the process's CPU clock, as clock_getcpuclockid() names it
+        deadline = time.monotonic() + wall_s
+        cause, wait_s = BY_ITSELF, min(cpu_s, wall_s)
+        while True:
+            events = poller.poll(math.ceil(wait_s * 1000) + 1)
+            if events:
+                if all(descriptor != watched for descriptor, _ in events):
+                    cause = STOPPED
+                    if not self._control.recv(16):
+                        os.kill(pid, signal.SIGKILL)
+                        os._exit(0)
+                break
+            # One thread cannot use CPU faster than time passes, so the next look can wait for what is left of either.
+            cpu_left_s, wall_left_s = cpu_s - time.clock_gettime(clock), deadline - time.monotonic()
+            if cpu_left_s <= 0 or wall_left_s <= 0:
+                cause = CPU_LIMIT if cpu_left_s <= 0 else WALL_LIMIT
+                break
+            wait_s = min(cpu_left_s, wall_left_s)
+        if cause != BY_ITSELF:
+            os.kill(pid, signal.SIGKILL)
+        _, status, usage = os.wait4(pid, 0)
+        poller.unregister(watched)
+        os.close(watched)
+        used_s = usage.ru_utime + usage.ru_stime
+        if used_s >= cpu_s and cause != STOPPED:
+            cause = CPU_LIMIT  # whoever noticed first, also the kernel's own limit of whole seconds
+        return ENDING.pack(cause, status, used_s, usage.ru_maxrss)
+
+    def _be_child(self, descriptor: int, cpu_s: float, memory_bytes: int) -> NoReturn:
+        try:
+            if self._isolation != "A":  # elsewhere the first process takes its namespace with it
+                kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+            os.dup2(descriptor, _CHANNEL, inheritable=False)
+            null = os.open("/dev/null", os.O_RDWR)  # opened anew: an inherited one would carry flags from run to run
+            for standard in range(3):
+                os.dup2(null, standard)
+            os.closerange(_CHANNEL + 1, 64)
+            jail.limit(resource.RLIMIT_AS, self._base_bytes + memory_bytes)
+            jail.limit(resource.RLIMIT_CPU, math.ceil(cpu_s) + 2)
+            jail.limit(resource.RLIMIT_NPROC, 64 if self._config["allow_threads"] else 0)
+            if self._filter is not None:
+                self._filter.install()
+            os.write(_CHANNEL, frames.SEALED)
+            child.run(_CHANNEL)
+            os._exit(0)
+        finally:
+            os._exit(_FAILED)
+
+
+def main() -> NoReturn:
+    """Entry point: the last argument is the configuration as JSON."""
+    config = json.loads(sys.argv[-1])
+    if config["descriptor"] != _CHANNEL:
+        os.dup2(config["descriptor"], _CHANNEL, inheritable=False)
+        os.close(config["descriptor"])
+    control = socket.socket(fileno=_CHANNEL)
+    zygote = Zygote(config, control)
+    try:
+        zygote.prepare()
+    except BaseException as error:
+        control.send(f"{type(error).__name__}: {error}"[:2000].encode())
+        os._exit(_FAILED)
+    for name in [name for name in sys.modules if name.partition(".")[0] == __package__]:
+        del sys.modules[name]
+    control.send(READY)
+    zygote.serve()

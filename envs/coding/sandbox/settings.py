@@ -1,0 +1,71 @@
+"""What makes two sandboxes interchangeable."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal, get_args
+
+from .limits import Limits
+
+AskedIsolation = Literal["auto", "A", "B", "C", "none"]
+PRELOAD: Final = (
+    *("array", "bisect", "cmath", "collections", "collections.abc", "contextlib", "copy", "dataclasses", "datetime"),
+    *(
+        "decimal",
+        "enum",
+        "fractions",
+        "functools",
+        "hashlib",
+        "heapq",
+        "itertools",
+        "json",
+        "math",
+        "operator",
+        "random",
+    ),
+    *("re", "statistics", "string", "struct", "textwrap", "time", "types", "typing"),
+)
+"""Modules of the standard library that solutions import most. Others work too, and cost their import in every run."""
+_ALSO: Final = {"numpy": ("numpy.random", "numpy.linalg", "numpy.fft")}  # loaded by NumPy only on first use
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of a sandbox. Frozen and hashable, so that it names a shared one and travels in a pickle."""
+
+    num_workers: int | None = None
+    """Runs at the same time, each on a zygote of its own, started as needed; None: one for each usable processor."""
+    cpu_limit_s: float = 2.0
+    """Processor seconds of one run; its limit on the clock is ten times as long."""
+    memory_limit_mb: int = 512
+    """MiB of one run on top of the interpreter's own."""
+    isolation: AskedIsolation = "auto"
+    """`auto` takes the strongest of A and B that holds here; `none` confines nothing and marks every result."""
+    packages: tuple[str, ...] = ()
+    """Installed packages that the code may import besides the standard library, such as numpy."""
+    allow_threads: bool = False
+    """Whether the code may start threads; never processes."""
+    runs_per_worker: int = 10_000
+    """After so many runs a zygote is replaced."""
+
+    def __post_init__(self) -> None:
+        if self.isolation not in get_args(AskedIsolation):
+            raise ValueError(f"isolation={self.isolation!r} is none of {get_args(AskedIsolation)}; use 'auto'")
+        if self.num_workers is not None and self.num_workers < 1:
+            raise ValueError(f"num_workers={self.num_workers} must be at least 1; None takes one for each processor")
+        if self.runs_per_worker < 1:
+            raise ValueError(f"runs_per_worker={self.runs_per_worker} must be at least 1; 1 uses a zygote only once")
+        if isinstance(self.packages, str):
+            raise ValueError(f"packages={self.packages!r} must be a tuple of names; write ({self.packages!r},)")
+        _ = self.limits  # checks the two limits
+
+    @property
+    def limits(self) -> Limits:
+        """Limits of a run that brings none of its own."""
+        return Limits(cpu_s=self.cpu_limit_s, wall_s=10 * self.cpu_limit_s, memory_mb=self.memory_limit_mb)
+
+    @property
+    def preload(self) -> tuple[str, ...]:
+        """Modules that a zygote imports before its first fork."""
+        packages = [name for package in self.packages for name in (package, *_ALSO.get(package, ()))]
+        return (*PRELOAD, *packages)
