@@ -1,0 +1,154 @@
+"""The code in a completion: out of fences and prose, as a syntax tree, without ever running it.
+
+A model writes code between sentences, in several Markdown blocks, next to examples of its use, or breaks off in the
+middle. Whatever it writes is data: any text has a result, in time about linear in its length.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import textwrap
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_FENCE = re.compile(r"[ \t]*(?P<mark>`{3,}|~{3,})[ \t]*(?P<language>[\w+.#-]*)[ \t]*")
+_PYTHON = {"", "python", "python3", "py"}
+_START = re.compile(
+    r"[ \t]*(?:(?P<definition>@|(?:async[ \t]+)?def\b|class\b)|import\b|from\b|[A-Za-z_]\w*[ \t]*=[^=])"
+)
+_CONTINUATION = re.compile(r"[ \t]*(?:[)\]}]|(?:elif|else|except|finally)\b)")
+_MAX_PARSES = 64  # of one completion: bounds the work on a text made of broken beginnings
+
+
+@dataclass(frozen=True)
+class Code:
+    """What a completion holds of code."""
+
+    statements: tuple[ast.stmt, ...] = ()
+    """Top-level statements that parse, in the order of the completion."""
+    broken: str = ""
+    """Definitions that do not parse."""
+
+
+def parsed(text: str) -> list[ast.stmt] | None:
+    """The statements of a text; None if it is not Python."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a model's odd escape sequence is no concern of the user's
+            return ast.parse(text).body
+    except (SyntaxError, ValueError, MemoryError, RecursionError):  # ValueError: a null, a surrogate, a huge number
+        return None
+
+
+def source(statements: list[ast.stmt] | tuple[ast.stmt, ...]) -> str | None:
+    """The statements as text; None if they are nested too deep to be written out."""
+    try:
+        return ast.unparse(ast.Module(list(statements), []))
+    except (ValueError, RecursionError):
+        return None
+
+
+def code_in(completion: str) -> Code:
+    """All code in a completion.
+
+    What a reasoning model thought (before `</think>`) does not count. Where there are fenced blocks of Python they are
+    the code; else it is what parses, line by line from each beginning of a definition, import or assignment on.
+    """
+    answer = completion.rpartition("</think>")[2].replace("\r\n", "\n")
+    budget = _Budget()
+    blocks = [_parsed_text(block, budget) for block in _fenced_blocks(answer)]
+    if any(block.statements or block.broken for block in blocks):
+        return Code(
+            tuple(statement for block in blocks for statement in block.statements),
+            "\n".join(block.broken for block in blocks if block.broken),
+        )
+    return _parsed_text(re.sub(r"(?:`{3,}|~{3,})(?:python3?\b|py\b)?[ \t]*", "\n", answer), budget)
+
+
+class _Budget:
+    """How many more times a completion may be parsed."""
+
+    def __init__(self) -> None:
+        self._left = _MAX_PARSES
+
+    def parsed(self, text: str) -> list[ast.stmt] | None:
+        self._left -= 1
+        return parsed(text) if self._left >= 0 else None
+
+
+def _fenced_blocks(text: str) -> Iterator[str]:
+    """The contents of Markdown's fenced blocks of Python; one that is never closed ends with the text."""
+    lines: list[str] = []
+    mark, language = "", ""
+    for line in text.split("\n"):
+        fence = _FENCE.fullmatch(line)
+        if not mark and fence:
+            mark, language, lines = fence["mark"], fence["language"].lower(), []
+        elif mark and fence and fence["mark"].startswith(mark) and not fence["language"]:
+            if language in _PYTHON:
+                yield "\n".join(lines)
+            mark = ""
+        elif mark:
+            lines.append(line)
+    if mark and language in _PYTHON:
+        yield "\n".join(lines)
+
+
+def _parsed_text(text: str, budget: _Budget) -> Code:
+    statements = budget.parsed(textwrap.dedent(text))
+    return _islands(text.split("\n"), budget) if statements is None else Code(tuple(statements))
+
+
+def _islands(lines: list[str], budget: _Budget) -> Code:
+    """The definitions, imports and assignments that stand between lines which are no code."""
+    statements: list[ast.stmt] = []
+    broken: list[str] = []
+    at = 0
+    while at < len(lines):
+        start = _START.match(lines[at])
+        if not start:
+            at += 1
+            continue
+        end, found = _island(lines, at, budget, is_definition=bool(start["definition"]))
+        if found is None:
+            end = _end(lines, at, at + 1)
+            if start["definition"]:
+                broken.append("\n".join(lines[at:end]))
+        statements += found or ()
+        at = end
+    return Code(tuple(statements), "\n".join(broken))
+
+
+def _island(lines: list[str], at: int, budget: _Budget, is_definition: bool) -> tuple[int, list[ast.stmt] | None]:
+    """The statements that begin at a line, and the line after them; None if there are none.
+
+    A string over several lines may hold lines without indent, so an end that does not parse is tried further on.
+    """
+    end = at
+    for _ in range(8 if is_definition else 4):
+        if end == len(lines):
+            break
+        end = _end(lines, at, end + 1)
+        found = budget.parsed(textwrap.dedent("\n".join(lines[at:end])))
+        if found is not None:
+            return end, found
+    return at + 1, None
+
+
+def _end(lines: list[str], at: int, after: int) -> int:
+    """The first line from `after` on that does not belong to the statement which begins at a line."""
+    indent = _indent(lines[at])
+    is_decorator = lines[after - 1].lstrip().startswith("@")
+    for number in range(after, len(lines)):
+        line = lines[number]
+        is_inside = not line.strip() or _indent(line) > indent or _CONTINUATION.match(line)
+        if not is_inside and not is_decorator:
+            return number
+        is_decorator = line.lstrip().startswith("@")
+    return len(lines)
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip(" \t"))

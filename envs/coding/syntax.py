@@ -1,0 +1,190 @@
+"""What a piece of code does, decided on its syntax tree."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterable, Iterator, Sequence
+
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+
+
+def function_named(statements: Iterable[ast.stmt], name: str) -> ast.FunctionDef | None:
+    """The last top-level function of this name."""
+    found = [node for node in statements if isinstance(node, ast.FunctionDef) and node.name == name]
+    return found[-1] if found else None
+
+
+def needed_statements(statements: Sequence[ast.stmt], name: str, foreign: Collection[str] = ()) -> tuple[ast.stmt, ...]:
+    """The statements that a definition needs, itself among them, in their order.
+
+    Examples of use, prints and tests around it are left behind, and so is whatever defines a foreign name.
+
+    Args:
+        statements: at top level.
+        name: what is wanted; if nothing defines it, nothing is needed.
+        foreign: names that somebody else defines.
+    """
+    definers = [
+        (node, names)
+        for node in statements
+        if (names := _bound_names(node)) and not names & set(foreign) and not _is_future_import(node)
+    ]
+    wanted, kept = {name}, set()
+    is_growing = True
+    while is_growing:
+        is_growing = False
+        for i, (node, names) in enumerate(definers):
+            if i not in kept and ("*" in names or names & wanted):
+                kept.add(i)
+                wanted |= _read_names(node)
+                is_growing = True
+    if not any(name in definers[i][1] for i in kept):
+        return ()
+    return tuple(definers[i][0] for i in sorted(kept))
+
+
+def returns_value(function: ast.FunctionDef) -> bool:
+    """Whether the function itself, not one inside it, returns anything."""
+    return any(isinstance(node, ast.Return) and node.value is not None for node in _own_nodes(function))
+
+
+def uses_function(statements: Iterable[ast.stmt], name: str) -> bool:
+    """Whether functions among the statements call another by its name, or pass it on to be called."""
+    return any(_references(node, name) for node in statements if isinstance(node, _SCOPES))
+
+
+def is_thin_wrapper(function: ast.FunctionDef, name: str) -> bool:
+    """Whether the function only hands its arguments to another, and hands back what that returns."""
+    return bool(_references(function, name)) and all(_is_passing_on(node, name) for node in _flat(function.body))
+
+
+def ignores_result(statements: Iterable[ast.stmt], name: str) -> bool:
+    """Whether functions among the statements call another, and none of the values that it returns is read."""
+    is_called = False
+    for scope in statements:
+        if not isinstance(scope, _SCOPES):
+            continue
+        parents = {child: node for node in ast.walk(scope) for child in ast.iter_child_nodes(node)}
+        read = _read_names(scope)
+        for reference in _references(scope, name):
+            is_called = True
+            call = parents[reference]
+            if not (isinstance(call, ast.Call) and call.func is reference) or _is_read(call, parents[call], read):
+                return False
+    return is_called
+
+
+def _is_read(call: ast.Call, parent: ast.AST, read: Collection[str]) -> bool:
+    if isinstance(parent, ast.Expr):
+        return False
+    if isinstance(parent, ast.Assign):
+        targets = parent.targets
+    elif isinstance(parent, ast.AnnAssign):
+        targets = [parent.target]
+    else:
+        return True
+    return any(
+        node.id in read if isinstance(node, ast.Name) else isinstance(node, ast.Attribute | ast.Subscript)
+        for target in targets
+        for node in ast.walk(target)
+    )
+
+
+def _references(scope: ast.stmt, name: str) -> list[ast.Name]:
+    """Where a scope reads this global name; nowhere if it binds the name itself."""
+    found = []
+    for node in ast.walk(scope):
+        if isinstance(node, ast.Name) and node.id == name:
+            if not isinstance(node.ctx, ast.Load):
+                return []
+            found.append(node)
+        is_bound = (
+            (isinstance(node, ast.arg) and node.arg == name)
+            or (isinstance(node, ast.alias) and (node.asname or node.name) == name)
+            or (isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and node.name == name)
+        )
+        if is_bound:
+            return []
+    return found
+
+
+def _is_passing_on(node: ast.stmt, name: str) -> bool:
+    match node:
+        case (
+            ast.Assign(targets=[ast.Name()], value=value) | ast.AnnAssign(target=ast.Name(), value=ast.expr() as value)
+        ):
+            return _is_plain(value, name)
+        case ast.Return(value=ast.expr() as value) | ast.Expr(value=value):
+            return _is_plain(value, name)
+        case ast.Pass() | ast.Return() | ast.AnnAssign() | ast.Global():
+            return True
+    return False
+
+
+def _is_plain(value: ast.expr, name: str) -> bool:
+    """Whether the value is a name or a constant, or a call of the function with nothing else."""
+    if isinstance(value, ast.Call):
+        given = [*value.args, *(keyword.value for keyword in value.keywords)]
+        bare = [item.value if isinstance(item, ast.Starred) else item for item in given]
+        is_name = isinstance(value.func, ast.Name) and value.func.id == name
+        return is_name and all(isinstance(item, ast.Name | ast.Constant) for item in bare)
+    return isinstance(value, ast.Name | ast.Constant)
+
+
+def _flat(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements, with those under a condition that is a constant in its place."""
+    for node in body:
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Constant):
+            yield from _flat([*node.body, *node.orelse])
+        else:
+            yield node
+
+
+def _own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of a scope without those of the scopes inside it."""
+    waiting = list(ast.iter_child_nodes(scope))
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if not isinstance(node, _SCOPES):
+            waiting += ast.iter_child_nodes(node)
+
+
+def _bound_names(node: ast.stmt) -> set[str]:
+    """The names that a top-level statement defines; "*" for those of a star import."""
+    if isinstance(node, ast.Expr) or _is_main_guard(node):
+        return set()
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return {node.name}
+    names = set()
+    for part in (node, *_own_nodes(node)):
+        if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(part.name)
+        elif isinstance(part, ast.alias):
+            names.add(part.asname or part.name.partition(".")[0])
+        elif isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
+            names.add(part.id)
+    return names
+
+
+def _read_names(node: ast.AST) -> set[str]:
+    return {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)}
+
+
+def _is_main_guard(node: ast.stmt) -> bool:
+    return isinstance(node, ast.If) and "__name__" in _read_names(node.test)
+
+
+def _is_future_import(node: ast.stmt) -> bool:
+    return isinstance(node, ast.ImportFrom) and node.module == "__future__"
+
+
+def returned_through(node: ast.stmt, function: str, name: str) -> ast.stmt:
+    """The statement; if it is the function of that name, with every value it returns handed through another."""
+    if not isinstance(node, ast.FunctionDef) or node.name != function:
+        return node
+    for part in _own_nodes(node):
+        if isinstance(part, ast.Return) and part.value is not None:
+            part.value = ast.Call(ast.Name(name, ast.Load()), [part.value], [])
+    return node

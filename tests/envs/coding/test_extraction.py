@@ -1,0 +1,137 @@
+"""Code out of completions."""
+
+import ast
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collm.envs.coding.extraction import code_in, parsed, source
+from collm.envs.coding.syntax import function_named, needed_statements
+
+CODE = "def aux(x):\n    return x + 1"
+
+
+def defined(completion):
+    return [node.name for node in code_in(completion).statements if isinstance(node, ast.FunctionDef)]
+
+
+@pytest.mark.parametrize(
+    "completion",
+    [
+        CODE,
+        f"```python\n{CODE}\n```",
+        f"```\n{CODE}\n```",
+        f"```Python\n{CODE}\n```\n",
+        f"~~~py\n{CODE}\n~~~",
+        f"````python\n{CODE}\n````",
+        f"```python\n{CODE}",
+        f"Sure! Here is the helper:\n\n```python\n{CODE}\n```\n\nIt adds one (see `aux`).",
+        f"Sure! Here is the helper:\n\n{CODE}\n\nIt adds one.",
+        f"The helper:\n{CODE}\nprint(aux(2)) gives 3.",
+        "The helper:\n\n    def aux(x):\n        return x + 1\n\nIt adds one.",
+        "1. First, the code:\n   ```python\n   def aux(x):\n       return x + 1\n   ```\n2. Then, run it.",
+        f"```bash\npip install x\n```\n```python\n{CODE}\n```",
+        f"```python\nimport math\n```\nand\n```python\n{CODE}\n```",
+        f"<think>def aux(y): maybe\n```python\ndef other(): pass\n```</think>\n{CODE}",
+        CODE.replace("\n", "\r\n"),
+        f"```python\n{CODE}\n\ndef main(x):\n    return (aux(x) +\n```",
+        f"Use it so: ```python\n{CODE}\n``` ok",
+    ],
+)
+def test_the_function_is_found_whatever_stands_around_it(completion):
+    assert defined(completion) == ["aux"]
+    found = needed_statements(code_in(completion).statements, "aux")
+    assert source(found) == CODE
+
+
+def test_a_fence_inside_a_string_does_not_end_a_longer_one():
+    code = 'def aux(x):\n    return "a\\n```\\nb"'
+    text = 'def aux(x):\n    return """a\n```\nb"""'
+    assert source(code_in(f"````\n{text}\n````").statements) == source(parsed(code))
+
+
+def test_a_string_over_several_lines_without_indent_is_part_of_its_function():
+    code = 'Here:\ndef aux(x):\n    return """one\ntwo\nthree"""\n\nThat is it, done.'
+    assert defined(code) == ["aux"]
+
+
+def test_a_decorated_function_and_an_open_bracket_stay_whole():
+    code = "It is:\nimport functools\n@functools.cache\ndef aux(\n    x,\n):\n    return x\n\nas you see it."
+    assert [type(node).__name__ for node in code_in(code).statements] == ["Import", "FunctionDef"]
+
+
+def test_what_is_broken_is_kept_apart():
+    code = code_in(f"```python\n{CODE}\n\ndef main(x):\n    return (aux(x) +\n```")
+    assert code.broken.startswith("def main(x):") and len(code.statements) == 1
+
+
+@pytest.mark.parametrize(
+    "text", ["", "No code here.", "I define a function. def is a word", "```\n```", "import antic"]
+)
+def test_prose_holds_no_function(text):
+    assert defined(text) == []
+
+
+HOSTILE = [
+    "(" * 5000,
+    "-" * 10_000 + "1",
+    "def aux(x):\n    return " + "not " * 4000 + "x",
+    "x = 1" + "+1" * 5000,
+    "lambda:" * 2000 + "1",
+    "def aux(x):\n" * 3000,
+    "```python\n" * 3000,
+    "def aux(:\n```\n" * 1000,
+    "@\n" * 6000,
+    "a = (\n" * 3000,
+    "class A:\n" + "    def f(self):\n" * 3000,
+    "def aux(x): return '\x00'",
+    "def aux(x): return '\\ud800'",
+    "def aux(x): return " + "9" * 5000,
+    '"""' * 4000,
+    "if a: pass\n" + "elif a: pass\n" * 1200,
+    "<think>" * 2000 + "</think>" * 1000,
+    "\t \t" * 3000 + "def aux(x): return x",
+    "from " * 3000,
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_hostile_text_is_data_and_takes_little_time(text):
+    start = time.process_time()
+    code = code_in(text)
+    source(needed_statements(code.statements, "aux"))
+    assert time.process_time() - start < 2
+
+
+FRAGMENTS = [
+    *(
+        "def aux(x):\n",
+        "    return x\n",
+        "class A:\n",
+        "@a\n",
+        "x = ",
+        "import a\n",
+        "```",
+        "python\n",
+        "~~~\n",
+        "</think>",
+    ),
+    *('"""', "'", "(", "\\\n", "\x00", "\ud7ff", "é", "\r", "\x0c", "#", "f'{"),
+]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(max_size=300) | st.lists(st.sampled_from(FRAGMENTS) | st.text(max_size=5), max_size=60).map("".join))
+def test_any_text_has_a_result_that_parses_again(text):
+    code = code_in(text)
+    written = source(code.statements)
+    assert written is not None and parsed(written) is not None
+    needed = needed_statements(code.statements, "aux")
+    assert (function_named(code.statements, "aux") is None) or needed
+
+
+@given(st.text(alphabet=st.characters(exclude_characters="`~<", exclude_categories=["Cs"]), max_size=80))
+def test_a_fenced_function_is_found_in_any_prose(prose):
+    assert "aux" in defined(f"{prose}\n```python\n{CODE}\n```\n{prose}")

@@ -1,0 +1,168 @@
+"""What code does, decided on its tree."""
+
+import pytest
+
+from collm.envs.coding.extraction import parsed, source
+from collm.envs.coding.syntax import (
+    function_named,
+    ignores_result,
+    is_thin_wrapper,
+    needed_statements,
+    returned_through,
+    returns_value,
+    uses_function,
+)
+
+
+def function(body, parameters="x"):
+    return parsed(f"def main({parameters}):\n    " + body.replace("\n", "\n    "))
+
+
+def thin(body):
+    return is_thin_wrapper(function(body)[0], "aux")
+
+
+@pytest.mark.parametrize(
+    ("body", "is_returning"),
+    [
+        ("return x", True),
+        ("if x:\n    return 1", True),
+        ("return", False),
+        ("pass", False),
+        ("def inner():\n    return 1", False),
+        ("f = lambda: (yield)", False),
+        ('"""return x"""', False),
+        ("# return x\nx", False),
+    ],
+)
+def test_only_the_functions_own_values_count_as_returned(body, is_returning):
+    assert returns_value(function(body)[0]) is is_returning
+
+
+@pytest.mark.parametrize(
+    ("body", "is_used"),
+    [
+        ("return aux(x)", True),
+        ("return sorted(x, key=aux)", True),
+        ("def inner():\n    return aux(x)\nreturn inner()", True),
+        ("return x.aux(x)", False),
+        ("return 'aux(x)'", False),
+        ("# aux(x)\nreturn x", False),
+        ("aux = len\nreturn aux(x)", False),
+        ("from os import aux\nreturn aux(x)", False),
+        ("def aux(x):\n    return x\nreturn aux(x)", False),
+        ("return [aux for aux in x]", False),
+    ],
+)
+def test_a_function_uses_aux_where_the_name_means_the_helpers(body, is_used):
+    assert uses_function(function(body), "aux") is is_used
+
+
+def test_a_parameter_called_aux_is_not_the_helper():
+    assert not uses_function(function("return aux(x)", "x, aux=len"), "aux")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "return aux(x)",
+        '"""Words."""\nreturn aux(x)',
+        "y = aux(x)\nreturn y",
+        "y: int = aux(x, 1, key=2)\nreturn y",
+        "return aux(*x)",
+        "if True:\n    return aux(x)",
+        "aux(x)",
+        "y = x\nz = aux(y)\nreturn z",
+    ],
+)
+def test_passing_arguments_on_is_a_thin_wrapper(body):
+    assert thin(body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "return aux(x) + 1",
+        "return aux(x + 1)",
+        "return [aux(y) for y in x]",
+        "return sum(aux(x))",
+        "if x:\n    return aux(x)\nreturn 0",
+        "return aux(aux(x))",
+        "return x",
+        "return aux(x)[0]",
+        "for y in x:\n    aux(y)",
+        "return sorted(x, key=aux)",
+    ],
+)
+def test_work_of_its_own_is_no_thin_wrapper(body):
+    assert not thin(body)
+
+
+@pytest.mark.parametrize(
+    ("body", "is_ignored"),
+    [
+        ("aux(x)\nreturn x", True),
+        ("y = aux(x)\nreturn x", True),
+        ("y = z = aux(x)\nreturn x", True),
+        ("aux(x)\naux(x)\nreturn x", True),
+        ("y = aux(x)\nreturn y", False),
+        ("y, z = aux(x)\nreturn z", False),
+        ("x[0] = aux(x)\nreturn x", False),
+        ("if (y := aux(x)):\n    return x", False),
+        ("if (y := aux(x)):\n    return y", False),
+        ("aux(x)\nreturn aux(x)", False),
+        ("return map(aux, x)", False),
+        ("y = aux(x)\ndef inner():\n    return y\nreturn inner()", False),
+        ("return x", False),
+    ],
+)
+def test_a_result_that_nobody_reads_is_ignored(body, is_ignored):
+    assert ignores_result(function(body), "aux") is is_ignored
+
+
+PROGRAM = """
+import math, os.path
+from __future__ import annotations
+from string import *
+LIMIT: int = 3
+LIMIT = LIMIT + 1
+unused = open("x")
+def inner(y): return min(y, LIMIT)
+def aux(x): return math.floor(inner(x))
+def main(x): return aux(x)
+class Shape: pass
+print(aux(3))
+if __name__ == "__main__":
+    main(3)
+"""
+
+
+def test_a_function_is_taken_with_what_it_needs_and_no_more():
+    taken = source(needed_statements(parsed(PROGRAM), "aux", foreign={"main"}))
+    assert [line.split("(")[0] for line in taken.splitlines() if not line.startswith(" ") and line] == [
+        "import math, os.path",
+        "from string import *",
+        "LIMIT: int = 3",
+        "LIMIT = LIMIT + 1",
+        "def inner",
+        "def aux",
+    ]
+
+
+def test_what_a_foreign_name_defines_is_left_out():
+    taken = needed_statements(parsed(PROGRAM), "main", foreign={"aux"})
+    assert function_named(taken, "main") and not function_named(taken, "aux")
+
+
+def test_nothing_is_needed_for_what_nobody_defines():
+    assert needed_statements(parsed(PROGRAM), "missing") == ()
+
+
+def test_of_two_definitions_the_last_counts():
+    assert function_named(parsed("def f(): return 1\ndef f(): return 2"), "f").lineno == 2
+
+
+def test_results_are_handed_through_another_function():
+    node = function("if x:\n    return 1\ndef inner():\n    return 2\nreturn inner()")[0]
+    changed = source([returned_through(node, "main", "aux")])
+    assert changed.count("aux(") == 2 and "return aux(1)" in changed and "return 2" in changed
