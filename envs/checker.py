@@ -44,6 +44,7 @@ RULES: Mapping[str, Callable[[Subject], None]] = {
         text.append_only,
         text.own_reply,
         text.private_replies,
+        text.reference,
         repeatability.hash_seed,
     )
 }

@@ -156,6 +156,14 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
         """The world as text, shown below the histories by `render`; empty where there is none."""
         return ""
 
+    def reference_reply(self, agent: str) -> str:
+        """A good reply of this agent now: a yardstick, and what stands in for a partner. Reading it changes nothing.
+
+        Raises:
+            NotImplementedError: where the environment knows none.
+        """
+        raise NotImplementedError(f"{self} knows no reference replies")
+
     # PettingZoo's parallel API.
 
     @property

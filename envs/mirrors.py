@@ -5,11 +5,14 @@ Entry points are strings that are imported on use, so that mirroring costs an en
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import gymnasium
 import pettingzoo
 from pettingzoo import ParallelEnv
+
+from .turn_limit import TurnLimit
 
 
 def mirror(id: str) -> None:
@@ -20,13 +23,24 @@ def mirror(id: str) -> None:
     if id not in gymnasium.registry:
         gymnasium.register(id, entry_point="collm.envs.views.single_agent:make_single_agent", kwargs={"env_id": id})
     # PettingZoo has a registry from version 1.27 on.
-    parallel_registry = getattr(pettingzoo, "parallel_registry", None)
-    if parallel_registry is not None and id not in parallel_registry:
+    if getattr(pettingzoo, "register", None) is not None and id not in pettingzoo.parallel_registry:
         pettingzoo.register("parallel", id, entry_point="collm.envs.mirrors:make_parallel", kwargs={"env_id": id})
+        pettingzoo.register("aec", id, entry_point="collm.envs.views.aec:make_aec", kwargs={"env_id": id})
 
 
 def make_parallel(env_id: str, max_cycles: int | None = None, **kwargs: Any) -> ParallelEnv[str, Any, Any]:
-    """What `pettingzoo.make` calls; PettingZoo's name for a number of turns is `max_cycles`."""
-    from .registration import make  # registration imports this module
+    """What `pettingzoo.make("parallel", id)` calls for an environment of ours.
 
-    return make(env_id, **kwargs) if max_cycles is None else make(env_id, max_turns=max_cycles, **kwargs)
+    Args:
+        env_id: a registered id.
+        max_cycles: PettingZoo's name for a number of turns: the game's own, where it can be set, else a limit.
+        kwargs: arguments of the environment.
+    """
+    from .registration import spec  # registration imports this module
+
+    found = spec(env_id)
+    if max_cycles is None:
+        return found.make(**kwargs)
+    if "max_turns" in inspect.signature(found.constructor()).parameters:
+        return found.make(max_turns=max_cycles, **kwargs)
+    return TurnLimit(found.make(**kwargs), max_cycles)

@@ -22,7 +22,7 @@ from pettingzoo import ParallelEnv
 
 from .mirrors import mirror
 from .plugins import load_plugins
-from .views.turn_limit import TurnLimit
+from .turn_limit import TurnLimit
 
 _ID = re.compile(r"(?P<name>[\w-]+/[\w.-]+?)(-v(?P<version>\d+))?")
 

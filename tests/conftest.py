@@ -29,7 +29,8 @@ def clean_registry() -> Iterator[dict]:
     import gymnasium
     import pettingzoo
 
-    mirrors = [registry, gymnasium.registry, getattr(pettingzoo, "parallel_registry", {})]
+    names = ("parallel_registry", "aec_registry")
+    mirrors = [registry, gymnasium.registry, *(getattr(pettingzoo, name, {}) for name in names)]
     before = [dict(each) for each in mirrors]
     yield registry
     for each, kept in zip(mirrors, before, strict=True):

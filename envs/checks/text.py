@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
 from ..core import Transcript
-from .play import Babbler, Call, CheckFailure, DoesNotApply, reset, step
+from .play import Babbler, Call, CheckFailure, DoesNotApply, Env, difference, recorded, replay, reset, step
 from .subject import Subject
 
 HOSTILE: Mapping[str, str] = {
@@ -137,6 +137,38 @@ def private_replies(subject: Subject) -> None:
                         f"{reader!r} reads the reply of {writer!r} after {call.name}; feed back what the rules let it "
                         "see, or do not declare metadata['private_replies']",
                     )
+
+
+def reference(subject: Subject) -> None:
+    """Reference replies, where there are any, are actions, and asking for them leaves the episode as it is."""
+    _require_text(subject)
+    seed = subject.seeds[0]
+    env = subject.build()
+    record = recorded(_by_reference(env, seed, subject.max_steps))
+    for call in record.calls[1:]:
+        for agent, reply in (call.actions or {}).items():
+            if not env.action_space(agent).contains(reply):
+                raise CheckFailure(
+                    "reference", f"the reference reply of {agent!r} before {call.name} is no action; return a text"
+                )
+    if found := difference(record, recorded(replay(subject.build(), seed, record.actions))):
+        raise CheckFailure(
+            "reference", f"asking for reference replies changes {found}; draw nothing and set nothing while answering"
+        )
+
+
+def _by_reference(env: Env, seed: int, max_steps: int) -> Iterator[Call]:
+    call = reset(env, seed)
+    yield call
+    for number in range(1, max_steps + 1):
+        if not call.agents:
+            return
+        try:
+            replies = {agent: env.unwrapped.reference_reply(agent) for agent in call.agents}
+        except (AttributeError, NotImplementedError) as error:
+            raise DoesNotApply from error
+        call = step(env, replies, number)
+        yield call
 
 
 def _growing(subject: Subject) -> Any:

@@ -1,1 +1,32 @@
-"""Other views of the same environments."""
+"""Other views of the same environments, for libraries that know numbers, dicts, turns or one agent only."""
+
+from ..turn_limit import TurnLimit
+from .aec import to_aec
+from .codecs import ByteCodec, Codec, WordCodec
+from .gym_as_parallel import GymAsParallel
+from .numeric_infos import NumericInfos
+from .partners import Partner
+from .phrases import PhraseActions, reference_phrases
+from .single_agent import SingleAgent
+from .structured import ChatObservations, DictObservations
+from .tokens import TokenActions, TokenObservations
+from .view import View
+
+__all__ = [
+    "ByteCodec",
+    "ChatObservations",
+    "Codec",
+    "DictObservations",
+    "GymAsParallel",
+    "NumericInfos",
+    "Partner",
+    "PhraseActions",
+    "SingleAgent",
+    "TokenActions",
+    "TokenObservations",
+    "TurnLimit",
+    "View",
+    "WordCodec",
+    "reference_phrases",
+    "to_aec",
+]

@@ -332,6 +332,16 @@ class ReadsAloud(Sound):
         return Outcome(1.0, {agent: " and ".join(replies.values()) for agent in replies})
 
 
+class NumbersForReference(Sound):
+    def reference_reply(self, agent):
+        return "\udfff"
+
+
+class DrawsItsReference(Sound):
+    def reference_reply(self, agent):
+        return str(self.rng.randint(2, 9))
+
+
 class KeepsSecrets(Sound):
     metadata = Sound.metadata | {"private_replies": True}
 
@@ -378,6 +388,8 @@ WRONG = [
     ("append_only", RewritesHistory),
     ("own_reply", ForgetsOwnReplies),
     ("private_replies", ReadsAloud),
+    ("reference", DrawsItsReference),
+    ("reference", NumbersForReference),
 ]
 
 
@@ -388,7 +400,7 @@ def chatter(agent, observation, rng):
 
 def test_a_sound_environment_passes_every_rule_that_applies():
     passed = check_env(EnvSpec("test/Sound-v0", Sound), hash_seeds=False)
-    assert set(RULES) - set(passed) == {"hash_seed", "private_replies"}
+    assert set(RULES) - set(passed) == {"hash_seed", "private_replies", "reference"}
 
 
 @pytest.mark.parametrize(("rule", "wrong"), WRONG, ids=lambda value: getattr(value, "__name__", value))

@@ -11,8 +11,9 @@ import pettingzoo
 import pytest
 
 from collm.envs import EnvSpec, Outcome, TextParallelEnv, make, plugins, register, spec, specs
+from collm.envs.mirrors import make_parallel
 from collm.envs.registration import UnknownEnvironmentError, accepted_arguments
-from collm.envs.views.gym_as_parallel import GymAsParallel
+from collm.envs.views import GymAsParallel, TurnLimit
 
 pytestmark = pytest.mark.usefixtures("clean_registry")
 
@@ -22,8 +23,8 @@ class Echo(TextParallelEnv):
 
     metadata = TextParallelEnv.metadata | {"name": "echo_v0"}
 
-    def __init__(self, word: str = "tree", **kwargs):
-        super().__init__(["echo_0", "echo_1"], **{"max_turns": 2, **kwargs})
+    def __init__(self, word: str = "tree", max_turns: int = 2, **kwargs):
+        super().__init__(["echo_0", "echo_1"], max_turns, **kwargs)
         self.word = word
 
     def deal(self, task):
@@ -175,6 +176,14 @@ def test_an_environment_is_found_in_pettingzoo():
     register("test/Echo-v0", Echo)
     env = pettingzoo.make("parallel", "test/Echo_v0", word="river", max_cycles=5)
     assert (env.word, env.max_turns) == ("river", 5)
+    one_by_one = pettingzoo.make("aec", "test/Echo-v0", word="river")
+    one_by_one.reset(seed=0)
+    assert one_by_one.last()[0] == {"text": "river\n"}
+
+
+def test_a_game_of_fixed_length_is_cut_short_by_pettingzoos_max_cycles():
+    env = make_parallel("collm/MiniWriting-v0", max_cycles=4)
+    assert isinstance(env, TurnLimit) and env.turn_limit == 4
 
 
 def test_mirroring_holds_the_id_so_that_a_replacement_is_seen_there():

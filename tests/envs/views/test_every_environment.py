@@ -1,0 +1,130 @@
+"""Every registered environment through other libraries' own tests, in every view."""
+
+from __future__ import annotations
+
+import inspect
+from functools import partial
+from types import SimpleNamespace
+
+import gymnasium
+import numpy as np
+import pettingzoo
+import pytest
+from gymnasium.utils.env_checker import check_env as gymnasium_check_env
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
+from pettingzoo.test import api_test, max_cycles_test, parallel_api_test, parallel_seed_test, render_test, seed_test
+from pettingzoo.test.state_test import state_test
+
+from collm.envs import check_env, make, registry, specs
+from collm.envs.views import (
+    ChatObservations,
+    DictObservations,
+    NumericInfos,
+    PhraseActions,
+    TokenActions,
+    TokenObservations,
+    TurnLimit,
+    reference_phrases,
+    to_aec,
+)
+
+IDS = [spec.id for spec in specs()]
+pytestmark = [  # their tests warn of whatever is no array
+    pytest.mark.filterwarnings("ignore::UserWarning:pettingzoo"),
+    pytest.mark.filterwarnings("ignore::UserWarning:gymnasium"),
+]
+every_id = pytest.mark.parametrize("id", IDS)
+
+VIEWS = {
+    "tokens as floats": lambda env: TokenActions(TokenObservations(env, 64), 16),
+    "tokens as ids": lambda env: TokenActions(TokenObservations(env, 32, "multi_discrete"), 16),
+    "phrases": lambda env: PhraseActions(TokenObservations(env, 64), reference_phrases(env, 4)),
+    "chat": ChatObservations,
+    "dict of chat": lambda env: DictObservations(ChatObservations(env), key="messages"),
+    "numeric infos under a limit": lambda env: NumericInfos(TurnLimit(env, 2)),
+    "tokens for one agent": lambda env: TokenObservations(env, 64, agents=env.possible_agents[:1]),
+}
+
+
+@pytest.fixture(autouse=True)
+def quiet(capsys):
+    """Their tests print."""
+
+
+def cheap(env):
+    """A sandbox runs programs for seconds: fewer cycles show the same."""
+    return 5 if env.unwrapped.metadata.get("runs_programs") else 20
+
+
+@every_id
+def test_pettingzoo_parallel_api(id):
+    env = make(id)
+    parallel_api_test(env, num_cycles=cheap(env))
+
+
+@every_id
+def test_pettingzoo_parallel_seed(id):
+    parallel_seed_test(partial(make, id), num_cycles=5)
+
+
+@every_id
+def test_pettingzoo_aec_api(id):
+    env = to_aec(make(id))
+    api_test(env, num_cycles=cheap(env))
+    seed_test(lambda: to_aec(make(id)), num_cycles=5)
+
+
+@every_id
+def test_pettingzoo_state(id):
+    state_test(to_aec(make(id)), make(id), num_cycles=3)
+
+
+@every_id
+def test_pettingzoo_render(id):
+    render_test(lambda **kwargs: to_aec(make(id, **kwargs)), {"ansi": lambda drawn: isinstance(drawn, str)})
+
+
+@every_id
+def test_pettingzoo_max_cycles(id):
+    if not getattr(pettingzoo, "make", None):
+        pytest.skip("this PettingZoo has no registry, and max_cycles is its word")
+    if "max_turns" not in inspect.signature(registry[id].constructor()).parameters:
+        pytest.skip("a game of one turn, or of a number of turns that is part of its rules")
+    max_cycles_test(
+        SimpleNamespace(parallel_env=partial(pettingzoo.make, "parallel", id), env=partial(pettingzoo.make, "aec", id))
+    )
+
+
+@every_id
+@pytest.mark.parametrize("view", ["text", "tokens", "chat", "dict"])
+def test_gymnasium_check_env(id, view):
+    gymnasium_check_env(gymnasium.make(id, view=view, disable_env_checker=True).unwrapped)
+
+
+@every_id
+def test_gymnasium_vectors_refuse_shared_memory_and_work_without(id):
+    build = partial(gymnasium.make, id)
+    vector = SyncVectorEnv([build, build])
+    first, _ = vector.reset(seed=0)
+    vector.step(("a", "b"))
+    vector.close()
+    with pytest.raises(TypeError, match="shared_memory=False"):
+        AsyncVectorEnv([build, build])
+    apart = AsyncVectorEnv([build], shared_memory=False)
+    assert apart.reset(seed=0)[0] == first[:1]
+    apart.close()
+
+
+@every_id
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_view_keeps_the_contract(id, view):
+    seen = VIEWS[view](make(id))
+    check_env(seen)
+    parallel_api_test(VIEWS[view](make(id)), num_cycles=cheap(seen))
+
+
+@every_id
+def test_the_floats_of_a_view_tell_episodes_apart(id):
+    env = TokenObservations(make(id), 4096)
+    rows = [env.reset(seed=seed)[0][env.possible_agents[0]] for seed in range(8)]
+    assert len(np.unique(np.stack(rows), axis=0)) > 1

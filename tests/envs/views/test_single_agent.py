@@ -1,0 +1,113 @@
+"""One agent of a team, with given partners, in Gymnasium."""
+
+from __future__ import annotations
+
+import gymnasium
+import numpy as np
+import pytest
+
+from collm.envs import Outcome, TextParallelEnv, make
+from collm.envs.views import SingleAgent, TokenObservations
+
+
+class Heard(TextParallelEnv):
+    """Three agents; keeps what was said; who says "leave" goes."""
+
+    metadata = TextParallelEnv.metadata | {"name": "heard_v0"}
+
+    def __init__(self, **kwargs):
+        super().__init__(["a_0", "b_0", "b_1"], 3, **kwargs)
+
+    def deal(self, task):
+        return {agent: f"{agent} reads {task} {self.rng.random()}" for agent in self.agents}
+
+    def play(self, replies):
+        self.heard = dict(replies)
+        return Outcome(len(replies), finished=frozenset(a for a, reply in replies.items() if reply == "leave"))
+
+
+class Knowing(Heard):
+    def reference_reply(self, agent):
+        return f"best of {agent}"
+
+
+def repeat(agent, observation, rng):
+    return f"{agent} saw {observation.split()[0]}"
+
+
+def test_partners_act_on_what_they_read():
+    env = SingleAgent(Heard(), "b_0", repeat)
+    observation, _ = env.reset(seed=0, options={"task": "T"})
+    assert observation.startswith("b_0 reads T")
+    _, reward, *_ = env.step("mine")
+    assert env.env.heard == {"a_0": "a_0 saw a_0", "b_0": "mine", "b_1": "b_1 saw b_1"}
+    assert reward == 3.0
+
+
+def test_partners_may_differ_and_the_rest_stand_in():
+    env = SingleAgent(Knowing(), partners={"b_0": repeat})
+    env.reset(seed=0)
+    env.step("mine")
+    assert env.env.heard == {"a_0": "mine", "b_0": "b_0 saw b_0", "b_1": "best of b_1"}
+
+
+def test_stand_ins_draw_from_the_seed():
+    heard = []
+    for _ in range(2):
+        env = SingleAgent(Heard())
+        env.reset(seed=4)
+        env.step("mine")
+        heard.append(env.env.heard)
+    assert heard[0] == heard[1]
+
+
+def test_the_episode_ends_with_the_agents_own():
+    env = SingleAgent(Heard(), partners=repeat)
+    env.reset(seed=0)
+    assert env.step("leave")[2:4] == (True, False)
+    with pytest.raises(RuntimeError, match="reset"):
+        env.step("more")
+
+
+def test_partners_that_leave_are_not_asked_again():
+    env = SingleAgent(Heard(), partners=lambda agent, observation, rng: "leave")
+    env.reset(seed=0)
+    env.step("a")
+    env.step("b")
+    assert env.env.heard == {"a_0": "b"}
+
+
+def test_the_seed_is_the_teams_seed():
+    env = SingleAgent(make("collm/MiniWriting-v0"))
+    assert env.reset(seed=3)[0] == make("collm/MiniWriting-v0").reset(seed=3)[0]["writer_0"]
+
+
+def test_spaces_are_the_agents_even_under_a_view():
+    env = SingleAgent(TokenObservations(Heard(), 8, agents=["a_0"]), partners=repeat)
+    assert env.reset(seed=0)[0].shape == env.observation_space.shape == (8,)
+    env.step("mine")
+    assert env.env.unwrapped.heard["b_0"] == "b_0 saw b_0"
+
+
+def test_an_unknown_agent_or_view_is_refused():
+    with pytest.raises(ValueError, match="there is no agent 'c_0'"):
+        SingleAgent(Heard(), "c_0")
+    with pytest.raises(ValueError, match="view must be one of"):
+        gymnasium.make("collm/MiniWriting-v0", view="tokenz")
+
+
+def test_gymnasium_makes_it_by_id_with_arguments():
+    env = gymnasium.make("collm/MiniWriting-v0", agent="writer_1", split="test", view="tokens")
+    assert env.unwrapped.agent == "writer_1"
+    observation, _ = env.reset(seed=0)
+    assert observation.dtype == np.float32
+    assert env.spec.to_json()
+
+
+def test_gymnasium_makes_many_by_id():
+    envs = gymnasium.make_vec("collm/MiniWriting-v0", num_envs=3, vectorization_mode="sync")
+    observations, _ = envs.reset(seed=0)
+    assert len(observations) == 3
+    _, rewards, terminations, *_ = envs.step(("a", "b", "c"))
+    assert rewards.shape == (3,) and terminations.all()
+    envs.close()
