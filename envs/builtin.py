@@ -10,6 +10,13 @@ _BUILT_IN = (
     ("collm/ArxivExpansion-v0", "writing.env:ArxivExpansion", "Two writers expand an abstract into an introduction."),
     ("collm/MiniBuild-v0", "games.mini_build.env:MiniBuild", "Two builders divide one list of parts; paid at the end."),
     ("collm/StrBuild-v0", "games.str_build.env:StrBuild", "Two builders write a word in blocks of changing kinds."),
+    ("collm/HouseBuild-v0", "games.house_build.env:HouseBuild", "Two builders fill regions of blocks, layer by layer."),
+    ("collm/BridgeBuild-v0", "games.bridge_build.env:BridgeBuild", "Two workers in the fog bridge a water."),
+    (
+        "collm/ResourceGathering-v0",
+        "games.resource_gathering.env:ResourceGathering",
+        "Two gatherers with different tools, who see different things.",
+    ),
     ("collm/MiniCode-v0", "coding.mini_code.env:MiniCode", "A helper and a main programmer, one line of Python each."),
 )
 
