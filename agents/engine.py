@@ -36,6 +36,8 @@ class Engine:
         fresh: list[Seat] = []
         grown: list[Seat] = []
         for seat in seats:
+            if _num_missing(seat) == 0:  # a prompt of one token, or one that is parked whole
+                continue
             if seat.num_kept:
                 grown.append(seat)
                 continue
@@ -83,47 +85,37 @@ class Engine:
         self.arena.move(targets, sources, moves.width)
 
     def _batches(self, seats: Sequence[Seat]) -> Iterator[list[Seat]]:
-        """Seats of similar length together, as many as the token budget allows."""
+        """Seats of similar length together, as many as the token budget allows, in the order of their rows."""
         batch: list[Seat] = []
         for seat in sorted(seats, key=_num_missing, reverse=True):
-            if _num_missing(seat) == 0:
-                continue
             if batch and (len(batch) + 1) * _num_missing(batch[0]) > self._prefill_tokens:
-                yield batch
+                yield sorted(batch, key=lambda seat: seat.row)
                 batch = []
             batch.append(seat)
         if batch:
-            yield batch
+            yield sorted(batch, key=lambda seat: seat.row)
 
     def _begin(self, batch: Sequence[Seat]) -> None:
         ids = self._padded([seat.claim.ids[:-1] for seat in batch])
-        rows = torch.tensor([seat.row for seat in batch], device=ids.device)
-        empty = rows[:0]
-        self.arena.placement = Placement(rows, 0, empty, empty, empty, empty)
+        empty = ids[:0, 0]
+        self.arena.placement = Placement(self._rows(batch), 0, empty, empty, empty, empty)
         positions = torch.arange(ids.shape[1], device=ids.device).expand(ids.shape)
         # Without a mask attention is causal, and causal attention never looks at padding on the right.
         self.core.base_model(input_ids=ids, position_ids=positions, past_key_values=self.arena, use_cache=True)
 
     def _extend(self, batch: Sequence[Seat]) -> None:
-        batch = sorted(batch, key=lambda seat: seat.row)
         ids = self._padded([seat.claim.ids[seat.num_kept : -1] for seat in batch])
-        rows = np.array([seat.row for seat in batch])
-        kept = torch.tensor([seat.num_kept for seat in batch], device=ids.device)
-        missing = torch.tensor([_num_missing(seat) for seat in batch], device=ids.device)
+        rows, kept, missing = torch.tensor(
+            [(seat.row, seat.num_kept, _num_missing(seat)) for seat in batch], device=ids.device
+        ).T
         steps = torch.arange(ids.shape[1], device=ids.device)
         positions = kept[:, None] + steps
         batch_index, token_index = torch.nonzero(steps < missing[:, None], as_tuple=True)
         last = max(len(seat.claim.ids) - 1 for seat in batch)
         width = min(-(-last // MASK_BLOCK) * MASK_BLOCK, self.arena.capacity)
-        row_tensor = torch.from_numpy(rows).to(ids.device)
-        is_run = int(rows[-1]) - int(rows[0]) == len(rows) - 1
+        columns = positions[batch_index, token_index]
         self.arena.placement = Placement(
-            slice(int(rows[0]), int(rows[-1]) + 1) if is_run else row_tensor,
-            width,
-            batch_index,
-            token_index,
-            row_tensor[batch_index],
-            positions[batch_index, token_index],
+            self._rows(batch), width, batch_index, token_index, rows[batch_index], columns
         )
         self.core.base_model(
             input_ids=ids,
@@ -133,6 +125,13 @@ class Engine:
             past_key_values=self.arena,
             use_cache=True,
         )
+
+    def _rows(self, batch: Sequence[Seat]) -> slice | Tensor:
+        """The arena's rows of a batch; a slice where it can be, since that is a view."""
+        rows = [seat.row for seat in batch]
+        if rows == list(range(rows[0], rows[0] + len(rows))):
+            return slice(rows[0], rows[0] + len(rows))
+        return torch.tensor(rows, device=self.core.device)
 
     def _padded(self, rows: Sequence[NDArray[np.int64]]) -> Tensor:
         ids = np.zeros((len(rows), max(len(row) for row in rows)), np.int64)

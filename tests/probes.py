@@ -1,0 +1,172 @@
+"""Probe environments: each asks one thing of a learner, has a known optimum of 1, and is learned in seconds.
+
+Every probe exists in text, for a model with a vocabulary of a handful of words, and in numbers, for perceptrons:
+
+* constant: say one word, always the same;
+* observed: say the word that the prompt names;
+* coordination: both must say the same word, whichever;
+* partner: only the first agent's word counts; the second one's must not matter;
+* delayed: three turns, the reward comes after the last, for what was said in the first.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+import torch
+from pettingzoo import ParallelEnv
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from collm.agents.language import LanguageModel, LanguagePolicy
+from collm.envs.core import Outcome, TextParallelEnv
+
+PROBES = ("constant", "observed", "coordination", "partner", "delayed")
+WORDS = ("red", "green", "blue")
+AGENTS = ("speaker_0", "speaker_1")
+NUM_TURNS = 3
+
+
+def payoff(probe: str, asked: list[int], said: list[int | None], first_said: list[int | None]) -> float:
+    """The team's reward at the end of an episode, 0..1.
+
+    Args:
+        asked: the number of the word that each agent was asked for.
+        said: what each said in the last turn; None for no word.
+        first_said: what each said in the first turn.
+    """
+    if probe == "constant":
+        return sum(word == 0 for word in said) / len(said)
+    if probe == "observed":
+        return sum(word == target for word, target in zip(said, asked, strict=True)) / len(said)
+    if probe == "coordination":
+        return float(said[0] is not None and said[0] == said[1])
+    if probe == "partner":
+        return float(said[0] == asked[0])
+    return sum(word == target for word, target in zip(first_said, asked, strict=True)) / len(first_said)
+
+
+class TextProbe(TextParallelEnv):
+    """A probe in words."""
+
+    metadata: ClassVar[dict[str, Any]] = {"name": "text_probe_v0", "render_modes": ["ansi"]}
+
+    def __init__(self, probe: str):
+        super().__init__(AGENTS, NUM_TURNS if probe == "delayed" else 1)
+        self.probe = probe
+        self.asked: list[int] = []
+        self.said: list[list[int | None]] = []
+
+    def deal(self, task):
+        self.asked = [self.rng.randrange(len(WORDS)) for _ in AGENTS]
+        self.said = []
+        shows = self.probe in ("observed", "partner", "delayed")
+        return {a: f"say {WORDS[word]}" if shows else "say" for a, word in zip(AGENTS, self.asked, strict=True)}
+
+    def play(self, replies):
+        words = [reply.split() for reply in (replies[agent] for agent in AGENTS)]
+        self.said.append([WORDS.index(each[0]) if len(each) == 1 and each[0] in WORDS else None for each in words])
+        is_last = len(self.said) == self.max_turns
+        reward = payoff(self.probe, self.asked, self.said[-1], self.said[0]) if is_last else 0.0
+        return Outcome(reward, {} if is_last else dict.fromkeys(AGENTS, "next"), {"hit": reward})
+
+
+class NumberProbe(ParallelEnv):
+    """The same probe in numbers: what is asked as a one-hot vector with the turn, a word as one of three choices."""
+
+    metadata: ClassVar[dict[str, Any]] = {"name": "number_probe_v0", "render_modes": []}
+
+    def __init__(self, probe: str):
+        self.probe = probe
+        self.render_mode = None
+        self.possible_agents = list(AGENTS)
+        self.agents: list[str] = []
+        self.max_turns = NUM_TURNS if probe == "delayed" else 1
+        self.state_space = gymnasium.spaces.Box(0, 1, (2 * (len(WORDS) + NUM_TURNS + 1),), np.float32)
+        self._observation_space = gymnasium.spaces.Box(0, 1, (len(WORDS) + NUM_TURNS + 1,), np.float32)
+        self._action_space = gymnasium.spaces.Discrete(len(WORDS))
+        self.rng = Random(0)
+
+    def observation_space(self, agent):
+        return self._observation_space
+
+    def action_space(self, agent):
+        return self._action_space
+
+    def reset(self, seed=None, options=None):
+        if seed is not None:
+            self.rng = Random(seed)
+        self.asked = [self.rng.randrange(len(WORDS)) for _ in AGENTS]
+        self.said = []
+        self.agents = list(AGENTS)
+        return self._observations(), {agent: {} for agent in AGENTS}
+
+    def step(self, actions):
+        self.said.append([int(actions[agent]) for agent in AGENTS])
+        is_last = len(self.said) == self.max_turns
+        reward = payoff(self.probe, self.asked, self.said[-1], self.said[0]) if is_last else 0.0
+        if is_last:
+            self.agents = []
+        return (
+            self._observations(),
+            dict.fromkeys(AGENTS, reward),
+            dict.fromkeys(AGENTS, is_last),
+            dict.fromkeys(AGENTS, False),
+            {agent: {} for agent in AGENTS},
+        )
+
+    def state(self):
+        return np.concatenate(list(self._observations().values()))
+
+    def close(self):
+        pass
+
+    def _observations(self):
+        shows = self.probe in ("observed", "partner", "delayed")
+        found = {}
+        for agent, word in zip(AGENTS, self.asked, strict=True):
+            vector = np.zeros(len(WORDS) + NUM_TURNS + 1, dtype=np.float32)
+            if shows:
+                vector[word] = 1
+            vector[len(WORDS) + len(self.said)] = 1
+            found[agent] = vector
+        return found
+
+
+def word_tokenizer() -> PreTrainedTokenizerFast:
+    """A token a word."""
+    vocabulary = ["<unknown>", "<end>", *WORDS, "say", "next", "noise", ".", *(f"[{agent}" for agent in AGENTS)]
+    vocabulary += ["reads]", "writes]", "[speaker_0,", "speaker_1"]
+    tokenizer = Tokenizer(WordLevel({word: i for i, word in enumerate(vocabulary)}, unk_token="<unknown>"))
+    tokenizer.pre_tokenizer = WhitespaceSplit()
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unknown>", eos_token="<end>")
+
+
+def random_llama(seed: int = 0, *, hidden_size: int = 32, num_layers: int = 1, vocab_size: int = 0) -> LlamaForCausalLM:
+    """A tiny one with random weights."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return LlamaForCausalLM(
+            LlamaConfig(
+                vocab_size=vocab_size or len(word_tokenizer()),
+                hidden_size=hidden_size,
+                intermediate_size=2 * hidden_size,
+                num_hidden_layers=num_layers,
+                num_attention_heads=2,
+                max_position_embeddings=128,
+                bos_token_id=None,
+                eos_token_id=1,
+                pad_token_id=None,
+                tie_word_embeddings=False,
+            )
+        )
+
+
+def word_policy(seed: int = 0, *, max_new_tokens: int = 1, **settings: Any) -> LanguagePolicy:
+    """A policy on such a model."""
+    return LanguagePolicy(LanguageModel(random_llama(seed), word_tokenizer()), max_new_tokens=max_new_tokens, **settings)
