@@ -18,7 +18,7 @@ Layer = Sequence[Sequence[int]]
 """Cells of one panel, the top row first: numbers into the list of colours."""
 
 COLOURS: Mapping[str, Colour] = {
-    "air": (225, 236, 243),
+    "air": (203, 222, 236),
     "oak_planks": (176, 137, 84),
     "planks": (176, 137, 84),
     "stone": (125, 125, 125),

@@ -15,7 +15,7 @@ from .rules import MATERIALS, MAX_TURNS, Goal, Site, Split, new_goal, placed, qu
 
 Reward = Literal["sparse", "terminal", "dense"]
 
-_AIR = (225, 236, 243)
+_AIR = (203, 222, 236)
 _MATERIAL_COLOURS = (
     *((176, 137, 84), (125, 125, 125), (150, 74, 62), (160, 215, 225)),
     *((190, 120, 85), (200, 200, 205), (219, 206, 160), (250, 250, 250)),

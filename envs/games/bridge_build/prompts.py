@@ -1,0 +1,145 @@
+"""Text in and out of BridgeBuild: every string an agent reads or writes passes through here."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ..blocks import AIR, Fill
+from ..commands import allowed, read_orders
+from ..fog import Cell, action, as_json, cell, is_on_map, listed, message, num_words, walk
+from .rules import BLOCKS, MAX_COMMANDS, PLANK, Action, Bridge, Score, State, visible
+
+_KEYS = frozenset({"comm", "probe", "cmds", "path"})
+
+_PROMPT = """\
+You are worker {number} of a team of two that builds a bridge. Worker 1 begins at S, worker 2 at T. Both of you write \
+at the same time.
+The map: x = 0..{x} to the right, z = 0..{z} downwards. S is at {start}, T at {end}.
+You see the cells up to {view} away from wherever you have been:
+? unseen, # land, . water, = plank, P a pillar of unknown kind, Y a true pillar, N a false one.
+The goal: S and T joined side by side by planks and pillars. Beside every true pillar there must be a plank, beside a \
+false one none. Planks never cover pillars.
+Each turn costs: 5 while S and T are apart, 2 for each true pillar without a plank, 1 for each false pillar with one, \
+0.3 for each probe, 0.001 for each word of a message. You have {turns} turns; when S and T are joined it is over.
+Reply with one JSON object and nothing else:
+{{"comm": "a message to your partner, or empty", "probe": [[x, z]], "cmds": ["/fill x1 z1 x2 z2 oak_planks"], \
+"path": [[x, z], [x, z]]}}
+probe: up to {probes} cells whose kind you want to know. cmds: up to {commands}, of oak_planks or air. path: where you \
+walk, from where you are, to any of the eight cells around at each step{steps}.
+"""
+_STATE = """\
+You are at {place}.
+{map}
+Probed: {probed}.
+Your partner says: {message}"""
+_NOTHING = "nothing"
+
+
+def prompt(
+    bridge: Bridge, state: State, worker: int, *, view: int, turns: int, max_probes: int, max_steps: int | None
+) -> str:
+    """What a worker reads first."""
+    text = _PROMPT.format(
+        number=worker + 1,
+        x=bridge.width - 1,
+        z=bridge.depth - 1,
+        start=listed(bridge.cells("S")),
+        end=listed(bridge.cells("T")),
+        view=view,
+        turns=turns,
+        probes=max_probes,
+        commands=MAX_COMMANDS // 2,
+        steps="" if max_steps is None else f", at most {max_steps} steps",
+    )
+    return text + state_text(bridge, state, worker, view=view, heard="")
+
+
+def feedback(bridge: Bridge, state: State, worker: int, *, view: int, heard: str, score: Score | None) -> str:
+    """What a worker reads after a turn; the score only if it is given."""
+    text = state_text(bridge, state, worker, view=view, heard=heard)
+    return text if score is None else f"Score {score.published:.3f}.\n{text}"
+
+
+def state_text(bridge: Bridge, state: State, worker: int, *, view: int, heard: str) -> str:
+    """What a worker can see and was told."""
+    known = state.probed[worker]
+    return _STATE.format(
+        place=listed([state.places[worker]]),
+        map="\n".join(fogged_rows(bridge, state, worker, view)),
+        probed="; ".join(f"{x} {z} is {_kind(bridge, (x, z))}" for x, z in sorted(known)) or "nothing",
+        message=heard or _NOTHING,
+    )
+
+
+def fogged_rows(bridge: Bridge, state: State, worker: int, view: int) -> list[str]:
+    """The map as a worker knows it."""
+    seen, known = visible(bridge, state, worker, view), state.probed[worker]
+    rows = []
+    for z, row in enumerate(bridge.rows):
+        line = ""
+        for x, kind in enumerate(row):
+            if kind in "ST" or (x, z) in known:
+                line += kind
+            elif (x, z) not in seen:
+                line += "?"
+            else:
+                line += "=" if state.world[0, z, x] else "P" if kind in "YN" else kind
+        rows.append(line)
+    return rows
+
+
+def parsed_action(
+    reply: str, bridge: Bridge, place: Cell, *, max_probes: int, max_steps: int | None
+) -> tuple[Action, str]:
+    """What a reply orders, as far as it is legal, and what it says to the partner."""
+    wanted = action(reply, _KEYS)
+    said = message(wanted.get("comm"))
+    lines = wanted.get("cmds")
+    orders = read_orders(
+        "\n".join(_lifted(line) for line in lines) if isinstance(lines, list) else "",
+        bridge.box,
+        allowed(BLOCKS, (PLANK,)),
+        verb="fill",
+        max_commands=MAX_COMMANDS // 2,
+    )
+    path = walk(wanted.get("path"), place, bridge.width, bridge.depth, max_steps)
+    probes = _probes(wanted.get("probe"), bridge, max_probes)
+    return Action(orders.fills, probes, path, num_words(said), orders.num_rejected), said
+
+
+def reply(fills: list[Fill], place: Cell) -> str:
+    """An action as a worker writes it: commands, nothing else."""
+    lines = [f"/fill {fill.x1} {fill.z1} {fill.x2} {fill.z2} {BLOCKS[fill.block]}" for fill in fills]
+    return json.dumps({"comm": "", "probe": [], "cmds": lines, "path": as_json([place])})
+
+
+def _lifted(line: Any) -> str:
+    """A command of the flat map as one of the box: at height 0. What is no such command stays illegal."""
+    words = str(line).split() if isinstance(line, str) and "`" not in line else []
+    if len(words) != 6:
+        return "no command"
+    name, x1, z1, x2, z2, block = words
+    return f"{name} {x1} 0 {z1} {x2} 0 {z2} {block}"
+
+
+def _probes(value: Any, bridge: Bridge, max_probes: int) -> tuple[Cell, ...]:
+    cells = [cell(part) for part in value] if isinstance(value, list) else []
+    return tuple(c for c in cells if c is not None and is_on_map(c, bridge.width, bridge.depth))[:max_probes]
+
+
+def _kind(bridge: Bridge, place: Cell) -> str:
+    kind = bridge.rows[place[1]][place[0]]
+    return {"Y": "a true pillar", "N": "a false pillar"}.get(kind, "no pillar")
+
+
+def picture_rows(bridge: Bridge, state: State) -> list[str]:
+    """The whole map, planks and workers drawn in: "1" and "2" where the workers are."""
+    grid = [list(row) for row in bridge.rows]
+    for z, row in enumerate(state.world[0].tolist()):
+        for x, block in enumerate(row):
+            if block != AIR and grid[z][x] in "#.":
+                grid[z][x] = "="
+    for number, (x, z) in enumerate(state.places, start=1):
+        grid[z][x] = str(number)
+    return ["".join(row) for row in grid]

@@ -1,0 +1,192 @@
+"""ResourceGathering: two gatherers with different tools, who see different things."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, Literal, get_args
+
+from ...core import Outcome
+from ..pictured import PicturedEnv
+from ..pictures import Row
+from ..settings import refuse_other
+from ..sources import (
+    GENERATED,
+    Data,
+    Generated,
+    Listed,
+    Source,
+    Split,
+    generated_split,
+    refuse_difficulty,
+    rows_of_split,
+)
+from . import prompts
+from .generator import HIGHEST_DIFFICULTY, new_land
+from .rules import (
+    Land,
+    Settings,
+    after,
+    beginning,
+    is_completed,
+    progress,
+    reference_facts,
+    reference_walk,
+    visible,
+)
+
+Reward = Literal["reference", "progress"]
+Feedback = Literal["none", "score"]
+
+_SAMPLE = Path(__file__).parent / "sample.json"
+_KINDS = ".wsib12?"
+_COLOURS = (
+    *((205, 225, 185), (105, 70, 35), (140, 140, 140), (215, 150, 110), (175, 145, 125)),
+    *((40, 60, 200), (130, 40, 180), (90, 95, 105)),
+)
+
+
+class ResourceGathering(PicturedEnv):
+    """One gatherer takes wood, the other stone and iron; each begins where the other's things lie.
+
+    Where a walk ends, all that fits the tools and lies within reach is taken. A gatherer sees the surroundings of
+    where it has been, and may tell its partner one thing a turn; only what is so is passed on. The episode ends when
+    enough of everything is gathered.
+
+    Args:
+        split: "train" or "test"; or "all", of data that is a list.
+        data: "generated" (lands of some `difficulty`), "builtin" (ten lands in the package), or a file or hub name
+            with the columns "task_id", "goal" and "rows".
+        difficulty: of generated lands, 1 to 5.
+        max_turns: turns of an episode.
+        reward: "reference": 10 for all progress, 4 for completing, and small bonuses for walking towards work
+            and for telling what helps; or "progress", the first two alone, 14 at most.
+        feedback: "none" (only what can be seen) or "score" (the turn's reward too).
+        view: cells that a gatherer sees in each direction.
+        reach: cells within which it takes things, along x and z together.
+        max_steps: of a walk.
+        max_facts: that may be told in one turn.
+        **kwargs: of `TextParallelEnv`.
+
+    Raises:
+        ValueError: if a setting is none of the above.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {**PicturedEnv.metadata, "name": "resource_gathering_v0"}
+    block_letters = _KINDS
+    block_colours = _COLOURS
+
+    def __init__(
+        self,
+        split: Split = "train",
+        *,
+        data: Data = GENERATED,
+        difficulty: int = 3,
+        max_turns: int = 4,
+        reward: Reward = "reference",
+        feedback: Feedback = "none",
+        view: int = 2,
+        reach: int = 2,
+        max_steps: int = 4,
+        max_facts: int = 1,
+        **kwargs: Any,
+    ):
+        super().__init__(("gatherer_0", "gatherer_1"), max_turns, **kwargs)
+        refuse_other("reward", reward, get_args(Reward))
+        refuse_other("feedback", feedback, get_args(Feedback))
+        if min(view, reach, max_steps, max_facts) < 0:
+            raise ValueError(
+                f"view, reach, max_steps and max_facts must not be negative, got {view}, {reach}, {max_steps} and "
+                f"{max_facts}"
+            )
+        self._source: Source[Land] = _source(data, split, difficulty)
+        self._settings = Settings(view, reach, max_steps, max_facts)
+        self._reward: Reward = reward
+        self._feedback: Feedback = feedback
+        self.task = self._source.pick(0, self.rng)
+        self._state = beginning(self.task, self._settings)
+
+    def deal(self, task: Any) -> Mapping[str, str]:
+        self.task = self._source.pick(task, self.rng)
+        self._state = beginning(self.task, self._settings)
+        return {
+            agent: prompts.prompt(self.task, self._state, i, settings=self._settings, turns=self.max_turns)
+            for i, agent in enumerate(self.possible_agents)
+        }
+
+    def play(self, replies: Mapping[str, str]) -> Outcome:
+        actions = [
+            prompts.parsed_action(replies[agent], self.task, self._state, i, self._settings)
+            for i, agent in enumerate(self.possible_agents)
+        ]
+        facts = [told for _, told in actions]
+        self._state, score = after(self.task, self._state, [path for path, _ in actions], facts, self._settings)
+        terms = {"progress": 10.0 * score.progress, "completed": 4.0 * score.is_completed}
+        if self._reward == "reference":
+            terms |= {
+                "steps_closer": 0.05 * score.num_steps_closer,
+                "first_entries": 0.15 * score.num_entries,
+                "useful_facts": 0.1 * score.usefulness,
+            }
+        return Outcome(
+            sum(terms.values()),
+            feedback={
+                agent: prompts.feedback(
+                    self.task,
+                    self._state,
+                    i,
+                    settings=self._settings,
+                    told=facts[1 - i],
+                    score=score if self._feedback == "score" else None,
+                )
+                for i, agent in enumerate(self.possible_agents)
+            },
+            terms=terms,
+            metrics={
+                "score": score.published,
+                "progress": progress(self.task, self._state),
+                "completed": float(is_completed(self.task, self._state)),
+                "facts": float(sum(map(len, facts))),
+            },
+            is_over=is_completed(self.task, self._state),
+        )
+
+    def panels(self) -> list[Row]:
+        seen = [visible(self.task, self._state, i, self._settings) for i in (0, 1)]
+        return [
+            Row("MAP", [self._layer(frozenset(self.task.cells))]),
+            Row("SEEN BY 1 AND 2", [self._layer(cells) for cells in seen]),
+        ]
+
+    def reference_reply(self, agent: str) -> str:
+        """The walk to where most can be taken, with the map known, and the fact that helps the partner most."""
+        i = self.possible_agents.index(agent)
+        return prompts.reply(
+            reference_walk(self.task, self._state, i, self._settings),
+            reference_facts(self.task, self._state, i, self._settings),
+        )
+
+    def _layer(self, seen: frozenset[tuple[int, int]]) -> list[list[int]]:
+        layer = [[_KINDS.index("?")] * self.task.width for _ in range(self.task.depth)]
+        for x, z in seen:
+            wood, stone, iron = self._state.lies.get((x, z), (0, 0, 0))
+            kind = "w" if wood else "b" if stone and iron else "s" if stone else "i" if iron else "."
+            layer[z][x] = _KINDS.index(kind)
+        for number, place in zip("12", self._state.places, strict=True):
+            if place in seen:
+                layer[place[1]][place[0]] = _KINDS.index(number)
+        return layer
+
+
+def lands(data: Data, split: Split) -> list[Land]:
+    """The lands of a file, a hub name, or the package's sample ("builtin")."""
+    rows = rows_of_split(data, split, builtin=_SAMPLE, text_fields=("task_id",), other_fields=("goal", "rows"))
+    return [prompts.land(row) for _, row in rows]
+
+
+def _source(data: Data, split: Split, difficulty: int) -> Source[Land]:
+    if data != GENERATED:
+        return Listed(lands(data, split))
+    refuse_difficulty(difficulty, HIGHEST_DIFFICULTY)
+    return Generated(partial(new_land, difficulty=difficulty, split=generated_split(split)))

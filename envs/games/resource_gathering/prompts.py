@@ -1,0 +1,154 @@
+"""Text in and out of ResourceGathering: every string an agent reads or writes passes through here."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..fog import Cell, action, as_json, cell, listed, walk
+from .rules import RESOURCES, TOOLS, Amounts, Fact, Land, Score, Settings, State, true_facts, visible
+
+_KEYS = frozenset({"comm", "path"})
+_HEAP = re.compile(r"\(?\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*\)?")
+
+_PROMPT = """\
+You are gatherer {number} of a team of two. You can take {own}; your partner can take {other}. Both of you write at \
+the same time.
+The map: x = 0..{x} to the right, z = 0..{z} downwards. You see the cells up to {view} away from wherever you have been.
+The team wants {goal}, within {turns} turns.
+Each turn you walk at most {steps} steps, each to any of the eight cells around. Where the walk ends you take all that \
+you can within {reach} cells, counted along x and z together.
+You may tell your partner {facts} of what you can see: best, what it can take and cannot see.
+Reply with one JSON object and nothing else:
+{{"comm": {{"resource_facts": [{{"x": 1, "z": 2, "type": "wood", "count": 3}}]}}, "path": [[x, z], [x, z]]}}
+path begins where you are; without anything to tell, comm is {{}}.
+"""
+_STATE = """\
+You are at {place}. {partner}
+You see, as x z: {seen}.
+The team has {gathered}.
+Your partner tells: {told}."""
+
+
+def prompt(land: Land, state: State, gatherer: int, *, settings: Settings, turns: int) -> str:
+    """What a gatherer reads first."""
+    text = _PROMPT.format(
+        number=gatherer + 1,
+        own=" and ".join(TOOLS[gatherer]),
+        other=" and ".join(TOOLS[1 - gatherer]),
+        x=land.width - 1,
+        z=land.depth - 1,
+        view=settings.view,
+        goal=_amounts(land.goal),
+        turns=turns,
+        steps=settings.max_steps,
+        reach=settings.reach,
+        facts="one thing" if settings.max_facts == 1 else f"{settings.max_facts} things",
+    )
+    return text + state_text(land, state, gatherer, settings=settings, told=())
+
+
+def feedback(
+    land: Land, state: State, gatherer: int, *, settings: Settings, told: Sequence[Fact], score: Score | None
+) -> str:
+    """What a gatherer reads after a turn; the score only if it is given."""
+    text = state_text(land, state, gatherer, settings=settings, told=told)
+    return text if score is None else f"Score {score.published:.3f}.\n{text}"
+
+
+def state_text(land: Land, state: State, gatherer: int, *, settings: Settings, told: Sequence[Fact]) -> str:
+    """What a gatherer can see and was told."""
+    seen = visible(land, state, gatherer, settings)
+    partner = state.places[1 - gatherer]
+    things = [
+        f"{x} {z} {_amounts(amounts)}"
+        for (x, z), amounts in sorted(state.lies.items(), key=lambda thing: (thing[0][1], thing[0][0]))
+        if (x, z) in seen
+    ]
+    return _STATE.format(
+        place=listed([state.places[gatherer]]),
+        partner=f"Your partner is at {listed([partner])}." if partner in seen else "You do not see your partner.",
+        seen="; ".join(things) or "nothing",
+        gathered=_amounts(state.gathered) or "nothing",
+        told="; ".join(f"{fact.cell[0]} {fact.cell[1]} {fact.amount} {fact.resource}" for fact in told) or "nothing",
+    )
+
+
+def parsed_action(
+    reply: str, land: Land, state: State, gatherer: int, settings: Settings
+) -> tuple[tuple[Cell, ...], list[Fact]]:
+    """The walk and the facts of a reply, as far as they are legal and true."""
+    wanted = action(reply, _KEYS)
+    path = walk(wanted.get("path"), state.places[gatherer], land.width, land.depth, settings.max_steps)
+    comm = wanted.get("comm")
+    claims = comm.get("resource_facts") if isinstance(comm, Mapping) else None
+    return path, true_facts(land, state, gatherer, _claims(claims), settings)
+
+
+def reply(path: Sequence[Cell], facts: Sequence[Fact]) -> str:
+    """An action as a gatherer writes it."""
+    told = [{"x": fact.cell[0], "z": fact.cell[1], "type": fact.resource, "count": fact.amount} for fact in facts]
+    return json.dumps({"comm": {"resource_facts": told} if told else {}, "path": as_json(path)})
+
+
+def land(row: Mapping[str, Any]) -> Land:
+    """The task of a row in the benchmark's own form.
+
+    Args:
+        row: "task_id"; "goal" with "wood", "stone" and "iron"; and "rows", lines of cells parted by spaces: "." for
+            nothing, "(w,s,i)" for what lies there, "A" and "B" where the gatherers begin.
+
+    Raises:
+        ValueError: if the rows are not of one length, a cell is none of these, or a start is missing.
+    """
+    name = str(row["task_id"])
+    grid = [str(line).split() for line in row["rows"]]
+    if len({len(line) for line in grid}) != 1:
+        raise ValueError(f"{name}: all rows of a map must have as many cells, got {[len(line) for line in grid]}")
+    lies: dict[Cell, Amounts] = {}
+    starts: dict[str, Cell] = {}
+    for z, line in enumerate(grid):
+        for x, token in enumerate(line):
+            heap = _HEAP.fullmatch(token)
+            if heap:
+                lies[x, z] = (int(heap[1]), int(heap[2]), int(heap[3]))
+            elif set(token) <= set("AB"):
+                starts.update(dict.fromkeys(token, (x, z)))
+            elif token != ".":
+                raise ValueError(f"{name}: a cell is '.', '(w,s,i)', 'A' or 'B', got {token!r} at x={x}, z={z}")
+    if starts.keys() != {"A", "B"}:
+        raise ValueError(f"{name}: a map needs an A and a B, where the gatherers begin, got {sorted(starts)}")
+    goal = row["goal"]
+    wanted = (int(goal["wood"]), int(goal["stone"]), int(goal["iron"]))
+    lies = {place: amounts for place, amounts in lies.items() if any(amounts)}
+    return Land(name, len(grid[0]), len(grid), lies, (starts["A"], starts["B"]), wanted)
+
+
+def row(task: Land) -> dict[str, Any]:
+    """The inverse of `land`."""
+    grid = [["."] * task.width for _ in range(task.depth)]
+    for (x, z), amounts in task.lies.items():
+        grid[z][x] = "({},{},{})".format(*amounts)
+    for name, (x, z) in zip("AB", task.starts, strict=True):
+        grid[z][x] = name if grid[z][x] == "." else grid[z][x] + name
+    return {
+        "task_id": task.id,
+        "goal": dict(zip(RESOURCES, task.goal, strict=True)),
+        "rows": [" ".join(line) for line in grid],
+    }
+
+
+def _claims(value: Any) -> list[tuple[Cell, str]]:
+    claims = []
+    for part in value if isinstance(value, list) else []:
+        place = cell(part) if isinstance(part, Mapping) else None
+        kind = part.get("type") if isinstance(part, Mapping) else None
+        if place is not None and isinstance(kind, str):
+            claims.append((place, kind.strip().lower()))
+    return claims
+
+
+def _amounts(amounts: Amounts) -> str:
+    return ", ".join(f"{amount} {name}" for amount, name in zip(amounts, RESOURCES, strict=True) if amount)

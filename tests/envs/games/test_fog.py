@@ -1,0 +1,103 @@
+"""Maps in the fog, and replies that are JSON."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collm.envs.games.fog import action, cell, message, num_words, seen_from, straight_walk, walk
+
+KEYS = frozenset({"comm", "path"})
+
+
+@pytest.mark.parametrize(
+    ("reply", "found"),
+    [
+        ('{"comm": "hi"}', {"comm": "hi"}),
+        ('I think {so}: ```json\n{"path": [[1, 2]]}\n``` {"comm": 1}', {"path": [[1, 2]]}),
+        ('{"other": 1} {"comm": ""}', {"comm": ""}),
+        ("", {}),
+        ("{" * 5000, {}),
+        ('{"comm": ' + "[" * 4000, {}),
+        ('{"comm": 1' + "0" * 5000 + "}", {}),
+        ('["comm"]', {}),
+    ],
+)
+def test_an_action_is_the_first_object_with_a_known_key(reply, found):
+    assert action(reply, KEYS) == found
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ([1, 2], (1, 2)),
+        ([1, "2", 3], (1, 2)),
+        ({"x": 1, "z": -2}, (1, -2)),
+        ("(1, 2)", (1, 2)),
+        ("1,2", (1, 2)),
+        ([1], None),
+        ([1.5, 2], None),
+        ([True, 2], None),
+        ({"x": 1}, None),
+        (None, None),
+    ],
+)
+def test_a_cell_may_be_written_in_three_ways(value, expected):
+    assert cell(value) == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "walked"),
+    [
+        ([[1, 1], [2, 2], [2, 3]], ((1, 1), (2, 2), (2, 3))),
+        ([[1, 1], [1, 1], [0, 0]], ((1, 1), (1, 1), (0, 0))),
+        ([[2, 2]], ((1, 1),)),
+        ([[1, 1], [3, 1]], ((1, 1),)),
+        ([[1, 1], [1, 0], [1, -1]], ((1, 1),)),
+        ([[1, 1], [2, 1], [3, 1], [4, 1], "far"], ((1, 1), (2, 1), (3, 1), (4, 1))),
+        ("north", ((1, 1),)),
+        ([], ((1, 1),)),
+    ],
+)
+def test_a_walk_is_legal_or_not_walked(path, walked):
+    assert walk(path, (1, 1), width=6, depth=6, max_steps=3) == walked
+
+
+def test_a_walk_may_be_without_limit():
+    path = [[x, 0] for x in range(6)]
+    assert walk(path, (0, 0), width=6, depth=1, max_steps=None)[-1] == (5, 0)
+
+
+def test_a_message_is_one_readable_line():
+    assert message("a\nb\ud800c") == "a b c"
+    assert message({"x": 1}) == '{"x": 1}'
+    assert message({}) == message([]) == message(None) == ""
+    assert len(message("long " * 500)) <= 400
+    assert num_words("go to (3, 4)!") == 8
+
+
+def test_what_is_seen_is_a_square_cut_by_the_map():
+    assert seen_from([(0, 0)], 1, 5, 5) == {(0, 0), (1, 0), (0, 1), (1, 1)}
+    assert len(seen_from([(2, 2), (3, 2)], 1, 9, 9)) == 12
+
+
+def test_a_straight_walk_is_as_short_as_can_be():
+    assert straight_walk((0, 0), (3, 1), None) == ((0, 0), (1, 1), (2, 1), (3, 1))
+    assert straight_walk((0, 0), (3, 1), 2) == ((0, 0), (1, 1), (2, 1))
+
+
+scraps = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["x", "z", "comm"]), inner),
+    max_leaves=8,
+)
+
+
+@given(scraps)
+def test_no_scrap_of_json_is_an_error(value):
+    place = cell(value)
+    assert place is None or len(place) == 2
+    assert walk(value, (0, 0), 3, 3, 2)[0] == (0, 0)
+    assert "\n" not in message(value)
+    assert isinstance(action(json.dumps(value), KEYS), dict)

@@ -1,0 +1,182 @@
+"""ResourceGathering: two gatherers with different tools."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collm.envs.games.resource_gathering import Land, ResourceGathering, new_land
+from collm.envs.games.resource_gathering.prompts import land, row
+
+# A at x=0 wants the wood at 7, B at x=8 the stone and iron at 1; each is 5 away from where it can take them.
+STRIP = {
+    "task_id": "strip",
+    "goal": {"wood": 4, "stone": 3, "iron": 1},
+    "rows": ["A (0,3,2) . . . . . (4,0,0) B"],
+}
+
+
+@pytest.fixture
+def strip(tmp_path):
+    def made(goal=None, **kwargs):
+        path = tmp_path / "lands.json"
+        path.write_text(json.dumps([{**STRIP, "goal": goal or STRIP["goal"]}]))
+        env = ResourceGathering("all", data=str(path), **kwargs)
+        env.reset(seed=0)
+        return env
+
+    return made
+
+
+def go(*xs, tell=()):
+    facts = [{"x": x, "z": 0, "type": kind, "count": 9} for x, kind in tell]
+    return json.dumps({"comm": {"resource_facts": facts} if facts else {}, "path": [[x, 0] for x in xs]})
+
+
+STONE, IRON, WOOD = (1, "stone"), (1, "iron"), (7, "wood")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ("", "", 0),
+        (go(0, 1), "", 0.05),
+        (go(0, 1, 2, 3, 4), "", 0.2),
+        (go(0, 1, 2, 3, 4, 5), "", 0.2),
+        (go(0, 1, 2, 3, 4), go(8, 7, 6, 5, 4), 0.4),
+        (go(0, tell=[STONE]), "", 0.1),
+        (go(0, tell=[IRON]), "", 0.1),
+        (go(0, tell=[WOOD]), "", 0),
+        (go(0, tell=[(1, "gold")]), "", 0),
+        (go(0, tell=[STONE, IRON]), "", 0.1),
+        ("", go(8, tell=[WOOD]), 0.1),
+        (go(0, tell=[STONE]), go(8, 7, tell=[WOOD]), 0.25),
+        (go(0, 2), go(8, 9), 0),
+        (go(4), "", 0),
+    ],
+)
+def test_first_turns_score_by_hand(strip, first, second, expected):
+    _, rewards, _, _, infos = strip().step({"gatherer_0": first, "gatherer_1": second})
+    assert rewards["gatherer_0"] == rewards["gatherer_1"] == pytest.approx(expected, abs=1e-9)
+    info = infos["gatherer_0"]
+    assert sum(info[key] for key in info if key.startswith("reward/")) == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("goal", "first", "second", "expected"),
+    [
+        (None, go(4, 5), "", 10 / 3 + 0.05 + 0.15),
+        (None, "", go(4, 3), 20 / 3 + 0.05 + 0.15),
+        (None, go(4, 5), go(4, 3), 10 + 4 + 0.1 + 0.3),
+        ({"wood": 8, "stone": 3, "iron": 1}, go(4, 5), "", 10 / 6 + 0.2),
+        ({"wood": 8, "stone": 6, "iron": 4}, go(4, 5), go(4, 3), 10 * 0.5 + 0.4),
+        ({"wood": 3, "stone": 2, "iron": 8}, go(4, 5), go(4, 3), 10 * (1 + 1 + 0.25) / 3 + 0.4),
+        (None, go(4, tell=[STONE]), "", 0),
+        (None, go(4, 5, 6, 7, 8), "", 10 / 3 + 0.05 + 0.15),
+    ],
+)
+def test_second_turns_score_by_hand(strip, goal, first, second, expected):
+    env = strip(goal)
+    env.step({"gatherer_0": go(0, 1, 2, 3, 4, tell=[STONE]), "gatherer_1": go(8, 7, 6, 5, 4)})
+    _, rewards, over, _, infos = env.step({"gatherer_0": first, "gatherer_1": second})
+    assert rewards["gatherer_1"] == pytest.approx(expected, abs=1e-9)
+    assert all(over.values()) == (infos["gatherer_0"]["metric/completed"] == 1.0)
+
+
+def test_progress_alone_is_worth_fourteen(strip):
+    env = strip(reward="progress")
+    total = 0.0
+    while env.agents:
+        total += env.step({agent: env.reference_reply(agent) for agent in env.agents})[1]["gatherer_0"]
+    assert total == pytest.approx(14.0, abs=1e-9) and env.turn == 2
+
+
+@pytest.mark.parametrize("difficulty", range(1, 6))
+def test_reference_gatherers_finish_a_thousand_generated_lands(difficulty):
+    env = ResourceGathering(difficulty=difficulty, reward="progress")
+    for task in range(200):
+        env.reset(seed=0, options={"task": task})
+        total = 0.0
+        while env.agents:
+            total += env.step({agent: env.reference_reply(agent) for agent in env.agents})[1]["gatherer_0"]
+        assert total == pytest.approx(14.0, abs=1e-9)
+
+
+def test_reference_gatherers_finish_the_sample():
+    env = ResourceGathering("all", data="builtin")
+    for task in range(10):
+        env.reset(seed=0, options={"task": task})
+        while env.agents:
+            infos = env.step({agent: env.reference_reply(agent) for agent in env.agents})[4]
+        assert infos["gatherer_0"]["metric/completed"] == 1.0
+
+
+def test_a_gatherer_sees_its_surroundings_and_hears_only_facts(strip):
+    env = strip()
+    observations, _ = env.reset(seed=0)
+    assert "You see, as x z: 1 0 3 stone, 2 iron." in observations["gatherer_0"]
+    assert "4 wood." in observations["gatherer_1"] and "stone." not in observations["gatherer_1"]
+    observations = env.step({"gatherer_0": go(0, tell=[STONE]), "gatherer_1": go(8, tell=[(2, "wood")])})[0]
+    assert observations["gatherer_1"].messages[-1].content.endswith("Your partner tells: 1 0 3 stone.")
+    assert observations["gatherer_0"].messages[-1].content.endswith("Your partner tells: nothing.")
+
+
+def test_nobody_takes_what_its_tools_do_not_fit(strip):
+    env = strip()
+    env.step({"gatherer_0": go(0, 1), "gatherer_1": go(8, 7)})
+    assert env.step({"gatherer_0": "", "gatherer_1": ""})[4]["gatherer_0"]["metric/progress"] == 0.0
+
+
+def test_splits_share_no_land():
+    def content(split, count):
+        lands = (new_land(seed, 1, split) for seed in range(count))
+        return {(tuple(sorted(task.lies.items())), task.starts, task.goal) for task in lands}
+
+    assert not content("train", 300) & content("test", 100)
+
+
+def test_a_land_as_written_reads_back():
+    task = new_land(3, 4)
+    again = land(json.loads(json.dumps(row(task))))
+    assert again == task
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.text(max_size=40)
+    | st.lists(st.lists(st.integers(-1, 9), max_size=3), max_size=6).map(
+        lambda path: json.dumps({"path": path, "comm": {"resource_facts": path}})
+    )
+)
+def test_any_reply_is_scored_and_nobody_leaves_the_map(reply):
+    env = ResourceGathering(difficulty=1)
+    env.reset(seed=0)
+    _, rewards, _, _, _ = env.step({"gatherer_0": reply, "gatherer_1": reply[::-1]})
+    assert rewards["gatherer_0"] >= 0
+    assert env.panels()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rows": ["A . B", ". ."]}, "as many cells"),
+        ({"rows": ["A x B"]}, "a cell is"),
+        ({"rows": ["A . ."]}, "needs an A and a B"),
+        ({"goal": {"wood": 0, "stone": 1, "iron": 1}}, "over 0"),
+    ],
+)
+def test_a_malformed_land_is_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        land({**STRIP, **change})
+
+
+def test_things_off_the_map_are_refused():
+    with pytest.raises(ValueError, match="on the map"):
+        Land("wrong", 2, 2, {(2, 0): (1, 0, 0)}, ((0, 0), (1, 1)), (1, 1, 1))
+
+
+@pytest.mark.parametrize("kwargs", [{"reward": "iou"}, {"feedback": "all"}, {"reach": -1}, {"difficulty": 0}])
+def test_wrong_settings_are_refused(kwargs):
+    with pytest.raises(ValueError, match="must"):
+        ResourceGathering(**kwargs)
