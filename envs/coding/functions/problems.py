@@ -1,0 +1,128 @@
+"""A problem of two programmers, out of a row of HumanEval, MBPP, or the sample in the package."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..extraction import parsed, source
+from ..syntax import function_named, returned_through
+
+HELPER_FUNCTION = "aux"
+_IDENTITY = f"def {HELPER_FUNCTION}(value):\n    return value"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What the two are to write, and how it is tested."""
+
+    id: str
+    prompt: str
+    """The task as the data states it: the head of a function with its docstring, or a sentence."""
+    entry_point: str
+    """The main function's name."""
+    head: str
+    """`def name(parameters)`; only the name where the parameters are not known."""
+    description: str
+    """The task in words."""
+    preamble: str
+    """Imports and functions that the prompt gives; the code under test and the tests both have them."""
+    tests: str
+    """Source with a function `check(candidate)`, or with assertions at top level; empty if tests are only generated."""
+    reference: tuple[str, str] | None
+    """Code of the helper and of the main programmer that solves it."""
+    inputs: tuple[Mapping[str, Any], ...] | None = None
+    """Of which kinds the arguments are, for generated tests (`inputs`)."""
+
+
+def problem_of(row: Mapping[str, Any]) -> Problem:
+    """The problem in a row.
+
+    Columns: "prompt"; "entry_point" and "test" (HumanEval), or "test_list" and optionally "test_imports" or
+    "test_setup_code" (MBPP, where the name follows from the code and the tests); optionally "aux" and "main", or
+    "canonical_solution", or "code", for a reference; optionally "inputs".
+
+    Raises:
+        ValueError: if there is no test, or no name, or the tests do not parse.
+    """
+    prompt = str(row["prompt"])
+    solution = _solution(row, prompt)
+    tests = _tests(row)
+    entry_point = str(row.get("entry_point") or _tested_name(tests, solution))
+    if not tests and not row.get("inputs"):
+        raise ValueError(f"task {row['id']!r} has no column 'test' or 'test_list'; map it with columns={{'test': …}}")
+    if parsed(tests) is None:
+        raise ValueError(f"the tests of task {row['id']!r} are not Python; repair the row")
+    if not entry_point.isidentifier():
+        raise ValueError(f"task {row['id']!r} needs the main function's name in 'entry_point', got {entry_point!r}")
+    given = parsed(prompt) or parsed(f"{prompt.rstrip()}\n    pass") or []
+    stub = function_named(given, entry_point)
+    signature = stub or function_named(parsed(solution) or [], entry_point)
+    return Problem(
+        id=str(row["id"]),
+        prompt=prompt,
+        entry_point=entry_point,
+        head=f"def {entry_point}({ast.unparse(signature.args)})" if signature else entry_point,
+        description=(stub and ast.get_docstring(stub)) or prompt,
+        preamble=(source([node for node in given if node is not stub]) or "") if stub else "",
+        tests=tests,
+        reference=_reference(row, entry_point, solution),
+        inputs=tuple(row["inputs"]) if row.get("inputs") else None,
+    )
+
+
+def _solution(row: Mapping[str, Any], prompt: str) -> str:
+    """The one function that solves it, where the data has one."""
+    if row.get("canonical_solution"):
+        return prompt + str(row["canonical_solution"])
+    return str(row.get("main") or row.get("code") or "")
+
+
+def _tests(row: Mapping[str, Any]) -> str:
+    if row.get("test"):
+        return str(row["test"])
+    imports = row.get("test_imports") or row.get("test_setup_code") or ()
+    lines = [imports] if isinstance(imports, str) else list(imports)
+    return "\n".join([*lines, *row["test_list"]]) if row.get("test_list") else ""
+
+
+def _tested_name(tests: str, solution: str) -> str:
+    """The function of the solution that the tests call; without a solution, the first that is called at all."""
+    defined = [node.name for node in parsed(solution) or [] if isinstance(node, ast.FunctionDef)]
+    called = [
+        node.func.id
+        for statement in parsed(tests) or []
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    ]
+    known = [name for name in called if (name in defined if defined else name not in vars(builtins))]
+    return known[0] if known else ""
+
+
+def _reference(row: Mapping[str, Any], entry_point: str, solution: str) -> tuple[str, str] | None:
+    """The pair that the row gives; from a single solution, one whose helper hands back what main has found."""
+    if row.get("aux") and row.get("main"):
+        return str(row["aux"]), str(row["main"])
+    statements = parsed(solution)
+    if not statements or not function_named(statements, entry_point):
+        return None
+    changed = source([returned_through(node, entry_point, HELPER_FUNCTION) for node in statements])
+    return (_IDENTITY, changed) if changed else None
+
+
+def shown_assertions(tests: str, entry_point: str) -> list[tuple[int, str]]:
+    """The plain assertions of a test source, as line number and text with the main function's own name."""
+    nodes: Sequence[ast.stmt] = parsed(tests) or []
+    check = function_named(nodes, "check")
+    found = []
+    for node in [*nodes, *(check.body if check else ())]:
+        if isinstance(node, ast.Assert) and not isinstance(node.test, ast.Constant):
+            line = node.lineno
+            for part in ast.walk(node):
+                if isinstance(part, ast.Name) and part.id == "candidate":
+                    part.id = entry_point
+            found.append((line, ast.unparse(node)))
+    return found

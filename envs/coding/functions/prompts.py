@@ -1,0 +1,156 @@
+"""Text in and out of the two programmers' function: every string an agent reads passes through here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from ..grading import Grade
+from .problems import Problem
+from .rules import Pair
+
+HELPER, MAIN = AGENTS = ("helper_0", "main_0")
+Feedback = Literal["plain", "passed", "level_passed", "level_feedback", "expert"]
+Style = Literal["stub", "description"]
+
+_TASKS: dict[Style, str] = {
+    "stub": "Two programmers complete one Python function, at the same time and without seeing each other's code:",
+    "description": "Two programmers write one Python function, at the same time and without seeing each other's code:",
+}
+_ROLES = {
+    HELPER: (
+        "You are the helper. Write a function named `aux` that does a part of the work and returns a result that "
+        "`{name}` can build on. Leave `{name}` itself to the other programmer."
+    ),
+    MAIN: (
+        "You are the main programmer. Write the function `{name}`. The other programmer is writing a helper named "
+        "`aux` for it: call `aux`, use what it returns, and do the rest of the work yourself. Do not define `aux`."
+    ),
+}
+_FORM = "Answer with Python code only: your function, and the imports that it needs."
+_AGAIN = {
+    HELPER: "Write `aux` once more, better if you can: the whole function, as Python code only.",
+    MAIN: "Write `{name}` once more, better if you can: the whole function, as Python code only.",
+}
+_EXPERT_ASKS = (
+    "You review the work of two programmers, who wrote a helper `aux` and a function `{name}` apart from each other. "
+    "The task:\n\n{task}\n\nTheir program:\n\n{program}\n\nWhat became of it:\n{report}\n\n"
+    "Tell both of them in a few sentences what to change."
+)
+
+
+def prompt(problem: Problem, agent: str, style: Style, public_tests: Sequence[str] = ()) -> str:
+    """What an agent reads first.
+
+    Args:
+        problem: the task.
+        agent: whose prompt.
+        style: "stub" shows the task as the data states it, "description" the words and the function's head.
+        public_tests: assertions that are shown.
+    """
+    parts = [_TASKS[style], _task(problem, style)]
+    if public_tests:
+        parts.append("It must pass, among other tests:\n\n" + "\n".join(public_tests))
+    parts += [_ROLES[agent].format(name=problem.entry_point), _FORM]
+    return "\n\n".join(parts)
+
+
+def _task(problem: Problem, style: Style) -> str:
+    if style == "stub":
+        return _fenced(problem.prompt)
+    given = f"\n\nThese are given:\n\n{_fenced(problem.preamble)}" if problem.preamble else ""
+    return f"{problem.description.strip()}\n\nThe function is `{problem.head}`.{given}"
+
+
+def verdict(mode: Feedback, problem: Problem, pair: Pair, grade: Grade | None, num_revealed: int | None) -> str:
+    """What both agents are told of the turn, before each is asked for its code again.
+
+    Args:
+        mode: "plain" tells nothing; "passed" whether all tests passed; "level_passed" how far each stage of the
+            reward was reached; "level_feedback", and "expert" for the expert's eyes, also why not.
+        problem: the task.
+        pair: the two programs.
+        grade: what became of the tests; None if they were not run.
+        num_revealed: how many of the assertions may be shown; None for all.
+    """
+    if mode == "plain":
+        return ""
+    if mode == "passed":
+        return "All tests passed." if grade is not None and grade.is_perfect else "Not all tests passed."
+    is_detailed = mode != "level_passed"
+    lines = _levels(problem, pair, grade)
+    if is_detailed and grade is not None:
+        lines += _diagnoses(grade, num_revealed)
+    if is_detailed and grade is not None and grade.num_passed:
+        lines += _cooperation(problem, pair)
+    return "\n".join(lines)
+
+
+def _levels(problem: Problem, pair: Pair, grade: Grade | None) -> list[str]:
+    name = problem.entry_point
+    lines = [
+        "- aux: " + ("defined, and it returns a value" if pair.is_aux_defined else "no function `aux` with a return"),
+        f"- {name}: " + ("defined" if pair.is_main_defined else f"no function `{name}`"),
+    ]
+    if pair.is_main_defined:
+        lines.append("- together: " + ("they parse" if pair.is_parsed else "a syntax error"))
+    if grade is not None:
+        lines.append(f"- tests: {grade.num_passed} of {len(grade.results)} passed")
+    return lines
+
+
+def _diagnoses(grade: Grade, num_revealed: int | None) -> list[str]:
+    lines = [f"- fault: {grade.fault}"] if grade.fault else []
+    for result in grade.results[:num_revealed]:
+        outcome = "passed" if result.is_passed else f"failed: {result.message}" if result.message else "failed"
+        lines.append(f"- {result.name}\n  {outcome}")
+    return lines
+
+
+def _cooperation(problem: Problem, pair: Pair) -> list[str]:
+    if not pair.calls_aux:
+        return [f"- cooperation: {problem.entry_point} does not call aux"]
+    if pair.ignores_aux:
+        return [f"- cooperation: {problem.entry_point} ignores what aux returns"]
+    if pair.is_thin_wrapper:
+        return [f"- cooperation: {problem.entry_point} only hands its arguments on to aux"]
+    return [f"- cooperation: {problem.entry_point} uses aux and adds to it"]
+
+
+def question_to_expert(problem: Problem, style: Style, pair: Pair, report: str) -> str:
+    """What the expert reads: the task, both programs, and what became of them."""
+    program = "\n\n".join(part for part in (pair.aux, pair.main) if part) or "(no code)"
+    return _EXPERT_ASKS.format(
+        name=problem.entry_point, task=_task(problem, style), program=_fenced(program), report=report
+    )
+
+
+def feedback(
+    problem: Problem, agent: str, verdict: str, *, opening: str = "", own_code: str = "", partner_code: str = ""
+) -> str:
+    """What an agent reads after a turn.
+
+    Args:
+        problem: the task.
+        agent: who reads.
+        verdict: what is told of the turn; may be empty.
+        opening: the first prompt, where the history that held it is gone.
+        own_code: the agent's last code, likewise.
+        partner_code: the other's last code, if it is to be shown.
+    """
+    parts = [opening]
+    if own_code:
+        parts.append(f"Your last code:\n\n{_fenced(own_code)}")
+    if partner_code:
+        parts.append(f"The other programmer's last code:\n\n{_fenced(partner_code)}")
+    if verdict:
+        parts.append(f"What became of the last try:\n{verdict}")
+    parts.append(_AGAIN[agent].format(name=problem.entry_point))
+    return "\n\n".join(part for part in parts if part)
+
+
+def _fenced(code: str) -> str:
+    mark = "```"
+    while mark in code:
+        mark += "`"
+    return f"{mark}python\n{code.strip()}\n{mark}"

@@ -1,0 +1,264 @@
+"""HumanEval, MBPP and CoopHumanEval as environments."""
+
+import copy
+import json
+import pickle
+
+import pytest
+
+from collm.envs import check_env
+from collm.envs.coding.functions import MBPP, CoopHumanEval, HumanEval
+
+pytestmark = pytest.mark.usefixtures("sandbox")
+
+ROW = {
+    "task_id": "half",
+    "prompt": 'def half_sum(a, b):\n    """Half of the sum of a and b."""\n',
+    "entry_point": "half_sum",
+    "test": "def check(candidate):\n    assert candidate(2, 4) == 3\n    assert candidate(0, 0) == 0\n"
+    "    assert candidate(1, 0) == 0.5\n    assert candidate(-2, 2) == 0\n",
+    "aux": "def aux(x):\n    return x / 2",
+    "main": "def half_sum(a, b):\n    return aux(a) + aux(b)",
+    "inputs": [{"int": [0, 99]}, {"int": [0, 99]}],
+}
+FLOOR = "def half_sum(a, b):\n    return aux(a + b) // 1"  # right in 3 of the 4 tests
+
+
+@pytest.fixture
+def env(jsonl):
+    """A function that makes an environment of one row."""
+    return lambda kind=HumanEval, **kwargs: kind(data=jsonl(ROW), **kwargs)
+
+
+def played(env, aux, main):
+    env.reset(seed=0)
+    observations, rewards, terminations, _, infos = env.step({"helper_0": aux, "main_0": main})
+    assert rewards["helper_0"] == rewards["main_0"]
+    return observations, rewards["main_0"], terminations["main_0"], infos["main_0"]
+
+
+@pytest.mark.parametrize(
+    ("aux", "main", "reward", "pass_rate"),
+    [
+        (ROW["aux"], ROW["main"], 4.0, 1.0),
+        (ROW["aux"], FLOOR, 3.75, 0.75),
+        (ROW["aux"], "def half_sum(a, b):\n    return aux(a) * 0 + 0.0", 3.5, 0.5),
+        (ROW["aux"], "def half_sum(a, b):\n    return aux()", 1.5, 0.0),
+        ("", ROW["main"], 1.1, 0.0),
+        (ROW["aux"], "", 0.4, 0.0),
+        (ROW["aux"], "import sys\nsys.exit(0)\ndef half_sum(a, b):\n    sys.exit(0)", 1.5, 0.0),
+        (ROW["aux"], "def half_sum(a, b):\n    import os\n    os._exit(0)", 1.5, 0.0),
+        (
+            "class Yes:\n    def __eq__(self, other): return True\nYES = Yes()\ndef aux(x):\n    return YES",
+            "def half_sum(a, b):\n    return [aux(a)][0]",
+            1.5,
+            0.0,
+        ),
+        ("def aux(x):\n    while True: pass\n    return x", ROW["main"], 1.5, 0.0),
+        ("def aux(x):\n    if x == 4:\n        while True: pass\n    return x / 2", ROW["main"], 3.75, 0.75),
+    ],
+)
+def test_rewards_by_hand(env, aux, main, reward, pass_rate):
+    _, got, _, infos = played(env(test_seconds=0.2), aux, main)
+    assert got == pytest.approx(reward, abs=1e-9)
+    assert infos["metric/pass_rate"] == pytest.approx(pass_rate, abs=1e-9)
+
+
+@pytest.mark.parametrize("kind", [HumanEval, MBPP, CoopHumanEval])
+@pytest.mark.parametrize("split", ["train", "test"])
+@pytest.mark.parametrize("tests", ["given", "generated"])
+def test_references_of_the_sample_reach_four_and_mutants_fail(kind, split, tests):
+    env = kind(split=split, tests=tests, max_turns=1)
+    chosen = range(len(env.tasks)) if kind is CoopHumanEval else range(0, len(env.tasks), 8)
+    for task in chosen:
+        row = env.tasks[task]
+        env.reset(seed=task, options={"task": row["id"]})
+        rewards = env.step({agent: env.reference_reply(agent) for agent in env.agents})[1]
+        assert rewards["main_0"] == pytest.approx(4.0, abs=1e-9), row["id"]
+        env.reset(seed=task, options={"task": task})
+        infos = env.step({"helper_0": row["aux"], "main_0": row["mutant"]})[4]
+        assert infos["main_0"]["metric/solved"] == 0, row["id"]
+
+
+def test_the_sample_has_forty_five_problems_and_none_twice():
+    ids = [row["id"] for split in ("train", "test") for row in CoopHumanEval(split=split).tasks]
+    assert len(set(ids)) == len(ids) == 45
+
+
+@pytest.mark.parametrize("kind", [HumanEval, MBPP, CoopHumanEval])
+def test_the_contract_of_environments_holds(kind):
+    assert "hostile_replies" in check_env(kind)
+
+
+def test_an_episode_ends_when_it_is_solved_and_goes_on_otherwise(env):
+    assert played(env(), ROW["aux"], ROW["main"])[2]
+    assert not played(env(stop_at=None), ROW["aux"], ROW["main"])[2]
+    assert not played(env(), ROW["aux"], FLOOR)[2]
+    assert played(env(max_turns=1), ROW["aux"], FLOOR)[2]
+
+
+def test_prompts_say_who_writes_what(env):
+    observations, _ = env().reset(seed=0)
+    assert "helper" in observations["helper_0"] and "aux" in observations["helper_0"]
+    assert all(ROW["prompt"].strip() in text for text in observations.values())
+    described, _ = env(MBPP).reset(seed=0)
+    assert "Half of the sum of a and b." in described["main_0"] and "def half_sum(a, b)" in described["main_0"]
+    assert '"""' not in described["main_0"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "told", "untold"),
+    [
+        ({"feedback": "plain"}, [], ["passed", "assert", "returned"]),
+        ({"feedback": "passed"}, ["Not all tests passed"], ["of 4", "assert"]),
+        (
+            {"feedback": "level_passed"},
+            ["aux: defined", "half_sum: defined", "tests: 3 of 4"],
+            ["assert", "cooperation"],
+        ),
+        ({"feedback": "level_feedback"}, ["3 of 4", "assert candidate(2, 4) == 3", "cooperation"], ["candidate(0, 0)"]),
+        ({"feedback": "level_feedback", "num_revealed": 0}, ["3 of 4", "cooperation"], ["assert"]),
+        ({"feedback": "level_feedback", "num_revealed": None}, ["assert candidate(1, 0) == 0.5\n  failed"], []),
+        ({"feedback": "level_feedback", "partner_code": True}, ["other programmer's last code"], []),
+    ],
+)
+def test_feedback_tells_what_its_mode_allows(env, settings, told, untold):
+    made = env(**settings)
+    observations, *_ = played(made, ROW["aux"], FLOOR)
+    for agent, observation in observations.items():
+        *_, own, message = observation.messages
+        assert own.author == agent and message.role == "user"
+        assert all(part in message.content for part in told), message.content
+        assert not any(part in message.content for part in untold), message.content
+    assert "aux(a + b)" not in observations["helper_0"] or made._shows_partner
+
+
+def test_feedback_names_what_is_missing(env):
+    said = played(env(), "no code", "def half_sum(a, b):\n    return (")[0]["main_0"].messages[-1].content
+    assert "no function `aux`" in said and "no function `half_sum`" in said
+    said = played(env(), "def aux(x): return (", FLOOR)[0]["main_0"].messages[-1].content
+    assert "syntax error" in said
+    said = played(env(), "def aux(x): return 1", "def half_sum(a, b):\n    return a")[0]["main_0"].messages[-1].content
+    assert "does not call aux" in said
+    said = played(env(), "def aux(x):\n    raise KeyError(x)\n    return 1", FLOOR)[0]["main_0"].messages[-1].content
+    assert "KeyError" in said
+
+
+@pytest.mark.parametrize(
+    ("flags", "has_prompt", "has_reply"),
+    [
+        ({}, True, True),
+        ({"original_prompt": False}, False, True),
+        ({"previous_response": False}, True, False),
+        ({"original_prompt": False, "previous_response": False}, False, False),
+    ],
+)
+def test_the_flags_decide_what_of_the_past_is_kept(env, flags, has_prompt, has_reply):
+    observation = played(env(**flags), ROW["aux"], FLOOR)[0]["main_0"]
+    assert ("You are the main programmer" in observation) is has_prompt
+    assert ("aux(a + b) // 1" in observation) is has_reply
+    assert observation.messages[-1].role == "user" and "tests: 3 of 4" in observation.messages[-1].content
+
+
+def test_an_expert_is_asked_once_and_heard_by_both(env):
+    questions = []
+
+    def expert(transcript):
+        questions.append(transcript)
+        return "Use true division."
+
+    made = env(feedback="expert", expert=expert)
+    observations, *_ = played(made, ROW["aux"], FLOOR)
+    assert len(questions) == 1 and len(questions[0].messages) == 1
+    assert "aux(a + b) // 1" in questions[0] and "3 of 4" in questions[0]
+    assert all("Use true division." in observation for observation in observations.values())
+
+
+def test_public_tests_are_shown_and_only_the_others_count(env):
+    made = env(num_public=2)
+    observations, _ = made.reset(seed=0)
+    assert "assert half_sum(2, 4) == 3\nassert half_sum(0, 0) == 0" in observations["helper_0"]
+    assert "half_sum(1, 0)" not in observations["helper_0"]
+    assert played(made, ROW["aux"], FLOOR)[3]["metric/pass_rate"] == 0.5
+    assert played(env(num_public=9), ROW["aux"], FLOOR)[3]["metric/pass_rate"] == 1.0  # one is always kept back
+
+
+def test_generated_tests_are_drawn_from_the_seed_and_may_be_public(env):
+    made = env(tests="generated", num_public=3, num_generated=8)
+    texts = [made.reset(seed=seed)[0]["main_0"] for seed in (1, 1, 2)]
+    assert texts[0] == texts[1] != texts[2] and texts[0].count("assert half_sum(") == 3
+    assert played(made, ROW["aux"], ROW["main"])[1] == pytest.approx(4.0)
+    assert 0 < played(made, ROW["aux"], FLOOR)[3]["metric/pass_rate"] < 1
+
+
+def test_branches_in_mid_episode_play_on_alike(env):
+    made = env(max_turns=3)
+    played(made, ROW["aux"], FLOOR)
+    branches = [made, copy.deepcopy(made), pickle.loads(pickle.dumps(made))]
+    outcomes = [branch.step({"helper_0": ROW["aux"], "main_0": ROW["main"]}) for branch in branches]
+    assert outcomes[0] == outcomes[1] == outcomes[2]
+
+
+def test_an_mbpp_row_is_played_as_it_is_published(jsonl):
+    row = {
+        "task_id": 11,
+        "text": "Write a function to double a number.",
+        "code": "def twice(x):\r\n    return x * 2",
+        "test_setup_code": "import math",
+        "test_list": ["assert twice(2) == 4", "assert math.isclose(twice(0.5), 1)"],
+    }
+    env = MBPP(data=jsonl(row), columns={"prompt": "text"}, max_turns=1)
+    env.reset(options={"task": "11"})
+    assert env.step({agent: env.reference_reply(agent) for agent in env.agents})[1]["main_0"] == pytest.approx(4.0)
+
+
+def test_tests_that_are_broken_are_the_users_fault(jsonl):
+    env = HumanEval(data=jsonl(ROW | {"prompt": "import no_such_module\n" + ROW["prompt"]}), max_turns=1)
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match="broken"):
+        env.step({"helper_0": ROW["aux"], "main_0": ROW["main"]})
+
+
+@pytest.mark.parametrize(
+    "kwargs",
+    [
+        {"style": "prose"},
+        {"feedback": "all"},
+        {"feedback": "expert"},
+        {"expert": str},
+        {"tests": "hidden"},
+        {"num_public": -1},
+        {"tests": "generated", "num_public": 16},
+        {"num_revealed": -1},
+        {"test_seconds": 0},
+        {"max_timeouts": 0},
+        {"max_turns": 0},
+    ],
+)
+def test_wrong_settings_are_refused(kwargs):
+    with pytest.raises(ValueError, match=r"must be|go together"):
+        HumanEval(**kwargs)
+
+
+def test_generated_tests_need_a_description_of_the_inputs(jsonl):
+    row = {key: value for key, value in ROW.items() if key != "inputs"}
+    with pytest.raises(ValueError, match="'inputs'"):
+        HumanEval(data=jsonl(row), tests="generated")
+
+
+def test_without_a_solution_there_is_no_reference(jsonl):
+    env = HumanEval(data=jsonl({key: value for key, value in ROW.items() if key not in ("aux", "main")}))
+    with pytest.raises(RuntimeError, match="reset"):
+        env.reference_reply("main_0")
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match="no solution"):
+        env.reference_reply("main_0")
+
+
+def test_the_sample_is_one_json_object_a_line():
+    from collm.envs.coding.functions.env import SAMPLE
+
+    for split in ("train", "test"):
+        lines = (SAMPLE.parent / SAMPLE.name.replace("{split}", split)).read_text().splitlines()
+        keys = {"task_id", "prompt", "entry_point", "test", "aux", "main", "mutant", "inputs"}
+        assert all(set(json.loads(line)) == keys for line in lines)

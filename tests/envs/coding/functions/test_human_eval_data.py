@@ -1,0 +1,89 @@
+"""All 164 problems of HumanEval, through the environment and the sandbox."""
+
+import ast
+
+import pytest
+
+from collm.envs.coding.functions import HumanEval
+from collm.envs.coding.functions.problems import problem_of
+
+pytestmark = pytest.mark.usefixtures("sandbox")
+
+IDENTITY = "def aux(value):\n    return value"
+BODIES = {
+    "empty": "aux(0)",
+    "wrong constant": "return [aux('wrong')]",
+    "exit": "import sys\n    aux(0)\n    sys.exit(0)",
+    "equal to everything": (
+        "class Yes(int):\n        __eq__ = lambda *_: True\n        __ne__ = lambda *_: False\n"
+        "        __lt__ = __le__ = __gt__ = __ge__ = __eq__\n        __hash__ = int.__hash__\n"
+        "        __sub__ = __rsub__ = __abs__ = __add__ = __getitem__ = lambda self, *_: self\n    return aux(Yes())"
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def data(request):
+    path = request.config.rootpath / "../shared/data/humaneval/HumanEval.jsonl.gz"
+    if not path.exists():
+        pytest.skip("the 164 problems of HumanEval are not here")
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def env(data):
+    made = HumanEval(data=data, max_turns=1, test_seconds=2.0)
+    assert len(made.tasks) == 164
+    return made
+
+
+def scored(env, task, aux, main):
+    env.reset(seed=0, options={"task": task})
+    _, rewards, _, _, infos = env.step({"helper_0": aux, "main_0": main})
+    return rewards["main_0"], infos["main_0"]
+
+
+def head(problem):
+    function = next(node for node in ast.parse(problem.prompt).body if getattr(node, "name", "") == problem.entry_point)
+    return f"def {problem.entry_point}({ast.unparse(function.args)}):\n    ", [each.arg for each in function.args.args]
+
+
+def test_all_canonical_solutions_score_four_when_split(env):
+    for task in range(164):
+        env.reset(seed=0, options={"task": task})
+        aux, main = (env.reference_reply(agent) for agent in env.possible_agents)
+        reward, infos = scored(env, task, aux, main)
+        # 0.4 aux returns + 0.6 main + 0.5 parse + 1.0 tests + 0.5 calls aux + 1.0 more than a wrapper
+        assert reward == pytest.approx(4.0, abs=1e-9), env.problem.id
+        assert infos["metric/solved"] == 1
+
+
+def broken_scores(env, tasks_and_kinds):
+    for task, kind in tasks_and_kinds:
+        problem = problem_of(env.tasks[task])
+        reward, infos = scored(env, task, IDENTITY, head(problem)[0] + BODIES[kind])
+        yield f"{problem.id}, {kind}", reward, infos["metric/solved"]
+
+
+def test_every_problem_fails_one_kind_of_broken_solution(env):
+    kinds = [(task, list(BODIES)[task % 4]) for task in range(164)]
+    for name, reward, is_solved in broken_scores(env, kinds):
+        assert not is_solved and reward < 4.0, name
+
+
+@pytest.mark.slow
+def test_every_problem_fails_all_kinds_of_broken_solutions(env):
+    for name, reward, is_solved in broken_scores(env, [(task, kind) for task in range(164) for kind in BODIES]):
+        assert not is_solved and reward < 4.0, name
+
+
+@pytest.mark.parametrize("task", range(0, 164, 12))
+def test_a_main_without_aux_scores_two_and_a_half_and_a_wrapper_three(env, task):
+    row = env.tasks[task]
+    problem = problem_of(row)
+    alone = row["prompt"] + row["canonical_solution"]
+    assert scored(env, task, IDENTITY, alone)[0] == pytest.approx(2.5, abs=1e-9)
+    start, names = head(problem)
+    wrapper = f"{start}return aux({', '.join(names)})"
+    whole = alone.replace(f"def {problem.entry_point}(", "def aux(")
+    assert scored(env, task, whole, wrapper)[0] == pytest.approx(3.0, abs=1e-9)

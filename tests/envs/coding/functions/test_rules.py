@@ -1,0 +1,87 @@
+"""The terms of the two programmers' reward, by hand."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collm.envs.coding.extraction import code_in
+from collm.envs.coding.functions.problems import problem_of
+from collm.envs.coding.functions.rules import MAX_REWARD, pair_of, terms
+
+PROBLEM = problem_of(
+    {
+        "id": "half",
+        "prompt": 'import math\ndef given(x):\n    return x\ndef half_sum(a, b):\n    """Half of the sum."""\n',
+        "entry_point": "half_sum",
+        "test": "def check(candidate):\n    assert candidate(2, 4) == 3",
+    }
+)
+AUX = "def aux(x):\n    return x / 2"
+MAIN = "def half_sum(a, b):\n    return aux(a) + aux(b)"
+
+
+def reward(helper, main, pass_rate=1.0):
+    return sum(terms(pair_of(PROBLEM, code_in(helper), code_in(main)), pass_rate).values())
+
+
+@pytest.mark.parametrize(
+    ("helper", "main", "pass_rate", "expected"),
+    [
+        (AUX, MAIN, 1.0, 4.0),
+        (AUX, MAIN, 0.5, 3.5),
+        (AUX, MAIN, 0.0, 1.5),
+        ("", "", 0.0, 0.0),
+        (AUX, "", 0.0, 0.4),
+        (AUX, "def other(a, b): return 1", 0.0, 0.4),
+        ("", MAIN, 0.0, 1.1),
+        ("Sorry, I cannot.", "def half_sum(a, b):\n    return (a + b) / 2", 1.0, 2.1),
+        ("def aux(x):\n    pass", MAIN, 0.0, 1.1),
+        ("def aux(x):\n    print(x)", "def half_sum(a, b):\n    aux(a)\n    return (a + b) / 2", 1.0, 2.1 + 1.5 - 0.5),
+        (AUX, "def half_sum(a, b):\n    return (a + b) / 2", 1.0, 2.5),
+        (AUX, "def half_sum(a, b):\n    # aux(a)\n    return 'aux(a)' and (a + b) / 2", 1.0, 2.5),
+        ("def aux(a, b):\n    return (a + b) / 2", "def half_sum(a, b):\n    return aux(a, b)", 1.0, 3.0),
+        (AUX, "def half_sum(a, b):\n    aux(a)\n    return (a + b) / 2", 1.0, 3.5),
+        (AUX, "def half_sum(a, b):\n    half = aux(a)\n    return (a + b) / 2", 1.0, 3.5),
+        ("def aux(x):\n    return (x", MAIN, 0.0, 0.6),
+        (AUX, "def half_sum(a, b):\n    return (a", 0.0, 0.4),
+        (f"```python\n{AUX}\n```", f"I call it:\n```python\n{MAIN}\nprint(half_sum(1, 2))\n```", 1.0, 4.0),
+        (f"{AUX}\n\n{MAIN}", f"{AUX}\n\n{MAIN}", 1.0, 4.0),
+        (MAIN, AUX, 0.0, 0.0),
+        ("aux = lambda x: x / 2", MAIN, 1.0, 0.6 + 0.5 + 1.0),
+        ("async def aux(x):\n    return x", MAIN, 0.0, 1.1),
+        (AUX, "class half_sum: pass", 0.0, 0.4),
+    ],
+)
+def test_rewards_by_hand(helper, main, pass_rate, expected):
+    assert reward(helper, main, pass_rate) == pytest.approx(expected, abs=1e-9)
+
+
+def test_the_terms_of_a_perfect_pair():
+    assert terms(pair_of(PROBLEM, code_in(AUX), code_in(MAIN)), 1.0) == {
+        "aux_defined": 0.4,
+        "main_defined": 0.6,
+        "parses": 0.5,
+        "tests": 1.0,
+        "calls_aux": 0.5,
+        "more_than_wrapper": 1.0,
+        "ignores_aux": 0.0,
+    }
+    assert MAX_REWARD == 4.0
+
+
+def test_a_program_is_what_the_prompt_gives_then_aux_then_main():
+    pair = pair_of(PROBLEM, code_in(f"import re\n{AUX}\nprint(aux(1))"), code_in(f"{AUX}\n{MAIN}"))
+    program = pair.program(PROBLEM.preamble)
+    order = [program.index(part) for part in ("import math", "def given", "def aux", "def half_sum")]
+    assert order == sorted(order) and "print" not in program and program.count("def aux") == 1
+
+
+@given(st.text(max_size=120), st.text(max_size=120), st.floats(0, 1))
+def test_any_two_texts_have_a_reward_in_range(helper, main, pass_rate):
+    assert 0 <= reward(helper, main, pass_rate) <= MAX_REWARD
+
+
+@given(st.floats(0.01, 1), st.floats(0.01, 1))
+def test_more_tests_passed_is_never_less(first, second):
+    low, high = sorted((first, second))
+    assert reward(AUX, MAIN, low) <= reward(AUX, MAIN, high)
