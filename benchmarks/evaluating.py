@@ -47,8 +47,11 @@ class EvaluateArguments:
 
 def run(args: Sequence[str]) -> None:
     transformers_logging.disable_progress_bar()
-    arguments = parsed(EvaluateArguments, "evaluate", args)
-    console = Console()
+    report(parsed(EvaluateArguments, "evaluate", args), Console())
+
+
+def report(arguments: EvaluateArguments, console: Console) -> None:
+    """Play, print the table and two episodes, write all of them down."""
     with refusals():
         if arguments.episodes < 1:
             raise ValueError(f"--episodes must be at least 1, got {arguments.episodes}")

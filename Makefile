@@ -1,0 +1,46 @@
+# Everything starts from a fresh clone: each target makes the .venv that it needs.
+PYTHON ?= python3
+BIN := .venv/bin
+# One thread, and none that spins: on few cores, waiting threads cost more than they give.
+export OMP_NUM_THREADS ?= 1
+export OMP_WAIT_POLICY ?= PASSIVE
+export HF_HUB_OFFLINE ?= 1
+
+.PHONY: demo test test-slow lint format install install-dev clean
+
+demo: install  ## two small language models learn to write together
+	$(BIN)/collm demo
+
+test: install-dev lint  ## everything that must hold before a change lands
+	$(BIN)/pytest -q -n 2 -m "not slow and not gpu"
+
+test-slow: install-dev  ## the minutes-long checks
+	$(BIN)/pytest -q -n 2 -m "slow and not gpu"
+
+lint: install-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: install-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+install: .venv/.installed
+install-dev: .venv/.installed-dev
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install -q --upgrade pip
+
+.venv/.installed: .venv/bin/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install -q -c constraints.txt torch
+	$(BIN)/python -m pip install -q -c constraints.txt -e .
+	touch $@
+
+.venv/.installed-dev: .venv/.installed
+	$(BIN)/python -m pip install -q -c constraints.txt -e ".[dev]"
+	touch $@
+
+clean:
+	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
