@@ -99,6 +99,7 @@ def test_the_benchmark_is_read_as_published():
     assert airs == [row["count"]["A"] for row in json.loads(BENCHMARK.read_text())]
     assert (min(airs), max(airs)) == (86, 146)
     assert [task.id for task in houses(str(BENCHMARK), "test")] == ["house_build_0108", "house_build_0109"]
+    assert len({task.target.tobytes() for task in read}) == 5
     assert read[0].stock == {1: 51, 2: 9, 3: 27, 4: 40, 5: 1}
 
 
