@@ -233,8 +233,8 @@ def rendering(subject: Subject) -> None:
     if subject.spec is None:
         raise DoesNotApply
     for mode, wanted in (("ansi", str), ("human", type(None))):
-        if mode not in subject.build().metadata["render_modes"]:
-            continue
+        if mode not in subject.build().metadata["render_modes"] or (mode == "human" and not subject.is_text):
+            continue  # what is no text would open a window
         try:
             env: Env = subject.spec.make(render_mode=mode)
         except TypeError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import gymnasium
@@ -211,9 +212,25 @@ register("plugged/Word-v0", Plugged, summary="A word from outside.")
 '''
 
 
+def _can_build() -> bool:
+    """Whether setuptools is here, and of a version that builds wheels by itself."""
+    try:
+        return int(version("setuptools").partition(".")[0]) >= 77
+    except PackageNotFoundError:
+        return False
+
+
 def _install(tmp_path: Path, module: str, code: str) -> Path:
-    """Build a small distribution with an entry point and install it into an empty folder, without a network."""
-    source, target = tmp_path / f"source_{module}", tmp_path / "site"
+    """Install a small distribution with an entry point into an empty folder, without a network."""
+    name, target = module.replace("_", "-"), tmp_path / "site"
+    if not _can_build():  # lay down what an installation leaves behind
+        described = target / f"{module}-0.1.dist-info"
+        described.mkdir(parents=True)
+        (target / f"{module}.py").write_text(code)
+        (described / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1\n")
+        (described / "entry_points.txt").write_text(f"[collm.envs]\n{module} = {module}\n")
+        return target
+    source = tmp_path / f"source_{module}"
     source.mkdir()
     (source / f"{module}.py").write_text(code)
     (source / "pyproject.toml").write_text(
@@ -222,7 +239,7 @@ def _install(tmp_path: Path, module: str, code: str) -> Path:
 requires = ["setuptools"]
 build-backend = "setuptools.build_meta"
 [project]
-name = "{module.replace("_", "-")}"
+name = "{name}"
 version = "0.1"
 [project.entry-points."collm.envs"]
 {module} = "{module}"
