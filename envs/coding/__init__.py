@@ -1,1 +1,5 @@
-"""Two programmers, one function."""
+"""Two programmers, one program: tasks from a line of code to a class, and the sandbox that runs what models write."""
+
+from .sandbox import AsyncSandbox, Limits, Sandbox, SandboxError, SandboxUnavailable, shared_sandbox
+
+__all__ = ["AsyncSandbox", "Limits", "Sandbox", "SandboxError", "SandboxUnavailable", "shared_sandbox"]

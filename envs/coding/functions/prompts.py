@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from ..feedback import Feedback, fenced
 from ..grading import Grade
 from .problems import Problem
 from .rules import Pair
 
 HELPER, MAIN = AGENTS = ("helper_0", "main_0")
-Feedback = Literal["plain", "passed", "level_passed", "level_feedback", "expert"]
 Style = Literal["stub", "description"]
 
 _TASKS: dict[Style, str] = {
@@ -32,11 +32,6 @@ _AGAIN = {
     HELPER: "Write `aux` once more, better if you can: the whole function, as Python code only.",
     MAIN: "Write `{name}` once more, better if you can: the whole function, as Python code only.",
 }
-_EXPERT_ASKS = (
-    "You review the work of two programmers, who wrote a helper `aux` and a function `{name}` apart from each other. "
-    "The task:\n\n{task}\n\nTheir program:\n\n{program}\n\nWhat became of it:\n{report}\n\n"
-    "Tell both of them in a few sentences what to change."
-)
 
 
 def prompt(problem: Problem, agent: str, style: Style, public_tests: Sequence[str] = ()) -> str:
@@ -48,22 +43,28 @@ def prompt(problem: Problem, agent: str, style: Style, public_tests: Sequence[st
         style: "stub" shows the task as the data states it, "description" the words and the function's head.
         public_tests: assertions that are shown.
     """
-    parts = [_TASKS[style], _task(problem, style)]
+    parts = [_TASKS[style], task(problem, style)]
     if public_tests:
         parts.append("It must pass, among other tests:\n\n" + "\n".join(public_tests))
     parts += [_ROLES[agent].format(name=problem.entry_point), _FORM]
     return "\n\n".join(parts)
 
 
-def _task(problem: Problem, style: Style) -> str:
+def task(problem: Problem, style: Style) -> str:
+    """The task, as the data states it or in words."""
     if style == "stub":
-        return _fenced(problem.prompt)
-    given = f"\n\nThese are given:\n\n{_fenced(problem.preamble)}" if problem.preamble else ""
+        return fenced(problem.prompt)
+    given = f"\n\nThese are given:\n\n{fenced(problem.preamble)}" if problem.preamble else ""
     return f"{problem.description.strip()}\n\nThe function is `{problem.head}`.{given}"
 
 
+def request(problem: Problem, agent: str) -> str:
+    """What an agent is asked for after a turn."""
+    return _AGAIN[agent].format(name=problem.entry_point)
+
+
 def verdict(mode: Feedback, problem: Problem, pair: Pair, grade: Grade | None, num_revealed: int | None) -> str:
-    """What both agents are told of the turn, before each is asked for its code again.
+    """What both agents are told of a turn.
 
     Args:
         mode: "plain" tells nothing; "passed" whether all tests passed; "level_passed" how far each stage of the
@@ -115,42 +116,3 @@ def _cooperation(problem: Problem, pair: Pair) -> list[str]:
     if pair.is_thin_wrapper:
         return [f"- cooperation: {problem.entry_point} only hands its arguments on to aux"]
     return [f"- cooperation: {problem.entry_point} uses aux and adds to it"]
-
-
-def question_to_expert(problem: Problem, style: Style, pair: Pair, report: str) -> str:
-    """What the expert reads: the task, both programs, and what became of them."""
-    program = "\n\n".join(part for part in (pair.aux, pair.main) if part) or "(no code)"
-    return _EXPERT_ASKS.format(
-        name=problem.entry_point, task=_task(problem, style), program=_fenced(program), report=report
-    )
-
-
-def feedback(
-    problem: Problem, agent: str, verdict: str, *, opening: str = "", own_code: str = "", partner_code: str = ""
-) -> str:
-    """What an agent reads after a turn.
-
-    Args:
-        problem: the task.
-        agent: who reads.
-        verdict: what is told of the turn; may be empty.
-        opening: the first prompt, where the history that held it is gone.
-        own_code: the agent's last code, likewise.
-        partner_code: the other's last code, if it is to be shown.
-    """
-    parts = [opening]
-    if own_code:
-        parts.append(f"Your last code:\n\n{_fenced(own_code)}")
-    if partner_code:
-        parts.append(f"The other programmer's last code:\n\n{_fenced(partner_code)}")
-    if verdict:
-        parts.append(f"What became of the last try:\n{verdict}")
-    parts.append(_AGAIN[agent].format(name=problem.entry_point))
-    return "\n\n".join(part for part in parts if part)
-
-
-def _fenced(code: str) -> str:
-    mark = "```"
-    while mark in code:
-        mark += "`"
-    return f"{mark}python\n{code.strip()}\n{mark}"

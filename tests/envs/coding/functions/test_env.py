@@ -256,9 +256,7 @@ def test_without_a_solution_there_is_no_reference(jsonl):
 
 
 def test_the_sample_is_one_json_object_a_line():
-    from collm.envs.coding.functions.env import SAMPLE
-
     for split in ("train", "test"):
-        lines = (SAMPLE.parent / SAMPLE.name.replace("{split}", split)).read_text().splitlines()
+        lines = CoopHumanEval.sample.with_name(f"problems_{split}.jsonl").read_text().splitlines()
         keys = {"task_id", "prompt", "entry_point", "test", "aux", "main", "mutant", "inputs"}
         assert all(set(json.loads(line)) == keys for line in lines)

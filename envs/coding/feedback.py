@@ -1,0 +1,46 @@
+"""Text between the turns of two programmers: every string that they read after a turn is put together here."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Feedback = Literal["plain", "passed", "level_passed", "level_feedback", "expert"]
+
+_EXPERT_ASKS = (
+    "You review the work of two programmers, who wrote their parts of a program apart from each other. The task:\n\n"
+    "{task}\n\nTheir program:\n\n{program}\n\nWhat became of it:\n{report}\n\n"
+    "Tell both of them in a few sentences what to change."
+)
+
+
+def message(request: str, verdict: str = "", *, opening: str = "", own_code: str = "", partner_code: str = "") -> str:
+    """What an agent reads after a turn.
+
+    Args:
+        request: what it is to do now.
+        verdict: what is told of the turn.
+        opening: the first prompt, where the history that held it is gone.
+        own_code: the agent's last code, likewise.
+        partner_code: the other's last code, if it is to be shown.
+    """
+    parts = [
+        opening,
+        own_code and f"Your last code:\n\n{fenced(own_code)}",
+        partner_code and f"The other programmer's last code:\n\n{fenced(partner_code)}",
+        verdict and f"What became of the last try:\n{verdict}",
+        request,
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def question_to_expert(task: str, program: str, report: str) -> str:
+    """What an expert reads: the task, the program, and what became of it."""
+    return _EXPERT_ASKS.format(task=task, program=fenced(program or "# no code"), report=report)
+
+
+def fenced(code: str) -> str:
+    """The code in a Markdown block that nothing in it can close."""
+    mark = "```"
+    while mark in code:
+        mark += "`"
+    return f"{mark}python\n{code.strip()}\n{mark}"

@@ -1,0 +1,174 @@
+"""What the tasks of two programmers share: data, the sandbox, and what is told between turns."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, get_args
+
+from ..core import Message, Outcome, TextParallelEnv, Transcript
+from ..data import load_tasks
+from . import feedback as texts
+from .sandbox import Limits, shared_sandbox
+from .sandbox.settings import AskedIsolation
+
+Expert = Callable[[Transcript], str]
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What came of the two programs of a turn."""
+
+    terms: Mapping[str, float]
+    """The parts of the reward."""
+    metrics: Mapping[str, float]
+    verdict: str
+    """What the feedback mode tells of it; for "expert" what the expert is told."""
+    codes: Mapping[str, str]
+    """Each agent's code, without what stood around it."""
+
+
+class TwoProgrammers(TextParallelEnv):
+    """Two agents write parts of one program at once; it is tested, and they may try again.
+
+    Args:
+        data: "builtin", a file, a directory, a hub name, or one of these per split; see `collm.envs.data.load_tasks`.
+        split: "train", "test", or another that the data has.
+        columns: the data's names of columns that are called otherwise, such as {"prompt": "text"}.
+        test_fraction: share of the rows that make up the test split, for data without splits.
+        max_turns: at least 1; each is a whole new try.
+        feedback: what is told between turns: "plain" (nothing), "passed" (whether all tests passed), "level_passed"
+            (which stages of the reward were reached), "level_feedback" (also why not) or "expert".
+        expert: for feedback "expert": given a transcript of one question, its reply is what both agents are told. Any
+            policy can be it: `lambda text: policy.act([Request("expert_0", text, (0,))])[0].action`.
+        original_prompt: whether the first prompt stays in the history after a turn.
+        previous_response: whether an agent's own last reply does.
+        partner_code: whether an agent is shown the other's code after a turn.
+        stop_at: the reward at which an episode ends before its last turn; None for never.
+        test_seconds: processor seconds after which a program is stopped, at least 0.1.
+        max_timeouts: how often a program may be stopped, and tested on from the next test, at least 1.
+        packages: installed packages that programs may import besides the standard library, such as numpy.
+        isolation: of the sandbox: "auto", a tier, or "none" to run models' code unconfined.
+        **kwargs: of `TextParallelEnv`.
+
+    Raises:
+        ValueError: if a setting is none of the above, or the data lacks what it needs.
+    """
+
+    programmers: ClassVar[tuple[str, str]]
+    sample: ClassVar[Path]
+    text_fields: ClassVar[tuple[str, ...]]
+
+    def __init__(
+        self,
+        *,
+        data: str | Mapping[str, str] = "builtin",
+        split: str = "train",
+        columns: Mapping[str, str] | None = None,
+        test_fraction: float | None = None,
+        max_turns: int = 2,
+        feedback: texts.Feedback = "level_feedback",
+        expert: Expert | None = None,
+        original_prompt: bool = True,
+        previous_response: bool = True,
+        partner_code: bool = False,
+        stop_at: float | None,
+        test_seconds: float = 10.0,
+        max_timeouts: int = 3,
+        packages: Sequence[str] = (),
+        isolation: AskedIsolation = "auto",
+        **kwargs: Any,
+    ):
+        super().__init__(self.programmers, max_turns, **kwargs)
+        if feedback not in get_args(texts.Feedback):
+            raise ValueError(f"feedback must be one of {get_args(texts.Feedback)}, got {feedback!r}")
+        if (feedback == "expert") != (expert is not None):
+            raise ValueError("feedback='expert' and expert=<a function from text to text> go together; give both")
+        if test_seconds < 0.1 or max_timeouts < 1:
+            raise ValueError(
+                f"test_seconds must be at least 0.1 and max_timeouts at least 1, got {test_seconds} and {max_timeouts}"
+            )
+        self.tasks = load_tasks(
+            data,
+            split,
+            text_fields=self.text_fields,
+            builtin=self.sample,
+            columns={"id": "task_id", **(columns or {})},
+            test_fraction=test_fraction,
+        )
+        self.feedback_mode: texts.Feedback = feedback
+        self.sandbox = shared_sandbox(packages=packages, isolation=isolation)
+        self.limits = Limits(cpu_s=test_seconds, wall_s=10 * test_seconds, max_deaths=max_timeouts)
+        self._expert = expert
+        self._keeps_prompt = original_prompt
+        self._keeps_replies = previous_response
+        self._shows_partner = partner_code
+        self._stop_at = stop_at
+        self._prompts: Mapping[str, str] = {}
+
+    # What a task fills.
+
+    @abstractmethod
+    def open(self, row: Mapping[str, Any]) -> Mapping[str, str]:
+        """Begin with a row of the data; return the agents' prompts."""
+
+    @abstractmethod
+    def judge(self, replies: Mapping[str, str]) -> Judgement:
+        """What came of the replies."""
+
+    @abstractmethod
+    def request(self, agent: str) -> str:
+        """What an agent is asked for after a turn."""
+
+    @abstractmethod
+    def task_text(self) -> str:
+        """The task, for an expert."""
+
+    @abstractmethod
+    def reference_reply(self, agent: str) -> str:
+        """The agent's code of a pair that reaches the maximum, where the data has a solution.
+
+        Raises:
+            ValueError: if it has none.
+        """
+
+    # The hooks of the base class.
+
+    def deal(self, task: Any) -> Mapping[str, str]:
+        """A task: drawn, or the one at an index or with an id."""
+        self._prompts = self.open(self.tasks.task(self.rng.randrange(len(self.tasks)) if task is None else task))
+        return self._prompts
+
+    def play(self, replies: Mapping[str, str]) -> Outcome:
+        judged = self.judge(replies)
+        reward = sum(judged.terms.values())
+        is_over = self._stop_at is not None and reward >= self._stop_at - 1e-9
+        is_last = is_over or self.turn + 1 == self.max_turns
+        is_rewritten = not is_last and not (self._keeps_prompt and self._keeps_replies)
+        return Outcome(
+            reward,
+            feedback={} if is_last else self._messages(judged, is_rewritten),
+            terms=judged.terms,
+            metrics=judged.metrics,
+            is_over=is_over,
+            rewritten=dict.fromkeys(self.programmers, ()) if is_rewritten else {},
+        )
+
+    def _messages(self, judged: Judgement, is_rewritten: bool) -> dict[str, str]:
+        verdict, (first, second) = judged.verdict, self.programmers
+        if self._expert is not None:
+            program = "\n\n".join(code for code in judged.codes.values() if code)
+            question = texts.question_to_expert(self.task_text(), program, verdict)
+            verdict = self._expert(Transcript([Message("user", question)]))
+        return {
+            agent: texts.message(
+                self.request(agent),
+                verdict,
+                opening=self._prompts[agent] if is_rewritten and self._keeps_prompt else "",
+                own_code=judged.codes[agent] if is_rewritten and self._keeps_replies else "",
+                partner_code=judged.codes[partner] if self._shows_partner else "",
+            )
+            for agent, partner in ((first, second), (second, first))
+        }
