@@ -1,6 +1,6 @@
 """Drawing tokens from logits, exactly and cheaply: filters, inverse transform, and what training needs to know.
 
-Axes: N rows of a batch, V tokens of the vocabulary, K candidates.
+Axes: N rows of a batch, V tokens of the vocabulary.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from .filters import shortlist
+
 BLOCK = 64  # tokens whose probabilities are added up before the cumulative sum
-NUCLEUS_GUESS = 256  # candidates that hold the nucleus of a trained model nearly always; the rest are sorted in full
 LOWEST_LOGIT = -1e30  # finite, so that a token of probability 0 adds 0 and not NaN to the entropy
 
 
@@ -89,41 +90,27 @@ def draw(logits: Tensor, sampling: Sampling, noise: Tensor | None = None) -> Dra
         scaled = scaled.div_(sampling.temperature)
     scaled = scaled.clamp_(min=LOWEST_LOGIT)
     probabilities = torch.softmax(scaled, dim=-1)
-    # The largest probability is exp(largest - logsumexp): no second pass of exponentials.
-    normalizer = scaled.amax(-1) - probabilities.amax(-1).log()
-    entropies = normalizer - torch.linalg.vecdot(probabilities, scaled)
     if sampling.greedy:
-        tokens = scaled.argmax(-1)
+        tokens = probabilities.argmax(-1)
     elif noise is None:
         raise ValueError("sampling needs one random number a row: pass noise, or Sampling(greedy=True)")
     else:
-        tokens = inverse_transform(kept(probabilities, sampling.top_k, sampling.top_p), noise)
-    logprobs = scaled.gather(-1, tokens[:, None])[:, 0] - normalizer
+        weights, candidates = shortlist(probabilities, sampling.top_k, sampling.top_p)
+        tokens = inverse_transform(weights, noise)
+        if candidates is not None:
+            tokens = candidates.gather(1, tokens[:, None])[:, 0]
+    logprobs = probabilities.gather(1, tokens[:, None])[:, 0].log()
+    # Entropy is logsumexp - sum p logit, and the drawn token gives logsumexp without another pass of exponentials.
+    normalizer = scaled.gather(1, tokens[:, None])[:, 0] - logprobs
+    entropies = normalizer - scaled.mul_(probabilities).sum(-1)
     return Draw(tokens, logprobs, entropies.clamp_(min=0))
-
-
-def kept(probabilities: Tensor, top_k: int, top_p: float) -> Tensor:
-    """The probabilities with 0 where a filter drops the token; tokens tied with the last one kept stay.
-
-    One threshold a row and no reordering: the vocabulary's order stays the order of the inverse transform, so that
-    rounding cannot swap two nearly equal tokens and with them the outcome.
-    """
-    size = probabilities.shape[-1]
-    if 0 < top_k < size:
-        candidates = _largest(probabilities, top_k)
-        least = candidates[:, -1] if top_p == 1 else _nucleus_threshold(candidates, top_p, candidates.double().sum(-1))
-    elif top_p < 1:
-        least = _nucleus_of_all(probabilities, top_p)
-    else:
-        return probabilities
-    return torch.where(probabilities >= least[:, None], probabilities, 0)
 
 
 def inverse_transform(weights: Tensor, noise: Tensor) -> Tensor:
     """The first index where the running sum of weights exceeds noise times their total.
 
-    In float64: a float32 sum over a large vocabulary is too coarse to reach rare tokens. The sum runs over blocks
-    first and then within one block, which is the cost of a sum rather than of a scan.
+    A float32 sum over a large vocabulary is too coarse to reach rare tokens, so the running sum is float64. It runs
+    over blocks, each added up in float32, and then within one block: the cost of a sum rather than of a scan.
 
     Args:
         weights: [N, V], non-negative, not all 0 in a row.
@@ -136,7 +123,7 @@ def inverse_transform(weights: Tensor, noise: Tensor) -> Tensor:
     if size % BLOCK:
         weights = functional.pad(weights, (0, BLOCK - size % BLOCK))
     blocks = weights.view(rows, -1, BLOCK)
-    ends = blocks.sum(-1, dtype=torch.float64).cumsum(-1)
+    ends = blocks.sum(-1).cumsum(-1, dtype=torch.float64)
     target = noise * ends[:, -1]
     block = torch.searchsorted(ends, target[:, None], right=True).clamp_(max=ends.shape[1] - 1)
     before = torch.where(block > 0, ends.gather(1, (block - 1).clamp_(min=0)), 0)
@@ -145,40 +132,3 @@ def inverse_transform(weights: Tensor, noise: Tensor) -> Tensor:
     # The sum over a block and the scan of it round differently: never step past its last possible token.
     last = BLOCK - 1 - (inside.flip(-1) > 0).int().argmax(-1, keepdim=True)
     return (block * BLOCK + torch.minimum(offset, last))[:, 0]
-
-
-def _largest(probabilities: Tensor, count: int) -> Tensor:
-    """The `count` largest entries of each row, in descending order."""
-    rows, size = probabilities.shape
-    width = 16
-    if size % width == 0 and size >= 4 * width * count:
-        # The k largest lie in the k blocks with the largest maxima, which are far fewer to search.
-        blocks = probabilities.view(rows, -1, width)
-        chosen = blocks.amax(-1).topk(count, sorted=False).indices
-        probabilities = blocks.gather(1, chosen[:, :, None].expand(-1, -1, width)).flatten(1)
-    return probabilities.topk(count).values
-
-
-def _nucleus_threshold(candidates: Tensor, top_p: float, total: Tensor) -> Tensor:
-    """The least probability in the nucleus: [N], from descending candidates [N, K] and the mass [N] that p refers to.
-
-    A token is in the nucleus while the tokens before it hold less than p of the mass.
-    """
-    sums = candidates.double().cumsum(-1)
-    before = sums - candidates.double()
-    count = (before < top_p * total[:, None]).sum(-1, keepdim=True)
-    return candidates.gather(1, (count - 1).clamp_(min=0))[:, 0]
-
-
-def _nucleus_of_all(probabilities: Tensor, top_p: float) -> Tensor:
-    size = probabilities.shape[-1]
-    total = probabilities.sum(-1, dtype=torch.float64)
-    if size <= NUCLEUS_GUESS:
-        return _nucleus_threshold(probabilities.sort(-1, descending=True).values, top_p, total)
-    candidates = _largest(probabilities, NUCLEUS_GUESS)
-    least = _nucleus_threshold(candidates, top_p, total)
-    is_open = candidates.sum(-1, dtype=torch.float64) < top_p * total
-    if bool(is_open.any()):
-        full = probabilities[is_open].sort(-1, descending=True).values
-        least[is_open] = _nucleus_threshold(full, top_p, total[is_open])
-    return least

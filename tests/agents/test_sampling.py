@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from collm.agents.sampling import Sampling, draw, inverse_transform, kept, uniforms
+from collm.agents.sampling import Sampling, draw, inverse_transform, uniforms
 
 
 def logits_of(*probabilities: float) -> torch.Tensor:
@@ -55,25 +55,6 @@ def test_draws_have_the_frequencies_of_the_distribution():
     noise = torch.from_numpy(uniforms((1, 2), 40_000))
     tokens = inverse_transform(probabilities.repeat(40_000, 1), noise)
     assert torch.allclose(tokens.bincount() / 40_000, probabilities, atol=0.01)
-
-
-@pytest.mark.parametrize("size", [40, 300, 8192])
-@pytest.mark.parametrize(("top_k", "top_p"), [(7, 1.0), (0, 0.6), (12, 0.8), (0, 0.9999), (100_000, 0.3)])
-def test_filters_agree_with_sorting_the_whole_vocabulary(size, top_k, top_p):
-    logits = torch.randn(9, size, generator=torch.Generator().manual_seed(size)) * 2
-    probabilities = torch.softmax(logits, -1)
-    ordered, order = probabilities.sort(-1, descending=True)
-    if 0 < top_k < size:
-        ordered[:, top_k:] = 0
-    before = ordered.double().cumsum(-1) - ordered.double()
-    ordered[before >= top_p * ordered.double().sum(-1, keepdim=True)] = 0
-    expected = torch.zeros_like(ordered).scatter(1, order, ordered)
-    assert torch.equal(kept(probabilities, top_k, top_p), expected)
-
-
-def test_tokens_tied_with_the_last_one_kept_stay():
-    probabilities = torch.tensor([[0.25, 0.25, 0.25, 0.25]])
-    assert torch.equal(kept(probabilities, 2, 1.0), probabilities)
 
 
 def test_a_stream_is_named_by_all_its_parts_and_a_longer_one_only_appends():
