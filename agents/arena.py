@@ -28,7 +28,7 @@ class Placement:
     column_index: Tensor  # … and column of the arena
 
 
-class ArenaLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
+class ArenaLayer(CacheLayerMixin):
     """One layer's keys and values; the arena tells it where a pass belongs."""
 
     is_sliding = False
@@ -80,6 +80,8 @@ class ArenaLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
             self.values = _grown(self.values, num_rows, capacity)
 
     def move(self, targets: Tensor, sources: Tensor, width: int) -> None:
+        if not self.is_initialized:
+            return
         self.keys[targets, :, :width] = self.keys[sources, :, :width]
         self.values[targets, :, :width] = self.values[sources, :, :width]
 
@@ -103,6 +105,13 @@ class Arena(Cache):
             self.num_rows, self.capacity = num_rows, capacity
             for layer in self.layers:
                 layer.resize(num_rows, capacity)
+
+    def release(self) -> None:
+        """Give the memory back; what was kept is lost."""
+        self.num_rows = self.capacity = 0
+        for layer in self.layers:
+            layer.is_initialized = False
+            layer.keys = layer.values = torch.empty(0)
 
     def move(self, targets: Tensor, sources: Tensor, width: int) -> None:
         """Copy the first `width` columns of row sources[i] into row targets[i], all at once, so that swaps work."""

@@ -10,9 +10,9 @@ appended. A sample depends on its prompt, its stream and the weights alone.
 from __future__ import annotations
 
 import warnings
-from collections import deque
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 
 import numpy as np
 import torch
@@ -21,12 +21,13 @@ from peft import PeftModel
 from torch import nn
 from transformers import PreTrainedModel
 
-from .adapters import active_adapter, core_of
-from .engine import Engine, hidden_states_of
+from .adapters import AdapterBank, active_adapter, check_adapter, core_of, values_of
+from .engine import Engine
 from .plain_decoding import decode_plainly
 from .samples import Prompt, Sample, Tape
-from .sampling import Sampling, draw
-from .slots import Claim, SlotTable
+from .sampling import Sampling
+from .scheduling import Scheduler
+from .slots import Claim
 from .soundness import check_arena, window_of
 
 __all__ = ["Decoder", "Prompt", "Sample"]
@@ -65,14 +66,16 @@ class Decoder:
         self._model = model
         self._core = core_of(model)
         self._heads = value_head
-        self._max_slots = max_slots
+        self._valuer = None if value_head is None else partial(values_of, value_head)
         self._is_stop = self._stop_table(stop_ids)
         self._prefill_tokens = prefill_tokens or PREFILL_TOKENS.get(self._core.device.type, PREFILL_TOKENS["cuda"])
         self._engine = Engine(self._core, self._prefill_tokens)
-        self._table = SlotTable(max_slots + (max_slots if max_parked is None else max_parked))
+        num_parked = max_slots if max_parked is None else max_parked
+        self._scheduler = Scheduler(self._engine, self._is_stop, max_slots, num_parked)
         self._reason = self._why_not_served()
         self._window = None if self._reason else window_of(self._core)
         self._has_warned = False
+        self._compute_type = self._core.dtype
 
     def generate(self, prompts: Sequence[Prompt], sampling: Sampling) -> list[Sample]:
         """One sample for each prompt, in their order.
@@ -84,91 +87,62 @@ class Decoder:
         if not prompts:
             return []
         self._check(prompts)
+        self._follow_compute_type()
         tape = Tape(prompts, sampling)
+        adapters = list(dict.fromkeys(prompt.adapter for prompt in prompts))
+        reason = self._why_not(prompts)
         with torch.inference_mode(), self._evaluation():
-            for adapter in dict.fromkeys(prompt.adapter for prompt in prompts):
-                owners = [number for number, prompt in enumerate(prompts) if prompt.adapter == adapter]
-                with active_adapter(self._model, adapter):
-                    self._complete([prompts[owner] for owner in owners], owners, sampling, tape, self._head(adapter))
+            if reason is None and len(adapters) > 1 and AdapterBank.serves(self._model):
+                assert isinstance(self._model, PeftModel)
+                self._engine.bank = AdapterBank(self._model, adapters)
+                try:
+                    with self._engine.bank.acting():
+                        self._scheduler.run(_claims(prompts), sampling, tape, self._valuer)
+                finally:
+                    self._engine.bank = None
+            else:
+                for adapter in adapters:
+                    with active_adapter(self._model, adapter):
+                        self._complete(prompts, adapter, sampling, tape, reason)
         samples = tape.samples(self._is_stop)
         for prompt, sample in zip(prompts, samples, strict=True):
             if prompt.parked is not None:
                 ids = np.concatenate([np.asarray(prompt.ids, np.int64), sample.ids[:-1]])
-                self._table.remember((prompt.adapter, prompt.parked), ids)
+                self._scheduler.remember((prompt.adapter, prompt.parked), ids)
         return samples
 
     def forget(self) -> None:
         """Drop what is parked; necessary after every change of weights."""
-        self._table.clear()
+        self._scheduler.forget()
 
     def _complete(
-        self,
-        prompts: Sequence[Prompt],
-        owners: Sequence[int],
-        sampling: Sampling,
-        tape: Tape,
-        head: nn.Module | None,
+        self, prompts: Sequence[Prompt], adapter: str | None, sampling: Sampling, tape: Tape, reason: str | None
     ) -> None:
-        longest = max(len(prompt.ids) + prompt.max_new_tokens for prompt in prompts)
-        reason = self._reason
-        if reason is None and self._window is not None and longest > self._window:
-            reason = f"{longest} tokens exceed its attention window of {self._window}"
-        if reason is not None:
-            self._warn(reason)
-            decode_plainly(self._core, prompts, owners, sampling, self._is_stop, tape, self._prefill_tokens, head)
+        """Complete the prompts of one adapter."""
+        if reason is None:
+            claims = [claim for claim in _claims(prompts) if claim.adapter == adapter]
+            self._scheduler.run(claims, sampling, tape, self._valuer)
             return
-        claims = [
-            Claim(
-                owner,
-                np.asarray(prompt.ids, np.int64),
-                prompt.max_new_tokens,
-                None if prompt.parked is None else (prompt.adapter, prompt.parked),
-            )
-            for owner, prompt in zip(owners, prompts, strict=True)
-        ]
-        try:
-            self._decode(claims, longest, sampling, tape, head)
-        except BaseException:
-            self._table.clear()
-            raise
+        self._warn(reason)
+        owners = [number for number, prompt in enumerate(prompts) if prompt.adapter == adapter]
+        own = [prompts[owner] for owner in owners]
+        decode_plainly(self._core, own, owners, sampling, self._is_stop, tape, self._prefill_tokens, self._valuer)
 
-    def _decode(
-        self, claims: Sequence[Claim], longest: int, sampling: Sampling, tape: Tape, head: nn.Module | None
-    ) -> None:
-        table, engine = self._table, self._engine
-        # Rows of similar length side by side waste the least padding and the fewest masked columns.
-        queue = deque(sorted(claims, key=lambda claim: len(claim.ids), reverse=True))
-        least_free = max(1, self._max_slots // 8)
-        with hidden_states_of(self._core) as hidden:
-            while queue or table.num_active:
-                if queue and (self._max_slots - table.num_active >= min(least_free, len(queue))):
-                    self._admit(queue, longest)
-                count = table.num_active
-                owners, columns = table.owner[:count].copy(), table.column[:count].copy()
-                steps = columns - table.start[:count]
-                logits = engine.step(table.token[:count].copy(), columns)
-                if head is not None and (steps == 0).any():
-                    rows = np.flatnonzero(steps == 0)
-                    tape.record_values(owners[rows], head(hidden[0][torch.from_numpy(rows).to(logits.device), -1]))
-                noise = tape.noise(owners, steps)
-                drawn = draw(logits, sampling, None if noise is None else noise.to(logits.device))
-                tokens = drawn.tokens.cpu().numpy()
-                tape.record(owners, tokens, drawn)
-                table.token[:count] = tokens
-                table.column[:count] += 1
-                done = np.flatnonzero(self._is_stop[tokens] | (table.column[:count] == table.end[:count]))
-                if len(done):
-                    table.retire(done.tolist())
-                    engine.move(table.take_moves())
+    def _follow_compute_type(self) -> None:
+        """Drop parked rows if autocast now computes in another type than they have."""
+        device = self._core.device.type
+        compute_type = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else self._core.dtype
+        if compute_type != self._compute_type:
+            self._compute_type = compute_type
+            self._engine.arena.release()
+            self._scheduler.forget()
 
-    def _admit(self, queue: deque[Claim], longest: int) -> None:
-        table, engine = self._table, self._engine
-        claims = [queue.popleft() for _ in range(min(len(queue), self._max_slots - table.num_active))]
-        wanted: set[Hashable] = {claim.key for claim in queue}
-        seats = table.admit(claims, wanted)
-        engine.arena.reserve(table.num_used, longest)
-        engine.move(table.take_moves())
-        engine.prefill(seats)
+    def _why_not(self, prompts: Sequence[Prompt]) -> str | None:
+        """Why the arena must not serve these prompts; None if it may."""
+        longest = max(len(prompt.ids) + prompt.max_new_tokens for prompt in prompts)
+        if self._reason is None and self._window is not None and longest > self._window:
+            return f"{longest} tokens exceed its attention window of {self._window}"
+        return self._reason
 
     def _check(self, prompts: Sequence[Prompt]) -> None:
         config = self._core.config.get_text_config(decoder=True)
@@ -177,6 +151,7 @@ class Decoder:
         for number, prompt in enumerate(prompts):
             if len(prompt.ids) == 0:
                 raise ValueError(f"prompt {number} has no tokens: a completion needs at least one to follow")
+            check_adapter(self._model, prompt.adapter)
             if prompt.max_new_tokens < 1:
                 raise ValueError(f"prompt {number} has max_new_tokens {prompt.max_new_tokens}: use at least 1")
             total = len(prompt.ids) + prompt.max_new_tokens
@@ -215,9 +190,6 @@ class Decoder:
             name = type(self._core).__name__
             warnings.warn(f"{name} is decoded by the slower plain loop: {reason}", stacklevel=4)
 
-    def _head(self, adapter: str | None) -> nn.Module | None:
-        return self._heads.get(adapter) if isinstance(self._heads, Mapping) else self._heads
-
     @contextmanager
     def _evaluation(self) -> Iterator[None]:
         """Dropout off inside the block; every module's mode is restored."""
@@ -231,3 +203,16 @@ class Decoder:
                 module.training = False
                 stack.callback(setattr, module, "training", True)
             yield
+
+
+def _claims(prompts: Sequence[Prompt]) -> list[Claim]:
+    return [
+        Claim(
+            owner,
+            np.asarray(prompt.ids, np.int64),
+            prompt.max_new_tokens,
+            None if prompt.parked is None else (prompt.adapter, prompt.parked),
+            prompt.adapter,
+        )
+        for owner, prompt in enumerate(prompts)
+    ]

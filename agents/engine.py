@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
 
+from .adapters import AdapterBank
 from .arena import Arena, Placement, visibility
 from .slots import Moves, Seat
 
@@ -19,11 +20,12 @@ MASK_BLOCK = 8  # widths of masks are multiples of this, for aligned kernels
 
 
 class Engine:
-    """A causal model with its arena. Nothing is known here of requests, sampling or adapters."""
+    """A causal model with its arena. Nothing is known here of requests and sampling."""
 
     def __init__(self, core: PreTrainedModel, prefill_tokens: int) -> None:
         self.core = core
         self.arena = Arena(core.config.get_text_config(decoder=True).num_hidden_layers)
+        self.bank: AdapterBank | None = None  # set where rows have adapters of their own
         self._prefill_tokens = prefill_tokens
 
     def prefill(self, seats: Sequence[Seat]) -> None:
@@ -32,7 +34,7 @@ class Engine:
         No logits are computed here. Equal prompts are computed once and copied.
         """
         copies: list[tuple[int, Seat]] = []
-        leaders: dict[bytes, Seat] = {}
+        leaders: dict[tuple[str | None, bytes], Seat] = {}
         fresh: list[Seat] = []
         grown: list[Seat] = []
         for seat in seats:
@@ -41,14 +43,16 @@ class Engine:
             if seat.num_kept:
                 grown.append(seat)
                 continue
-            leader = leaders.setdefault(seat.claim.ids.tobytes(), seat)
+            leader = leaders.setdefault((seat.claim.adapter, seat.claim.ids.tobytes()), seat)
             if leader is seat:
                 fresh.append(seat)
             else:
                 copies.append((leader.row, seat))
         for batch in self._batches(fresh):
+            self._select([seat.claim.adapter for seat in batch])
             self._begin(batch)
         for batch in self._batches(grown):
+            self._select([seat.claim.adapter for seat in batch])
             self._extend(batch)
         if copies:
             self.move(
@@ -59,8 +63,15 @@ class Engine:
                 )
             )
 
-    def step(self, tokens: NDArray[np.int64], columns: NDArray[np.int64]) -> Tensor:
-        """Feed one token to each of the first rows and return the logits [N, V] that follow it."""
+    def step(
+        self, tokens: NDArray[np.int64], columns: NDArray[np.int64], adapters: Sequence[str | None] = ()
+    ) -> Tensor:
+        """Feed one token to each of the first rows and return the logits [N, V] that follow it.
+
+        Args:
+            adapters: of the rows, where there is a bank.
+        """
+        self._select(adapters)
         device, count = self.core.device, len(tokens)
         width = min(-(-(int(columns.max()) + 1) // MASK_BLOCK) * MASK_BLOCK, self.arena.capacity)
         positions = torch.from_numpy(columns).to(device)[:, None]
@@ -83,6 +94,10 @@ class Engine:
         device = self.core.device
         targets, sources = torch.from_numpy(moves.targets).to(device), torch.from_numpy(moves.sources).to(device)
         self.arena.move(targets, sources, moves.width)
+
+    def _select(self, adapters: Sequence[str | None]) -> None:
+        if self.bank is not None:
+            self.bank.select(adapters, self.core.device)
 
     def _batches(self, seats: Sequence[Seat]) -> Iterator[list[Seat]]:
         """Seats of similar length together, as many as the token budget allows, in the order of their rows."""
@@ -114,9 +129,7 @@ class Engine:
         last = max(len(seat.claim.ids) - 1 for seat in batch)
         width = min(-(-last // MASK_BLOCK) * MASK_BLOCK, self.arena.capacity)
         columns = positions[batch_index, token_index]
-        self.arena.placement = Placement(
-            self._rows(batch), width, batch_index, token_index, rows[batch_index], columns
-        )
+        self.arena.placement = Placement(self._rows(batch), width, batch_index, token_index, rows[batch_index], columns)
         self.core.base_model(
             input_ids=ids,
             # Padding must not ask for a position that the model does not have.

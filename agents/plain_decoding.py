@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
 from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache
 
 from .engine import hidden_states_of
 from .samples import Prompt, Tape
 from .sampling import Sampling, draw
+from .scheduling import Valuer
 
 
 def decode_plainly(
@@ -25,7 +25,7 @@ def decode_plainly(
     is_stop: NDArray[np.bool_],
     tape: Tape,
     prefill_tokens: int,
-    value_head: nn.Module | None,
+    valuer: Valuer | None,
 ) -> None:
     """Complete these prompts and record them under their owners' numbers.
 
@@ -40,8 +40,8 @@ def decode_plainly(
         for step in range(int(limits.max())):
             with hidden_states_of(core) as hidden:
                 logits = core(input_ids=ids.to(core.device), past_key_values=cache, use_cache=True).logits[:, -1]
-                if step == 0 and value_head is not None:
-                    tape.record_values(names, value_head(hidden[0][:, -1]))
+                if step == 0 and valuer is not None:
+                    tape.record_values(names, valuer(hidden[0][:, -1], [prompts[n].adapter for n in numbers]))
             noise = tape.noise(names, np.minimum(step, limits - 1))
             drawn = draw(logits, sampling, None if noise is None else noise.to(logits.device))
             tokens = drawn.tokens.cpu().numpy()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
@@ -66,9 +67,9 @@ class Tape:
         self._logprobs.append(drawn.logprobs)
         self._entropies.append(drawn.entropies)
 
-    def record_values(self, owners: NDArray[np.int64], values: Tensor) -> None:
-        for owner, value in zip(owners.tolist(), values.float().flatten().tolist(), strict=True):
-            self._values[owner] = value
+    def record_values(self, owners: NDArray[np.int64], values: NDArray[np.float32]) -> None:
+        for owner, value in zip(owners.tolist(), values.tolist(), strict=True):
+            self._values[owner] = None if math.isnan(value) else value
 
     def samples(self, is_stop: NDArray[np.bool_]) -> list[Sample]:
         """The completions in the order of the prompts."""

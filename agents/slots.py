@@ -20,6 +20,7 @@ class Claim:
     ids: NDArray[np.int64]  # its prompt
     max_new_tokens: int
     key: Hashable | None  # under which the row is parked afterwards
+    adapter: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
 from torch import nn
 from transformers import (
     Gemma2Config,
@@ -248,40 +247,15 @@ def test_no_random_state_outside_the_streams_is_touched(llama):
     assert torch.equal(torch.rand(1), expected)
 
 
-def with_adapters(name):
-    model = get_peft_model(build(name), LoraConfig(r=4, target_modules="all-linear"), adapter_name="left")
-    model.add_adapter("right", LoraConfig(r=2, target_modules="all-linear"))
-    for parameter_name, weight in model.named_parameters():
-        if "lora_B" in parameter_name:
-            nn.init.normal_(weight, std=0.3)
-    return model.eval()
-
-
-@pytest.mark.parametrize("name", ["llama", "gpt2"])
-@pytest.mark.filterwarnings("ignore:fan_in_fan_out", "ignore:`is_gradient_checkpointing`:FutureWarning")
-def test_each_prompt_is_completed_by_its_own_adapter(name):
-    model = with_adapters(name)
-    is_trained = [weight.requires_grad for weight in model.parameters()]
-    prompts = [
-        Prompt(p.ids, p.stream, p.max_new_tokens, p.stream, adapter)
-        for p, adapter in zip(ragged_prompts(12), ["left", "right", None] * 4, strict=True)
-    ]
-    decoder = Decoder(model, [STOP], max_slots=5)
-    for turn in range(2):
-        samples = decoder.generate(prompts, Sampling(0.9))
-        for prompt, sample in zip(prompts, samples, strict=True):
-            if prompt.adapter is None:
-                with model.disable_adapter():
-                    logprobs, entropies = facts_by_force(model, prompt, sample, 0.9)
-            else:
-                model.set_adapter(prompt.adapter)
-                logprobs, entropies = facts_by_force(model, prompt, sample, 0.9)
-                model.set_adapter("left")
-            np.testing.assert_allclose(sample.logprobs, logprobs, atol=1e-5)
-            np.testing.assert_allclose(sample.entropies, entropies, atol=1e-5)
-        prompts = next_turn(prompts, samples, turn)
-    assert model.active_adapter == "left"
-    assert [weight.requires_grad for weight in model.parameters()] == is_trained
+def test_rows_parked_in_one_compute_type_are_not_read_in_another():
+    decoder = Decoder(build("llama"), [STOP])
+    prompts = [Prompt(np.arange(4, 30), (0,), 8, parked="row")]
+    prompts = next_turn(prompts, decoder.generate(prompts, Sampling()))
+    with torch.autocast("cpu", torch.bfloat16):
+        coarse = decoder.generate(prompts, Sampling())
+    assert_same(decoder.generate(prompts, Sampling()), Decoder(build("llama"), [STOP]).generate(prompts, Sampling()))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert_same(decoder.generate(prompts, Sampling()), coarse)
 
 
 @pytest.mark.parametrize(
