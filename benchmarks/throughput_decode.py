@@ -1,0 +1,225 @@
+"""Decoding speed: our decoder against transformers' `generate`, in one process on one thread.
+
+    OMP_WAIT_POLICY=PASSIVE python -m collm.benchmarks.throughput_decode
+
+Every contest times its contestants in turn, several times over, in CPU seconds of the process; the medians count.
+Other work on the machine moves all figures together, so ratios mean more than rates.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedModel
+
+from ..agents.decoding import Decoder, Prompt
+from ..agents.sampling import Sampling
+
+VOCABULARY = 4096
+NEW_TOKENS = 64
+FILTERS = Sampling(temperature=0.8, top_k=50, top_p=0.95)
+TURNS, OBSERVED, ANSWERED = 6, 24, 24  # turns, tokens appended before each, tokens answered
+
+Ids = NDArray[np.int64]
+Contestant = Callable[[], int]  # does its work and returns the number of tokens that count
+
+
+@dataclass(frozen=True)
+class Row:
+    """One contest: what was decoded, by whom, how fast."""
+
+    name: str
+    rates: Mapping[str, float]  # tokens per CPU second, by contestant
+    ours: str
+    reference: str
+    floor: float | None  # ratio that must be reached
+    goal: float | None
+
+    @property
+    def ratio(self) -> float:
+        return self.rates[self.ours] / self.rates[self.reference]
+
+
+def tiny_model() -> PreTrainedModel:
+    """A Llama of 2.4 million parameters with random weights; large enough that arithmetic, not Python, dominates."""
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=192,
+        intermediate_size=512,
+        num_hidden_layers=4,
+        num_attention_heads=6,
+        num_key_value_heads=2,
+        max_position_embeddings=2048,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=None,
+        pad_token_id=0,
+    )
+    model: PreTrainedModel = LlamaForCausalLM(config)
+    model.eval()
+    return model
+
+
+def rows(repeats: int = 5, device: str = "cpu") -> list[Row]:
+    """All contests of this module, measured."""
+    model = tiny_model()
+    torch.nn.Module.to(model, device)
+    batches = {count: ragged_prompts(count) for count in (1, 32, 128)}
+    table = []
+    for sampling, label in ((Sampling(), "no filter"), (FILTERS, "T .8, top-k 50, top-p .95")):
+        for count, floor, goal in ((1, None, None), (32, 6.0, 9.0), (128, 7.0, 10.0)):
+            same = {1: (None, None), 32: (1.5, 1.9), 128: (1.8, 2.2)}[count] if sampling is FILTERS else (None, None)
+            rates = _race(
+                {
+                    "decoder": _decoder_run(model, _copies(batches[count], count), sampling),
+                    "generate": _generate_run(model, _copies(batches[count], count), sampling, count),
+                    "generate, batch 1": _generate_run(model, batches[128][:6], sampling, 1),
+                },
+                repeats,
+            )
+            table.append(Row(f"batch {count}, {label}", rates, "decoder", "generate", *same))
+            table.append(Row(f"batch {count}, {label}", rates, "decoder", "generate, batch 1", floor, goal))
+    table.append(_ragged_row(model, repeats))
+    table.append(_turns_row(model, repeats))
+    return table
+
+
+def ragged_prompts(count: int, seed: int = 0) -> list[Ids]:
+    """Prompts of 64 to 128 random tokens."""
+    rng = np.random.default_rng(seed)
+    return [rng.integers(1, VOCABULARY, int(rng.integers(64, 129))) for _ in range(count)]
+
+
+def _copies(prompts: list[Ids], count: int) -> list[Ids]:
+    # A batch of 1 alone is too short to be timed.
+    return prompts if count > 1 else ragged_prompts(6)
+
+
+def _decoder_run(model: PreTrainedModel, prompts: Sequence[Ids], sampling: Sampling) -> Contestant:
+    decoder = Decoder(model, [], max_slots=128)
+    alone = len(prompts) < 32
+
+    def run() -> int:
+        requests = [Prompt(ids, (number,), NEW_TOKENS) for number, ids in enumerate(prompts)]
+        for batch in [[request] for request in requests] if alone else [requests]:
+            decoder.generate(batch, sampling)
+        return NEW_TOKENS * len(prompts)
+
+    return run
+
+
+def _generate_run(
+    model: PreTrainedModel, prompts: Sequence[Ids], sampling: Sampling, batch_size: int, lengths: Ids | None = None
+) -> Contestant:
+    """`generate` on left-padded batches; a batch runs until its longest completion is done."""
+    limits = np.full(len(prompts), NEW_TOKENS) if lengths is None else lengths
+
+    def run() -> int:
+        for first in range(0, len(prompts), batch_size):
+            batch = prompts[first : first + batch_size]
+            width = max(map(len, batch))
+            ids, is_real = np.zeros((len(batch), width), np.int64), np.zeros((len(batch), width), np.int64)
+            for row, prompt in enumerate(batch):
+                ids[row, width - len(prompt) :], is_real[row, width - len(prompt) :] = prompt, 1
+            model.generate(  # type: ignore[operator]
+                torch.from_numpy(ids).to(model.device),
+                attention_mask=torch.from_numpy(is_real).to(model.device),
+                generation_config=GenerationConfig(
+                    max_new_tokens=int(limits[first : first + batch_size].max()),
+                    do_sample=True,
+                    temperature=sampling.temperature,
+                    top_k=sampling.top_k,
+                    top_p=sampling.top_p,
+                    pad_token_id=0,
+                    eos_token_id=None,
+                ),
+            )
+        return int(limits.sum())
+
+    return run
+
+
+def _ragged_row(model: PreTrainedModel, repeats: int) -> Row:
+    prompts = ragged_prompts(128)
+    lengths = np.clip(np.random.default_rng(1).exponential(48, len(prompts)), 4, 192).astype(np.int64)
+    decoder = Decoder(model, [], max_slots=32)
+
+    def ours() -> int:
+        decoder.generate([Prompt(ids, (n,), int(lengths[n])) for n, ids in enumerate(prompts)], Sampling())
+        return int(lengths.sum())
+
+    rates = _race(
+        {"decoder": ours, "generate, batches": _generate_run(model, prompts, Sampling(), 32, lengths)}, repeats
+    )
+    name = f"{len(prompts)} completions of {lengths.min()}-{lengths.max()} tokens, 32 slots"
+    return Row(name, rates, "decoder", "generate, batches", 2.0, 2.5)
+
+
+def _turns_row(model: PreTrainedModel, repeats: int, count: int = 32) -> Row:
+    decoder = Decoder(model, [], max_slots=count)
+    openings = [ids[:64] for ids in ragged_prompts(count)]
+    observations = np.random.default_rng(2).integers(1, VOCABULARY, (TURNS, count, OBSERVED))
+
+    def episode(is_parked: bool) -> int:
+        histories = openings
+        for turn in range(TURNS):
+            prompts = [
+                Prompt(ids, (turn, row), ANSWERED, row if is_parked else None) for row, ids in enumerate(histories)
+            ]
+            samples = decoder.generate(prompts, Sampling())
+            histories = [
+                np.concatenate([ids, sample.ids, observations[turn, row]])
+                for row, (ids, sample) in enumerate(zip(histories, samples, strict=True))
+            ]
+        return TURNS * count * ANSWERED
+
+    rates = _race({"extended": lambda: episode(True), "prefilled anew": lambda: episode(False)}, repeats)
+    return Row(f"{TURNS} turns, {count} rows", rates, "extended", "prefilled anew", 1.5, 2.0)
+
+
+def _race(contestants: Mapping[str, Contestant], repeats: int) -> dict[str, float]:
+    """Median tokens per CPU second of each, after one run to warm up, taking turns."""
+    rates: dict[str, list[float]] = {name: [] for name in contestants}
+    for repeat in range(repeats + 1):
+        for name, run in contestants.items():
+            start = time.process_time()
+            tokens = run()
+            if repeat:
+                rates[name].append(tokens / (time.process_time() - start))
+    return {name: statistics.median(values) for name, values in rates.items()}
+
+
+def table_of(measured: Sequence[Row]) -> str:
+    """The contests as a Markdown table."""
+    lines = [
+        "| contest | ours, tokens/CPU-s | against | tokens/CPU-s | ratio | floor | goal |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in measured:
+        targets = ["" if target is None else f"{target:g}x" for target in (row.floor, row.goal)]
+        cells = [
+            row.name,
+            f"{row.ours} {row.rates[row.ours]:,.0f}",
+            row.reference,
+            f"{row.rates[row.reference]:,.0f}",
+            f"{row.ratio:.2f}x",
+            *targets,
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    print(table_of(rows()))
+
+
+if __name__ == "__main__":
+    main()
