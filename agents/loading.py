@@ -166,7 +166,7 @@ def load_language_model(config: ModelConfig, name: str, adapters: Sequence[str] 
     model = loaded.to(device)
     tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(where)
     if adapters:
-        model = _adapted(model, adapters, config.lora_rank)
+        model = with_adapters(model, adapters, config.lora_rank)
     return LanguageModel(
         model,
         tokenizer,
@@ -198,7 +198,8 @@ def load_team(directory: Path, agents: Sequence[str], *, device: str = "auto") -
     return policies
 
 
-def _adapted(model: PreTrainedModel, adapters: Sequence[str], rank: int) -> PeftModel:
+def with_adapters(model: PreTrainedModel, adapters: Sequence[str], rank: int) -> PeftModel:
+    """Wrap a model with a LoRA adapter (arXiv:2106.09685) of each name on every linear layer; the base is frozen."""
     lora = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM")
     first, *others = adapters
     with warnings.catch_warnings():  # peft 0.21 asks transformers 5.23 for a property under its old name

@@ -1,0 +1,88 @@
+"""Small random models with byte-level tokenizers, one plain and one with chat markers, made on the spot."""
+
+from __future__ import annotations
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from collm.agents.language import LanguageModel, LanguagePolicy
+from collm.agents.loading import with_adapters
+from collm.envs import Outcome, TextParallelEnv
+
+CHAT_TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+TEXTS = ["the red fox said hello to a blue stone near the old river", "what next? one two three four five. go on!"]
+
+
+def byte_tokenizer(*, has_template: bool = True) -> PreTrainedTokenizerFast:
+    """Byte-level BPE with the markers of ChatML as special tokens, and one added token that is not special."""
+    inner = Tokenizer(models.BPE())
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.decoder = decoders.ByteLevel()
+    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=320, special_tokens=special, initial_alphabet=alphabet, show_progress=False
+    )
+    inner.train_from_iterator(TEXTS * 4, trainer)
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=inner,
+        eos_token="<|endoftext|>",
+        pad_token="<|endoftext|>",
+        additional_special_tokens=special[1:],
+    )
+    tokenizer.add_tokens(["<think>"])
+    if has_template:
+        tokenizer.chat_template = CHAT_TEMPLATE
+    return tokenizer
+
+
+def random_llama(seed: int = 0, vocab_size: int = 340) -> LlamaForCausalLM:
+    """Wide enough in its logits that sampling is neither uniform nor settled."""
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=vocab_size,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=1024,
+        initializer_range=0.15,
+    )
+    return LlamaForCausalLM(config)
+
+
+def language_policy(*, is_chat: bool = False, seed: int = 0, **kwargs) -> LanguagePolicy:
+    """A policy with weights of its own."""
+    model = LanguageModel(random_llama(seed), byte_tokenizer(), is_chat=is_chat)
+    return LanguagePolicy(model, max_new_tokens=kwargs.pop("max_new_tokens", 12), **kwargs)
+
+
+def adapted_policies(agents, *, is_chat: bool = False) -> dict[str, LanguagePolicy]:
+    """An adapter for each agent on one base, none of them zero."""
+    model = with_adapters(random_llama(), agents, rank=4)
+    generator = torch.Generator().manual_seed(1)
+    for name, weight in model.named_parameters():
+        if "lora_B" in name:  # zero at first, so that a new adapter changes nothing
+            weight.data.normal_(std=0.3, generator=generator)
+    common = LanguageModel(model, byte_tokenizer(), is_chat=is_chat)
+    return {agent: LanguagePolicy(common, max_new_tokens=12, adapter=agent) for agent in agents}
+
+
+class Chatter(TextParallelEnv):
+    """Three turns in which each agent reads something different after every reply."""
+
+    def __init__(self, max_turns: int = 3):
+        super().__init__(("fox_0", "stone_0"), max_turns)
+
+    def deal(self, task):
+        self.secret = self.rng.choice(["red", "blue", "old"])
+        return {agent: f"you are {agent}. the {self.secret} river says" for agent in self.possible_agents}
+
+    def play(self, replies):
+        feedback = {agent: f"turn {self.turn}: {len(reply)} letters" for agent, reply in replies.items()}
+        return Outcome(reward=len(replies["fox_0"]) / 100, feedback=feedback)

@@ -1,0 +1,102 @@
+"""Critics of text: one pass an episode, equal to one pass a history; heads start at zero; what is saved loads."""
+
+import numpy as np
+import pytest
+import torch
+from fakes import Chatter, byte_tokenizer, language_policy
+
+from collm.agents.core import View
+from collm.agents.critics import ActorHead, TextCritic
+from collm.algorithms.rollout import Plan, RolloutCollector
+from collm.envs import SyncVector
+
+AGENTS = ("fox_0", "stone_0")
+
+
+@pytest.fixture(scope="module")
+def episodes():
+    policy = language_policy(has_value_head=True)
+    torch.nn.init.normal_(policy.value_head.weight)
+    policies = {"fox_0": policy, "stone_0": policy}
+    collector = RolloutCollector(SyncVector(Chatter, 3), policies, reads_state=True)
+    return policy, collector.collect([Plan(seed) for seed in range(3)])
+
+
+@pytest.fixture
+def critic():
+    made = TextCritic.small(byte_tokenizer(), hidden_dim=32)
+    torch.nn.init.normal_(made.head.weight)
+    return made
+
+
+@pytest.mark.parametrize("kind", ["own", "joint"])
+def test_an_episode_in_one_row_is_valued_as_history_by_history(episodes, critic, kind):
+    for episode in episodes[1]:
+        view = episode.own_view("fox_0") if kind == "own" else episode.joint_view(AGENTS)
+        apart = [View((history,)) for history in view.histories]
+        together = critic.values([view])
+        assert len(together) == len(view.histories) == 3
+        torch.testing.assert_close(together, critic.values(apart), atol=1e-5, rtol=1e-4)
+        # one row, not one for each history
+        assert critic.num_tokens(view) < sum(critic.num_tokens(each) for each in apart)
+
+
+def test_q_depends_on_what_was_done_and_v_does_not(episodes, critic):
+    episode = episodes[1][0]
+    view = episode.joint_view(AGENTS, reads_actions=True)
+    other = View(view.histories, tuple(tuple(m._replace(content=m.content + "!") for m in a) for a in view.actions))
+    assert not torch.allclose(critic.values([view]), critic.values([other]))
+    assert torch.equal(critic.values([View(view.histories)]), critic.values([View(other.histories)]))
+
+
+def test_views_of_several_episodes_come_back_in_order(episodes, critic):
+    views = [episode.joint_view(AGENTS) for episode in episodes[1]]
+    apart = torch.cat([critic.values([view]) for view in views])
+    torch.testing.assert_close(critic.values(views), apart, atol=1e-5, rtol=1e-4)
+
+
+def test_a_new_critic_says_zero():
+    view = View(("hello",))
+    assert TextCritic.small(byte_tokenizer()).values([view]).tolist() == [0.0]
+    assert TextCritic.small(byte_tokenizer(), head_hidden_dim=8).values([view]).tolist() == [0.0]
+
+
+def test_two_critics_of_one_seed_are_equal_and_leave_the_global_generator_alone():
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    a, b = TextCritic.small(byte_tokenizer(), seed=5), TextCritic.small(byte_tokenizer(), seed=5)
+    assert torch.equal(before, torch.get_rng_state())
+    assert all(torch.equal(weight, b.state_dict()[name]) for name, weight in a.state_dict().items())
+
+
+def test_the_head_on_an_actor_reads_the_tokens_it_sampled(episodes):
+    policy, played = episodes
+    values = ActorHead(policy).values([episode.own_view("fox_0") for episode in played])
+    acted = [turn.completion.value for episode in played for turn in episode.tracks["fox_0"]]
+    np.testing.assert_allclose(values.detach().numpy(), acted, atol=1e-4)
+
+
+def test_the_head_on_an_actor_values_a_last_history_that_was_not_answered(episodes):
+    policy, played = episodes
+    track = played[0].tracks["fox_0"]
+    whole = ActorHead(policy).values([played[0].own_view("fox_0")])
+    # the history before the third turn is, to a view of two turns, the last one
+    cut = View(tuple(turn.observation for turn in track), completions=tuple(turn.completion for turn in track[:2]))
+    torch.testing.assert_close(ActorHead(policy).values([cut]), whole, atol=1e-4, rtol=1e-4)
+
+
+def test_a_policy_without_a_head_is_no_critic():
+    with pytest.raises(ValueError, match="no value head"):
+        ActorHead(language_policy())
+
+
+def test_what_is_saved_loads(critic, tmp_path, episodes):
+    views = [episode.joint_view(AGENTS) for episode in episodes[1]]
+    critic.save(tmp_path)
+    torch.testing.assert_close(TextCritic.load(tmp_path).values(views), critic.values(views))
+
+
+def test_a_history_beyond_the_context_is_refused_with_both_numbers(critic):
+    short = TextCritic.small(byte_tokenizer(), max_tokens=8)
+    with pytest.raises(ValueError, match="longer than the critic's 8"):
+        short.values([View(("hello " * 50,))])
