@@ -17,6 +17,9 @@ _BUILT_IN = (
         "games.resource_gathering.env:ResourceGathering",
         "Two gatherers with different tools, who see different things.",
     ),
+    ("collm/HumanEval-v0", "coding.functions.env:HumanEval", "A helper and a main programmer complete a function."),
+    ("collm/MBPP-v0", "coding.functions.env:MBPP", "A helper and a main programmer write what is told in words."),
+    ("collm/CoopHumanEval-v0", "coding.functions.env:CoopHumanEval", "Functions that are easier for two to write."),
     ("collm/MiniCode-v0", "coding.mini_code.env:MiniCode", "A helper and a main programmer, one line of Python each."),
 )
 

@@ -6,12 +6,14 @@ Entry points are strings that are imported on use, so that mirroring costs an en
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
 import pettingzoo
 from pettingzoo import ParallelEnv
 
+from .core import TextParallelEnv
 from .turn_limit import TurnLimit
 
 
@@ -41,6 +43,14 @@ def make_parallel(env_id: str, max_cycles: int | None = None, **kwargs: Any) -> 
     found = spec(env_id)
     if max_cycles is None:
         return found.make(**kwargs)
-    if "max_turns" in inspect.signature(found.constructor()).parameters:
+    if takes_max_turns(found.constructor()):
         return found.make(max_turns=max_cycles, **kwargs)
     return TurnLimit(found.make(**kwargs), max_cycles)
+
+
+def takes_max_turns(constructor: Callable[..., Any]) -> bool:
+    """Whether a game's own number of turns is an argument: of the function, or of a class below the common base."""
+    steps: list[Any] = [constructor]
+    if inspect.isclass(constructor):
+        steps = [vars(each).get("__init__") for each in constructor.__mro__ if each not in (TextParallelEnv, object)]
+    return any("max_turns" in inspect.signature(step).parameters for step in steps if step is not None)

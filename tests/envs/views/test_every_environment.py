@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from functools import partial
 from types import SimpleNamespace
 
@@ -16,6 +15,7 @@ from pettingzoo.test import api_test, max_cycles_test, parallel_api_test, parall
 from pettingzoo.test.state_test import state_test
 
 from collm.envs import check_env, make, registry, specs
+from collm.envs.mirrors import takes_max_turns
 from collm.envs.views import (
     ChatObservations,
     DictObservations,
@@ -88,7 +88,7 @@ def test_pettingzoo_render(id):
 def test_pettingzoo_max_cycles(id):
     if not getattr(pettingzoo, "make", None):
         pytest.skip("this PettingZoo has no registry, and max_cycles is its word")
-    if "max_turns" not in inspect.signature(registry[id].constructor()).parameters:
+    if not takes_max_turns(registry[id].constructor()):
         pytest.skip("a game of one turn, or of a number of turns that is part of its rules")
     max_cycles_test(
         SimpleNamespace(parallel_env=partial(pettingzoo.make, "parallel", id), env=partial(pettingzoo.make, "aec", id))
