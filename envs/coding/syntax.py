@@ -25,23 +25,33 @@ def needed_statements(statements: Sequence[ast.stmt], name: str, foreign: Collec
         name: what is wanted; if nothing defines it, nothing is needed.
         foreign: names that somebody else defines.
     """
+    found = _definers(statements, {name}, foreign)
+    return tuple(found) if any(name in _bound_names(node) for node in found) else ()
+
+
+def defining_statements(
+    statements: Sequence[ast.stmt], users: Iterable[ast.AST], foreign: Collection[str] = ()
+) -> tuple[ast.stmt, ...]:
+    """The statements that some code, given elsewhere, needs; see `needed_statements`."""
+    return tuple(_definers(statements, {name for node in users for name in _read_names(node)}, foreign))
+
+
+def _definers(statements: Sequence[ast.stmt], names: Collection[str], foreign: Collection[str]) -> list[ast.stmt]:
     definers = [
-        (node, names)
+        (node, bound)
         for node in statements
-        if (names := _bound_names(node)) and not names & set(foreign) and not _is_future_import(node)
+        if (bound := _bound_names(node)) and not bound & set(foreign) and not _is_future_import(node)
     ]
-    wanted, kept = {name}, set()
+    wanted, kept = set(names), set()
     is_growing = True
     while is_growing:
         is_growing = False
-        for i, (node, names) in enumerate(definers):
-            if i not in kept and ("*" in names or names & wanted):
+        for i, (node, bound) in enumerate(definers):
+            if i not in kept and ("*" in bound or bound & wanted):
                 kept.add(i)
                 wanted |= _read_names(node)
                 is_growing = True
-    if not any(name in definers[i][1] for i in kept):
-        return ()
-    return tuple(definers[i][0] for i in sorted(kept))
+    return [definers[i][0] for i in sorted(kept)]
 
 
 def returns_value(function: ast.FunctionDef) -> bool:

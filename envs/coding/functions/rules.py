@@ -93,5 +93,5 @@ def terms(pair: Pair, pass_rate: float) -> dict[str, float]:
         "tests": 1.0 * pass_rate * pair.is_runnable,
         "calls_aux": 0.5 * is_cooperative,
         "more_than_wrapper": 1.0 * (is_cooperative and not pair.is_thin_wrapper),
-        "ignores_aux": -0.5 * (is_cooperative and pair.ignores_aux),
+        "ignores_aux": 0.0 - 0.5 * (is_cooperative and pair.ignores_aux),
     }

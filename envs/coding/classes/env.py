@@ -1,0 +1,83 @@
+"""ClassEval: two programmers write the methods of one class."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ...core import TextParallelEnv
+from ..extraction import code_in
+from ..grading import graded_by_source
+from ..two_programmers import Judgement, TwoProgrammers
+from . import prompts, rules
+from .skeletons import ClassTask, delivery_of, merged, task_of
+
+
+class ClassEval(TwoProgrammers):
+    """`programmer_0` writes the methods that take only `self`, `programmer_1` the others.
+
+    Neither sees the other's code of the turn. The methods are merged into the skeleton, and the class is tested in
+    the sandbox; the reward is that of `rules`, at most 6. The data's columns are those of `skeletons.task_of`, as in
+    "FudanSELab/ClassEval" (where CoMLRL trains on ":test[:66]" and evaluates on ":test[66:82]"), the id in "task_id".
+
+    Args:
+        stop_at: as of `TwoProgrammers`; the default is perfect but for a twentieth of the tests.
+        test_seconds: as of `TwoProgrammers`, of all tests of the class together.
+        **kwargs: of `TwoProgrammers` and `TextParallelEnv`.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "class_eval_v0"}
+    programmers = prompts.AGENTS
+    sample = Path(__file__).parent / "samples" / "classes_{split}.jsonl"
+    text_fields = ("skeleton", "test", "class_name")
+
+    def __init__(self, *, stop_at: float | None = 5.8, test_seconds: float = 40.0, **kwargs: Any):
+        super().__init__(stop_at=stop_at, test_seconds=test_seconds, **kwargs)
+        self._task: ClassTask | None = None
+
+    @property
+    def task(self) -> ClassTask:
+        """The class that the two complete."""
+        if self._task is None:
+            raise RuntimeError("no episode is running; call reset() first")
+        return self._task
+
+    def open(self, row: Mapping[str, Any]) -> Mapping[str, str]:
+        self._task = task_of(row)
+        return {agent: prompts.prompt(self._task, agent) for agent in self.programmers}
+
+    def judge(self, replies: Mapping[str, str]) -> Judgement:
+        task = self.task
+        codes = {agent: code_in(replies[agent]) for agent in self.programmers}
+        first, second = (delivery_of(task, codes[agent]) for agent in self.programmers)
+        deliveries = (first, second)
+        program = merged(task, deliveries)
+        grade = (
+            graded_by_source(self.sandbox, program, task.tests, self.limits, candidate=task.name, classes=[task.name])
+            if program is not None
+            else None
+        )
+        return Judgement(
+            terms=rules.terms(task, deliveries, grade.pass_rate if grade else None),
+            metrics={
+                "pass_rate": grade.pass_rate if grade else 0.0,
+                "solved": float(grade is not None and grade.is_perfect),
+                "ran_to_end": float(grade is not None and grade.status == "ok"),
+                "num_written": rules.num_written(task, deliveries),
+                "num_overlapping": rules.num_overlapping(task, deliveries),
+            },
+            verdict=prompts.verdict(self.feedback_mode, task, deliveries, grade),
+            codes={agent: prompts.code_text(codes[agent]) for agent in self.programmers},
+        )
+
+    def request(self, agent: str) -> str:
+        return prompts.request(self.task, agent)
+
+    def task_text(self) -> str:
+        return prompts.skeleton_text(self.task)
+
+    def reference_reply(self, agent: str) -> str:
+        if not self.task.solution:
+            raise ValueError(f"the data has no solution of task {self.task.id!r}, so there is no reference reply")
+        return prompts.reference_reply(self.task, agent)

@@ -1,0 +1,100 @@
+"""Text in and out of the divided class: every string an agent reads passes through here."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+
+from ..extraction import Code, parsed, source
+from ..feedback import Feedback, fenced
+from ..grading import Grade
+from .skeletons import ClassTask, Delivery, class_named
+
+AGENTS = ("programmer_0", "programmer_1")
+_MAX_NAMES = 20
+
+_TASK = "Two programmers complete one Python class, at the same time and without seeing each other's code:"
+_SHARE = (
+    "You write these methods: {own}. The other programmer writes: {others}. You may call each other's methods; "
+    "`__init__` stands as it is given."
+)
+_NO_SHARE = "All methods are the other programmer's: {others}. Answer with `pass`."
+_FORM = "Answer with Python code only: your methods, each from its `def` line on, and the imports that they need."
+_AGAIN = "Write your methods once more, better if you can ({own}): the whole methods, as Python code only."
+
+
+def prompt(task: ClassTask, agent: str) -> str:
+    """What an agent reads first: the skeleton and its share of the methods."""
+    own, others = _shares(task, agent)
+    share = _SHARE if own else _NO_SHARE
+    parts = [_TASK, skeleton_text(task), share.format(own=_names(own), others=_names(others) or "none")]
+    return "\n\n".join(parts + [_FORM] * bool(own))
+
+
+def skeleton_text(task: ClassTask) -> str:
+    """The class as it is given."""
+    return fenced(task.skeleton)
+
+
+def request(task: ClassTask, agent: str) -> str:
+    """What an agent is asked for after a turn."""
+    own, others = _shares(task, agent)
+    return _AGAIN.format(own=_names(own)) if own else _NO_SHARE.format(others=_names(others))
+
+
+def verdict(mode: Feedback, task: ClassTask, deliveries: tuple[Delivery, Delivery], grade: Grade | None) -> str:
+    """What both agents are told of a turn.
+
+    Args:
+        mode: "plain" tells nothing; "passed" whether all tests passed; "level_passed" how many methods were written
+            and tests passed; "level_feedback" also which were not. What a test holds is never told.
+        task: the class.
+        deliveries: what each programmer wrote.
+        grade: what became of the tests; None if the merged class did not parse.
+    """
+    if mode == "plain":
+        return ""
+    if mode == "passed":
+        return "All tests passed." if grade is not None and grade.is_perfect else "Not all tests passed."
+    if grade is None:
+        return "- the merged class: a syntax error, so nothing was tested"
+    both = [name for name in task.methods if all(name in delivery.methods for delivery in deliveries)]
+    missing = [name for name in task.methods if not any(name in delivery.methods for delivery in deliveries)]
+    lines = [
+        f"- methods: {len(task.methods) - len(missing)} of {len(task.methods)} written",
+        f"- tests: {grade.num_passed} of {len(grade.results)} passed",
+    ]
+    if mode == "level_passed":
+        return "\n".join(lines)
+    lines += [f"- not written: {_names(missing)}"] if missing else []
+    lines += [f"- written by both of you: {_names(both)}"] if both else []
+    lines += [f"- fault: {grade.fault}"] if grade.fault else []
+    failed = [result.name for result in grade.results if not result.is_passed]
+    if failed:
+        more = f" and {len(failed) - _MAX_NAMES} more" if len(failed) > _MAX_NAMES else ""
+        lines.append(f"- failed tests: {', '.join(failed[:_MAX_NAMES])}{more}")
+    return "\n".join(lines)
+
+
+def reference_reply(task: ClassTask, agent: str) -> str:
+    """The agent's methods out of the data's solution, with the imports and functions around the class."""
+    own, _ = _shares(task, agent)
+    statements = parsed(task.solution) or []
+    solved = class_named(statements, task.name)
+    body = [node for node in solved.body if isinstance(node, ast.FunctionDef) and node.name in own] if solved else []
+    around = [node for node in statements if node is not solved and not isinstance(node, ast.If | ast.Expr)]
+    return (source([*around, *body]) or "") if body else "pass"
+
+
+def _shares(task: ClassTask, agent: str) -> tuple[Sequence[str], Sequence[str]]:
+    number = AGENTS.index(agent)
+    return task.shares[number], task.shares[1 - number]
+
+
+def _names(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def code_text(code: Code) -> str:
+    """All that an agent wrote of code."""
+    return "\n".join(part for part in (source(code.statements), code.broken) if part)

@@ -1,0 +1,156 @@
+"""A class that two programmers complete, out of a row of ClassEval: who writes which methods, and how they merge."""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..extraction import Code, parsed, source
+from ..syntax import defining_statements
+
+
+@dataclass(frozen=True)
+class ClassTask:
+    """A class whose methods are divided."""
+
+    id: str
+    name: str
+    """Of the class."""
+    skeleton: str
+    """Source of the class with methods to be written; those that it gives in full are kept."""
+    shares: tuple[tuple[str, ...], tuple[str, ...]]
+    """Methods of the first programmer (those whose only parameter is `self`), and of the second (all others)."""
+    tests: str
+    """Source with unittest classes."""
+    solution: str
+    """Source of the whole class; empty if the data has none."""
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """All methods that are to be written."""
+        return self.shares[0] + self.shares[1]
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """What one programmer wrote."""
+
+    methods: Mapping[str, ast.FunctionDef] = field(default_factory=dict)
+    """By name, without those that were left empty."""
+    around: tuple[ast.stmt, ...] = ()
+    """Imports, constants and functions outside of the class that the methods need."""
+    broken: str = ""
+    """Definitions that do not parse."""
+
+
+def task_of(row: Mapping[str, Any]) -> ClassTask:
+    """The task in a row.
+
+    Columns: "skeleton", "test", "class_name"; optionally "import_statement" (a list or a text), "solution_code".
+
+    Raises:
+        ValueError: if the skeleton or the tests do not parse, or no method is to be written.
+    """
+    place = f"task {row['id']!r}"
+    name = str(row["class_name"])
+    imports = row.get("import_statement") or ()
+    lines = [imports] if isinstance(imports, str) else list(imports)
+    skeleton = _with_imports(str(row["skeleton"]), lines)
+    found = class_named(parsed(skeleton) or [], name)
+    if found is None:
+        raise ValueError(f"{place}: its skeleton must be Python with a class {name!r}; repair the row")
+    if not parsed(str(row["test"])):
+        raise ValueError(f"{place}: its tests must be Python; repair the row")
+    wanted = [node for node in _methods(found) if is_empty(node)]
+    if not wanted:
+        raise ValueError(f"{place}: its skeleton leaves no method to be written; empty those that are the task")
+    return ClassTask(
+        id=str(row["id"]),
+        name=name,
+        skeleton=skeleton,
+        shares=(
+            tuple(node.name for node in wanted if _takes_only_self(node)),
+            tuple(node.name for node in wanted if not _takes_only_self(node)),
+        ),
+        tests="\n".join([*lines, str(row["test"])]),
+        solution=_with_imports(str(row["solution_code"]), lines) if row.get("solution_code") else "",
+    )
+
+
+def _with_imports(code: str, imports: Sequence[str]) -> str:
+    missing = [line for line in imports if line.strip() and line.strip() not in code]
+    return "\n".join([*missing, code])
+
+
+def class_named(statements: Sequence[ast.stmt], name: str) -> ast.ClassDef | None:
+    """The last top-level class of this name."""
+    found = [node for node in statements if isinstance(node, ast.ClassDef) and node.name == name]
+    return found[-1] if found else None
+
+
+def _methods(node: ast.ClassDef) -> list[ast.FunctionDef]:
+    return [part for part in node.body if isinstance(part, ast.FunctionDef) and part.name != "__init__"]
+
+
+def _takes_only_self(node: ast.FunctionDef) -> bool:
+    arguments = node.args
+    positional = [*arguments.posonlyargs, *arguments.args]
+    is_alone = len(positional) == 1 and not (arguments.kwonlyargs or arguments.vararg or arguments.kwarg)
+    return is_alone and positional[0].arg == "self"
+
+
+def is_empty(node: ast.FunctionDef) -> bool:
+    """Whether a function has no body but a docstring, `pass`, `...` or `raise NotImplementedError`."""
+    for part in node.body:
+        match part:
+            case ast.Pass() | ast.Expr(value=ast.Constant()):
+                continue
+            case ast.Raise(exc=ast.Name(id="NotImplementedError") | ast.Call(func=ast.Name(id="NotImplementedError"))):
+                continue
+        return False
+    return True
+
+
+def delivery_of(task: ClassTask, code: Code) -> Delivery:
+    """What is in a programmer's code: methods in a class of the task's name, or bare ones.
+
+    A method that is not asked for is kept if a method that is asked for may need it; `__init__` is the skeleton's.
+    """
+    found: dict[str, ast.FunctionDef] = {}
+    for node in code.statements:
+        if isinstance(node, ast.ClassDef) and node.name == task.name:
+            found |= {part.name: part for part in _methods(node)}
+        elif isinstance(node, ast.FunctionDef) and (node.name in task.methods or _has_self(node)):
+            found[node.name] = node
+    methods = {name: node for name, node in found.items() if not is_empty(node)}
+    rest = [node for node in code.statements if node not in found.values()]
+    around = defining_statements(rest, list(methods.values()), foreign={task.name, *methods})
+    return Delivery(methods, around, code.broken)
+
+
+def _has_self(node: ast.FunctionDef) -> bool:
+    return bool(node.args.args) and node.args.args[0].arg == "self"
+
+
+def merged(task: ClassTask, deliveries: tuple[Delivery, Delivery]) -> str | None:
+    """Source of the class with both programmers' methods; None if it does not parse.
+
+    A method that both wrote is its owner's. Methods that nobody wrote are left out, so that no test passes by calling
+    an empty one.
+    """
+    statements = parsed(task.skeleton) or []
+    target = class_named(statements, task.name)
+    if target is None or any(delivery.broken for delivery in deliveries):
+        return None
+    first, second = deliveries
+    methods = {**first.methods, **second.methods}
+    methods |= {name: first.methods[name] for name in task.shares[0] if name in first.methods}
+    target.body = [
+        part for part in target.body if not (isinstance(part, ast.FunctionDef) and part.name in task.methods)
+    ]
+    target.body += [copy.deepcopy(node) for node in methods.values()]
+    target.body = target.body or [ast.Pass()]
+    return source([*first.around, *second.around, *statements])

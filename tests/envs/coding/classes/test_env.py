@@ -1,0 +1,175 @@
+"""ClassEval as an environment."""
+
+import copy
+import dataclasses
+import pickle
+
+import pytest
+
+from collm.envs import check_env
+from collm.envs.coding.classes import ClassEval
+from collm.envs.coding.classes.prompts import AGENTS, reference_reply
+
+pytestmark = pytest.mark.usefixtures("sandbox")
+
+SKELETON = '''class Purse:
+    """Holds coins."""
+
+    def __init__(self):
+        self.coins = []
+
+    def put(self, coin):
+        """Add a coin; return how many there are."""
+
+    def total(self):
+        """Return their sum."""
+'''
+TEST = """import unittest
+
+class TestPurse(unittest.TestCase):
+    def test_put(self):
+        purse = Purse()
+        self.assertEqual([purse.put(2), purse.put(5)], [1, 2])
+
+    def test_total(self):
+        purse = Purse()
+        self.assertEqual(purse.total(), 0)
+
+    def test_both(self):
+        purse = Purse()
+        purse.put(3)
+        self.assertEqual(purse.total(), 3)
+
+    def test_secret(self):
+        purse = Purse()
+        purse.put(7)
+        purse.put(11)
+        self.assertEqual(purse.total(), 18)
+"""
+ROW = {"task_id": "purse", "class_name": "Purse", "skeleton": SKELETON, "test": TEST}
+PUT = "def put(self, coin):\n    self.coins.append(coin)\n    return len(self.coins)"
+TOTAL = "def total(self):\n    return sum(self.coins)"
+
+
+@pytest.fixture
+def env(jsonl):
+    """A function that makes an environment of one row."""
+    return lambda **kwargs: ClassEval(data=jsonl(ROW), **kwargs)
+
+
+def played(env, first, second):
+    env.reset(seed=0)
+    observations, rewards, terminations, _, infos = env.step({"programmer_0": first, "programmer_1": second})
+    return observations, rewards["programmer_1"], terminations["programmer_0"], infos["programmer_0"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "reward"),
+    [
+        (TOTAL, PUT, 6.0),
+        (f"{TOTAL}\n\n{PUT}", PUT, 5.5),
+        ("", f"{TOTAL}\n\n{PUT}", 6.0),
+        (TOTAL, "", 1.0 + 4 * 1 / 4),
+        ("def total(self):\n    return 0", PUT, 2.0 + 4 * 2 / 4),
+        ("", "", 0.0),
+        ("def total(self):\n    return (", PUT, 0.0),
+        ("def total(self):\n    while True: pass", PUT, 2.0 + 4 * 1 / 4),
+        ("import os\ndef total(self):\n    os._exit(0)", PUT, 2.0 + 4 * 1 / 4),
+        (
+            "class Yes:\n    def __eq__(self, other):\n        return True\ndef total(self):\n    return Yes()",
+            PUT,
+            2.0 + 4 * 1 / 4,
+        ),
+    ],
+)
+def test_rewards_by_hand(env, first, second, reward):
+    _, got, _, infos = played(env(test_seconds=0.2), first, second)
+    assert got == pytest.approx(reward, abs=1e-9), infos
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_references_of_the_sample_reach_six_and_mutants_do_not(split):
+    env = ClassEval(split=split, max_turns=1)
+    for row in env.tasks:
+        env.reset(options={"task": row["id"]})
+        task = env.task
+        assert all(task.shares), "both have something to write"
+        rewards = env.step({agent: env.reference_reply(agent) for agent in AGENTS})[1]
+        assert rewards["programmer_0"] == pytest.approx(6.0, abs=1e-9), row["id"]
+        env.reset(options={"task": row["id"]})
+        mutant = dataclasses.replace(task, solution=row["mutant"])
+        infos = env.step({agent: reference_reply(mutant, agent) for agent in AGENTS})[4]
+        assert infos["programmer_0"]["metric/solved"] == 0, row["id"]
+
+
+def test_the_sample_has_ten_classes():
+    ids = {row["id"] for split in ("train", "test") for row in ClassEval(split=split).tasks}
+    assert len(ids) == 10
+
+
+def test_the_contract_of_environments_holds():
+    assert "hostile_replies" in check_env(ClassEval)
+
+
+def test_prompts_divide_the_methods(env):
+    observations, _ = env().reset(seed=0)
+    assert "You write these methods: `total`. The other programmer writes: `put`" in observations["programmer_0"]
+    assert "You write these methods: `put`. The other programmer writes: `total`" in observations["programmer_1"]
+    assert all(SKELETON.strip() in text and "test_secret" not in text for text in observations.values())
+
+
+def test_a_programmer_without_a_share_is_told_so(jsonl):
+    skeleton = SKELETON.replace("total(self)", "total(self, start)")
+    env = ClassEval(data=jsonl(ROW | {"skeleton": skeleton}))
+    assert "Answer with `pass`" in env.reset(seed=0)[0]["programmer_0"]
+
+
+@pytest.mark.parametrize(
+    ("feedback", "told", "untold"),
+    [
+        ("plain", [], ["passed", "test_both"]),
+        ("passed", ["Not all tests passed"], ["2 of 4", "test_both"]),
+        ("level_passed", ["methods: 2 of 2", "tests: 2 of 4"], ["test_both"]),
+        ("level_feedback", ["methods: 2 of 2", "tests: 2 of 4", "TestPurse.test_both"], ["test_put", "18", "11"]),
+    ],
+)
+def test_feedback_reaches_turn_two_and_tells_what_its_mode_allows(env, feedback, told, untold):
+    observations, *_ = played(env(feedback=feedback), "def total(self):\n    return 0", PUT)
+    for agent, observation in observations.items():
+        *_, own, message = observation.messages
+        assert own.author == agent and message.role == "user"
+        assert all(part in message.content for part in told), message.content
+        assert not any(part in message.content for part in untold), message.content
+
+
+def test_feedback_names_methods_that_are_missing_doubled_or_broken(env):
+    said = played(env(), "", f"{PUT}")[0]["programmer_0"].messages[-1].content
+    assert "not written: `total`" in said
+    said = played(env(), f"{PUT}\n\ndef total(self):\n    return 0", PUT)[0]["programmer_0"].messages[-1].content
+    assert "written by both of you: `put`" in said
+    said = played(env(), "def total(self):\n    return (", PUT)[0]["programmer_0"].messages[-1].content
+    assert "syntax error" in said
+
+
+def test_a_second_turn_may_solve_it(env):
+    made = env()
+    assert played(made, "", PUT)[2] is False
+    _, rewards, terminations, _, _ = made.step({"programmer_0": TOTAL, "programmer_1": PUT})
+    assert rewards["programmer_0"] == pytest.approx(6.0) and all(terminations.values())
+
+
+def test_branches_in_mid_episode_play_on_alike(env):
+    made = env(max_turns=3)
+    played(made, "", PUT)
+    branches = [made, copy.deepcopy(made), pickle.loads(pickle.dumps(made))]
+    outcomes = [branch.step({"programmer_0": TOTAL, "programmer_1": PUT}) for branch in branches]
+    assert outcomes[0] == outcomes[1] == outcomes[2]
+
+
+def test_without_a_solution_there_is_no_reference(env):
+    made = env()
+    with pytest.raises(RuntimeError, match="reset"):
+        made.reference_reply("programmer_0")
+    made.reset(seed=0)
+    with pytest.raises(ValueError, match="no solution"):
+        made.reference_reply("programmer_0")
