@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from . import values
+from .arguments import plain
 from .limits import Limits
 from .results import Failure, Outcome, Report, Status
 from .run import Ending
@@ -139,27 +140,25 @@ def answer(worker: Worker, limits: Limits, message: dict[str, Any], num_results:
     return Answers(status, tuple(results), failure, stdout, stderr, ending.cpu_s, worker.plan.isolation, num_left)
 
 
-def encode(calls: Sequence[Call]) -> list[list[codec.Wire]]:
-    """Arguments of calls in wire form.
+def plain_calls(calls: Sequence[Call]) -> list[tuple[Any, Any]]:
+    """Calls as they travel.
 
     Raises:
-        TypeError: if one is not plain data.
+        TypeError: if an argument is not plain data.
     """
-    return [[codec.encode(tuple(arguments)), codec.encode(dict(keywords))] for arguments, keywords in calls]
+    return [(plain(tuple(arguments)), plain(dict(keywords))) for arguments, keywords in calls]
 
 
-def call(
-    worker: Worker, limits: Limits, code: str, function: str, encoded: list[list[codec.Wire]], seed: int
-) -> Answers:
+def call(worker: Worker, limits: Limits, code: str, function: str, calls: list[tuple[Any, Any]], seed: int) -> Answers:
     """Load the code and call a function of it, once for each set of arguments, in one process.
 
     The call that a process dies of fails; a new process makes the rest as long as the limits allow another life.
     """
     message = request("calls", code, limits, seed)
     message["function"] = function
-    answers, num_lives = answer(worker, limits, {**message, "calls": encoded}, len(encoded)), 1
+    answers, num_lives = answer(worker, limits, {**message, "calls": calls}, len(calls)), 1
     while answers.status in _DEATHS and answers.num_left and num_lives < limits.max_deaths:
-        rest = answer(worker, limits, {**message, "calls": encoded[-answers.num_left :]}, answers.num_left)
+        rest = answer(worker, limits, {**message, "calls": calls[-answers.num_left :]}, answers.num_left)
         answers, num_lives = answers.followed_by(rest), num_lives + 1
     return answers
 

@@ -62,7 +62,7 @@ def answer(): return Anything()
 
 def _can_import(worker: Worker) -> bool:
     code = "def imported():\n    import colorsys\n    return colorsys.ONE_THIRD > 0"
-    return calls.call(worker, _LIMITS, code, "imported", calls.encode([((), {})]), 0).report().values == (True,)
+    return calls.call(worker, _LIMITS, code, "imported", calls.plain_calls([((), {})]), 0).report().values == (True,)
 
 
 def holes(worker: Worker) -> list[str]:
@@ -77,11 +77,11 @@ def holes(worker: Worker) -> list[str]:
         Path(folder).chmod(0o755)
         outside.chmod(0o666)  # so that only the jail, not the file's mode, stands in the way
         arguments = (str(outside), os.__file__, 2 * _LIMITS.memory_mb << 20)
-        report = calls.call(worker, _LIMITS, _EFFECTS, "effects", calls.encode([(arguments, {})]), 0).report()
+        report = calls.call(worker, _LIMITS, _EFFECTS, "effects", calls.plain_calls([(arguments, {})]), 0).report()
     if report.status != "ok" or not report.outcomes[0].has_returned:
         return [f"could not run a probe to its end ({report.failure or report.outcomes[0].failure})"]
     found = [f"could {name}" for name in report.values[0]]
-    forged = calls.call(worker, _LIMITS, _ALWAYS_EQUAL, "answer", calls.encode([((), {})]), 0).results[0]
+    forged = calls.call(worker, _LIMITS, _ALWAYS_EQUAL, "answer", calls.plain_calls([((), {})]), 0).results[0]
     if not isinstance(forged, Failure) and values.is_equal(forged, 1):
         found.append("could pass for any answer")
     if worker.plan.isolation != "C" and not _can_import(worker):

@@ -41,7 +41,6 @@ class Ending:
     cause: int
     wait_status: int
     cpu_s: float
-    max_rss_kb: int
 
     @property
     def is_orderly(self) -> bool:
@@ -85,7 +84,7 @@ class Run:
         """Send one message; that nobody reads it any more shows when an answer is missing."""
         self._channel.settimeout(self._time_left_s())
         try:
-            self._channel.sendall(frames.frame(message))
+            self._channel.sendall(frames.pack(message))
         except TimeoutError as error:
             raise Broken("a child neither read its input nor was ended at its limits") from error
         except OSError:

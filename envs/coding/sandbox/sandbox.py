@@ -208,10 +208,8 @@ class Sandbox:
         self, code: str, function: str, made: Sequence[calls.Call], limits: Limits | None, seed: int
     ) -> calls.Answers:
         chosen = limits or self.settings.limits
-        encoded = calls.encode(made)
-        return self._attempt(
-            lambda: self._lend(lambda worker: calls.call(worker, chosen, code, function, encoded, seed))
-        )
+        plain = calls.plain_calls(made)
+        return self._attempt(lambda: self._lend(lambda worker: calls.call(worker, chosen, code, function, plain, seed)))
 
     def _run_program(self, code: str, stdin: str, limits: Limits, seed: int) -> calls.Answers:
         return self._lend(lambda worker: calls.run_program(worker, limits, code, stdin, seed))

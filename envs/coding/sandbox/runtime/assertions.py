@@ -85,8 +85,7 @@ class Recorder:
         if error is None:
             self._num_passed[number] = self._num_passed.get(number, 0) + 1
         elif number not in self._complaints:
-            kind, message, *_ = solution.failure(error)
-            self._complaints[number] = f"{kind}: {message}"
+            self._complaints[number] = solution.summary(error)
 
     def outcomes(self, *, finished: bool) -> list[tuple[bool, str]]:
         """Passed and message of each; one that was never reached passes only if the tests ran to their end."""

@@ -6,56 +6,55 @@ import gc
 from collections.abc import Callable
 from typing import Any
 
-from . import codec, frames, objects, solution
+from . import frames, objects, solution
+from .codec import encode
 
 
-def _call(function: Any, arguments: codec.Wire, keywords: codec.Wire) -> list[Any]:
-    try:
-        return ["v", codec.encode(function(*codec.decode(arguments), **codec.decode(keywords)))]
-    except BaseException as error:
-        return ["x", solution.failure(error)]
-
-
-def _answer_calls(channel: int, request: dict[str, Any], streams: solution.Streams) -> None:
+def _answer_calls(channel: int, request: dict[str, Any]) -> None:
     try:
         module = solution.load(request["code"], "solution", request["seed"])
         function = getattr(module, request["function"])
     except BaseException as error:
-        frames.write(channel, ["load", solution.failure(error)])
+        frames.write(channel, f'["load",{solution.failure(error)}]')
         return
     for arguments, keywords in request["calls"]:
-        frames.write(channel, _call(function, arguments, keywords))
+        try:
+            answer = f'["v",{encode(function(*arguments, **keywords))}]'
+        except BaseException as error:
+            answer = f'["x",{solution.failure(error)}]'
+        frames.write(channel, answer)  # one by one: what is answered before a death counts
 
 
-def _run_program(channel: int, request: dict[str, Any], streams: solution.Streams) -> None:
+def _run_program(channel: int, request: dict[str, Any]) -> None:
+    answer = '["v",null]'
     try:
         solution.load(request["code"], "__main__", request["seed"])
-        frames.write(channel, ["v", None])
     except SystemExit as leaving:
-        quiet = leaving.code is None or leaving.code == 0
-        frames.write(channel, ["v", None] if quiet else ["x", solution.failure(leaving)])
+        if leaving.code is not None and leaving.code != 0:
+            answer = f'["x",{solution.failure(leaving)}]'
     except BaseException as error:
-        frames.write(channel, ["x", solution.failure(error)])
+        answer = f'["x",{solution.failure(error)}]'
+    frames.write(channel, answer)
 
 
-def _offer_objects(channel: int, request: dict[str, Any], streams: solution.Streams) -> None:
+def _offer_objects(channel: int, request: dict[str, Any]) -> None:
     try:
         module = solution.load(request["code"], "solution", request["seed"])
     except BaseException as error:
-        frames.write(channel, ["load", solution.failure(error)])
+        frames.write(channel, f'["load",{solution.failure(error)}]')
         return
-    frames.write(channel, ["ready"])
+    frames.write(channel, '["ready"]')
     objects.serve(channel, module, request["first_handle"])
 
 
-Mode = Callable[[int, dict[str, Any], solution.Streams], None]
+Mode = Callable[[int, dict[str, Any]], None]
 MODES: dict[str, Mode] = {"calls": _answer_calls, "program": _run_program, "objects": _offer_objects}
 
 
-def run(channel: int) -> None:
+def run(channel: int, streams: solution.Streams) -> None:
     """Serve the one request of this process."""
     gc.enable()
     request = frames.read(channel)
-    streams = solution.Streams(request["stdin"])
-    MODES[request["mode"]](channel, request, streams)
-    frames.write(channel, ["end", *streams.texts(request["max_stdout_bytes"])])
+    streams.attach(request["stdin"])
+    MODES[request["mode"]](channel, request)
+    frames.write(channel, f'["end",{streams.texts(request["max_stdout_bytes"])}]')

@@ -1,4 +1,4 @@
-"""Values on the wire: plain data as JSON, never pickles.
+"""Values on their way out of the jail: plain data as tagged JSON, never pickles.
 
     None, bool, str, float, int below 2**53 in size    themselves
     list, tuple, set or frozenset, dict                ["l", …], ["t", …], ["s", …], ["d", key, value, key, value, …]
@@ -12,15 +12,17 @@ Instances of subclasses travel as the builtin that they extend, so no method of 
 from __future__ import annotations
 
 from collections.abc import Callable
+from json.encoder import encode_basestring_ascii
 from typing import Any
 
 MAX_DEPTH = 60
-MAX_PLAIN_INTEGER = 1 << 53
+_MAX_PLAIN_INTEGER = 1 << 53
 Wire = Any
-Remote = Callable[[Any], Wire]
+"""The parsed JSON of a value."""
+Remote = Callable[[Any], str]
 Resolve = Callable[[list[Any]], Any]
 
-_AS_BUILTIN: dict[type, Callable[[Any], Any]] = {
+AS_BUILTIN: dict[type[Any], Callable[[Any], Any]] = {
     int: int.__int__,  # not int(): a subclass may say otherwise, as an enumeration of strings does of str()
     float: float.__float__,
     str: str.__str__,
@@ -28,7 +30,7 @@ _AS_BUILTIN: dict[type, Callable[[Any], Any]] = {
 }
 
 
-def refuse(value: Any) -> Wire:
+def refuse(value: Any) -> str:
     """Encoding of an object that is not plain data: none, where no handles are exchanged."""
     raise TypeError(f"a {type(value).__name__} is not plain data")
 
@@ -38,43 +40,48 @@ def refuse_handle(wire: list[Any]) -> Any:
     raise ValueError(f"unknown tag {wire[0]!r}")
 
 
-def encode(value: Any, remote: Remote = refuse, depth: int = 0) -> Wire:
-    """JSON-ready form of a value.
+def encode(value: Any, remote: Remote = refuse, depth: int = 0) -> str:
+    """JSON of a value, in ASCII.
 
     Raises:
         TypeError: on anything but plain data, unless `remote` accepts it.
         ValueError: if it is nested more than 60 deep.
     """
     kind = type(value)
-    if value is None or kind is bool or kind is str:
-        return value
     if kind is int:
-        return value if -MAX_PLAIN_INTEGER < value < MAX_PLAIN_INTEGER else ["i", f"{value:x}"]
+        return repr(value) if -_MAX_PLAIN_INTEGER < value < _MAX_PLAIN_INTEGER else f'["i","{value:x}"]'
+    if kind is str:
+        return encode_basestring_ascii(value)
+    if value is None:
+        return "null"
+    if kind is bool:
+        return "true" if value else "false"
     if kind is float:
-        return value if value - value == 0 else ["f", repr(value)]
-    depth += 1
-    if depth > MAX_DEPTH:
+        return repr(value) if value - value == 0 else f'["f","{value!r}"]'
+    if depth == MAX_DEPTH:
         raise ValueError(f"nested more than {MAX_DEPTH} deep")
-    if kind is list:
-        return ["l", *[encode(item, remote, depth) for item in value]]
-    if kind is tuple:
-        return ["t", *[encode(item, remote, depth) for item in value]]
+    depth += 1
+    if kind is list or kind is tuple or kind is set or kind is frozenset:
+        tag = '["l"' if kind is list else '["t"' if kind is tuple else '["s"'
+        return ",".join([tag, *[encode(item, remote, depth) for item in value]]) + "]"
     if kind is dict:
-        return ["d", *[encode(part, remote, depth) for item in value.items() for part in item]]
-    if kind is set or kind is frozenset:
-        return ["s", *[encode(item, remote, depth) for item in value]]
+        return ",".join(['["d"', *[encode(part, remote, depth) for item in value.items() for part in item]]) + "]"
     if kind is bytes or kind is bytearray:
-        return ["b", value.hex()]
+        return f'["b","{value.hex()}"]'
     if kind is complex:
-        return ["c", encode(value.real), encode(value.imag)]
+        return f'["c",{encode(value.real)},{encode(value.imag)}]'
     if kind is range:
-        return ["r", *[encode(part) for part in (value.start, value.stop, value.step)]]
-    for builtin, convert in _AS_BUILTIN.items():
+        return f'["r",{encode(value.start)},{encode(value.stop)},{encode(value.step)}]'
+    for builtin, convert in AS_BUILTIN.items():
         if isinstance(value, builtin):
             return encode(convert(value), remote, depth)
     if kind.__module__ == "numpy":  # arrays as nested lists, scalars as numbers
         return encode(value.tolist(), remote, depth)
     return remote(value)
+
+
+def _key(value: Any) -> Any:
+    return frozenset(value) if type(value) is set else value
 
 
 def decode(wire: Wire, resolve: Resolve = refuse_handle) -> Any:
@@ -92,9 +99,9 @@ def decode(wire: Wire, resolve: Resolve = refuse_handle) -> Any:
         return tuple([decode(item, resolve) for item in wire[1:]])
     if tag == "d":
         parts = [decode(item, resolve) for item in wire[1:]]
-        return dict(zip(parts[::2], parts[1::2], strict=True))
+        return dict(zip(map(_key, parts[::2]), parts[1::2], strict=True))
     if tag == "s":
-        return {decode(item, resolve) for item in wire[1:]}
+        return {_key(decode(item, resolve)) for item in wire[1:]}
     if tag == "i":
         return int(wire[1], 16)
     if tag == "f":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import builtins
 import io
+import json
 import sys
 import types
 import unittest
@@ -17,6 +18,10 @@ from typing import Any
 
 from . import assertions, frames, solution
 from .stand_in import CLASS, FUNCTION, Exchange, StandIn
+
+
+def _tell(channel: int, *message: Any) -> None:
+    frames.write(channel, json.dumps(message))
 
 
 class _Report(unittest.TestResult):
@@ -34,7 +39,7 @@ class _Report(unittest.TestResult):
 
     def _complain(self, error: Any) -> None:
         if self._complaint is None:
-            self._complaint = f"{error[0].__name__}: {error[1]}"[: solution.MAX_MESSAGE]
+            self._complaint = solution.summary(error[1])
 
     def addFailure(self, test: unittest.TestCase, err: Any) -> None:
         self._complain(err)
@@ -56,7 +61,7 @@ class _Report(unittest.TestResult):
         super().stopTest(test)
         number = self._numbers.get(_name(test))
         if number is not None:
-            frames.write(self._channel, ["result", number, self._complaint is None, self._complaint or ""])
+            _tell(self._channel, "result", number, self._complaint is None, self._complaint or "")
 
 
 def _name(test: unittest.TestCase) -> str:
@@ -90,7 +95,7 @@ def _module(request: dict[str, Any], exchange: Exchange) -> types.ModuleType:
     return module
 
 
-def run(channel: int, request: dict[str, Any], streams: solution.Streams) -> None:
+def run(channel: int, request: dict[str, Any]) -> None:
     """Send the plan of the tests, the outcome of each, and how the whole ended."""
     exchange = Exchange(channel)
     unittest.main = lambda *_, **__: None  # type: ignore[assignment]  # test files that end with it are imported here
@@ -99,10 +104,10 @@ def run(channel: int, request: dict[str, Any], streams: solution.Streams) -> Non
         module = _module(request, exchange)
         recorder = assertions.Recorder(plan, module.__dict__)
     except BaseException as error:
-        frames.write(channel, ["broken", solution.failure(error)])
+        frames.write(channel, f'["broken",{solution.failure(error)}]')
         return
     sys.stdin, sys.stdout, sys.stderr = io.StringIO(), io.StringIO(), io.StringIO()
-    ending: solution.Failure | None = None
+    ending = "null"
     try:
         exec(plan.code, module.__dict__)
         if plan.has_check and not plan.calls_check:
@@ -112,10 +117,10 @@ def run(channel: int, request: dict[str, Any], streams: solution.Streams) -> Non
     suites = _test_cases(module)
     names = [_name(test) for test in _leaves(suites)]
     first = len(plan.assertions)
-    frames.write(channel, ["plan", [*plan.assertions, *[[name, None] for name in names]]])
-    for number, (passed, message) in enumerate(recorder.outcomes(finished=ending is None)):
-        frames.write(channel, ["result", number, passed, message])
+    _tell(channel, "plan", [*plan.assertions, *[[name, None] for name in names]])
+    for number, (passed, message) in enumerate(recorder.outcomes(finished=ending == "null")):
+        _tell(channel, "result", number, passed, message)
     report = _Report(channel, {name: first + i for i, name in enumerate(names)})
     for suite in suites:
         suite.run(report)
-    frames.write(channel, ["done", ending])
+    frames.write(channel, f'["done",{ending}]')

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
+from collections.abc import Callable
 
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
@@ -29,6 +31,12 @@ def _word(value: Operand) -> object:
 def syscall(name: str, number: int, *operands: Operand) -> int:
     """Result of a raw system call; integers are passed as machine words, bytes as a pointer to them."""
     return _checked(_libc.syscall(ctypes.c_long(number), *map(_word, operands)), name)
+
+
+def prepared(number: int, *operands: Operand) -> Callable[[], int]:
+    """A raw system call to make later, and cheaply: what ctypes builds for a call is built now."""
+    words = [ctypes.c_long(number), *map(_word, operands)]
+    return functools.partial(ctypes.PyDLL(None).syscall, *words)
 
 
 def prctl(option: int, value: int = 0) -> None:

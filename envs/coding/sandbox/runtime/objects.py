@@ -9,7 +9,7 @@ from typing import Any
 
 from . import codec, frames, solution
 
-_MUTABLE_TAGS = ("l", "d", "s", "b")
+_MUTABLE = (list, dict, set, bytearray)
 _OPERATIONS: dict[str, Callable[..., Any]] = {
     "setattr": setattr,
     "delattr": delattr,
@@ -39,42 +39,41 @@ class _Handles:
         self._next = first  # not zero in a second life: a handle of the first one must not name another object
         self._objects: dict[int, Any] = {}
 
-    def hand_out(self, value: Any) -> codec.Wire:
+    def hand_out(self, value: Any) -> str:
         number, self._next = self._next, self._next + 1
         self._objects[number] = value
-        return ["h", number]
+        return f'["h",{number}]'
 
     def resolve(self, wire: list[Any]) -> Any:
         return getattr(self._module, wire[1]) if wire[0] == "g" else self._objects[wire[1]]
 
 
-def _call(handles: _Handles, operands: codec.Wire, keywords: codec.Wire) -> list[Any]:
+def _call(handles: _Handles, operands: codec.Wire, keywords: codec.Wire) -> str:
     function, *arguments = codec.decode(operands, handles.resolve)
+    changeable = [place for place, argument in enumerate(arguments) if type(argument) in _MUTABLE]
+    before = [codec.encode(arguments[place]) for place in changeable]
     result = function(*arguments, **codec.decode(keywords, handles.resolve))
-    reply = ["v", handles.hand_out(result) if isinstance(function, type) else codec.encode(result)]
+    value = handles.hand_out(result) if isinstance(function, type) else codec.encode(result)
     # Tests may look at a list that they passed in: what the function did to it goes back with the value.
-    for place, (argument, before) in enumerate(zip(arguments, operands[2:], strict=True)):
-        if type(before) is list and before[0] in _MUTABLE_TAGS:
-            after = codec.encode(argument)
-            if after != before:
-                reply += [place, after]
-    return reply
+    after = [codec.encode(arguments[place]) for place in changeable]
+    changes = [f",{place},{now}" for place, then, now in zip(changeable, before, after, strict=True) if then != now]
+    return f'["v",{value}{"".join(changes)}]'
 
 
-def _attribute(handles: _Handles, operands: codec.Wire) -> list[Any]:
+def _attribute(handles: _Handles, operands: codec.Wire) -> str:
     value = getattr(*codec.decode(operands, handles.resolve))
-    return ["v", handles.hand_out(value) if callable(value) else codec.encode(value)]
+    return f'["v",{handles.hand_out(value) if callable(value) else codec.encode(value)}]'
 
 
-def _perform(handles: _Handles, operation: str, operands: codec.Wire, keywords: codec.Wire) -> list[Any]:
+def _perform(handles: _Handles, operation: str, operands: codec.Wire, keywords: codec.Wire) -> str:
     try:
         if operation == "call":
             return _call(handles, operands, keywords)
         if operation == "getattr":
             return _attribute(handles, operands)
-        return ["v", codec.encode(_OPERATIONS[operation](*codec.decode(operands, handles.resolve)))]
+        return f'["v",{codec.encode(_OPERATIONS[operation](*codec.decode(operands, handles.resolve)))}]'
     except BaseException as error:
-        return ["x", solution.failure(error)]
+        return f'["x",{solution.failure(error)}]'
 
 
 def serve(channel: int, module: types.ModuleType, first_handle: int) -> None:

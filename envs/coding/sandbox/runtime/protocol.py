@@ -12,6 +12,6 @@ STOP: Final = b"stop"
 
 REQUEST: Final = struct.Struct("!ddQ")
 """CPU seconds, wall seconds, bytes of memory on top of the interpreter's own; a descriptor comes along."""
-ENDING: Final = struct.Struct("!iidQ")
-"""Cause, wait status, CPU seconds, peak resident KiB."""
+ENDING: Final = struct.Struct("!iid")
+"""Cause, wait status, CPU seconds."""
 BY_ITSELF, CPU_LIMIT, WALL_LIMIT, STOPPED, NOT_STARTED = range(5)

@@ -157,11 +157,12 @@ class Filter:
             raise OSError(errno.ENOSYS, f"no system call table for {architecture}; there is one for {list(MACHINES)}")
         machine = MACHINES[architecture]
         code = program(machine, rules(machine, allow_paths=allow_paths, allow_threads=allow_threads))
-        self._number = _SECCOMP[architecture]
         self._code = ctypes.create_string_buffer(code, len(code))  # kept alive: the header points into it
-        self._header = struct.pack("HxxxxxxQ", len(code) // 8, kernel.address_of(self._code))
+        header = struct.pack("HxxxxxxQ", len(code) // 8, kernel.address_of(self._code))
+        set_mode_filter, keep_speculation = 1, 4
+        self._call = kernel.prepared(_SECCOMP[architecture], set_mode_filter, keep_speculation, header)
 
     def install(self) -> None:
         """Bind this process to the filter for the rest of its life."""
-        set_mode_filter, keep_speculation = 1, 4
-        kernel.syscall("seccomp", self._number, set_mode_filter, keep_speculation, self._header)
+        if self._call() != 0:
+            raise OSError("the kernel refused the filter of a run")

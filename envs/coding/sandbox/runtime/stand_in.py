@@ -8,6 +8,7 @@ a test such as `abs(f(x) - expected) < 1e-6` would hand the expected answer to t
 from __future__ import annotations
 
 import builtins
+import json
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
@@ -32,8 +33,8 @@ class Exchange:
         Raises:
             Exception: what the operation raised there, as the nearest builtin type under the type's own name.
         """
-        wires = codec.encode(list(operands), _wire), codec.encode(keywords, _wire)
-        frames.write(self._channel, ["do", operation, *wires])
+        wires = f"{codec.encode(list(operands), _wire)},{codec.encode(keywords, _wire)}"
+        frames.write(self._channel, f'["do","{operation}",{wires}]')
         kind, value, *changes = frames.read(self._channel)
         if kind == "gone":
             raise SolutionGone(value)
@@ -65,8 +66,8 @@ def _update(argument: Any, after: Any) -> None:
         argument.update(after)
 
 
-def _wire(value: Any) -> codec.Wire:
-    return value._wire if type(value) is StandIn else codec.refuse(value)
+def _wire(value: Any) -> str:
+    return json.dumps(value._wire) if type(value) is StandIn else codec.refuse(value)
 
 
 def _is_handle(wire: codec.Wire) -> bool:

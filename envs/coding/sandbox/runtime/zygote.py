@@ -6,10 +6,10 @@ is in the memory that the next one inherits.
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import importlib
 import json
-import math
 import os
 import resource
 import select
@@ -20,11 +20,12 @@ import sys
 import time
 from typing import Any, NoReturn
 
-from . import child, codec, frames, jail, kernel, landlock, seccomp, solution
+from . import child, frames, jail, kernel, landlock, seccomp, solution
 from .protocol import BY_ITSELF, CPU_LIMIT, ENDING, MAPPED, NOT_STARTED, READY, REQUEST, STOPPED, WALL_LIMIT
 
-_CHANNEL = 3
+_CONTROL = 3
 _FAILED = 70
+_MAX_THREADS = 64
 _WARM_UP = """
 import math
 class C:
@@ -44,6 +45,7 @@ class Zygote:
         self._isolation: str = config["isolation"]
         self._base_bytes = 0
         self._filter: seccomp.Filter | None = None
+        self._streams = solution.Streams()
 
     def prepare(self) -> None:
         """Import, warm up, confine: everything that all runs share."""
@@ -79,13 +81,13 @@ class Zygote:
 
     def _warm_up(self) -> None:
         """Go once through what every run does, so that its first time is paid here."""
-        streams, stdio = solution.Streams, (sys.stdin, sys.stdout, sys.stderr)
+        stdio = sys.stdin, sys.stdout, sys.stderr
+        request = {"code": _WARM_UP, "function": "f", "calls": [((5,), {})], "seed": 0, "stdin": "", "mode": "calls"}
         for _ in range(3):
-            written = streams("")
-            module = solution.load(_WARM_UP, "solution", 0)
-            frames.frame(["v", codec.encode(codec.decode(codec.encode(module.f(5))))])
-            json.loads('["x", [1, {"a": 1.5}]]')
-            written.texts(10)
+            ours, theirs = socket.socketpair()
+            with ours, theirs:
+                ours.sendall(frames.pack({**request, "max_stdout_bytes": 10}))
+                child.run(theirs.fileno(), solution.Streams())
         del sys.modules["solution"]
         sys.stdin, sys.stdout, sys.stderr = stdio
 
@@ -118,87 +120,92 @@ class Zygote:
     def serve(self) -> NoReturn:
         """Start a child for each descriptor received, until the trusted side goes away."""
         control, space = self._control, socket.CMSG_SPACE(4)
-        poller = select.poll()
-        poller.register(control.fileno(), select.POLLIN)
+        poller, memory_limit = select.poll(), 0
+        poller.register(_CONTROL, select.POLLIN)
         while True:
             message, ancillary, _, _ = control.recvmsg(REQUEST.size, space)
             if not message:
                 os._exit(0)
             if not ancillary:  # a stop that crossed the end of the run it was meant for
                 continue
-            (descriptor,) = struct.unpack("i", ancillary[0][2][:4])
+            (channel,) = struct.unpack("i", ancillary[0][2][:4])
             cpu_s, wall_s, memory_bytes = REQUEST.unpack(message)
+            if (
+                memory_bytes != memory_limit
+            ):  # inherited by the child, which cannot raise it: its filter forbids the call
+                memory_limit = memory_bytes
+                resource.setrlimit(resource.RLIMIT_AS, (self._base_bytes + memory_bytes, resource.RLIM_INFINITY))
             try:
                 pid = os.fork()
             except OSError as error:
-                os.close(descriptor)
-                control.send(ENDING.pack(NOT_STARTED, error.errno or 0, 0.0, 0))
+                os.close(channel)
+                control.send(ENDING.pack(NOT_STARTED, error.errno or 0, 0.0))
                 continue
             if pid == 0:
-                self._be_child(descriptor, cpu_s, memory_bytes)
-            os.close(descriptor)
+                self._be_child(channel)
+            os.close(channel)
             control.send(self._watch(poller, pid, cpu_s, wall_s))
+            fcntl.fcntl(0, fcntl.F_SETFL, os.O_RDWR)  # all that a run can leave behind: flags of the shared /dev/null
 
     def _watch(self, poller: select.poll, pid: int, cpu_s: float, wall_s: float) -> bytes:
         """Wait for the child, or end it at its limits: the report for the trusted side."""
         watched = os.pidfd_open(pid)
         poller.register(watched, select.POLLIN)
-        clock = (~pid << 3) | 2  # the process's CPU clock, as clock_getcpuclockid() names it
-        deadline = time.monotonic() + wall_s
         cause, wait_s = BY_ITSELF, min(cpu_s, wall_s)
-        while True:
-            events = poller.poll(math.ceil(wait_s * 1000) + 1)
-            if events:
-                if all(descriptor != watched for descriptor, _ in events):
-                    cause = STOPPED
-                    if not self._control.recv(16):
-                        os.kill(pid, signal.SIGKILL)
-                        os._exit(0)
-                break
+        deadline = time.monotonic() + wall_s
+        while not (events := poller.poll(wait_s * 1000 + 1)):
             # One thread cannot use CPU faster than time passes, so the next look can wait for what is left of either.
-            cpu_left_s, wall_left_s = cpu_s - time.clock_gettime(clock), deadline - time.monotonic()
+            cpu_left_s, wall_left_s = cpu_s - time.clock_gettime(_cpu_clock(pid)), deadline - time.monotonic()
             if cpu_left_s <= 0 or wall_left_s <= 0:
                 cause = CPU_LIMIT if cpu_left_s <= 0 else WALL_LIMIT
                 break
             wait_s = min(cpu_left_s, wall_left_s)
+        else:
+            if events[0][0] == _CONTROL and len(events) == 1:
+                cause = STOPPED
         if cause != BY_ITSELF:
             os.kill(pid, signal.SIGKILL)
+            if cause == STOPPED and not self._control.recv(16):
+                os._exit(0)
         _, status, usage = os.wait4(pid, 0)
         poller.unregister(watched)
         os.close(watched)
         used_s = usage.ru_utime + usage.ru_stime
         if used_s >= cpu_s and cause != STOPPED:
-            cause = CPU_LIMIT  # whoever noticed first, also the kernel's own limit of whole seconds
-        return ENDING.pack(cause, status, used_s, usage.ru_maxrss)
+            cause = CPU_LIMIT  # also if it ended before anybody looked: the verdict must not depend on who was quicker
+        return ENDING.pack(cause, status, used_s)
 
-    def _be_child(self, descriptor: int, cpu_s: float, memory_bytes: int) -> NoReturn:
+    def _be_child(self, channel: int) -> NoReturn:
         try:
-            if self._isolation != "A":  # elsewhere the first process takes its namespace with it
+            os.close(_CONTROL)
+            if self._isolation != "A":  # there, the first process takes its namespace with it
                 kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
-            os.dup2(descriptor, _CHANNEL, inheritable=False)
-            null = os.open("/dev/null", os.O_RDWR)  # opened anew: an inherited one would carry flags from run to run
-            for standard in range(3):
-                os.dup2(null, standard)
-            os.closerange(_CHANNEL + 1, 64)
-            jail.limit(resource.RLIMIT_AS, self._base_bytes + memory_bytes)
-            jail.limit(resource.RLIMIT_CPU, math.ceil(cpu_s) + 2)
-            jail.limit(resource.RLIMIT_NPROC, 64 if self._config["allow_threads"] else 0)
+            if self._config["allow_threads"] or self._filter is None:  # else the filter lets nothing be started
+                jail.limit(resource.RLIMIT_NPROC, _MAX_THREADS)
             if self._filter is not None:
                 self._filter.install()
-            os.write(_CHANNEL, frames.SEALED)
-            child.run(_CHANNEL)
+            os.write(channel, frames.SEALED)
+            child.run(channel, self._streams)
             os._exit(0)
         finally:
             os._exit(_FAILED)
 
 
+def _cpu_clock(pid: int) -> int:
+    """The process's CPU clock, as clock_getcpuclockid() names it."""
+    return (~pid << 3) | 2
+
+
 def main() -> NoReturn:
     """Entry point: the last argument is the configuration as JSON."""
     config = json.loads(sys.argv[-1])
-    if config["descriptor"] != _CHANNEL:
-        os.dup2(config["descriptor"], _CHANNEL, inheritable=False)
-        os.close(config["descriptor"])
-    control = socket.socket(fileno=_CHANNEL)
+    if config["descriptor"] != _CONTROL:
+        os.dup2(config["descriptor"], _CONTROL, inheritable=False)
+    null = os.open("/dev/null", os.O_RDWR)
+    for standard in range(_CONTROL):
+        os.dup2(null, standard)
+    os.closerange(_CONTROL + 1, 1 << 16)
+    control = socket.socket(fileno=_CONTROL)
     zygote = Zygote(config, control)
     try:
         zygote.prepare()
