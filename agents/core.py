@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,7 +56,8 @@ class View:
     histories: tuple[Any, ...]
     """One for each turn, and one more where the value of the last history is asked for too."""
     actions: tuple[Any, ...] = ()
-    """For Q: what was done at each turn, a text or a vector; empty for V."""
+    """For Q: what was done after each history of a turn, messages or a vector (one for each agent in a joint view);
+    empty for V."""
     completions: tuple[Completion, ...] = ()
     """The agent's own, so that a head on the actor reads the very tokens that were sampled; empty in a joint view."""
 
@@ -97,6 +98,9 @@ class TrainablePolicy(Policy):
     A track is one agent's completions in one episode, in order.
     """
 
+    reads_turns_alone: ClassVar[bool] = False
+    """True where the turns of a track are evaluated one by one, so that they may be learned from in any grouping."""
+
     @abstractmethod
     def parameters(self) -> list[nn.Parameter]:
         """What an optimizer may change, a value head included."""
@@ -128,9 +132,12 @@ class TrainablePolicy(Policy):
 class Critic(ABC):
     """Estimates returns from histories."""
 
+    reads_turns_alone: ClassVar[bool] = False
+    """True where the turns of a view are valued one by one, so that they may be learned from in any grouping."""
+
     @abstractmethod
     def values(self, views: Sequence[View]) -> Tensor:
-        """[N] in order: for each view, the value of each of its histories (of each history and action, for Q)."""
+        """[N] in order: for each view, V of each of its histories, then Q of each of its actions in its history."""
 
     @abstractmethod
     def parameters(self) -> list[nn.Parameter]:

@@ -26,10 +26,10 @@ HEAD_FILE = "critic_head.safetensors"
 
 
 class TextCritic(Critic):
-    """V(h) or Q(h, a) by a transformer of its own with its own tokenizer, on the plain text of the histories.
+    """V(h), and Q(h, a) where asked for, by a transformer of its own with its own tokenizer, on the histories' text.
 
-    One forward pass over an episode values all its turns, where each history extends the one before it. Q reads what
-    was done (`View.actions`, the messages to append) after each history.
+    One forward pass over an episode values all its turns, where each history extends the one before it. V is read where
+    a history ends, Q where what was done (`View.actions`, the messages to append) ends after it.
 
     Args:
         backbone: a causal transformer without a language-model head.
@@ -91,8 +91,11 @@ class TextCritic(Critic):
         rows: list[NDArray[np.int64]] = []
         row_of: list[int] = []
         position: list[int] = []
+        order: list[int] = []
         for view in views:
-            for chain in _chains(_readings(view)):
+            readings, places = _readings(view)
+            order += [len(order) + place for place in places]
+            for chain in _chains(readings):
                 ids, ends = self._row(chain)
                 row_of += [len(rows)] * len(ends)
                 position += ends
@@ -106,12 +109,12 @@ class TextCritic(Critic):
             )
         device = self.backbone.device
         hidden = self.backbone(input_ids=padded(rows, device), use_cache=False).last_hidden_state
-        index = torch.tensor([row_of, position], device=device)
+        index = torch.tensor([row_of, position], device=device)[:, order]
         values: Tensor = self.head(hidden[index[0], index[1]].float())
         return values[:, 0]
 
     def num_tokens(self, view: View) -> int:
-        return sum(len(self._row(chain)[0]) for chain in _chains(_readings(view)))
+        return sum(len(self._row(chain)[0]) for chain in _chains(_readings(view)[0]))
 
     def parameters(self) -> list[nn.Parameter]:
         return [*self.backbone.parameters(), *self.head.parameters()]
@@ -176,12 +179,18 @@ class ActorHead(Critic):
         pass
 
 
-def _readings(view: View) -> list[tuple[Message, ...]]:
-    """What is read for each value: a history, and for Q what was done after it."""
+def _readings(view: View) -> tuple[list[tuple[Message, ...]], list[int]]:
+    """What is read, in order of time: each history, and it with what was done; and the place of each value there."""
     histories = [messages_of(history) for history in view.histories]
-    if not view.actions:
-        return histories
-    return [history + tuple(action) for history, action in zip(histories, view.actions, strict=False)]
+    readings: list[tuple[Message, ...]] = []
+    of_histories, of_actions = [], []
+    for turn, history in enumerate(histories):
+        of_histories.append(len(readings))
+        readings.append(history)
+        if turn < len(view.actions):
+            of_actions.append(len(readings))
+            readings.append(history + tuple(view.actions[turn]))
+    return readings, of_histories + of_actions
 
 
 def _chains(readings: Sequence[tuple[Message, ...]]) -> list[list[tuple[Message, ...]]]:

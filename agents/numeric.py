@@ -53,6 +53,8 @@ class NumericPolicy(TrainablePolicy):
         device: where it computes.
     """
 
+    reads_turns_alone = True
+
     def __init__(
         self,
         observation: Features,

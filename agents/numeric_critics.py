@@ -24,7 +24,10 @@ WEIGHTS_FILE = "numeric_critic.safetensors"
 
 
 class NumericCritic(Critic):
-    """V(s) or Q(s, a) by a perceptron of its own; the actions are appended to what is read.
+    """V(s), and Q(s, a) where asked for, by a perceptron of its own.
+
+    Q reads the state, the actions, and a 1 that says there are actions; V reads zeros in their places. One network, as
+    what the two predict differs little.
 
     Args:
         observation: how an agent's observations, or the joint states, become vectors.
@@ -36,6 +39,8 @@ class NumericCritic(Critic):
         seed: of the initial weights.
         device: where it computes.
     """
+
+    reads_turns_alone = True
 
     def __init__(
         self,
@@ -51,7 +56,8 @@ class NumericCritic(Critic):
         generator = torch.Generator().manual_seed(seed)
         self.observation = observation
         self.actions = tuple(actions)
-        size = observation.size + sum(action.size for action in actions)
+        self._num_action_inputs = sum(action.size for action in actions) + 1 if actions else 0
+        size = observation.size + self._num_action_inputs
         trunk = Perceptron(size, hidden_dims, activation, generator)
         self.value = nn.Sequential(trunk, linear(trunk.width, 1, 1.0, generator))
         self.normalizer = Normalizer(observation.size) if normalizes_observations else None
@@ -76,12 +82,13 @@ class NumericCritic(Critic):
         return critic
 
     def values(self, views: Sequence[View]) -> Tensor:
-        observed, acted = [], []
+        observed: list[NDArray[np.float32]] = []
+        acted: list[NDArray[np.float32]] = []
+        nothing = np.zeros(self._num_action_inputs, dtype=np.float32)
         for view in views:
-            histories = view.histories[: len(view.actions)] if self.actions else view.histories
-            observed += [self.observation.vector(history) for history in histories]
-            if self.actions:
-                acted += [self._action_vector(action) for action in view.actions]
+            vectors = [self.observation.vector(history) for history in view.histories]
+            observed += [*vectors, *vectors[: len(view.actions)]]
+            acted += [nothing] * len(vectors) + [self._action_vector(action) for action in view.actions]
         inputs = torch.from_numpy(np.stack(observed)).to(self._device)
         if self.normalizer is not None:
             if not torch.is_grad_enabled():
@@ -122,11 +129,13 @@ class NumericCritic(Critic):
             np.zeros(features.size, dtype=np.float32) if each is None else features.vector(each)
             for features, each in zip(self.actions, of_agents, strict=True)
         ]
-        return np.concatenate(vectors)
+        return np.concatenate([*vectors, np.ones(1, dtype=np.float32)])
 
 
 class NumericActorHead(Critic):
     """V(s) by the actor's own value head."""
+
+    reads_turns_alone = True
 
     def __init__(self, policy: NumericPolicy):
         if policy.value_head is None:

@@ -8,31 +8,44 @@ from typing import Any
 from .algorithm import ActorCritic, Algorithm
 from .config import ActorCriticConfig, TrainConfig
 from .iac import IAC, IACConfig
+from .ippo import IPPO, IPPOConfig
 from .maac import MAAC, MAACConfig
+from .mappo import MAPPO, MAPPOConfig
+from .published import CoLLMCCConfig, CoLLMDCConfig
 from .reinforce import MAGRPO, MAREINFORCE, MARLOO, MAReMax, ReinforceConfig
 
 ALGORITHMS: dict[str, tuple[type[Algorithm[Any]], type[TrainConfig]]] = {
     "iac": (IAC, IACConfig),
     "maac": (MAAC, MAACConfig),
+    "ippo": (IPPO, IPPOConfig),
+    "mappo": (MAPPO, MAPPOConfig),
     "magrpo": (MAGRPO, ReinforceConfig),
     "mareinforce": (MAREINFORCE, ReinforceConfig),
     "marloo": (MARLOO, ReinforceConfig),
     "maremax": (MAReMax, ReinforceConfig),
+    "collm-cc": (MAAC, CoLLMCCConfig),
+    "collm-dc": (IAC, CoLLMDCConfig),
 }
 """By the name that the command line takes: the credit rule and its settings."""
 
 __all__ = [
     "ALGORITHMS",
     "IAC",
+    "IPPO",
     "MAAC",
     "MAGRPO",
+    "MAPPO",
     "MAREINFORCE",
     "MARLOO",
     "ActorCritic",
     "ActorCriticConfig",
     "Algorithm",
+    "CoLLMCCConfig",
+    "CoLLMDCConfig",
     "IACConfig",
+    "IPPOConfig",
     "MAACConfig",
+    "MAPPOConfig",
     "MAReMax",
     "ReinforceConfig",
     "TrainConfig",

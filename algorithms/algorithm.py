@@ -8,7 +8,6 @@ from typing import ClassVar, Generic, Literal, TypeVar
 from torch import Tensor
 
 from .advantages import critic_targets, estimated_advantages
-from .baselines import group_mean_advantages
 from .config import ActorCriticConfig, TrainConfig
 from .grids import Grid
 
@@ -57,8 +56,16 @@ class Algorithm(ABC, Generic[Settings]):
             )
         if not 0 <= config.discount <= 1:
             raise ValueError(f"discount must lie in 0..1, got {config.discount}")
-        if config.agent_learning_rate < 0:
-            raise ValueError(f"agent_learning_rate must not be negative, got {config.agent_learning_rate}")
+        for agent, rate in {"": config.agent_learning_rate, **config.agent_learning_rates}.items():
+            if rate < 0:
+                raise ValueError(f"the learning rate {rate}{agent and ' of '}{agent} is negative; use 0 to freeze")
+        if config.mini_batch_size is not None and config.mini_batch_size < 1:
+            raise ValueError(f"mini_batch_size must be at least 1, or None for one step, got {config.mini_batch_size}")
+        if config.reference_kl_in == "loss" and config.reference_kl_estimator == "k1":
+            raise ValueError(
+                "reference_kl_estimator='k1' in the loss does nothing: its gradient is zero on average; "
+                "use 'k2' there, or reference_kl_in='reward'"
+            )
         if config.clip_range is None and config.ppo_epochs > 1:
             raise ValueError(
                 f"ppo_epochs={config.ppo_epochs} learns again from episodes of an older policy, which the plain policy "
@@ -73,12 +80,9 @@ class ActorCritic(Algorithm[Settings], ABC):
 
     def advantages(self, grid: Grid) -> Tensor:
         config = self.config
-        if config.critic_type == "q":
-            # Q(h, a) is no baseline for its own action: it takes the place of the return.
-            q = grid.values[:, :-1]
-            return (
-                group_mean_advantages(q, grid.group, grid.is_real) if config.num_generations > 1 else q * grid.is_real
-            )
+        if grid.action_values is not None:
+            # Q(h, a) takes the place of the return; V(h), which does not know the action, is its baseline.
+            return (grid.action_values - grid.values[:, :-1]) * grid.is_real
         return estimated_advantages(
             grid.rewards,
             grid.values,
@@ -90,7 +94,7 @@ class ActorCritic(Algorithm[Settings], ABC):
         )
 
     def targets(self, grid: Grid) -> Tensor:
-        """[B, T] what the critic should have said."""
+        """[B, T] what the critic should have said of a history, and of it with what was done there."""
         config = self.config
         return critic_targets(
             grid.rewards,
@@ -110,6 +114,8 @@ class ActorCritic(Algorithm[Settings], ABC):
         for name in ("critic_steps", "critic_batch_size", "critic_replay", "num_steps"):
             if getattr(config, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(config, name)}")
+        if config.critic_learning_rate < 0:
+            raise ValueError(f"the critic's learning rate {config.critic_learning_rate} is negative")
         if config.critic_warmup >= config.num_updates:
             raise ValueError(
                 f"critic_warmup={config.critic_warmup} leaves no update for the policies of num_updates="

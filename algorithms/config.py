@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from .advantages import Estimator
+
+AdvantageNormalization = Literal["batch", "agent", "turn", "agent_turn", "none"]
+KLEstimator = Literal["k1", "k2", "k3"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +28,8 @@ class TrainConfig:
     """Copies of the environment side by side; None: as many as there are episodes in an update, 64 at most."""
     agent_learning_rate: float = 5e-4
     """Of AdamW, for policies; models beyond the embedded one want 1e-6 to 1e-5 for all weights, 1e-4 for adapters."""
+    agent_learning_rates: Mapping[str, float] = field(default_factory=dict)
+    """By agent, for those that learn at another rate than `agent_learning_rate`; 0 freezes one."""
     learning_rate_schedule: Literal["constant", "linear", "cosine"] = "constant"
     """How the learning rates fall to 0 over the updates."""
     warmup_updates: int = 0
@@ -41,7 +47,7 @@ class TrainConfig:
     ppo_epochs: int = 1
     """How often each update goes over its episodes."""
     mini_batch_size: int | None = None
-    """Episodes of an optimizer step; None: all of the update's."""
+    """Episodes of an optimizer step (turns, for vectors); None: all of the update's."""
     max_batch_tokens: int | None = None
     """Tokens of one forward pass; changes memory and speed, not the result. None: 2,048 on a CPU, 16,384 elsewhere."""
     discount: float = 1.0
@@ -50,18 +56,23 @@ class TrainConfig:
     """What has a log-probability of its own: a whole completion, or each of its tokens."""
     clip_range: float | None = None
     """PPO's clip of the probability ratio, of each turn or token by `credit`; None: no ratio, plain policy gradient."""
-    advantage_normalization: Literal["batch", "agent", "turn", "none"] = "batch"
-    """Bring advantages to mean 0 and deviation 1: over all agents and turns, each agent's, each turn's; or not."""
+    advantage_normalization: AdvantageNormalization = "batch"
+    """Bring advantages to mean 0 and deviation 1: over all agents and turns ("batch"), each agent's, each turn's, each
+    turn's of each agent; or not."""
+    reward_scale: float = 1.0
+    """Rewards are multiplied with it before learning."""
+    reward_shift: float = 0.0
+    """Added to every turn's reward before it is scaled, such as minus the best possible one."""
     entropy_coef: float = 0.0
     """Reward, in units of advantage, for a nat of entropy of the mean token."""
     reference_kl_coef: float = 0.0
     """Price of a nat of divergence from the starting model; 0 keeps no copy of it."""
     reference_kl_in: Literal["reward", "loss"] = "loss"
     """Where that price is paid."""
-    reference_kl_estimator: Literal["k1", "k2", "k3"] = "k2"
-    """Of the divergence. k1 is unbiased, for the reward; k2's gradient is the divergence's own, for the loss."""
+    reference_kl_estimator: KLEstimator | None = None
+    """Of the divergence; None: k1 in the reward (unbiased), k2 in the loss (its gradient is the divergence's own)."""
     early_termination_threshold: float | None = None
-    """An episode whose team reward in a turn is above it ends there; None: never."""
+    """A training episode whose team reward in a turn is above it ends there, as if the game did; None: never."""
     eval_interval: int = 0
     """Updates between evaluations on held-out tasks; 0: none but the last."""
     eval_num_samples: int = 64
@@ -86,19 +97,19 @@ class ActorCriticConfig(TrainConfig):
     """What the critic learns to predict, made by that estimator; on sparse rewards an untrained critic's own estimates
     (td) can collapse."""
     critic_type: Literal["v", "q"] = "v"
-    """V(h), or Q(h, a), whose advantage is Q itself over the mean of the batch (of the group, if there are groups)."""
+    """V(h); or Q(h, a) as well, for the advantage Q(h, a) - V(h), which takes the place of `estimator`'s."""
     critic_learning_rate: float = 1e-3
     """Of AdamW, for critics of their own."""
     value_loss_coef: float = 0.6
     """Weight of the value loss beside the policy's, where they share weights."""
     value_clip_range: float | None = None
-    """PPO's clip of the value around its last estimate, in units of normalized values; None: no clip."""
+    """PPO's clip of the value around its estimate at collection, in units of normalized values; None: no clip."""
     value_normalization: bool = True
     """Let the critic predict in units of the running mean and deviation of its targets."""
     critic_steps: int = 4
     """Optimizer steps of a critic of its own in an update."""
     critic_batch_size: int = 64
-    """Episodes of each of these steps, drawn from the replay."""
+    """Episodes (turns, for vectors) of each of these steps, drawn from the replay."""
     critic_replay: int = 16
     """Updates whose episodes a critic of its own goes on learning from."""
     critic_warmup: int = 5

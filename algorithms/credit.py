@@ -28,7 +28,7 @@ class Credit:
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """What one critic learns from."""
+    """What one critic learns from: for each view the values of its histories, then, for Q, of its actions."""
 
     views: Sequence[View]  # without a last history to bootstrap from
     targets: Tensor  # [N] flat
@@ -40,15 +40,18 @@ def assign_credit(
     episodes: Sequence[Episode],
     agents: Sequence[str],
     critics: Mapping[str, CriticLearner],
+    team: Sequence[str] | None = None,
 ) -> tuple[dict[str, Credit], list[tuple[CriticLearner, Lesson]]]:
     """Credit every turn of every agent, by the algorithm's rule and the critics' values.
 
     Args:
+        agents: those that learn.
         critics: by agent, where each reads its own history (agents that share a policy share the critic); under the
             name "joint", where one reads the joint history; empty, where there is none.
+        team: all agents of the environment, in its order; None: those that learn.
     """
     if algorithm.critic_reads == "joint":
-        credits, lessons = _joint(algorithm, episodes, agents, critics["joint"])
+        credits, lessons = _joint(algorithm, episodes, agents, critics["joint"], team or agents)
     else:
         credits, lessons = _own(algorithm, episodes, agents, critics)
     return _normalized(algorithm, credits, episodes), lessons
@@ -59,18 +62,18 @@ def _joint(
     episodes: Sequence[Episode],
     agents: Sequence[str],
     critic: CriticLearner,
+    team: Sequence[str],
 ) -> tuple[dict[str, Credit], list[tuple[CriticLearner, Lesson]]]:
     assert isinstance(algorithm, ActorCritic)
-    reads_actions = algorithm.config.critic_type == "q"
-    views = [episode.joint_view(reads_actions=reads_actions) for episode in episodes]
-    grid = joint_grid(episodes, critic.values(views), bootstraps=not reads_actions)
-    advantages, targets, values = algorithm.advantages(grid), algorithm.targets(grid), grid.values[:, :-1]
+    has_q = algorithm.config.critic_type == "q"
+    views = [episode.joint_view(team, reads_actions=has_q) for episode in episodes]
+    grid = joint_grid(episodes, critic.values(views), has_action_values=has_q)
+    advantages, targets = algorithm.advantages(grid), algorithm.targets(grid)
     credits = {
-        agent: Credit(*(of_agent(joint, episodes, agent) for joint in (advantages, values, targets)))
+        agent: Credit(*(of_agent(joint, episodes, agent) for joint in (advantages, grid.values[:, :-1], targets)))
         for agent in agents
     }
-    lesson = Lesson(_without_last(views, grid), targets[grid.is_real], values[grid.is_real])
-    return credits, [(critic, lesson)]
+    return credits, [(critic, _lesson(views, grid, targets))]
 
 
 def _own(
@@ -82,23 +85,37 @@ def _own(
     credits: dict[str, Credit] = {}
     lessons: dict[int, list[Lesson]] = {}
     for agent in agents:
-        views: list[View] = []
-        estimates = None
-        reads_actions = isinstance(algorithm, ActorCritic) and algorithm.config.critic_type == "q"
-        if critics:
-            played = [episode for episode in episodes if agent in episode.tracks]
-            views = [episode.own_view(agent, reads_actions=reads_actions) for episode in played]
-            estimates = critics[agent].values(views)
-        grid = agent_grid(episodes, agent, estimates, bootstraps=not reads_actions)
-        advantages, values = algorithm.advantages(grid)[grid.is_real], grid.values[:, :-1][grid.is_real]
-        targets = torch.zeros_like(values)
-        if isinstance(algorithm, ActorCritic):
-            targets = algorithm.targets(grid)[grid.is_real]
-            lesson = Lesson(_without_last(views, grid), targets, values)
-            lessons.setdefault(id(critics[agent]), []).append(lesson)
-        credits[agent] = Credit(advantages, values, targets)
+        if not isinstance(algorithm, ActorCritic):
+            grid = agent_grid(episodes, agent, None)
+            advantages = algorithm.advantages(grid)[grid.is_real]
+            credits[agent] = Credit(advantages, torch.zeros_like(advantages), torch.zeros_like(advantages))
+            continue
+        has_q = algorithm.config.critic_type == "q"
+        played = [episode for episode in episodes if agent in episode.tracks]
+        views = [episode.own_view(agent, reads_actions=has_q) for episode in played]
+        grid = agent_grid(episodes, agent, critics[agent].values(views), has_action_values=has_q)
+        advantages, targets = algorithm.advantages(grid), algorithm.targets(grid)
+        credits[agent] = Credit(*(grid_of[grid.is_real] for grid_of in (advantages, grid.values[:, :-1], targets)))
+        lessons.setdefault(id(critics[agent]), []).append(_lesson(views, grid, targets))
     by_id = {id(critic): critic for critic in critics.values()}
     return credits, [(by_id[key], _merged(pieces)) for key, pieces in lessons.items()]
+
+
+def _lesson(views: Sequence[View], grid: Grid, targets: Tensor) -> Lesson:
+    """V(h) and Q(h, a) have the same target: what came of the action that was taken."""
+    lengths = grid.is_real.sum(dim=1).tolist()
+    kept = [
+        View(view.histories[:length], view.actions, view.completions)
+        for view, length in zip(views, lengths, strict=True)
+    ]
+    expected, estimated = [], []
+    for row, length in enumerate(lengths):
+        expected.append(targets[row, :length])
+        estimated.append(grid.values[row, :length])
+        if grid.action_values is not None:
+            expected.append(targets[row, :length])
+            estimated.append(grid.action_values[row, :length])
+    return Lesson(kept, torch.cat(expected), torch.cat(estimated))
 
 
 def _merged(lessons: Sequence[Lesson]) -> Lesson:
@@ -106,14 +123,6 @@ def _merged(lessons: Sequence[Lesson]) -> Lesson:
     views = [view for lesson in lessons for view in lesson.views]
     targets = torch.cat([lesson.targets for lesson in lessons])
     return Lesson(views, targets, torch.cat([lesson.values for lesson in lessons]))
-
-
-def _without_last(views: Sequence[View], grid: Grid) -> list[View]:
-    lengths = grid.is_real.sum(dim=1).tolist()
-    return [
-        View(view.histories[:length], view.actions, view.completions)
-        for view, length in zip(views, lengths, strict=True)
-    ]
 
 
 def _normalized(
@@ -128,10 +137,15 @@ def _normalized(
     times = torch.tensor(
         [turn.time for agent in credits for episode in episodes for turn in episode.tracks.get(agent, ())]
     )
-    group = {"batch": torch.zeros_like(times), "agent": number, "turn": times}[mode]
+    groups = {
+        "batch": torch.zeros_like(times),
+        "agent": number,
+        "turn": times,
+        "agent_turn": number * (int(times.max()) + 1) + times,
+    }
     flat = torch.cat([credit.advantages for credit in credits.values()])
     every = torch.ones_like(flat, dtype=torch.bool)
-    scaled = normalized(flat, every, group, subtract_mean=algorithm.centers_advantages)
+    scaled = normalized(flat, every, groups[mode], subtract_mean=algorithm.centers_advantages)
     pieces = torch.split(scaled, [len(credit.advantages) for credit in credits.values()])
     return {
         agent: Credit(piece, credit.values, credit.targets)

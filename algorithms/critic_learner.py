@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,6 +15,14 @@ from .config import ActorCriticConfig
 from .objectives import value_loss
 from .optimizer import Optimizer
 from .policy_learner import micro_batches
+
+
+class Remembered(NamedTuple):
+    """One view to learn from, with what its values (of histories, then of actions) should be, and were."""
+
+    view: View
+    targets: Tensor  # [N] in reward units
+    values: Tensor  # [N] in reward units, when the view was collected
 
 
 class CriticLearner:
@@ -35,7 +43,7 @@ class CriticLearner:
         self.moments = RunningMoments.empty()
         parameters = critic.parameters()
         self.optimizer = Optimizer(parameters, config.critic_learning_rate, config) if parameters else None
-        self.replay: deque[list[tuple[View, Tensor]]] = deque(maxlen=config.critic_replay)
+        self.replay: deque[list[Remembered]] = deque(maxlen=config.critic_replay)
 
     @torch.no_grad()
     def values(self, views: Sequence[View]) -> Tensor:
@@ -53,18 +61,22 @@ class CriticLearner:
         if self.config.value_normalization:
             self.moments = self.moments.updated(targets)
 
-    def learn(self, views: Sequence[View], targets: Tensor) -> dict[str, float]:
+    def learn(self, views: Sequence[View], targets: Tensor, values: Tensor) -> dict[str, float]:
         """Regress on targets, drawn together with those of recent updates.
 
         Args:
             views: without a last history to bootstrap from.
             targets: [N] flat, in reward units.
+            values: [N] what the critic said before.
         """
         self.observe(targets)
-        pieces = torch.split(targets, [_num_values(view) for view in views])
-        self.replay.append(list(zip(views, pieces, strict=True)))
         if self.optimizer is None:
             return {}
+        lengths = [_num_values(view) for view in views]
+        items = [Remembered(*each) for each in zip(views, targets.split(lengths), values.split(lengths), strict=True)]
+        if self.critic.reads_turns_alone:
+            items = [turn for item in items for turn in _turns(item)]
+        self.replay.append(items)
         memory = [item for update in self.replay for item in update]
         total_loss = total_norm = 0.0
         for _ in range(self.config.critic_steps):
@@ -76,16 +88,20 @@ class CriticLearner:
         steps = self.config.critic_steps
         return {"value_loss": total_loss / steps, "critic_grad_norm": total_norm / steps}
 
-    def _step(self, optimizer: Optimizer, drawn: Sequence[tuple[View, Tensor]]) -> tuple[float, float]:
+    def _step(self, optimizer: Optimizer, drawn: Sequence[Remembered]) -> tuple[float, float]:
         optimizer.zero_grad()
-        views = [view for view, _ in drawn]
-        num_turns = sum(len(piece) for _, piece in drawn)
+        views = [item.view for item in drawn]
+        num_values = sum(len(item.targets) for item in drawn)
+        clip_range = self.config.value_clip_range
         sizes = [self.critic.num_tokens(view) for view in views]
         total = 0.0
         for batch in micro_batches(sizes, range(len(drawn)), self._max_tokens(views)):
             values = self.critic.values([views[i] for i in batch])
-            targets = self.moments.normalize(torch.cat([drawn[i][1] for i in batch])).to(values)
-            loss = value_loss(values, targets, num_turns)
+            targets = self.moments.normalize(torch.cat([drawn[i].targets for i in batch])).to(values)
+            earlier = None
+            if clip_range is not None:
+                earlier = self.moments.normalize(torch.cat([drawn[i].values for i in batch])).to(values)
+            loss = value_loss(values, targets, num_values, earlier, clip_range)
             torch.autograd.backward(loss)
             total += float(loss.detach())
         return total, optimizer.step()
@@ -112,4 +128,18 @@ class CriticLearner:
 
 
 def _num_values(view: View) -> int:
-    return len(view.actions) or len(view.histories)
+    return len(view.histories) + len(view.actions)
+
+
+def _turns(item: Remembered) -> list[Remembered]:
+    """Each turn on its own."""
+    length = len(item.view.histories)
+    targets, values = item.targets.view(-1, length), item.values.view(-1, length)  # [1 or 2, T]: V, and Q if there
+    return [
+        Remembered(
+            View((history,), item.view.actions[turn : turn + 1], item.view.completions[turn : turn + 1]),
+            targets[:, turn],
+            values[:, turn],
+        )
+        for turn, history in enumerate(item.view.histories)
+    ]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from ..agents.core import Completion, View
 from ..envs.core import Message, written
@@ -61,38 +59,40 @@ class Episode:
     def own_view(self, agent: str, *, reads_actions: bool = False) -> View:
         """What a decentralized critic reads: the agent's own histories.
 
-        For V also the last history, where it must bootstrap; for Q what the agent did after each.
+        The last history is among them where it must bootstrap. For Q also what the agent did after each.
         """
         track = self.tracks[agent]
         completions = tuple(turn.completion for turn in track)
         histories = tuple(turn.observation for turn in track)
-        if reads_actions:
-            actions = tuple(_appended(Message("assistant", str(done.action), agent), done) for done in completions)
-            return View(histories, actions, completions)
         last = () if self.is_terminated[agent] else (self.finals[agent],)
-        return View(histories + last, completions=completions)
+        actions: tuple[Any, ...] = ()
+        if reads_actions:
+            actions = tuple(
+                (Message("assistant", done.action, agent),) if isinstance(done.action, str) else done.action
+                for done in completions
+            )
+        return View(histories + last, actions, completions)
 
-    def joint_view(self, *, reads_actions: bool = False) -> View:
+    def joint_view(self, agents: Sequence[str], *, reads_actions: bool = False) -> View:
         """What a centralized critic reads: the joint history before each joint turn.
 
-        For V also the last one, where it must bootstrap; for Q what all agents did after each.
+        The last one is among them where it must bootstrap. For Q also what all agents did after each; where they act by
+        vectors one entry for each of `agents`, None for one that has left.
         """
+        is_over = all(self.is_terminated.values())
+        histories = self.states[: self.num_turns] if is_over else self.states
         if not reads_actions:
-            is_over = all(self.is_terminated.values())
-            return View(self.states[: self.num_turns] if is_over else self.states)
-        done: list[list[Any]] = [[] for _ in range(self.num_turns)]
+            return View(histories)
+        done: list[dict[str, Any]] = [{} for _ in range(self.num_turns)]
         for agent, track in self.tracks.items():
             for turn in track:
-                done[turn.time].append(_appended(written(agent, str(turn.completion.action)), turn.completion))
-        joined = tuple(
-            tuple(message for action in actions for message in action)
-            if isinstance(actions[0], tuple)
-            else np.concatenate([np.ravel(action) for action in actions])
-            for actions in done
-        )
-        return View(self.states[: self.num_turns], joined)
+                done[turn.time][agent] = turn.completion.action
+        return View(histories, tuple(_joined(actions, agents) for actions in done))
 
 
-def _appended(message: Message, completion: Completion) -> Any:
-    """What Q reads of an action: a message to append to a text history, or the number or vector itself."""
-    return (message,) if isinstance(completion.action, str) else completion.action
+def _joined(actions: Mapping[str, Any], agents: Sequence[str]) -> Any:
+    """One joint action: the messages that it adds to the joint history, or the agents' own vectors."""
+    if all(isinstance(action, str) for action in actions.values()):
+        return tuple(written(agent, actions[agent]) for agent in agents if agent in actions)
+    vectors = tuple(actions.get(agent) for agent in agents)
+    return vectors if len(vectors) > 1 else vectors[0]

@@ -8,11 +8,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
+from pettingzoo import ParallelEnv
 from transformers import AutoModel, AutoTokenizer
 
 from ..agents.critics import ActorHead, TextCritic
 from ..agents.language import LanguagePolicy
 from ..agents.loading import ModelConfig, load_policies, model_folder
+from ..envs.core import TextParallelEnv
 from ..envs.registration import make, spec
 from ..envs.vector import SyncVector
 from . import ALGORITHMS
@@ -20,8 +22,10 @@ from .algorithm import Algorithm
 from .config import ActorCriticConfig, TrainConfig
 from .critic_learner import CriticLearner
 from .iac import IACConfig
+from .reinforce import ReinforceConfig
 from .rollout import RolloutCollector
-from .trainer import RewardProcessor, Trainer
+from .shaping import RewardProcessor
+from .trainer import Trainer, agent_learning_rates
 
 MAX_DEFAULT_ENVS = 64
 
@@ -84,16 +88,13 @@ class Experiment:
         env = make(self.env, **self.env_kwargs)
         try:
             self.model.check(len(env.possible_agents))
+            agent_learning_rates(self.config, env.possible_agents)
+            _check_joint_mode(self.config, env)
         finally:
             env.close()
         config = self.config
         if isinstance(config, ActorCriticConfig) and config.critic_model_name_or_path not in ("small", "actor"):
             model_folder(config.critic_model_name_or_path)
-        if isinstance(config, IACConfig) and not config.use_separate_critic and config.critic_type == "q":
-            raise ValueError(
-                "critic_type='q' needs use_separate_critic=True: a head on the actor reads the prompt, "
-                "before there is an action to value"
-            )
 
     def make_trainer(self, *, reward_processor: RewardProcessor | None = None) -> Trainer:
         """Load the models and put everything together."""
@@ -110,7 +111,12 @@ class Experiment:
             value_head_hidden_dim=config.value_head_hidden_dim if isinstance(config, ActorCriticConfig) else None,
             seed=config.seed,
         )
-        collector = RolloutCollector(vector, policies, reads_state=algorithm.critic_reads == "joint")
+        collector = RolloutCollector(
+            vector,
+            policies,
+            reads_state=algorithm.critic_reads == "joint",
+            early_termination_threshold=config.early_termination_threshold,
+        )
         references: dict[str, LanguagePolicy] = {}
         if config.reference_kl_coef:
             frozen = {id(policy): policy.reference() for policy in policies.values()}
@@ -122,6 +128,16 @@ class Experiment:
             references=references,
             reward_processor=reward_processor,
         )
+
+
+def _check_joint_mode(config: TrainConfig, env: ParallelEnv[str, Any, Any]) -> None:
+    if isinstance(config, ReinforceConfig) and config.joint_mode == "cross":
+        max_turns = env.max_turns if isinstance(env, TextParallelEnv) else None
+        if max_turns != 1:
+            raise ValueError(
+                f"joint_mode='cross' exchanges the completions of one prompt and needs a game of one turn, but this "
+                f"environment has {max_turns or 'any number of'} turns; use joint_mode='aligned'"
+            )
 
 
 def make_critics(algorithm: Algorithm[Any], policies: Mapping[str, LanguagePolicy]) -> dict[str, CriticLearner]:

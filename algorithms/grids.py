@@ -20,29 +20,32 @@ class Grid:
 
     rewards: Tensor  # [B, T]
     values: Tensor  # [B, T + 1], before each turn and after the last; 0 after a terminal end, and without a critic
+    action_values: Tensor | None  # [B, T] Q of each turn's action in its history; None for V alone
     is_real: Tensor  # [B, T] bool, True where a turn happened
     group: Tensor  # [B] long, rollouts of one task share it
 
 
-def agent_grid(episodes: Sequence[Episode], agent: str, values: Tensor | None, *, bootstraps: bool = True) -> Grid:
+def agent_grid(
+    episodes: Sequence[Episode], agent: str, values: Tensor | None, *, has_action_values: bool = False
+) -> Grid:
     """One row for each episode that the agent took part in.
 
     Args:
         values: flat, of each episode's `own_view(agent)` in order; None: zeros.
-        bootstraps: whether `values` hold one more for an episode that did not terminate.
+        has_action_values: whether each view's values are followed by those of its actions.
     """
     played = [episode for episode in episodes if agent in episode.tracks]
     rewards = [[turn.reward for turn in episode.tracks[agent]] for episode in played]
-    goes_on = [bootstraps and not episode.is_terminated[agent] for episode in played]
-    return _grid(rewards, [episode.group for episode in played], goes_on, values)
+    goes_on = [not episode.is_terminated[agent] for episode in played]
+    return _grid(rewards, [episode.group for episode in played], goes_on, values, has_action_values)
 
 
-def joint_grid(episodes: Sequence[Episode], values: Tensor | None, *, bootstraps: bool = True) -> Grid:
+def joint_grid(episodes: Sequence[Episode], values: Tensor | None, *, has_action_values: bool = False) -> Grid:
     """One row for each episode: the team's reward, the mean over the agents that moved.
 
     Args:
         values: flat, of each episode's `joint_view()` in order; None: zeros.
-        bootstraps: whether `values` hold one more for an episode that did not terminate.
+        has_action_values: whether each view's values are followed by those of its actions.
     """
     rewards = []
     for episode in episodes:
@@ -52,8 +55,8 @@ def joint_grid(episodes: Sequence[Episode], values: Tensor | None, *, bootstraps
                 sums[turn.time] += turn.reward
                 counts[turn.time] += 1
         rewards.append([total / count for total, count in zip(sums, counts, strict=True)])
-    goes_on = [bootstraps and not all(episode.is_terminated.values()) for episode in episodes]
-    return _grid(rewards, [episode.group for episode in episodes], goes_on, values)
+    goes_on = [not all(episode.is_terminated.values()) for episode in episodes]
+    return _grid(rewards, [episode.group for episode in episodes], goes_on, values, has_action_values)
 
 
 def of_agent(joint: Tensor, episodes: Sequence[Episode], agent: str) -> Tensor:
@@ -64,7 +67,11 @@ def of_agent(joint: Tensor, episodes: Sequence[Episode], agent: str) -> Tensor:
 
 
 def _grid(
-    rewards: Sequence[Sequence[float]], groups: Sequence[int], goes_on: Sequence[bool], values: Tensor | None
+    rewards: Sequence[Sequence[float]],
+    groups: Sequence[int],
+    goes_on: Sequence[bool],
+    values: Tensor | None,
+    has_action_values: bool,
 ) -> Grid:
     lengths = torch.tensor([len(row) for row in rewards])
     num_turns = int(lengths.max())
@@ -72,7 +79,13 @@ def _grid(
     reward_grid = torch.zeros(is_real.shape)
     reward_grid[is_real] = torch.tensor([reward for row in rewards for reward in row])
     value_grid = torch.zeros(len(rewards), num_turns + 1)
+    action_values = torch.zeros(is_real.shape) if has_action_values else None
     if values is not None:
-        has_value = torch.arange(num_turns + 1) < (lengths + torch.tensor(goes_on))[:, None]
-        value_grid[has_value] = values.detach().float().cpu()
-    return Grid(reward_grid, value_grid, is_real, torch.tensor(groups))
+        num_values = lengths + torch.tensor(goes_on)
+        values = values.detach().float().cpu()
+        if action_values is not None:
+            counts = torch.stack([num_values, lengths], dim=1).flatten()
+            pieces = torch.split(values, counts.tolist())
+            values, action_values[is_real] = torch.cat(pieces[::2]), torch.cat(pieces[1::2])
+        value_grid[torch.arange(num_turns + 1) < num_values[:, None]] = values
+    return Grid(reward_grid, value_grid, action_values, is_real, torch.tensor(groups))

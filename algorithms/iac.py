@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import ClassVar, TypeVar
 
 from .algorithm import ActorCritic, CriticReads
 from .config import ActorCriticConfig
@@ -17,8 +17,10 @@ class IACConfig(ActorCriticConfig):
     """A model of its own for each critic; False: a value head on each actor, trained with it."""
 
 
-@final
-class IAC(ActorCritic[IACConfig]):
+Settings = TypeVar("Settings", bound=IACConfig)
+
+
+class IAC(ActorCritic[Settings]):
     """delta = r + discount * V_i(h_i') - V_i(h_i), or its traces; the other agents are part of the world.
 
     Source: CoLLM-DC (arXiv:2601.21972). It needs no joint information even in training. Where an agent's own history
@@ -26,3 +28,12 @@ class IAC(ActorCritic[IACConfig]):
     """
 
     critic_reads: ClassVar[CriticReads] = "own"
+    config: IACConfig  # Settings narrows it
+
+    def check(self) -> None:
+        super().check()
+        if not self.config.use_separate_critic and self.config.critic_type == "q":
+            raise ValueError(
+                "critic_type='q' needs use_separate_critic=True: a head on the actor reads the prompt, "
+                "before there is an action to value"
+            )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import ClassVar, TypeVar
 
 from .algorithm import ActorCritic, CriticReads
 from .config import ActorCriticConfig
@@ -14,8 +14,10 @@ class MAACConfig(ActorCriticConfig):
     """Settings of MAAC."""
 
 
-@final
-class MAAC(ActorCritic[MAACConfig]):
+Settings = TypeVar("Settings", bound=MAACConfig)
+
+
+class MAAC(ActorCritic[Settings]):
     """delta = r + discount * V(h') - V(h) with the joint history h, one advantage for all agents of a joint turn.
 
     Source: CoLLM-CC (arXiv:2601.21972). The reward is the team's: the mean over the agents that moved. The critic takes

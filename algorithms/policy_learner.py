@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -52,15 +53,23 @@ class PolicyLearner:
 
     Args:
         policy: what learns.
-        config: its learning rates, epochs, clips.
+        config: its epochs, clips, and the schedule of its learning rate.
         generator: of the order of mini-batches.
+        learning_rate: at its highest; None: the settings'.
     """
 
-    def __init__(self, policy: TrainablePolicy, config: TrainConfig, generator: torch.Generator):
+    def __init__(
+        self,
+        policy: TrainablePolicy,
+        config: TrainConfig,
+        generator: torch.Generator,
+        learning_rate: float | None = None,
+    ):
         self.policy = policy
         self.config = config
         self.generator = generator
-        self.optimizer = Optimizer(policy.parameters(), config.agent_learning_rate, config)
+        rate = config.agent_learning_rate if learning_rate is None else learning_rate
+        self.optimizer = Optimizer(policy.parameters(), rate, config)
         device = policy.parameters()[0].device
         self.device = device
         self.max_tokens = config.max_batch_tokens or (2_048 if device.type == "cpu" else 16_384)
@@ -78,23 +87,28 @@ class PolicyLearner:
 
     def update(self, batch: TurnBatch) -> dict[str, float]:
         """Learn from the batch; returns metrics, means over the update."""
-        turn_counts = [len(track) for track in batch.tracks]
-        token_counts = [sum(len(turn.logprobs) for turn in track) for track in batch.tracks]
+        tracks = batch.tracks
+        if self.policy.reads_turns_alone and self.config.mini_batch_size is not None:
+            tracks = [(turn,) for track in tracks for turn in track]
+        turn_counts = [len(track) for track in tracks]
+        token_counts = [sum(len(turn.logprobs) for turn in track) for track in tracks]
         turns = _slices(turn_counts)
         tokens = _slices(token_counts)
-        sizes = [self.policy.num_tokens(track) for track in batch.tracks]
+        sizes = [self.policy.num_tokens(track) for track in tracks]
+        all_sampled = torch.from_numpy(np.concatenate([turn.logprobs for track in tracks for turn in track]))
+        all_sampled = all_sampled.to(self.device)
         sums: dict[str, float] = defaultdict(float)
         num_steps = 0
         for _ in range(self.config.ppo_epochs):
-            for chosen in self._mini_batches(len(batch.tracks)):
+            for chosen in self._mini_batches(len(tracks)):
                 num_turns = sum(turn_counts[i] for i in chosen)
                 num_tokens = sum(token_counts[i] for i in chosen)
                 self.optimizer.zero_grad()
                 for micro in micro_batches(sizes, chosen, self.max_tokens):
-                    evaluation = self.policy.evaluate([batch.tracks[i] for i in micro])
+                    evaluation = self.policy.evaluate([tracks[i] for i in micro])
                     turn_index = torch.cat([turns[i] for i in micro])
                     token_index = torch.cat([tokens[i] for i in micro])
-                    sampled = self._sampled(batch, micro)
+                    sampled = all_sampled[token_index.to(self.device)]
                     loss = self._loss(batch, evaluation, sampled, turn_index, token_index, num_turns, num_tokens, sums)
                     if num_steps == 0:
                         difference = (evaluation.logprobs.detach() - sampled).abs().max().item()
@@ -140,7 +154,7 @@ class PolicyLearner:
         if config.entropy_coef:
             loss = loss - config.entropy_coef * entropy_bonus(evaluation.entropies, num_tokens)
         if batch.reference_logprobs is not None:
-            estimate = KL_ESTIMATORS[config.reference_kl_estimator]
+            estimate = KL_ESTIMATORS[config.reference_kl_estimator or "k2"]
             divergence = estimate(evaluation.logprobs, batch.reference_logprobs[token_index].to(self.device))
             sums["reference_kl"] += float(divergence.detach().sum()) / num_turns
             if config.reference_kl_in == "loss":
@@ -166,10 +180,6 @@ class PolicyLearner:
         order = torch.randperm(num_tracks, generator=self.generator).tolist()
         for start in range(0, num_tracks, size):
             yield order[start : start + size]
-
-    def _sampled(self, batch: TurnBatch, chosen: Sequence[int]) -> Tensor:
-        """[K] log-probabilities as they were when the tokens were sampled."""
-        return torch.cat([torch.from_numpy(turn.logprobs) for i in chosen for turn in batch.tracks[i]]).to(self.device)
 
 
 def _slices(counts: Sequence[int]) -> list[Tensor]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import ClassVar, Literal, final
 
 from torch import Tensor
 
@@ -23,6 +23,9 @@ class ReinforceConfig(TrainConfig):
     """Rollouts of each task, all from one seed: the group that the baseline is made of."""
     divide_by_std: bool = False
     """Divide by the deviation of the group's returns; it weighs tasks by their difficulty (arXiv:2503.20783)."""
+    joint_mode: Literal["aligned", "cross"] = "aligned"
+    """What meets what: the completions of one rollout only; or each with all of the group's, scored by
+    num_generations ** agents environment steps. cross needs games of one turn."""
 
 
 class Reinforce(Algorithm[ReinforceConfig], ABC):
@@ -48,6 +51,11 @@ class Reinforce(Algorithm[ReinforceConfig], ABC):
             raise ValueError(
                 f"turns_per_update={self.config.turns_per_update} cuts episodes, but {type(self).__name__} has no "
                 "critic to say what a cut one is worth; leave it out"
+            )
+        if self.config.joint_mode == "cross" and self.config.num_generations < 2:
+            raise ValueError(
+                f"joint_mode='cross' combines the rollouts of a task, but num_generations="
+                f"{self.config.num_generations}; give at least 2"
             )
         needed = 2 if self.config.divide_by_std else self.min_generations
         if self.config.num_generations < needed:

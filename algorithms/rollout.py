@@ -6,6 +6,7 @@ those copies, and starts the next episode in the place of one that ended.
 
 from __future__ import annotations
 
+import copy
 import time
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..agents.core import Completion, Policy, Request
-from ..envs.vector import VectorEnv
+from ..envs.vector import SyncVector, VectorEnv
 from .episode import Episode, Turn
 
 
@@ -63,18 +64,27 @@ class RolloutCollector:
         policies: who plays each possible agent; several agents may share one policy.
         reads_state: keep the joint history before each turn, for a centralized critic. Where the environment has no
             `state()` it is all agents' observations in a row.
+        early_termination_threshold: an episode whose team reward in a turn is above it ends there; None: never.
 
     Raises:
         ValueError: if an agent has no policy.
     """
 
-    def __init__(self, vector: VectorEnv, policies: Mapping[str, Policy], *, reads_state: bool = False):
+    def __init__(
+        self,
+        vector: VectorEnv,
+        policies: Mapping[str, Policy],
+        *,
+        reads_state: bool = False,
+        early_termination_threshold: float | None = None,
+    ):
         missing = [agent for agent in vector.possible_agents if agent not in policies]
         if missing:
             raise ValueError(f"no policy for {missing}; give one for each of {vector.possible_agents}")
         self.vector = vector
         self.policies = {agent: policies[agent] for agent in vector.possible_agents}
         self.reads_state = reads_state
+        self.early_termination_threshold = early_termination_threshold
         self.seconds: dict[str, float] = defaultdict(float)  # by phase, since the caller last cleared it
         self._number = {agent: i for i, agent in enumerate(vector.possible_agents)}
         self.next_index = 0
@@ -165,6 +175,8 @@ class RolloutCollector:
 
     def _stepped(self, play: _Play, completions: Mapping[int, Mapping[str, Completion]], results: Any) -> bool:
         observations, rewards, terminations, truncations, infos = results[play.place]
+        if self._is_good_enough([rewards[agent] for agent in play.agents]):
+            terminations = dict.fromkeys(terminations, True)
         for agent in play.agents:
             completion = completions[play.place][agent]
             turn = Turn(play.observations[agent], completion, float(rewards[agent]), len(play.infos))
@@ -180,6 +192,34 @@ class RolloutCollector:
         if self.reads_state:
             play.states.append(self._state(play))
         return not play.agents
+
+    def _is_good_enough(self, rewards: Sequence[float]) -> bool:
+        threshold = self.early_termination_threshold
+        return threshold is not None and sum(rewards) / len(rewards) > threshold
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where collecting stands: the count of episodes, and those that `collect_turns` has under way.
+
+        Raises:
+            ValueError: if episodes are under way in other processes, from where they cannot be saved.
+        """
+        state: dict[str, Any] = {"next_index": self.next_index}
+        if self._unfinished:
+            if not isinstance(self.vector, SyncVector):
+                raise ValueError(
+                    "episodes are under way in worker processes and cannot be saved; save after whole episodes "
+                    "(turns_per_update=None), or use SyncVector"
+                )
+            state |= {"unfinished": copy.deepcopy(self._unfinished), "envs": copy.deepcopy(self.vector.envs)}
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from where `state_dict` was taken."""
+        self.next_index = state["next_index"]
+        self._unfinished = copy.deepcopy(state.get("unfinished", {}))
+        if self._unfinished:
+            assert isinstance(self.vector, SyncVector)
+            self.vector.envs = copy.deepcopy(state["envs"])
 
     def _state(self, play: _Play) -> Any:
         state = self.vector.state(play.place)

@@ -19,7 +19,8 @@ from .experiment import MAX_DEFAULT_ENVS, Experiment
 from .loggers import JsonLines, Sink, make_loggers, read_lines
 from .records import episode_records
 from .rollout import RolloutCollector
-from .trainer import RewardProcessor, Trainer
+from .shaping import RewardProcessor
+from .trainer import Trainer
 
 Report = Callable[[int, Mapping[str, float]], None]
 

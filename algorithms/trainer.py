@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,16 +12,18 @@ from torch import Tensor
 
 from ..agents.core import TrainablePolicy
 from .algorithm import Algorithm
-from .config import ActorCriticConfig
+from .config import ActorCriticConfig, TrainConfig
 from .credit import Credit, assign_credit, critic_metrics
 from .critic_learner import CriticLearner
+from .crossing import crossed
 from .episode import Episode
-from .objectives import kl_k1
 from .policy_learner import PolicyLearner, TurnBatch
+from .reinforce import ReinforceConfig
 from .rollout import RolloutCollector, grouped_plans
+from .shaping import RewardProcessor, reward_rule, with_penalties, with_rewards
 from .summary import episode_metrics
 
-RewardProcessor = Callable[[float], float]
+Rewarder = Callable[[Sequence[Episode]], Sequence[Episode]]
 MAX_SEED = 2**31
 
 
@@ -30,6 +31,18 @@ def task_seeds(seed: int, update: int, count: int) -> list[int]:
     """The seeds of an update's tasks: a function of the run's seed and the update, so that resuming draws alike."""
     drawn = np.random.SeedSequence([seed, update]).generate_state(count, np.uint64)
     return [int(value % MAX_SEED) for value in drawn]
+
+
+def agent_learning_rates(config: TrainConfig, agents: Sequence[str]) -> dict[str, float]:
+    """The learning rate of each agent's policy.
+
+    Raises:
+        ValueError: if one is given for an agent that is not there.
+    """
+    unknown = [name for name in config.agent_learning_rates if name not in agents]
+    if unknown:
+        raise ValueError(f"agent_learning_rates names {unknown}, but the agents are {list(agents)}")
+    return {agent: config.agent_learning_rates.get(agent, config.agent_learning_rate) for agent in agents}
 
 
 class Trainer:
@@ -40,7 +53,11 @@ class Trainer:
         collector: of the training environment; its policies are the ones that learn.
         critics: by agent, or under the name "joint", or none, as `algorithm.critic_reads` says.
         references: frozen copies of the policies, by agent, for a KL penalty; needed if its coefficient is not 0.
-        reward_processor: applied to every reward before learning; logged returns are the environment's own.
+        rewarder: gives the episodes other rewards, such as a reward model's; logged returns are the environment's own.
+        reward_processor: applied to every reward before learning.
+
+    Raises:
+        ValueError: if no policy can learn, or if a learning rate is given for an agent that is not there.
     """
 
     def __init__(
@@ -50,6 +67,7 @@ class Trainer:
         critics: Mapping[str, CriticLearner] | None = None,
         *,
         references: Mapping[str, TrainablePolicy] | None = None,
+        rewarder: Rewarder | None = None,
         reward_processor: RewardProcessor | None = None,
     ):
         self.algorithm = algorithm
@@ -57,6 +75,7 @@ class Trainer:
         self.collector = collector
         self.critics = dict(critics or {})
         self.references = dict(references or {})
+        self.rewarder = rewarder
         self.reward_processor = reward_processor
         self.generator = torch.Generator().manual_seed(self.config.seed)
         self.update = 0  # updates done
@@ -70,11 +89,19 @@ class Trainer:
         """One learner a policy, under the name of each agent that it plays."""
         by_policy: dict[int, PolicyLearner] = {}
         learners: dict[str, PolicyLearner] = {}
+        rates = agent_learning_rates(self.config, list(self.collector.policies))
         for agent, policy in self.collector.policies.items():
             if isinstance(policy, TrainablePolicy):  # a scripted partner plays along and does not learn
-                if id(policy) not in by_policy:
-                    by_policy[id(policy)] = PolicyLearner(policy, self.config, self.generator)
-                learners[agent] = by_policy[id(policy)]
+                learner = by_policy.get(id(policy))
+                if learner is None:
+                    learner = PolicyLearner(policy, self.config, self.generator, rates[agent])
+                    by_policy[id(policy)] = learner
+                elif learner.optimizer.learning_rate != rates[agent]:
+                    raise ValueError(
+                        f"agent_learning_rates gives {agent!r} {rates[agent]}, but it shares its weights with another "
+                        f"that learns at {learner.optimizer.learning_rate}; give all who share the same rate"
+                    )
+                learners[agent] = learner
         if not learners:
             raise ValueError("no policy of the collector can learn; give at least one TrainablePolicy")
         return learners
@@ -121,20 +148,21 @@ class Trainer:
         shaped = self._shaped(episodes, references)
         # A frozen partner gets no credit, though its turns stand in the joint history.
         agents = [agent for agent in self.learners if any(agent in episode.tracks for episode in episodes)]
-        credits, lessons = assign_credit(self.algorithm, shaped, agents, self.critics)
+        credits, lessons = assign_credit(
+            self.algorithm, shaped, agents, self.critics, self.collector.vector.possible_agents
+        )
         self.credits = credits
         metrics = critic_metrics(lessons)
         critic_losses = []
         for critic, lesson in lessons:
             if critic.optimizer is not None:
                 critic.optimizer.set_progress(self.update)
-            critic_losses.append(critic.learn(lesson.views, lesson.targets))
+            critic_losses.append(critic.learn(lesson.views, lesson.targets, lesson.values))
         metrics |= _means(critic_losses)
         if isinstance(config, ActorCriticConfig) and self.update < config.critic_warmup and self._has_own_critics():
             return metrics
-        updates = [
-            learner.update(self._batch(learner, episodes, credits, references)) for learner in self._unique_learners()
-        ]
+        played = {id(self.learners[agent]): self.learners[agent] for agent in agents}
+        updates = [learner.update(self._batch(learner, episodes, credits, references)) for learner in played.values()]
         return metrics | _means(updates)
 
     def _batch(
@@ -170,27 +198,15 @@ class Trainer:
 
     def _shaped(self, episodes: Sequence[Episode], references: Mapping[str, Sequence[Tensor]]) -> list[Episode]:
         """The episodes with the rewards that are learned from."""
-        penalizes = bool(references) and self.config.reference_kl_in == "reward"
-        if self.reward_processor is None and not penalizes:
-            return list(episodes)
-        pieces = {agent: iter(logprobs) for agent, logprobs in references.items()}
-        shaped = []
-        for episode in episodes:
-            tracks = {}
-            for agent, track in episode.tracks.items():
-                rewards = [turn.reward for turn in track]
-                if self.reward_processor is not None:
-                    rewards = [self.reward_processor(reward) for reward in rewards]
-                if penalizes and agent in pieces:
-                    sampled = [torch.from_numpy(turn.completion.logprobs) for turn in track]
-                    anchors = torch.split(next(pieces[agent]).cpu(), [len(piece) for piece in sampled])
-                    penalties = [float(kl_k1(own, anchor).sum()) for own, anchor in zip(sampled, anchors, strict=True)]
-                    rewards = [
-                        reward - self.config.reference_kl_coef * penalty
-                        for reward, penalty in zip(rewards, penalties, strict=True)
-                    ]
-                tracks[agent] = tuple(replace(turn, reward=reward) for turn, reward in zip(track, rewards, strict=True))
-            shaped.append(replace(episode, tracks=tracks))
+        rule = reward_rule(self.config, self.reward_processor)
+        if self.rewarder is not None:
+            episodes = self.rewarder(episodes)
+        if isinstance(self.config, ReinforceConfig) and self.config.joint_mode == "cross":
+            shaped = crossed(episodes, self.collector.vector, rule)
+        else:
+            shaped = with_rewards(episodes, rule)
+        if references and self.config.reference_kl_in == "reward":
+            shaped = with_penalties(shaped, references, self.config)
         return shaped
 
     def _unique_learners(self) -> list[PolicyLearner]:
@@ -214,7 +230,7 @@ class Trainer:
             "num_tokens": self.num_tokens,
             "seconds": self.seconds,
             "generator": self.generator.get_state(),
-            "next_index": self.collector.next_index,
+            "collector": self.collector.state_dict(),
             "learners": [
                 {"policy": learner.policy.state_dict(), "optimizer": learner.optimizer.state_dict()}
                 for learner in self._unique_learners()
@@ -229,7 +245,7 @@ class Trainer:
         self.num_tokens = state["num_tokens"]
         self.seconds = state["seconds"]
         self.generator.set_state(state["generator"])
-        self.collector.next_index = state["next_index"]
+        self.collector.load_state_dict(state["collector"])
         for learner, saved in zip(self._unique_learners(), state["learners"], strict=True):
             learner.policy.load_state_dict(saved["policy"])
             learner.optimizer.load_state_dict(saved["optimizer"])
