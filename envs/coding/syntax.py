@@ -60,8 +60,8 @@ def returns_value(function: ast.FunctionDef) -> bool:
 
 
 def uses_function(statements: Iterable[ast.stmt], name: str) -> bool:
-    """Whether functions among the statements call another by its name, or pass it on to be called."""
-    return any(_references(node, name) for node in statements if isinstance(node, _SCOPES))
+    """Whether the statements call a function by its name, or pass it on to be called."""
+    return any(_references(node, name) for node in statements)
 
 
 def is_thin_wrapper(function: ast.FunctionDef, name: str) -> bool:
@@ -70,11 +70,9 @@ def is_thin_wrapper(function: ast.FunctionDef, name: str) -> bool:
 
 
 def ignores_result(statements: Iterable[ast.stmt], name: str) -> bool:
-    """Whether functions among the statements call another, and none of the values that it returns is read."""
+    """Whether the statements call a function, and none of the values that it returns is read."""
     is_called = False
     for scope in statements:
-        if not isinstance(scope, _SCOPES):
-            continue
         parents = {child: node for node in ast.walk(scope) for child in ast.iter_child_nodes(node)}
         read = _read_names(scope)
         for reference in _references(scope, name):

@@ -14,6 +14,10 @@ from . import feedback as texts
 from .sandbox import Limits, shared_sandbox
 from .sandbox.settings import AskedIsolation
 
+# The clock only ends programs that sleep: wide enough that a busy machine ends no other, and no wider.
+_WALL_PER_CPU = 5
+_LEAST_WALL_S = 20.0
+
 Expert = Callable[[Transcript], str]
 
 
@@ -100,7 +104,8 @@ class TwoProgrammers(TextParallelEnv):
         )
         self.feedback_mode: texts.Feedback = feedback
         self.sandbox = shared_sandbox(packages=packages, isolation=isolation)
-        self.limits = Limits(cpu_s=test_seconds, wall_s=10 * test_seconds, max_deaths=max_timeouts)
+        wall_s = max(_LEAST_WALL_S, _WALL_PER_CPU * test_seconds)
+        self.limits = Limits(cpu_s=test_seconds, wall_s=wall_s, max_deaths=max_timeouts)
         self._expert = expert
         self._keeps_prompt = original_prompt
         self._keeps_replies = previous_response

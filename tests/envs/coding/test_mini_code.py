@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from collm.envs import check_env
 from collm.envs.coding.mini_code import VOCABULARY, MiniCode, demonstration, new_task
 from collm.envs.coding.mini_code.language import EvaluationError, parsed_function, value
 from collm.envs.coding.mini_code.prompts import AGENTS, parsed_reply, phrase, prompt
@@ -220,3 +221,7 @@ def test_wrong_settings_are_refused(kwargs):
 def test_a_task_that_is_no_number_is_refused():
     with pytest.raises(ValueError, match="whole number"):
         MiniCode().reset(options={"task": "double"})
+
+
+def test_the_contract_of_environments_holds():
+    assert "hostile_replies" in check_env(MiniCode)

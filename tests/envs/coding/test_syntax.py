@@ -166,3 +166,8 @@ def test_results_are_handed_through_another_function():
     node = function("if x:\n    return 1\ndef inner():\n    return 2\nreturn inner()")[0]
     changed = source([returned_through(node, "main", "aux")])
     assert changed.count("aux(") == 2 and "return aux(1)" in changed and "return 2" in changed
+
+
+def test_a_lambda_beside_the_function_counts_as_well():
+    program = parsed("half = lambda x: aux(x)\ndef main(x):\n    return half(x)")
+    assert uses_function(program, "aux") and not ignores_result(program, "aux")
