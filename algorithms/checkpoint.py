@@ -72,16 +72,24 @@ def save_checkpoint(directory: Path, trainer: Trainer) -> None:
     os.replace(temporary, directory / CHECKPOINT_FILE)
 
 
+def check_checkpoint(directory: Path) -> None:
+    """See that there is something to resume from.
+
+    Raises:
+        FileNotFoundError: if there is not.
+    """
+    if not (directory / CHECKPOINT_FILE).is_file():
+        raise FileNotFoundError(f"{directory} has no {CHECKPOINT_FILE}; train with save_interval > 0 to write some")
+
+
 def load_checkpoint(directory: Path, trainer: Trainer) -> None:
     """Let the trainer go on from the checkpoint. It holds Python objects: load only what you wrote yourself.
 
     Raises:
         FileNotFoundError: if there is none.
     """
-    file = directory / CHECKPOINT_FILE
-    if not file.is_file():
-        raise FileNotFoundError(f"{directory} has no {CHECKPOINT_FILE}; train with save_interval > 0 to write some")
-    trainer.load_state_dict(torch.load(file, map_location="cpu", weights_only=False))
+    check_checkpoint(directory)
+    trainer.load_state_dict(torch.load(directory / CHECKPOINT_FILE, map_location="cpu", weights_only=False))
 
 
 def save_models(directory: Path, trainer: Trainer) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from .checkpoint import (
+    check_checkpoint,
     load_checkpoint,
     prepare_directory,
     read_config,
@@ -25,7 +26,36 @@ from .trainer import Trainer
 Report = Callable[[int, Mapping[str, float]], None]
 
 
-def run_experiment(
+def prepare_run(experiment: Experiment, directory: Path, *, resume: bool = False) -> None:
+    """Refuse what would fail later, before a model is loaded; make the directory of a new run.
+
+    Args:
+        experiment: what to run. With `resume` it must be the one that the directory holds.
+        directory: made if need be; must not hold a run yet, unless it is resumed.
+        resume: go on from the directory's checkpoint.
+
+    Raises:
+        ValueError, OSError: for what is wrong with the experiment or the directory.
+    """
+    experiment.check()
+    if not resume:
+        prepare_directory(directory)
+        write_config(directory, experiment.to_json())
+        return
+    if Experiment.from_json(read_config(directory)) != experiment:
+        raise ValueError(
+            f"{directory} holds another experiment; resume it with its own settings, or give another --out"
+        )
+    check_checkpoint(directory)
+
+
+def run_experiment(experiment: Experiment, directory: Path, *, resume: bool = False, **options: Any) -> Trainer:
+    """Prepare a run and do it: `prepare_run`, then `run_prepared` with the same arguments and its options."""
+    prepare_run(experiment, directory, resume=resume)
+    return run_prepared(experiment, directory, resume=resume, **options)
+
+
+def run_prepared(
     experiment: Experiment,
     directory: Path,
     *,
@@ -38,26 +68,13 @@ def run_experiment(
     """Train, and leave a run directory.
 
     Args:
-        experiment: what to run. With `resume` it must be the one that the directory holds.
-        directory: made if need be; must not hold a run yet, unless it is resumed.
+        experiment: what to run.
+        directory: as `prepare_run` left it.
         resume: go on from the directory's checkpoint; what was logged after it is dropped.
         sinks: where metrics go besides `metrics.jsonl`.
         on_update, on_evaluation: called with the number of updates done and the metrics.
         reward_processor: applied to every reward before learning.
-
-    Raises:
-        ValueError, OSError: for what is wrong with the experiment or the directory, before a model is loaded.
     """
-    if resume:
-        saved = Experiment.from_json(read_config(directory))
-        if saved != experiment:
-            raise ValueError(
-                f"{directory} holds another experiment; resume it with its own settings, or give another --out"
-            )
-    experiment.check()
-    if not resume:
-        prepare_directory(directory)
-        write_config(directory, experiment.to_json())
     trainer = experiment.make_trainer(reward_processor=reward_processor)
     if resume:
         load_checkpoint(directory, trainer)

@@ -14,11 +14,12 @@ from rich.table import Table
 from transformers.utils import logging as transformers_logging
 
 from ..agents.loading import TINY, ModelConfig
+from ..agents.numeric_config import NetworkConfig
 from ..algorithms import ALGORITHMS
 from ..algorithms.config import TrainConfig
 from ..algorithms.experiment import Experiment
 from ..algorithms.loggers import Sink
-from ..algorithms.run import run_experiment
+from ..algorithms.run import prepare_run, run_prepared
 from ..algorithms.trainer import Trainer
 from .arguments import keyword_arguments, parsed
 from .cli import UserError, refusals
@@ -44,6 +45,7 @@ class TrainArguments(Generic[Settings]):
     threads: int | None = None
     """Threads of torch; None: 1 for the embedded model on a CPU, where more only wait, else torch's own choice."""
     model: ModelConfig = field(default_factory=ModelConfig)
+    network: NetworkConfig = field(default_factory=NetworkConfig)
     config: Settings
 
 
@@ -67,8 +69,8 @@ def run(args: Sequence[str]) -> None:
             env=arguments.env,
             env_kwargs=keyword_arguments(arguments.env_kwargs),
             model=arguments.model,
+            network=arguments.network,
         )
-        experiment.check()
     train(experiment, arguments.out, resume=arguments.resume, sinks=arguments.log, threads=arguments.threads)
 
 
@@ -84,11 +86,13 @@ def train(
     """Run an experiment with a display; print what it reached."""
     console = console or Console()
     directory = out or default_directory(experiment)
+    with refusals():
+        prepare_run(experiment, directory, resume=resume)
     choose_threads(experiment.model, threads)
     title = f"{experiment.algorithm} on {experiment.env}, model {experiment.model.model}"
     evaluations: list[tuple[int, Mapping[str, float]]] = []
     with TrainingDisplay(title, experiment.config.num_updates, console) as display:
-        trainer = run_experiment(
+        trainer = run_prepared(
             experiment,
             directory,
             resume=resume,

@@ -1,0 +1,263 @@
+"""The command line as a person meets it: what works prints what was asked, what is wrong costs one line."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from collm.algorithms import ALGORITHMS
+from collm.algorithms.loggers import read_lines
+from collm.benchmarks.arguments import keyword_arguments
+from collm.benchmarks.cli import COMMANDS, main
+
+SMALL = ["--steps", "2", "--rollout-buffer-size", "4", "--eval-num-samples", "2", "--max-new-tokens", "12"]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run directory of two updates of MAAC."""
+    directory = tmp_path_factory.mktemp("runs") / "maac"
+    call = ["train", "maac", "--env", "collm/MiniWriting-v0", "--out", str(directory), "--critic-warmup", "1", *SMALL]
+    assert main(call) == 0
+    return directory
+
+
+@pytest.fixture
+def error_of(capsys):
+    """What a call that must be refused prints."""
+
+    def run(*args):
+        assert main([str(arg) for arg in args]) == 2
+        lines = capsys.readouterr().err.strip().splitlines()
+        assert lines[0].startswith("error: ")
+        return "\n".join(lines)
+
+    return run
+
+
+def test_help_names_every_command(capsys):
+    assert main(["--help"]) == 0
+    text = capsys.readouterr().out
+    assert all(f"  {name} " in text for name in COMMANDS)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_the_help_of_an_algorithm_explains_every_field(algorithm, capsys):
+    with pytest.raises(SystemExit):
+        main(["train", algorithm, "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    _, config = ALGORITHMS[algorithm]
+    for field in config.__dataclass_fields__:
+        assert f"--{field.replace('_', '-')}" in text
+
+
+def test_envs_lists_every_id(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main(["envs"]) == 0
+    text = capsys.readouterr().out
+    assert "collm/MiniWriting-v0" in text
+    assert "collm/TLDR-v0" in text
+
+
+def test_check_prints_the_rules_that_hold(capsys):
+    assert main(["check", "collm/MiniWriting-v0"]) == 0
+    assert "keeps all" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("policy", ["reference", "random", "empty"])
+def test_play_prints_an_episode(policy, capsys):
+    assert main(["play", "collm/MiniWriting-v0", "--policy", policy]) == 0
+    text = capsys.readouterr().out
+    assert "writer_0 reads" in text
+    assert "turn 1: writer_1 writes" in text
+    assert "return: " in text
+
+
+def test_a_trained_team_plays(trained, capsys):
+    assert main(["play", "collm/MiniWriting-v0", "--policy", str(trained)]) == 0
+    assert "turn 1: writer_1 writes" in capsys.readouterr().out
+
+
+def test_training_leaves_a_run_directory_that_others_can_read(trained):
+    metrics = read_lines(trained / "metrics.jsonl")
+    assert [row["update"] for row in metrics] == [1, 2]
+    wanted = {"return", "entropy", "completion_tokens", "explained_variance", "tokens_per_second", "reward/links"}
+    assert wanted <= metrics[-1].keys()
+    assert {"kl_to_sampler", "logprob_error", "grad_norm", "seconds/learning", "seconds/decoding"} <= metrics[-1].keys()
+    assert metrics[-1]["logprob_error"] < 1e-4
+    episodes = read_lines(trained / "episodes.jsonl")
+    assert len(episodes) == 8
+    turn = episodes[0]["agents"]["writer_0"]["turns"][0]
+    assert turn["read"][0]["content"].startswith("post:")
+    assert turn["completion_ids"]
+    assert turn["prompt_ids"]
+    model = AutoModelForCausalLM.from_pretrained(trained / "agents" / "writer_0")
+    assert model.config.model_type == "llama"
+    assert (trained / "critics" / "joint" / "model.safetensors").is_file()
+    assert json.loads((trained / "config.json").read_text())["algorithm"] == "maac"
+
+
+def test_evaluate_reports_held_out_play(trained, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    assert main(["evaluate", str(trained), "--episodes", "3"]) == 0
+    text = capsys.readouterr().out
+    assert "split test, 3 episodes" in text
+    assert "greedy" in text
+    assert "best sampled episode" in text
+    assert "worst sampled episode" in text
+    assert len(read_lines(trained / "evaluation-test.jsonl")) == 6
+
+
+def test_a_team_trains_on_real_texts_and_is_judged_on_others(tmp_path, root, capsys):
+    data = root.parent / "shared" / "data" / "scitldr"
+    if not data.is_dir():
+        pytest.skip(f"the abstracts of SciTLDR are not at {data}")
+    model = tmp_path / "model"
+    _save_random_llama(model, data)
+    files = json.dumps({"train": str(data / "train.jsonl"), "test": str(data / "dev.jsonl")})
+    kwargs = ["--env-kwargs", f"data={files}", 'columns={"post": "source", "id": "paper_id"}']
+    call = ["train", "maac", "--env", "collm/TLDR-v0", *kwargs, "--model", str(model), "--critic-warmup", "1"]
+    assert main([*call, "--out", str(tmp_path / "run"), *SMALL]) == 0
+    assert main(["evaluate", str(tmp_path / "run"), "--episodes", "2"]) == 0
+    assert "collm/TLDR-v0, split test, 2 episodes" in capsys.readouterr().out
+    read = [
+        {episode["agents"]["writer_0"]["turns"][0]["read"][0]["content"] for episode in read_lines(tmp_path / file)}
+        for file in ("run/episodes.jsonl", "run/evaluation-test.jsonl")
+    ]
+    assert read[0].isdisjoint(read[1])
+
+
+def test_a_run_resumes_to_the_same_end_as_one_that_never_stopped(tmp_path, monkeypatch):
+    call = [
+        "train",
+        "magrpo",
+        "--env",
+        "collm/MiniWriting-v0",
+        "--num-generations",
+        "2",
+        "--save-interval",
+        "1",
+        *SMALL,
+    ]
+    assert main([*call, "--out", str(tmp_path / "whole")]) == 0
+    from collm.algorithms.trainer import Trainer
+
+    step = Trainer.step
+
+    def dies_in_the_second_update(self):
+        if self.update == 1:
+            raise KeyboardInterrupt
+        return step(self)
+
+    monkeypatch.setattr(Trainer, "step", dies_in_the_second_update)
+    assert main([*call, "--out", str(tmp_path / "broken")]) == 130
+    monkeypatch.setattr(Trainer, "step", step)
+    assert main([*call, "--out", str(tmp_path / "broken"), "--resume"]) == 0
+    models = [
+        AutoModelForCausalLM.from_pretrained(tmp_path / name / "agents" / "writer_1") for name in ("whole", "broken")
+    ]
+    assert all(torch.equal(a, b) for a, b in zip(*(model.parameters() for model in models), strict=True))
+    whole, broken = (read_lines(tmp_path / name / "episodes.jsonl") for name in ("whole", "broken"))
+    assert whole == broken
+
+
+def test_an_unknown_command_is_refused(error_of):
+    assert "no command 'trian'" in error_of("trian")
+
+
+def test_an_unknown_algorithm_is_refused(error_of):
+    assert "no algorithm 'mac'" in error_of("train", "mac", "--env", "collm/MiniWriting-v0")
+
+
+def test_an_unknown_environment_is_refused_with_the_nearest(error_of):
+    assert "did you mean 'collm/MiniWriting-v0'" in error_of("train", "iac", "--env", "collm/MiniWritng-v0")
+
+
+def test_an_unknown_argument_of_the_environment_is_refused(error_of):
+    text = error_of("train", "iac", "--env", "collm/MiniWriting-v0", "--env-kwargs", "lenght=3")
+    assert "lenght" in text
+
+
+def test_a_missing_data_file_is_refused(error_of):
+    text = error_of("train", "iac", "--env", "collm/TLDR-v0", "--env-kwargs", "data=nowhere.jsonl")
+    assert "nowhere.jsonl" in text
+
+
+def test_a_missing_model_is_refused(error_of):
+    assert "no model folder './nowhere'" in error_of(
+        "train", "iac", "--env", "collm/MiniWriting-v0", "--model", "./nowhere"
+    )
+
+
+def test_a_model_without_a_chat_template_is_refused_where_one_is_asked_for(error_of):
+    assert "no chat template" in error_of("train", "iac", "--env", "collm/MiniWriting-v0", "--is-chat")
+
+
+def test_a_batch_that_cannot_be_split_is_refused(error_of):
+    text = error_of("train", "magrpo", "--env", "collm/MiniWriting-v0", "--rollout-buffer-size", "9")
+    assert "rollout_buffer_size=9" in text
+    assert "num_generations=8" in text
+
+
+def test_a_folder_that_cannot_be_made_is_refused(error_of, tmp_path):
+    (tmp_path / "file").write_text("")
+    text = error_of("train", "iac", "--env", "collm/MiniWriting-v0", "--out", tmp_path / "file" / "run")
+    assert "give another --out" in text
+
+
+def test_a_folder_that_holds_a_run_is_not_overwritten(error_of, trained):
+    text = error_of("train", "maac", "--env", "collm/MiniWriting-v0", "--out", trained, "--critic-warmup", 1, *SMALL)
+    assert "already holds a run" in text
+
+
+def test_a_folder_without_a_run_cannot_be_evaluated(error_of, tmp_path):
+    assert "holds no run" in error_of("evaluate", tmp_path)
+
+
+def test_keyword_arguments_read_json_and_else_text():
+    pairs = ["max_turns=4", "split=test", 'columns={"post": "source"}', "flag=true", "path=a=b"]
+    assert keyword_arguments(pairs) == {
+        "max_turns": 4,
+        "split": "test",
+        "columns": {"post": "source"},
+        "flag": True,
+        "path": "a=b",
+    }
+
+
+def test_a_keyword_argument_without_a_value_is_refused():
+    with pytest.raises(ValueError, match="key=value pairs, got 'max_turns'"):
+        keyword_arguments(["max_turns"])
+
+
+def test_listing_environments_imports_no_model_library():
+    code = (
+        "import sys; from collm.benchmarks.cli import main; main(['envs']); "
+        "sys.exit(any(name in sys.modules for name in ('torch', 'transformers', 'wandb', 'datasets')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
+
+
+def _save_random_llama(directory, data):
+    inner = Tokenizer(models.BPE())
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=1500,
+        special_tokens=["<|endoftext|>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    rows = (data / "dev.jsonl").read_text().splitlines()[:150]
+    inner.train_from_iterator((" ".join(json.loads(row)["source"]) for row in rows), trainer)
+    PreTrainedTokenizerFast(
+        tokenizer_object=inner, eos_token="<|endoftext|>", pad_token="<|endoftext|>"
+    ).save_pretrained(directory)
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = LlamaConfig(vocab_size=1500, max_position_embeddings=4096, **sizes)
+    LlamaForCausalLM(config).save_pretrained(directory)
