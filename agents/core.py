@@ -125,6 +125,10 @@ class TrainablePolicy(Policy):
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Take over what `state_dict` gave."""
 
+    @abstractmethod
+    def reference(self) -> TrainablePolicy:
+        """A frozen copy, as the anchor of a KL penalty."""
+
     def forget(self) -> None:
         """Drop what was computed with old weights; called after each update."""
 

@@ -5,6 +5,7 @@ A decision is one token: its log-probability is the whole action's.
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -196,6 +197,12 @@ class NumericPolicy(TrainablePolicy):
         """
         if self.normalizer is not None:
             self.normalizer.commit()
+
+    def reference(self) -> NumericPolicy:
+        """A frozen copy, as the anchor of a KL penalty."""
+        twin = copy.deepcopy(self)
+        twin._network.requires_grad_(False)
+        return twin
 
     def _outputs(self, features: NDArray[np.float32]) -> tuple[Tensor, Tensor | None]:
         inputs = torch.from_numpy(features).to(self._device)

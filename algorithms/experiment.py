@@ -7,24 +7,21 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import torch
 from pettingzoo import ParallelEnv
-from transformers import AutoModel, AutoTokenizer
 
-from ..agents.critics import ActorHead, TextCritic
-from ..agents.language import LanguagePolicy
-from ..agents.loading import ModelConfig, load_policies, model_folder
+from ..agents.core import TrainablePolicy
+from ..agents.loading import ModelConfig, model_folder
+from ..agents.numeric_config import NetworkConfig
 from ..envs.core import TextParallelEnv
 from ..envs.registration import make, spec
 from ..envs.vector import SyncVector
 from . import ALGORITHMS
 from .algorithm import Algorithm
 from .config import ActorCriticConfig, TrainConfig
-from .critic_learner import CriticLearner
-from .iac import IACConfig
 from .reinforce import ReinforceConfig
 from .rollout import RolloutCollector
 from .shaping import RewardProcessor
+from .teams import check_team, make_critics, make_policies
 from .trainer import Trainer, agent_learning_rates
 
 MAX_DEFAULT_ENVS = 64
@@ -43,7 +40,9 @@ class Experiment:
     env_kwargs: Mapping[str, Any] = field(default_factory=dict)
     """Given to the environment."""
     model: ModelConfig = field(default_factory=ModelConfig)
-    """The language models."""
+    """The language models, where agents write."""
+    network: NetworkConfig = field(default_factory=NetworkConfig)
+    """The perceptrons, where agents act by vectors."""
 
     def to_json(self) -> dict[str, Any]:
         """As it is written to config.json."""
@@ -59,6 +58,7 @@ class Experiment:
             env=saved["env"],
             env_kwargs=saved["env_kwargs"],
             model=ModelConfig(**saved["model"]),
+            network=NetworkConfig(**_with_tuples(saved.get("network", {}))),
         )
 
     def make_algorithm(self) -> Algorithm[Any]:
@@ -87,7 +87,7 @@ class Experiment:
         self.make_algorithm()
         env = make(self.env, **self.env_kwargs)
         try:
-            self.model.check(len(env.possible_agents))
+            check_team(env, self.model)
             agent_learning_rates(self.config, env.possible_agents)
             _check_joint_mode(self.config, env)
         finally:
@@ -103,28 +103,21 @@ class Experiment:
         config = self.config
         num_envs = config.num_envs or min(config.rollout_buffer_size, MAX_DEFAULT_ENVS)
         vector = self.make_vector("train", num_envs)
-        has_heads = isinstance(config, IACConfig) and not config.use_separate_critic
-        policies = load_policies(
-            self.model,
-            vector.possible_agents,
-            has_value_head=has_heads,
-            value_head_hidden_dim=config.value_head_hidden_dim if isinstance(config, ActorCriticConfig) else None,
-            seed=config.seed,
-        )
+        policies = make_policies(config, vector, self.model, self.network)
         collector = RolloutCollector(
             vector,
             policies,
             reads_state=algorithm.critic_reads == "joint",
             early_termination_threshold=config.early_termination_threshold,
         )
-        references: dict[str, LanguagePolicy] = {}
+        references: dict[str, TrainablePolicy] = {}
         if config.reference_kl_coef:
-            frozen = {id(policy): policy.reference() for policy in policies.values()}
+            frozen = {id(policy): policy.reference() for policy in set(policies.values())}
             references = {agent: frozen[id(policy)] for agent, policy in policies.items()}
         return Trainer(
             algorithm,
             collector,
-            make_critics(algorithm, policies),
+            make_critics(algorithm, policies, vector, self.network),
             references=references,
             reward_processor=reward_processor,
         )
@@ -140,32 +133,6 @@ def _check_joint_mode(config: TrainConfig, env: ParallelEnv[str, Any, Any]) -> N
             )
 
 
-def make_critics(algorithm: Algorithm[Any], policies: Mapping[str, LanguagePolicy]) -> dict[str, CriticLearner]:
-    """The critics that the algorithm reads: one a policy, one "joint", or none."""
-    config = algorithm.config
-    if not isinstance(config, ActorCriticConfig):
-        return {}
-    generator = torch.Generator().manual_seed(config.seed)
-    if algorithm.critic_reads == "joint":
-        first = next(iter(policies.values()))
-        return {"joint": CriticLearner(make_critic(config, first, seed=config.seed), config, generator)}
-    learners: dict[int, CriticLearner] = {}
-    for number, policy in enumerate(policies.values()):
-        if id(policy) not in learners:
-            on_actor = isinstance(config, IACConfig) and not config.use_separate_critic
-            critic = ActorHead(policy) if on_actor else make_critic(config, policy, seed=config.seed + number)
-            learners[id(policy)] = CriticLearner(critic, config, generator)
-    return {agent: learners[id(policy)] for agent, policy in policies.items()}
-
-
-def make_critic(config: ActorCriticConfig, actor: LanguagePolicy, *, seed: int) -> TextCritic:
-    """A critic of its own, by the name in the settings."""
-    name = config.critic_model_name_or_path
-    hidden_dim = config.critic_value_head_hidden_dim
-    model = actor.language_model
-    if name == "small":
-        return TextCritic.small(model.encoder.tokenizer, head_hidden_dim=hidden_dim, seed=seed, device=model.device)
-    where: Any = model.base.name_or_path if name == "actor" else (model_folder(name) or name)
-    loaded: Any = AutoModel.from_pretrained(where, dtype=torch.float32)
-    body = loaded.to(model.device)
-    return TextCritic(body, AutoTokenizer.from_pretrained(where), head_hidden_dim=hidden_dim)
+def _with_tuples(saved: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON has no tuples; settings have no lists."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in saved.items()}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from ..agents.encoding import TokenTrace
 from ..envs.core import messages_of
 from .credit import Credit
@@ -28,12 +30,15 @@ def episode_records(
     for episode in episodes:
         agents = {}
         for agent, track in episode.tracks.items():
+            if not isinstance(track[0].observation, str):
+                agents[agent] = _moves(track) | {"is_terminated": episode.is_terminated[agent]}
+                continue
             turns = [_turn(turn, track[i - 1] if i else None) for i, turn in enumerate(track)]
             if agent in credited:
                 for turn, (value, advantage) in zip(turns, credited[agent], strict=False):
                     turn |= {"value": value, "advantage": advantage}
             final = episode.finals[agent]
-            last = _new_messages(final, track[-1].observation, skip=1) if isinstance(final, str) else []
+            last = _new_messages(final, track[-1].observation, skip=1)
             agents[agent] = {"turns": turns, "last_read": last, "is_terminated": episode.is_terminated[agent]}
         records.append(
             {
@@ -49,14 +54,20 @@ def episode_records(
     return records
 
 
+def _moves(track: Sequence[Turn]) -> dict[str, Any]:
+    """Of an agent that acts by vectors: enough to play its episode again, and no more, as there are so many turns."""
+    actions = [np.asarray(turn.completion.action).tolist() for turn in track]
+    return {"actions": actions, "rewards": [turn.reward for turn in track]}
+
+
 def _turn(turn: Turn, before: Turn | None) -> dict[str, Any]:
     completion = turn.completion
-    record: dict[str, Any] = {"time": turn.time, "reward": turn.reward}
-    if isinstance(turn.observation, str):
-        record["read"] = _new_messages(turn.observation, before.observation if before else None, skip=1)
-        record["wrote"] = completion.action
-    else:
-        record["action"] = getattr(completion.action, "tolist", lambda: completion.action)()
+    record: dict[str, Any] = {
+        "time": turn.time,
+        "reward": turn.reward,
+        "read": _new_messages(turn.observation, before.observation if before else None, skip=1),
+        "wrote": completion.action,
+    }
     if len(completion.logprobs):
         record |= {
             "logprob": float(completion.logprobs.sum()),

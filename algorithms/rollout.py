@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..agents.core import Completion, Policy, Request
+from ..agents.features import Features
 from ..envs.vector import SyncVector, VectorEnv
 from .episode import Episode, Turn
 
@@ -89,6 +90,7 @@ class RolloutCollector:
         self._number = {agent: i for i, agent in enumerate(vector.possible_agents)}
         self.next_index = 0
         self._unfinished: dict[int, _Play] = {}
+        self._features: dict[str, Features] = {}  # of observations, where the environment has no state of its own
 
     def collect(self, plans: Sequence[Plan], *, greedy: bool = False) -> list[Episode]:
         """Play every plan to its end; the episodes come back in the order of the plans."""
@@ -225,10 +227,17 @@ class RolloutCollector:
         state = self.vector.state(play.place)
         if state is not None:
             return state
-        shape = next(np.shape(value) for value in play.observations.values())
-        zeros = np.zeros(shape, dtype=np.float32)
-        rows = [play.observations.get(agent, zeros) for agent in self.vector.possible_agents]
-        return np.concatenate([np.asarray(row, dtype=np.float32).ravel() for row in rows])
+        if not self._features:
+            spaces = {agent: self.vector.observation_space(agent) for agent in self.vector.possible_agents}
+            self._features = {agent: Features.of(space) for agent, space in spaces.items()}
+        vectors = []
+        for agent in self.vector.possible_agents:
+            features = self._features[agent]
+            has_left = agent not in play.observations
+            vectors.append(
+                np.zeros(features.size, dtype=np.float32) if has_left else features.vector(play.observations[agent])
+            )
+        return np.concatenate(vectors)
 
 
 def _mean_info(infos: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:

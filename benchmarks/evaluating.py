@@ -13,7 +13,6 @@ from rich.text import Text
 from transformers.utils import logging as transformers_logging
 from tyro.conf import Positional
 
-from ..agents.loading import load_team
 from ..algorithms.checkpoint import read_config
 from ..algorithms.episode import Episode
 from ..algorithms.evaluation import evaluate
@@ -22,6 +21,7 @@ from ..algorithms.loggers import JsonLines
 from ..algorithms.records import episode_records
 from ..algorithms.rollout import RolloutCollector
 from ..algorithms.summary import bootstrap_interval
+from ..algorithms.teams import load_team
 from ..envs.core import messages_of
 from ..envs.registration import make
 from .arguments import keyword_arguments, parsed
