@@ -18,6 +18,10 @@ class TrainConfig:
 
     num_updates: int = 100
     """Rounds of collecting and learning."""
+    max_environment_steps: int | None = None
+    """The update that reaches so many joint turns is the last; None: `num_updates` alone decides."""
+    max_sampled_tokens: int | None = None
+    """The update that reaches so many sampled tokens is the last; None: `num_updates` alone decides."""
     rollout_buffer_size: int = 32
     """Episodes collected for each update."""
     num_generations: int = 1
