@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -105,14 +106,14 @@ def run_prepared(
     try:
         if not resume:
             record_evaluation()
-        while trainer.update < config.num_updates:
+        while not is_over(trainer):
             episodes, metrics = trainer.step()
             for logger in loggers:
                 logger.log(trainer.update, metrics)
             episode_log.write(episode_records(episodes, trainer.credits, update=trainer.update))
             if on_update is not None:
                 on_update(trainer.update, metrics)
-            is_last = trainer.update == config.num_updates
+            is_last = is_over(trainer)
             if is_last or (config.eval_interval and trainer.update % config.eval_interval == 0):
                 record_evaluation()
             if config.save_interval and (is_last or trainer.update % config.save_interval == 0):
@@ -126,6 +127,14 @@ def run_prepared(
     return trainer
 
 
+def is_over(trainer: Trainer) -> bool:
+    """Whether a run has had its updates, or its environment steps, or its tokens."""
+    config = trainer.config
+    spent = ((config.max_environment_steps, trainer.num_turns), (config.max_sampled_tokens, trainer.num_tokens))
+    reached = any(limit is not None and used >= limit for limit, used in spent)
+    return reached or trainer.update >= config.num_updates
+
+
 def _held_out(experiment: Experiment, trainer: Trainer) -> RolloutCollector:
     num_envs = min(experiment.config.eval_num_samples, MAX_DEFAULT_ENVS)
     return RolloutCollector(experiment.make_vector("test", num_envs), trainer.collector.policies)
@@ -136,5 +145,7 @@ def _drop_after(path: Path, update: int) -> None:
     if not path.exists():
         return
     rows: list[dict[str, Any]] = [row for row in read_lines(path) if row["update"] <= update]
-    path.unlink()
-    JsonLines(path).write(rows)
+    kept = path.with_suffix(".new")
+    kept.unlink(missing_ok=True)
+    JsonLines(kept).write(rows)
+    os.replace(kept, path)
