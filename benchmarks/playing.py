@@ -12,7 +12,8 @@ from rich.panel import Panel
 from rich.text import Text
 from tyro.conf import Positional
 
-from ..envs.registration import make
+from ..envs.games.pictures import write_gif
+from ..envs.registration import make, spec
 from .arguments import keyword_arguments, parsed
 from .cli import UserError, refusals
 from .scores import PLAYERS, player
@@ -36,19 +37,22 @@ class PlayArguments:
     """Which task, by number or id; None: drawn from the seed."""
     greedy: bool = False
     """Let a trained team take its likeliest tokens."""
+    gif: Path | None = None
+    """Also write an animation of the episode there; for environments with pictures."""
 
 
 def run(args: Sequence[str]) -> None:
     arguments = parsed(PlayArguments, "play", args)
     console = Console()
     with refusals():
-        env = make(arguments.env, **keyword_arguments(arguments.env_kwargs))
+        env = make(arguments.env, **keyword_arguments(arguments.env_kwargs), **rendering(arguments))
         decide = decider(env, arguments)
         task = arguments.task
         options = None if task is None else {"task": int(task) if task.isdecimal() else task}
         observations, _ = env.reset(seed=arguments.seed, options=options)
     for agent in env.agents:
         console.print(Panel(Text(str(observations[agent])), title=f"{agent} reads", title_align="left"))
+    frames = [] if arguments.gif is None else [env.render()]
     total: dict[str, float] = {}
     turn = 0
     while env.agents:
@@ -56,6 +60,8 @@ def run(args: Sequence[str]) -> None:
         before = {agent: len(str(observations[agent])) for agent in env.agents}
         actions = {agent: decide(agent, observations[agent]) for agent in env.agents}
         observations, rewards, *_, infos = env.step(actions)
+        if arguments.gif is not None:
+            frames.append(env.render())
         for agent, action in actions.items():
             total[agent] = total.get(agent, 0.0) + rewards[agent]
             text = Text(str(action), style="green")
@@ -70,7 +76,21 @@ def run(args: Sequence[str]) -> None:
     if scene:
         console.print(Text(scene))
     console.print("return: " + ", ".join(f"{agent} {value:.3f}" for agent, value in total.items()))
+    if arguments.gif is not None:
+        write_gif(arguments.gif, frames)
+        console.print(f"animation: {arguments.gif}")
     env.close()
+
+
+def rendering(arguments: PlayArguments) -> dict[str, str]:
+    """The render mode that the call needs."""
+    if arguments.gif is None:
+        return {}
+    if "rgb_array" not in getattr(spec(arguments.env).constructor(), "metadata", {}).get("render_modes", ()):
+        raise ValueError(f"{arguments.env} draws no pictures, so there is nothing for --gif to show; leave it out")
+    if not arguments.gif.absolute().parent.is_dir():
+        raise ValueError(f"--gif {arguments.gif}: there is no folder {arguments.gif.absolute().parent}")
+    return {"render_mode": "rgb_array"}
 
 
 def decider(env: Any, arguments: PlayArguments) -> Decide:

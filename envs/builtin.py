@@ -20,6 +20,7 @@ _BUILT_IN = (
     ("collm/HumanEval-v0", "coding.functions.env:HumanEval", "A helper and a main programmer complete a function."),
     ("collm/MBPP-v0", "coding.functions.env:MBPP", "A helper and a main programmer write what is told in words."),
     ("collm/CoopHumanEval-v0", "coding.functions.env:CoopHumanEval", "Functions that are easier for two to write."),
+    ("collm/ClassEval-v0", "coding.classes.env:ClassEval", "Two programmers divide the methods of a class."),
     ("collm/MiniCode-v0", "coding.mini_code.env:MiniCode", "A helper and a main programmer, one line of Python each."),
 )
 

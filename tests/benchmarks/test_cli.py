@@ -6,6 +6,7 @@ import sys
 
 import pytest
 import torch
+from PIL import Image
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
@@ -261,3 +262,14 @@ def _save_random_llama(directory, data):
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
     config = LlamaConfig(vocab_size=1500, max_position_embeddings=4096, **sizes)
     LlamaForCausalLM(config).save_pretrained(directory)
+
+
+def test_play_writes_an_animation_of_a_game(tmp_path):
+    file = tmp_path / "houses.gif"
+    assert main(["play", "collm/HouseBuild-v0", "--gif", str(file)]) == 0
+    with Image.open(file) as picture:
+        assert picture.n_frames == 2  # nothing stands, then the house, which later turns leave as it is
+
+
+def test_an_environment_without_pictures_has_no_animation(error_of, tmp_path):
+    assert "draws no pictures" in error_of("play", "collm/MiniWriting-v0", "--gif", tmp_path / "a.gif")
