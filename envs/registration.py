@@ -243,7 +243,10 @@ def _refuse_unknown_arguments(id: str, constructor: Callable[..., Any], given: M
         if accepted is not None and name not in accepted:
             near = difflib.get_close_matches(name, accepted, 1, 0.5)
             hint = f"did you mean {near[0]!r}? " if near else ""
-            raise TypeError(f"{id} takes no argument {name!r}; {hint}It takes {', '.join(sorted(accepted)) or 'none'}")
+            raise TypeError(  # Python's own words, which other libraries look for
+                f"{id} got an unexpected keyword argument {name!r}; {hint}It takes "
+                f"{', '.join(sorted(accepted)) or 'none'}"
+            )
 
 
 def _foreign(id: str) -> EnvSpec | None:

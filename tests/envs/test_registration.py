@@ -103,7 +103,9 @@ def test_a_name_like_no_other_is_answered_with_where_to_look():
 
 def test_an_argument_the_environment_does_not_take_is_refused_by_name():
     register("test/Echo-v0", Echo)
-    with pytest.raises(TypeError, match=r"test/Echo-v0 takes no argument 'wort'; did you mean 'word'\?"):
+    with pytest.raises(
+        TypeError, match=r"test/Echo-v0 got an unexpected keyword argument 'wort'; did you mean 'word'\?"
+    ):
         make("test/Echo-v0", wort="tree")
 
 
