@@ -16,6 +16,10 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 COLUMN_BLOCK = 64  # the capacity grows in whole blocks of columns
 
 
+class PassOver(Exception):
+    """The last layer has its keys and values: nothing that the pass would still compute is asked for."""
+
+
 @dataclass(frozen=True, slots=True)
 class Placement:
     """Where the tokens of one forward pass belong, the same for every layer."""
@@ -26,6 +30,7 @@ class Placement:
     token_index: Tensor  # … and place in that row,
     row_index: Tensor  # and where each is kept: by row …
     column_index: Tensor  # … and column of the arena
+    is_filling: bool = False  # the pass only fills the arena, and ends by `PassOver`
 
 
 class ArenaLayer(CacheLayerMixin):
@@ -50,19 +55,19 @@ class ArenaLayer(CacheLayerMixin):
     ) -> tuple[Tensor, Tensor]:
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-        place, length = self._arena.placement, key_states.shape[2]
+        place = self._arena.placement
         if place.width == 0:
             # Padding lies to the right of a sequence: its columns are overwritten before any mask lets them be seen.
-            self.keys[place.rows, :, :length] = key_states
-            self.values[place.rows, :, :length] = value_states
-            return key_states, value_states
-        if length == 1:
-            self.keys[place.row_index, :, place.column_index] = key_states[:, :, 0]
-            self.values[place.row_index, :, place.column_index] = value_states[:, :, 0]
+            self.keys[place.rows, :, : key_states.shape[2]] = key_states
+            self.values[place.rows, :, : key_states.shape[2]] = value_states
         else:
-            real = place.batch_index, slice(None), place.token_index
-            self.keys[place.row_index, :, place.column_index] = key_states[real]
-            self.values[place.row_index, :, place.column_index] = value_states[real]
+            kept = place.row_index, slice(None), place.column_index
+            self.keys[kept] = _real(key_states, place)
+            self.values[kept] = _real(value_states, place)
+        if place.is_filling and self is self._arena.layers[-1]:
+            raise PassOver
+        if place.width == 0:
+            return key_states, value_states
         return self.keys[place.rows, :, : place.width], self.values[place.rows, :, : place.width]
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
@@ -133,6 +138,11 @@ def visibility(columns: Tensor, width: int, dtype: torch.dtype) -> Tensor:
     is_visible = torch.arange(width, device=columns.device) <= columns[:, :, None]
     hidden = torch.full((), torch.finfo(dtype).min, dtype=dtype, device=columns.device)
     return torch.where(is_visible, torch.zeros_like(hidden), hidden)[:, None]
+
+
+def _real(states: Tensor, place: Placement) -> Tensor:
+    """States of the real tokens: [tokens, heads, d]."""
+    return states[:, :, 0] if states.shape[2] == 1 else states[place.batch_index, :, place.token_index]
 
 
 def _empty_store(states: Tensor, arena: Arena) -> Tensor:

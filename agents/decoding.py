@@ -28,7 +28,7 @@ from .samples import Prompt, Sample, Tape
 from .sampling import Sampling
 from .scheduling import Scheduler
 from .slots import Claim
-from .soundness import check_arena, window_of
+from .soundness import check_arena, is_cache_exact, window_of
 
 __all__ = ["Decoder", "Prompt", "Sample"]
 
@@ -59,12 +59,15 @@ class Decoder:
             value_head: maps the hidden state [N, d] at the last prompt token to [N] or [N, 1]; or one for each adapter.
 
         Raises:
-            ValueError: if a limit is below 1, or a stop token outside the vocabulary.
+            ValueError: if a limit is below 1, a stop token outside the vocabulary, or the model shows a value head no
+                hidden states.
         """
         if max_slots < 1:
             raise ValueError(f"max_slots {max_slots} leaves no room for a sequence: use at least 1")
         self._model = model
         self._core = core_of(model)
+        if value_head is not None and self._core.base_model is self._core:
+            raise ValueError(f"{type(self._core).__name__} does not show the hidden states that a value head reads")
         self._heads = value_head
         self._valuer = None if value_head is None else partial(values_of, value_head)
         self._is_stop = self._stop_table(stop_ids)
@@ -74,8 +77,9 @@ class Decoder:
         self._scheduler = Scheduler(self._engine, self._is_stop, max_slots, num_parked)
         self._reason = self._why_not_served()
         self._window = None if self._reason else window_of(self._core)
+        self._is_cached: bool | None = None  # by the plain loop; None until that is needed
         self._has_warned = False
-        self._compute_type = self._core.dtype
+        self._computes = self._core.device, self._core.dtype
 
     def generate(self, prompts: Sequence[Prompt], sampling: Sampling) -> list[Sample]:
         """One sample for each prompt, in their order.
@@ -87,7 +91,7 @@ class Decoder:
         if not prompts:
             return []
         self._check(prompts)
-        self._follow_compute_type()
+        self._follow_type_and_device()
         tape = Tape(prompts, sampling)
         adapters = list(dict.fromkeys(prompt.adapter for prompt in prompts))
         reason = self._why_not(prompts)
@@ -126,14 +130,27 @@ class Decoder:
         self._warn(reason)
         owners = [number for number, prompt in enumerate(prompts) if prompt.adapter == adapter]
         own = [prompts[owner] for owner in owners]
-        decode_plainly(self._core, own, owners, sampling, self._is_stop, tape, self._prefill_tokens, self._valuer)
+        if self._is_cached is None:
+            self._is_cached = is_cache_exact(self._core)
+        decode_plainly(
+            self._core,
+            own,
+            owners,
+            sampling,
+            self._is_stop,
+            tape,
+            self._prefill_tokens,
+            self._valuer,
+            is_cached=self._is_cached,
+        )
 
-    def _follow_compute_type(self) -> None:
-        """Drop parked rows if autocast now computes in another type than they have."""
-        device = self._core.device.type
-        compute_type = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else self._core.dtype
-        if compute_type != self._compute_type:
-            self._compute_type = compute_type
+    def _follow_type_and_device(self) -> None:
+        """Drop parked rows if the model, or autocast, now computes in another type or place than they have."""
+        device = self._core.device
+        is_cast = torch.is_autocast_enabled(device.type)
+        computes = device, torch.get_autocast_dtype(device.type) if is_cast else self._core.dtype
+        if computes != self._computes:
+            self._computes = computes
             self._engine.arena.release()
             self._scheduler.forget()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
 
 from .adapters import AdapterBank
-from .arena import Arena, Placement, visibility
+from .arena import Arena, PassOver, Placement, visibility
 from .slots import Moves, Seat
 
 MASK_BLOCK = 8  # widths of masks are multiples of this, for aligned kernels
@@ -113,10 +113,10 @@ class Engine:
     def _begin(self, batch: Sequence[Seat]) -> None:
         ids = self._padded([seat.claim.ids[:-1] for seat in batch])
         empty = ids[:0, 0]
-        self.arena.placement = Placement(self._rows(batch), 0, empty, empty, empty, empty)
+        self.arena.placement = Placement(self._rows(batch), 0, empty, empty, empty, empty, is_filling=True)
         positions = torch.arange(ids.shape[1], device=ids.device).expand(ids.shape)
         # Without a mask attention is causal, and causal attention never looks at padding on the right.
-        self.core.base_model(input_ids=ids, position_ids=positions, past_key_values=self.arena, use_cache=True)
+        self._fill(ids, positions, None)
 
     def _extend(self, batch: Sequence[Seat]) -> None:
         ids = self._padded([seat.claim.ids[seat.num_kept : -1] for seat in batch])
@@ -129,15 +129,21 @@ class Engine:
         last = max(len(seat.claim.ids) - 1 for seat in batch)
         width = min(-(-last // MASK_BLOCK) * MASK_BLOCK, self.arena.capacity)
         columns = positions[batch_index, token_index]
-        self.arena.placement = Placement(self._rows(batch), width, batch_index, token_index, rows[batch_index], columns)
-        self.core.base_model(
-            input_ids=ids,
-            # Padding must not ask for a position that the model does not have.
-            position_ids=positions.clamp(max=last - 1),
-            attention_mask=visibility(positions, width, self.core.dtype),
-            past_key_values=self.arena,
-            use_cache=True,
-        )
+        found = batch_index, token_index, rows[batch_index], columns
+        self.arena.placement = Placement(self._rows(batch), width, *found, is_filling=True)
+        # Padding must not ask for a position that the model does not have.
+        self._fill(ids, positions.clamp(max=last - 1), visibility(positions, width, self.core.dtype))
+
+    def _fill(self, ids: Tensor, positions: Tensor, mask: Tensor | None) -> None:
+        # The rest of the last layer would be thrown away: a sixth of the pass in a model of four layers.
+        with suppress(PassOver):
+            self.core.base_model(
+                input_ids=ids,
+                position_ids=positions,
+                attention_mask=mask,
+                past_key_values=self.arena,
+                use_cache=True,
+            )
 
     def _rows(self, batch: Sequence[Seat]) -> slice | Tensor:
         """The arena's rows of a batch; a slice where it can be, since that is a view."""

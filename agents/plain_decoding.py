@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache
 
@@ -26,20 +27,25 @@ def decode_plainly(
     tape: Tape,
     prefill_tokens: int,
     valuer: Valuer | None,
+    *,
+    is_cached: bool,
 ) -> None:
     """Complete these prompts and record them under their owners' numbers.
 
     Prompts of equal length run together, so that no padding and hence no mask is needed: masks are where models differ.
+
+    Args:
+        is_cached: whether transformers' cache serves the model; if not, every step passes over all tokens again.
     """
     for numbers in _equal_lengths(prompts, prefill_tokens):
         names = np.array([owners[number] for number in numbers])
         limits = np.array([prompts[number].max_new_tokens for number in numbers])
         ids = torch.from_numpy(np.stack([np.asarray(prompts[number].ids, np.int64) for number in numbers]))
-        cache = DynamicCache(config=core.config)
+        cache = DynamicCache(config=core.config) if is_cached else None
         is_open = np.ones(len(numbers), bool)
         for step in range(int(limits.max())):
             with hidden_states_of(core) as hidden:
-                logits = core(input_ids=ids.to(core.device), past_key_values=cache, use_cache=True).logits[:, -1]
+                logits = next_logits(core, ids.to(core.device), cache)
                 if step == 0 and valuer is not None:
                     tape.record_values(names, valuer(hidden[0][:, -1], [prompts[n].adapter for n in numbers]))
             noise = tape.noise(names, np.minimum(step, limits - 1))
@@ -50,7 +56,15 @@ def decode_plainly(
             is_open &= ~is_stop[tokens] & (step + 1 < limits)
             if not is_open.any():
                 break
-            ids = drawn.tokens[:, None]
+            new = drawn.tokens[:, None]
+            ids = new if is_cached else torch.cat([ids.to(new.device), new], dim=1)
+
+
+def next_logits(core: PreTrainedModel, ids: Tensor, cache: DynamicCache | None) -> Tensor:
+    """Logits [N, V] after the last of the ids [N, T], which follow what the cache holds."""
+    kept = {} if cache is None else {"past_key_values": cache}
+    logits: Tensor = core(input_ids=ids, use_cache=cache is not None, **kept).logits[:, -1]
+    return logits
 
 
 def _equal_lengths(prompts: Sequence[Prompt], max_tokens: int) -> Iterator[list[int]]:

@@ -72,12 +72,22 @@ class Tape:
             self._values[owner] = None if math.isnan(value) else value
 
     def samples(self, is_stop: NDArray[np.bool_]) -> list[Sample]:
-        """The completions in the order of the prompts."""
+        """The completions in the order of the prompts.
+
+        Raises:
+            ValueError: if the model computed something that is not a number.
+        """
         owners = np.concatenate(self._owners)
         order = np.argsort(owners, kind="stable")
         cuts = np.cumsum(np.bincount(owners, minlength=len(self._values)))[:-1]
+        recorded = torch.cat(self._logprobs).cpu().numpy()
+        if np.isnan(recorded).any():
+            raise ValueError(
+                "the model's logits are not numbers: its weights have diverged (lower the learning rate or clip "
+                "gradients), or its compute type overflows (use bfloat16 or float32)"
+            )
         ids = np.split(np.concatenate(self._tokens)[order], cuts)
-        logprobs = np.split(torch.cat(self._logprobs).cpu().numpy()[order], cuts)
+        logprobs = np.split(recorded[order], cuts)
         entropies = np.split(torch.cat(self._entropies).cpu().numpy()[order], cuts)
         return [
             Sample(tokens, logprob, entropy, not is_stop[tokens[-1]], value)

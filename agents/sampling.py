@@ -131,4 +131,4 @@ def inverse_transform(weights: Tensor, noise: Tensor) -> Tensor:
     offset = torch.searchsorted(inside.double().cumsum(-1), target[:, None] - before, right=True)
     # The sum over a block and the scan of it round differently: never step past its last possible token.
     last = BLOCK - 1 - (inside.flip(-1) > 0).int().argmax(-1, keepdim=True)
-    return (block * BLOCK + torch.minimum(offset, last))[:, 0]
+    return (block * BLOCK + torch.minimum(offset, last))[:, 0].clamp_(max=size - 1)  # where weights are NaN

@@ -9,10 +9,14 @@ from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
 from .engine import Engine
+from .plain_decoding import next_logits
 from .slots import Claim, SlotTable
 
 TOLERANCES = {torch.float64: 1e-8, torch.float32: 5e-5}  # of the largest logit; half precisions get COARSE
 COARSE = 0.05
+# What a model may raise that does not know what to do with a cache or a mask.
+FAILURES = (ArithmeticError, AttributeError, LookupError, NotImplementedError, RuntimeError, TypeError, ValueError)
+WINDOW_NAMES = ("window_size", "attention_window_size")  # of models whose cache does not tell, as GPT-Neo
 
 
 def window_of(core: PreTrainedModel) -> int | None:
@@ -21,7 +25,8 @@ def window_of(core: PreTrainedModel) -> int | None:
     Raises:
         ValueError: if a layer keeps something other than the keys and values of its tokens.
     """
-    windows = []
+    config = core.config.get_text_config(decoder=True)
+    windows = [window for name in WINDOW_NAMES if (window := getattr(config, name, None)) is not None]
     for layer in DynamicCache(config=core.config).layers:
         if type(layer) is DynamicSlidingWindowLayer:
             windows.append(layer.sliding_window)
@@ -46,12 +51,26 @@ def check_arena(core: PreTrainedModel) -> None:
     ids = [(np.arange(length) * 7 + 3 * length) % config.vocab_size for length in (11, 4, min(23, longest))]
     try:
         worst, scale = _largest_difference(core, ids)
-    except (ArithmeticError, AttributeError, LookupError, NotImplementedError, RuntimeError, TypeError) as error:
-        raise ValueError(f"a pass through the arena failed with {type(error).__name__}: {error}") from error
-    except ValueError as error:
-        raise ValueError(f"a pass through the arena was refused: {error}") from error
+    except FAILURES as error:
+        raise ValueError(f"a pass through the arena fails with {type(error).__name__}: {error}") from error
     if not worst <= TOLERANCES.get(core.dtype, COARSE) * scale:
         raise ValueError(f"logits through the arena differ from a plain forward pass by {worst:.2g} of {scale:.2g}")
+
+
+def is_cache_exact(core: PreTrainedModel) -> bool:
+    """Whether transformers' own cache, fed one token at a time, gives the logits of a plain forward pass.
+
+    Some models take their state by another name and would silently start every token afresh.
+    """
+    ids = torch.arange(3, 12, device=core.device)[None] % core.config.get_text_config(decoder=True).vocab_size
+    expected = core(input_ids=ids, use_cache=False).logits[:, -1]
+    try:
+        cache = DynamicCache(config=core.config)
+        for part in (ids[:, :6], ids[:, 6:7], ids[:, 7:8], ids[:, 8:]):
+            logits = next_logits(core, part, cache)
+    except FAILURES:
+        return False
+    return bool((logits - expected).abs().max() <= TOLERANCES.get(core.dtype, COARSE) * expected.abs().max())
 
 
 def _largest_difference(core: PreTrainedModel, sequences: list[NDArray[np.int64]]) -> tuple[float, float]:

@@ -76,7 +76,8 @@ def test_log_probabilities_are_those_of_the_prompts_own_adapter(name, adapters):
 def test_a_sample_is_the_same_together_with_other_adapters_and_alone():
     model, prompts = build(), prompts_of(["left", None, "right", "left"] * 5)
     together = Decoder(model, [3]).generate(prompts, Sampling())
-    alone = [Decoder(model, [3]).generate([prompt], Sampling())[0] for prompt in prompts]
+    lone = Decoder(model, [3])
+    alone = [lone.generate([prompt], Sampling())[0] for prompt in prompts]
     assert [sample.ids.tolist() for sample in together] == [sample.ids.tolist() for sample in alone]
 
 

@@ -13,6 +13,8 @@ from transformers import (
     GPT2LMHeadModel,
     LlamaConfig,
     LlamaForCausalLM,
+    MambaConfig,
+    MambaForCausalLM,
     MistralConfig,
     MistralForCausalLM,
     Qwen2Config,
@@ -45,6 +47,7 @@ MODELS = {
 }
 OTHERS = {
     "window of mistral": lambda: MistralForCausalLM(MistralConfig(**GROUPED, sliding_window=30)),
+    "state of mamba": lambda: MambaForCausalLM(MambaConfig(**SIZES, state_size=4, expand=1)),
     "windows and caps of gemma2": lambda: Gemma2ForCausalLM(Gemma2Config(**GROUPED, head_dim=8, sliding_window=12)),
 }
 
@@ -137,7 +140,8 @@ def test_a_sample_is_the_same_alone_and_in_a_batch_of_64(llama, sampling):
     prompts = ragged_prompts(64)
     together = Decoder(llama, [STOP], max_slots=64).generate(prompts, sampling)
     refilled = Decoder(llama, [STOP], max_slots=7, prefill_tokens=50).generate(prompts[::-1], sampling)[::-1]
-    alone = [Decoder(llama, [STOP]).generate([prompt], sampling)[0] for prompt in prompts]
+    lone = Decoder(llama, [STOP])
+    alone = [lone.generate([prompt], sampling)[0] for prompt in prompts]
     assert_same(together, alone)
     assert_same(refilled, alone)
 
@@ -271,6 +275,15 @@ def test_rows_parked_in_one_compute_type_are_not_read_in_another():
 def test_a_request_that_cannot_be_served_says_why(llama, prompts, message):
     with pytest.raises(ValueError, match=message):
         Decoder(llama, [STOP]).generate(prompts, Sampling())
+
+
+def test_a_model_that_has_diverged_says_so():
+    model = build("llama")
+    decoder = Decoder(model, [STOP])
+    with torch.no_grad():
+        model.model.norm.weight.fill_(torch.nan)
+    with pytest.raises(ValueError, match="have diverged"):
+        decoder.generate(ragged_prompts(2), Sampling(top_p=0.9))
 
 
 def test_the_last_position_of_the_model_is_usable(llama):
