@@ -30,9 +30,9 @@ def reference_reply(post: Post, agent: str) -> str:
 def demonstration(rng: Random, agent: str | None = None, split: Split = "train") -> tuple[str, str]:
     """A prompt and a reply of a careless writer, to start a small model from.
 
-    The writer keeps to the good form only partly (it tells too much or too little, from any place in the post, and
-    mostly forgets the links), and 20 to 35 % of its words are mistakes. A model that imitates it scores about 0.4,
-    and its samples vary enough for learning to find better ones.
+    The writer keeps to the good form only partly (in short it mostly tells too much, at length too little, from any
+    place in the post, and it forgets most links), and 20 to 35 % of its content words are mistakes. A model that
+    imitates it scores about a third of the maximum, and its samples vary enough for learning to find better ones.
 
     Args:
         agent: whose; None draws one.
@@ -48,21 +48,20 @@ def demonstration(rng: Random, agent: str | None = None, split: Split = "train")
 def careless_reply(rng: Random, post: Post, agent: str) -> str:
     """What the writer of `demonstration` makes of the post."""
     if agent == "writer_0":
-        told = [post.sentences[0]] if rng.random() < 0.3 else rng.sample(post.sentences, rng.choice((1, 2, 2)))
+        told = [post.sentences[0]] if rng.random() < 0.1 else rng.sample(post.sentences, rng.choice((1, 2, 2, 2)))
     else:
-        count = rng.choice((1, 1, 2, 2, 3, 4))
-        told = list(post.sentences[:count]) if rng.random() < 0.3 else rng.sample(post.sentences, count)
-        told = [f"{rng.choice(LINKS)} {each}" if rng.random() < 0.25 else each for each in told]
+        told = rng.sample(post.sentences, rng.choice((1, 1, 1, 2, 2, 3)))
+        told = [f"{rng.choice(LINKS)} {each}" if rng.random() < 0.12 else each for each in told]
     error_rate = rng.uniform(0.2, 0.35)
     words = [_mistaken(rng, word, TOPICS[post.topic], error_rate) for each in told for word in each.split()]
     return " ".join(words[: MAX_WORDS[SHORT if agent == "writer_0" else LONG]])
 
 
 def _mistaken(rng: Random, word: str, topic: Topic, rate: float) -> str:
-    """The word, or at the rate another of its kind: of the same topic, or more often of any. The grammar stays."""
+    """The word, or at the rate another of its kind, mostly of another topic. The grammar stays."""
     bare = word.rstrip(".")
     if bare not in topic.words or rng.random() >= rate:
         return word
-    source = topic if rng.random() < 0.3 else rng.choice(tuple(TOPICS.values()))
+    source = topic if rng.random() < 0.1 else rng.choice(tuple(TOPICS.values()))
     kind = next(kind for kind in ("nouns", "verbs", "adjectives") if bare in getattr(topic, kind))
     return str(rng.choice(getattr(source, kind))) + word[len(bare) :]

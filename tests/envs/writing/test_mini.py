@@ -134,8 +134,8 @@ def test_demonstrations_leave_room_to_learn():
     rng = Random(2)
     posts = [generated_post(rng) for _ in range(400)]
     scores = [score(terms(post, *(careless_reply(rng, post, agent) for agent in AGENTS))) for post in posts]
-    assert 0.3 < mean(scores) < 0.5
-    assert min(scores) < 0.2 and max(scores) > 0.75
+    assert 0.3 < mean(scores) < 0.4
+    assert min(scores) < 0.2 and max(scores) > 0.65
 
 
 def test_an_episode_is_one_turn_with_the_terms_in_its_infos():
