@@ -139,9 +139,8 @@ class NumberProbe(ParallelEnv):
 
 
 def word_tokenizer() -> PreTrainedTokenizerFast:
-    """A token a word."""
-    vocabulary = ["<unknown>", "<end>", *WORDS, "say", "next", "noise", ".", *(f"[{agent}" for agent in AGENTS)]
-    vocabulary += ["reads]", "writes]", "[speaker_0,", "speaker_1"]
+    """A token a word; who reads and writes in the joint history is told by the order alone."""
+    vocabulary = ["<unknown>", "<end>", *WORDS, "say", "next"]
     tokenizer = Tokenizer(WordLevel({word: i for i, word in enumerate(vocabulary)}, unk_token="<unknown>"))
     tokenizer.pre_tokenizer = WhitespaceSplit()
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unknown>", eos_token="<end>")
@@ -169,4 +168,6 @@ def random_llama(seed: int = 0, *, hidden_size: int = 32, num_layers: int = 1, v
 
 def word_policy(seed: int = 0, *, max_new_tokens: int = 1, **settings: Any) -> LanguagePolicy:
     """A policy on such a model."""
-    return LanguagePolicy(LanguageModel(random_llama(seed), word_tokenizer()), max_new_tokens=max_new_tokens, **settings)
+    return LanguagePolicy(
+        LanguageModel(random_llama(seed), word_tokenizer()), max_new_tokens=max_new_tokens, **settings
+    )
