@@ -92,6 +92,7 @@ class Experiment:
             _check_joint_mode(self.config, env)
         finally:
             env.close()
+        make(self.env, **self.env_kwargs_of("test")).close()  # evaluation comes late; its tasks must be there now
         config = self.config
         if isinstance(config, ActorCriticConfig) and config.critic_model_name_or_path not in ("small", "actor"):
             model_folder(config.critic_model_name_or_path)

@@ -188,6 +188,12 @@ def test_a_missing_data_file_is_refused(error_of):
     assert "nowhere.jsonl" in text
 
 
+def test_data_without_held_out_tasks_is_refused_before_training(error_of, tmp_path):
+    (tmp_path / "posts.jsonl").write_text('{"post": "a post"}\n')
+    text = error_of("train", "iac", "--env", "collm/TLDR-v0", "--env-kwargs", f"data={tmp_path / 'posts.jsonl'}")
+    assert "test_fraction" in text
+
+
 def test_a_missing_model_is_refused(error_of):
     assert "no model folder './nowhere'" in error_of(
         "train", "iac", "--env", "collm/MiniWriting-v0", "--model", "./nowhere"
