@@ -74,9 +74,10 @@ def read_failure(wire: Any) -> Failure:
     Raises:
         MalformedValue: if the description is none.
     """
-    if type(wire) is not list or len(wire) != 4 or type(wire[0]) is not str or type(wire[1]) is not str:
+    if type(wire) is not list or len(wire) != 4:
         raise MalformedValue("not a failure")
-    return Failure(wire[0][:100], wire[1][:500], wire[2] if type(wire[2]) is int else None)
+    line = wire[2] if type(wire[2]) is int else None
+    return Failure(values.read_text(wire[0])[:100], values.read_text(wire[1])[:500], line)
 
 
 def ending_status(ending: Ending, *, sent_too_much: bool) -> tuple[Status, Failure | None]:
@@ -99,7 +100,7 @@ def request(mode: str, code: str, limits: Limits, seed: int, stdin: str = "") ->
         "code": code,
         "seed": seed,
         "stdin": stdin,
-        "max_stdout_bytes": limits.stdout_kb << 10,
+        "max_stdout_length": limits.stdout_kb << 10,
     }
 
 
@@ -124,8 +125,8 @@ def answer(worker: Worker, limits: Limits, message: dict[str, Any], num_results:
                 results.append(read_failure(parts[0]))
             elif kind == "load" and len(parts) == 1 and not results and status == "ok":
                 status, failure = "load_error", read_failure(parts[0])
-            elif kind == "end" and len(parts) == 2 and all(type(part) is str for part in parts):
-                stdout, stderr, is_complete = parts[0], parts[1], True
+            elif kind == "end" and len(parts) == 2:
+                stdout, stderr, is_complete = values.read_text(parts[0]), values.read_text(parts[1]), True
             else:
                 raise MalformedValue("a message out of place")
         if status == "ok" and (is_ragged or not is_complete or len(results) != num_results):

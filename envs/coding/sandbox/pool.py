@@ -88,6 +88,12 @@ class Pool:
                 else:
                     worker.close()
 
+    @property
+    def process_ids(self) -> tuple[int, ...]:
+        """Of the workers that are idle now."""
+        with self._stock.lock:
+            return tuple(worker.process_id for worker in self._stock.idle)
+
     def close(self) -> None:
         """End the idle workers; a later lease makes new ones."""
         self._stock.close()

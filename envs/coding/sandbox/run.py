@@ -63,8 +63,9 @@ class Ending:
 class Run:
     """A child from its start to its end. Must be finished, or the worker thrown away."""
 
-    def __init__(self, control: socket.socket, limits: Limits) -> None:
+    def __init__(self, control: socket.socket, limits: Limits, *, can_kill_itself: bool) -> None:
         self._control = control
+        self._can_kill_itself = can_kill_itself
         self._max_bytes = limits.output_kb << 10
         self._deadline = time.monotonic() + limits.wall_s + _GRACE_S
         self._received = bytearray()
@@ -82,13 +83,22 @@ class Run:
 
     def send(self, message: Any) -> None:
         """Send one message; that nobody reads it any more shows when an answer is missing."""
-        self._channel.settimeout(self._time_left_s())
+        data = frames.pack(message)
         try:
-            self._channel.sendall(frames.pack(message))
+            sent = self._send_at_once(data)
+            if sent < len(data):
+                self._channel.settimeout(self._time_left_s())
+                self._channel.sendall(data[sent:])
         except TimeoutError as error:
             raise Broken("a child neither read its input nor was ended at its limits") from error
         except OSError:
             return
+
+    def _send_at_once(self, data: bytes) -> int:
+        try:
+            return self._channel.send(data, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return 0
 
     def _time_left_s(self) -> float:
         return max(0.001, self._deadline - time.monotonic())
@@ -144,12 +154,12 @@ class Run:
             patience_s: how long to wait before the child is ended; None leaves that to its limits.
         """
         try:
-            if patience_s is not None:
-                poller = select.poll()
-                poller.register(self._control, select.POLLIN)
-                if not poller.poll(patience_s * 1000):
-                    self._stop()
-            self._control.settimeout(self._time_left_s())
+            poller = select.poll()
+            poller.register(self._control, select.POLLIN)
+            if patience_s is not None and not poller.poll(patience_s * 1000):
+                self._stop()
+            if not poller.poll(self._time_left_s() * 1000):
+                raise Broken("the zygote let a run go on past its limits")
             return self._ending()
         finally:
             self._channel.close()  # not before the end: the child's last words would break its pipe
@@ -170,8 +180,8 @@ class Run:
         ending = Ending(*protocol.ENDING.unpack(message))
         if ending.cause == protocol.NOT_STARTED:
             raise Broken(f"the zygote cannot fork: {os.strerror(ending.wait_status)}")
-        if ending.cause == protocol.BY_ITSELF and ending.wait_status == signal.SIGKILL:
-            # Nothing inside can send this signal, so the host did: it is no verdict on the code.
+        is_killed = ending.cause == protocol.BY_ITSELF and ending.wait_status == signal.SIGKILL
+        if is_killed and not self._can_kill_itself:  # then the host did it, which is no verdict on the code
             raise Broken(
                 "a run was killed from outside, as by the kernel for lack of memory; allow fewer or smaller runs"
             )
@@ -205,7 +215,6 @@ class Run:
         poller.register(self._control, select.POLLIN)
         if not poller.poll(_PATIENCE_MS):
             poller.register(self._channel, select.POLLIN)
-            self._channel.setblocking(False)
             is_stopped = False
             while True:
                 ready = {descriptor for descriptor, _ in poller.poll(self._time_left_s() * 1000)}
@@ -213,33 +222,28 @@ class Run:
                     raise Broken("the zygote let a run go on past its limits")
                 if self._control.fileno() in ready:
                     break
-                is_open = self._read_available()
-                if not is_open or is_stopped:
+                if self._read_available() == 0 or is_stopped:
                     poller.unregister(self._channel)
                 if len(self._received) > self._max_bytes and not is_stopped:
                     self._stop()
                     is_stopped = True
-        self._control.settimeout(self._time_left_s())
         return self._ending()
 
-    def _read_available(self) -> bool:
-        """Take what is there; False if the other end is closed."""
+    def _read_available(self) -> int:
+        """Take what is there; the number of bytes, -1 if there was nothing yet, 0 if the other end is closed."""
         try:
-            chunk = self._channel.recv(_CHUNK)
+            chunk = self._channel.recv(_CHUNK, socket.MSG_DONTWAIT)
         except BlockingIOError:
-            return True
+            return -1
         except ConnectionResetError:
-            return False
+            return 0
         self._received += chunk
-        return bool(chunk)
+        return len(chunk)
 
     def _drain(self) -> None:
-        """What the child left behind: it has ended, so this cannot block for long nor grow past the socket's buffer."""
-        self._channel.setblocking(False)
-        before = -1
-        while len(self._received) != before and len(self._received) <= self._max_bytes:
-            before = len(self._received)
-            self._read_available()
+        """Take what the child left behind when it ended, up to what it may send."""
+        while self._read_available() == _CHUNK and len(self._received) <= self._max_bytes:
+            pass
 
     @property
     def has_sent_too_much(self) -> bool:

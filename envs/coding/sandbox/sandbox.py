@@ -15,7 +15,7 @@ from .limits import Limits
 from .pool import Pool
 from .results import Case, Failure, Report, TestReport, Verdict
 from .run import Broken
-from .settings import AskedIsolation, Settings
+from .settings import PRELOAD, AskedIsolation, Settings
 from .tiers import Workshop
 from .values import MalformedValue
 from .worker import Isolation, Worker
@@ -57,6 +57,7 @@ class Sandbox:
         packages: Sequence[str] = (),
         allow_threads: bool = False,
         runs_per_worker: int = 10_000,
+        preload: Sequence[str] = PRELOAD,
     ) -> None:
         """
         Args:
@@ -67,12 +68,20 @@ class Sandbox:
             packages: installed packages that the code may import besides the standard library.
             allow_threads: whether the code may start threads.
             runs_per_worker: after so many runs a zygote is replaced.
+            preload: modules imported once rather than in every run that uses them.
 
         Raises:
             ValueError: on a setting out of range.
         """
         self.settings = Settings(
-            num_workers, cpu_limit_s, memory_limit_mb, isolation, tuple(packages), allow_threads, runs_per_worker
+            num_workers=num_workers,
+            cpu_limit_s=cpu_limit_s,
+            memory_limit_mb=memory_limit_mb,
+            isolation=isolation,
+            packages=tuple(packages),
+            allow_threads=allow_threads,
+            runs_per_worker=runs_per_worker,
+            preload=tuple(preload),
         )
         self.num_workers = num_workers or _num_processors()
         self._workshop = workshop = Workshop(self.settings)
@@ -174,6 +183,11 @@ class Sandbox:
         assert self._workshop.chosen is not None
         return self._workshop.chosen
 
+    @property
+    def process_ids(self) -> tuple[int, ...]:
+        """Of the workers that are idle now, those of the tests' jails last."""
+        return self._solvers.process_ids + self._judges.process_ids
+
     def start(self) -> None:
         """Start one worker now rather than at the first call.
 
@@ -242,15 +256,7 @@ _sharing = threading.Lock()
 def _shared_of(settings: Settings) -> Sandbox:
     with _sharing:
         if settings not in _shared:
-            _shared[settings] = Sandbox(
-                settings.num_workers,
-                cpu_limit_s=settings.cpu_limit_s,
-                memory_limit_mb=settings.memory_limit_mb,
-                isolation=settings.isolation,
-                packages=settings.packages,
-                allow_threads=settings.allow_threads,
-                runs_per_worker=settings.runs_per_worker,
-            )
+            _shared[settings] = Sandbox(**vars(settings))
         return _shared[settings]
 
 
@@ -274,4 +280,12 @@ def shared_sandbox(
     Raises:
         ValueError: on a setting out of range.
     """
-    return _shared_of(Settings(num_workers, cpu_limit_s, memory_limit_mb, isolation, tuple(packages)))
+    return _shared_of(
+        Settings(
+            num_workers=num_workers,
+            cpu_limit_s=cpu_limit_s,
+            memory_limit_mb=memory_limit_mb,
+            isolation=isolation,
+            packages=tuple(packages),
+        )
+    )

@@ -63,7 +63,7 @@ class Workshop:
     def _try(self, isolation: Isolation, is_judge: bool) -> tuple[Worker | None, str]:
         settings = self._settings
         visible = layout(settings.packages)
-        plan = Plan(isolation, visible, settings.preload, is_judge=is_judge, allow_threads=settings.allow_threads)
+        plan = Plan(isolation, visible, settings.all_preload, is_judge=is_judge, allow_threads=settings.allow_threads)
         try:
             worker = Worker(plan)
         except Broken as error:

@@ -57,10 +57,11 @@ def parse(body: bytes) -> list[Any]:
         MalformedValue: if it is anything else.
     """
     try:
-        message = _decoder.decode(body.decode("ascii"))
+        text = body.decode("ascii")
+        message, end = _decoder.raw_decode(text)
     except (ValueError, RecursionError) as error:
         raise MalformedValue(str(error)[:200]) from None
-    if type(message) is not list or not message or type(message[0]) is not str:
+    if end != len(text) or type(message) is not list or not message or type(message[0]) is not str:
         raise MalformedValue("not a message")
     return message
 
@@ -89,11 +90,12 @@ def _scalar(wire: list[Any]) -> Any:
     tag = wire[0]
     if tag == "i" or tag == "f":
         return _number(wire)
-    if tag == "b":
+    if tag == "b" or tag == "u":
         try:
-            return bytes.fromhex(_text(wire))
+            data = bytes.fromhex(_text(wire))
+            return data if tag == "b" else data.decode("utf-8", "surrogatepass")
         except ValueError:
-            raise MalformedValue("bad payload of 'b'") from None
+            raise MalformedValue(f"bad payload of {tag!r}") from None
     parts = wire[1:]
     if any(type(part) is list and _tag(part) not in ("i", "f") for part in parts):
         raise MalformedValue("a container where a number may be")
@@ -155,6 +157,18 @@ def read(wire: Wire, max_nodes: int = MAX_NODES) -> Any:
             whose keys were chosen to collide.
     """
     return _Reader(max_nodes).read(wire)
+
+
+def read_text(wire: Wire) -> str:
+    """Text of a wire form.
+
+    Raises:
+        MalformedValue: if it is anything else.
+    """
+    text = _scalar(wire) if type(wire) is list else wire
+    if type(text) is not str:
+        raise MalformedValue("not a text")
+    return text
 
 
 def is_equal(wire: Wire, expected: Any, tolerance: float = 0.0, depth: int = 0) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import marshal
 import os
 import socket
 import subprocess
@@ -15,6 +15,7 @@ from .layout import Layout
 from .limits import Limits
 from .run import Broken, Run
 from .runtime import protocol
+from .seccomp import filters
 
 Isolation = Literal["A", "B", "C", "none"]
 
@@ -43,15 +44,19 @@ class Plan:
     is_judge: bool
     allow_threads: bool
 
-    def configuration(self, descriptor: int) -> str:
-        """The zygote's argument."""
+    def configuration(self) -> bytes:
+        """What the zygote has to know, as it reads it."""
         layout, user = self.layout, None
         if os.geteuid() == 0 and (self.isolation in ("A", "C") or layout.is_open_to_others):
             user = _NOBODY  # else root without any capability, which Landlock holds as well, so that imports work
-        return json.dumps(
+        programs = None
+        if self.isolation != "none":
+            chosen = filters(allow_paths=self.isolation != "C", allow_threads=self.allow_threads)
+            programs = chosen.zygote, chosen.run
+        return marshal.dumps(
             {
-                "descriptor": descriptor,
                 "isolation": self.isolation,
+                "filters": programs,
                 "paths": layout.paths,
                 "visible": layout.visible,
                 "hidden": layout.hidden,
@@ -74,10 +79,10 @@ class Worker:
         self.num_runs = 0
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         runtime = str(Path(__file__).parent)
-        arguments = [runtime, plan.configuration(theirs.fileno())]
         with theirs:
+            self._control.send(plan.configuration())
             self._process = subprocess.Popen(
-                [plan.layout.interpreter, "-s", "-S", "-B", "-c", _BOOT, *arguments],
+                [plan.layout.interpreter, "-s", "-S", "-B", "-c", _BOOT, runtime, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -99,6 +104,7 @@ class Worker:
             self._map_users()
             self._control.send(protocol.MAPPED)
             message = self._hear()
+        self._control.settimeout(None)
         if message != protocol.READY:
             raise Broken(message.decode("utf-8", "replace") or "the interpreter did not start")
 
@@ -123,6 +129,11 @@ class Worker:
         except OSError as error:
             raise Broken(f"users cannot be mapped into a namespace: {error}") from error
 
+    @property
+    def process_id(self) -> int:
+        """Of the process that was started; in tier A it only waits for the zygote."""
+        return self._process.pid
+
     def start(self, limits: Limits) -> Run:
         """Fork a child for one run.
 
@@ -130,7 +141,7 @@ class Worker:
             Broken: if the zygote is gone.
         """
         self.num_runs += 1
-        return Run(self._control, limits)
+        return Run(self._control, limits, can_kill_itself=self.plan.isolation == "none")
 
     def close(self) -> None:
         """End the zygote and, with it, whatever runs. Idempotent."""

@@ -12,34 +12,34 @@ from .codec import encode
 
 def _answer_calls(channel: int, request: dict[str, Any]) -> None:
     try:
-        module = solution.load(request["code"], "solution", request["seed"])
+        module = solution.load(request["code"], "solution")
         function = getattr(module, request["function"])
     except BaseException as error:
         frames.write(channel, f'["load",{solution.failure(error)}]')
         return
     for arguments, keywords in request["calls"]:
         try:
-            answer = f'["v",{encode(function(*arguments, **keywords))}]'
+            result = f'["v",{encode(function(*arguments, **keywords))}]'
         except BaseException as error:
-            answer = f'["x",{solution.failure(error)}]'
-        frames.write(channel, answer)  # one by one: what is answered before a death counts
+            result = f'["x",{solution.failure(error)}]'
+        frames.write(channel, result)  # one by one: what is answered before a death counts
 
 
 def _run_program(channel: int, request: dict[str, Any]) -> None:
-    answer = '["v",null]'
+    result = '["v",null]'
     try:
-        solution.load(request["code"], "__main__", request["seed"])
+        solution.load(request["code"], "__main__")
     except SystemExit as leaving:
         if leaving.code is not None and leaving.code != 0:
-            answer = f'["x",{solution.failure(leaving)}]'
+            result = f'["x",{solution.failure(leaving)}]'
     except BaseException as error:
-        answer = f'["x",{solution.failure(error)}]'
-    frames.write(channel, answer)
+        result = f'["x",{solution.failure(error)}]'
+    frames.write(channel, result)
 
 
 def _offer_objects(channel: int, request: dict[str, Any]) -> None:
     try:
-        module = solution.load(request["code"], "solution", request["seed"])
+        module = solution.load(request["code"], "solution")
     except BaseException as error:
         frames.write(channel, f'["load",{solution.failure(error)}]')
         return
@@ -47,14 +47,18 @@ def _offer_objects(channel: int, request: dict[str, Any]) -> None:
     objects.serve(channel, module, request["first_handle"])
 
 
+_SILENT_END = '["end","",""]'
 Mode = Callable[[int, dict[str, Any]], None]
 MODES: dict[str, Mode] = {"calls": _answer_calls, "program": _run_program, "objects": _offer_objects}
 
 
-def run(channel: int, streams: solution.Streams) -> None:
-    """Serve the one request of this process."""
+def answer(source: int, channel: int, streams: solution.Streams) -> None:
+    """Serve the one request of this process: read it from `source`, answer to `channel`."""
     gc.enable()
-    request = frames.read(channel)
-    streams.attach(request["stdin"])
+    request = frames.read(source)
+    if request["seed"]:
+        solution.seed_generators(request["seed"])  # else they stand as the zygote left them, at 0
+    if request["stdin"]:
+        solution.feed(request["stdin"])
     MODES[request["mode"]](channel, request)
-    frames.write(channel, f'["end",{streams.texts(request["max_stdout_bytes"])}]')
+    frames.write(channel, f'["end",{streams.texts(request["max_stdout_length"])}]' if streams.are_used else _SILENT_END)

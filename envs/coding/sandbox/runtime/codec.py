@@ -1,9 +1,10 @@
 """Values on their way out of the jail: plain data as tagged JSON, never pickles.
 
-    None, bool, str, float, int below 2**53 in size    themselves
-    list, tuple, set or frozenset, dict                ["l", …], ["t", …], ["s", …], ["d", key, value, key, value, …]
-    other int, nan or inf, complex, bytes, range       ["i", hex], ["f", text], ["c", real, imag], ["b", hex], ["r", …]
-    an object that stays on the other side             whatever `remote` makes of it
+    None, bool, printable ASCII, float, int below 2**53 in size    themselves
+    list, tuple, set or frozenset, dict    ["l", …], ["t", …], ["s", …], ["d", key, value, key, value, …]
+    other str, int, nan or inf, complex    ["u", hex of UTF-8], ["i", hex], ["f", text], ["c", real, imag]
+    bytes, range                           ["b", hex], ["r", start, stop, step]
+    an object that stays on the other side  whatever `remote` makes of it
 
 A JSON object never occurs: the trusted side would have to build a hash table of keys that the code under test chose.
 Instances of subclasses travel as the builtin that they extend, so no method of theirs takes part in a comparison.
@@ -12,7 +13,6 @@ Instances of subclasses travel as the builtin that they extend, so no method of 
 from __future__ import annotations
 
 from collections.abc import Callable
-from json.encoder import encode_basestring_ascii
 from typing import Any
 
 MAX_DEPTH = 60
@@ -40,6 +40,13 @@ def refuse_handle(wire: list[Any]) -> Any:
     raise ValueError(f"unknown tag {wire[0]!r}")
 
 
+def string(value: str) -> str:
+    """JSON of a string. The module `json` is a shared library more to map in every fork."""
+    if value.isascii() and value.isprintable() and '"' not in value and "\\" not in value:
+        return f'"{value}"'
+    return f'["u","{value.encode("utf-8", "surrogatepass").hex()}"]'
+
+
 def encode(value: Any, remote: Remote = refuse, depth: int = 0) -> str:
     """JSON of a value, in ASCII.
 
@@ -51,7 +58,7 @@ def encode(value: Any, remote: Remote = refuse, depth: int = 0) -> str:
     if kind is int:
         return repr(value) if -_MAX_PLAIN_INTEGER < value < _MAX_PLAIN_INTEGER else f'["i","{value:x}"]'
     if kind is str:
-        return encode_basestring_ascii(value)
+        return string(value)
     if value is None:
         return "null"
     if kind is bool:
@@ -102,6 +109,8 @@ def decode(wire: Wire, resolve: Resolve = refuse_handle) -> Any:
         return dict(zip(map(_key, parts[::2]), parts[1::2], strict=True))
     if tag == "s":
         return {_key(decode(item, resolve)) for item in wire[1:]}
+    if tag == "u":
+        return bytes.fromhex(wire[1]).decode("utf-8", "surrogatepass")
     if tag == "i":
         return int(wire[1], 16)
     if tag == "f":

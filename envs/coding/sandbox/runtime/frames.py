@@ -14,6 +14,7 @@ from typing import Any
 HEADER = struct.Struct("!I")
 SEALED = b"\x01"
 """A child's first byte: confinement is complete, and nothing of the request has been read."""
+_FIRST_READ = 1 << 12
 _CHUNK = 1 << 16
 _pack, _unpack, _size = HEADER.pack, HEADER.unpack_from, HEADER.size
 
@@ -30,7 +31,7 @@ def read(descriptor: int) -> Any:
     Raises:
         EOFError: if it has closed the channel.
     """
-    data = os.read(descriptor, _CHUNK)
+    data = os.read(descriptor, _FIRST_READ)
     while len(data) < _size or len(data) < _size + _unpack(data)[0]:
         more = os.read(descriptor, _CHUNK if len(data) < _size else _size + _unpack(data)[0] - len(data))
         if not more:

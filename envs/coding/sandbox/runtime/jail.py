@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import struct
 
 from . import kernel
@@ -102,6 +101,5 @@ def seal(*, die_with_parent: bool) -> None:
 
 def limit(what: int, value: int) -> None:
     """Lower a resource limit, soft and hard, to `value` or to the hard limit in force if that is lower."""
-    _, hard = resource.getrlimit(what)
-    value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-    resource.setrlimit(what, (value, value))
+    _, hard = kernel.limits(what)
+    kernel.set_limits(what, min(value, hard), min(value, hard))

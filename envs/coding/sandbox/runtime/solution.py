@@ -4,46 +4,76 @@ from __future__ import annotations
 
 import builtins
 import io
-import json
-import random
 import sys
 import types
-from typing import TextIO
+from typing import Any, BinaryIO
+
+from .codec import string
 
 FILE_NAME = "<solution>"
 _MAX_MESSAGE = 500
 
 
-def _memory() -> tuple[io.BytesIO, TextIO]:
-    raw = io.BytesIO()
-    return raw, io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", newline="\n")
+class _Text(io.StringIO):
+    """Text written to a standard stream, with what programs expect of one besides."""
+
+    @property
+    def buffer(self) -> BinaryIO:
+        return _Bytes(self)
+
+    def reconfigure(self, **_: object) -> None:
+        """Nothing here depends on an encoding or on buffering."""
+
+
+class _Bytes(io.BytesIO):
+    def __init__(self, text: _Text) -> None:
+        super().__init__()
+        self._text = text
+
+    def write(self, data: Any) -> int:
+        self._text.write(bytes(data).decode("utf-8", "backslashreplace"))
+        return len(data)
 
 
 class Streams:
     """Standard streams in memory. Made once, before the first fork; each run then writes to a copy of its own."""
 
     def __init__(self) -> None:
-        (self._out, self._stdout), (self._err, self._stderr), (_, self._stdin) = _memory(), _memory(), _memory()
+        self._out, self._err = _Text(), _Text()
 
-    def attach(self, stdin: str) -> None:
+    def attach(self) -> None:
         """Put them in the place of the process's own."""
-        if stdin:
-            raw = io.BytesIO(stdin.encode("utf-8", "surrogatepass"))
-            self._stdin = io.TextIOWrapper(raw, encoding="utf-8", errors="replace")
-        sys.stdin, sys.stdout, sys.stderr = self._stdin, self._stdout, self._stderr
+        sys.stdin, sys.stdout, sys.stderr = io.StringIO(), self._out, self._err
 
-    def texts(self, max_bytes: int) -> str:
-        """What was written to stdout and to stderr, each cut to `max_bytes`, as two JSON strings."""
-        return f"{_text(self._stdout, self._out, max_bytes)},{_text(self._stderr, self._err, max_bytes)}"
+    @property
+    def are_used(self) -> bool:
+        """Whether anything may have been written."""
+        return self._out.closed or self._err.closed or self._out.tell() > 0 or self._err.tell() > 0
+
+    def texts(self, max_length: int) -> str:
+        """What was written to stdout and to stderr, each cut to `max_length`, as two JSON strings."""
+        return f"{_written(self._out, max_length)},{_written(self._err, max_length)}"
 
 
-def _text(stream: TextIO, raw: io.BytesIO, max_bytes: int) -> str:
+def _written(stream: _Text, max_length: int) -> str:
     try:
-        stream.flush()
-        written = raw.getvalue()
-    except (ValueError, AttributeError):  # the program closed or detached it
+        text = io.StringIO.getvalue(stream)
+    except ValueError:  # the program closed it
         return '""'
-    return json.dumps(written[:max_bytes].decode("utf-8", "replace")) if written else '""'
+    return string(text[:max_length])
+
+
+def feed(stdin: str) -> None:
+    """Let the code read this from stdin."""
+    raw = io.BytesIO(stdin.encode("utf-8", "surrogatepass"))
+    sys.stdin = io.TextIOWrapper(raw, encoding="utf-8", errors="replace")
+
+
+def seed_generators(seed: int) -> None:
+    """Seed `random`, and NumPy's global generator, where they are loaded."""
+    for name in ("random", "numpy.random"):
+        if name in sys.modules:
+            sys.modules[name].seed(seed % (1 << 32))
 
 
 def _message(error: BaseException) -> str:
@@ -68,18 +98,18 @@ def failure(error: BaseException) -> str:
     if line is None and isinstance(error, SyntaxError):
         line = error.lineno
     bases = [base.__name__ for base in type(error).__mro__ if base.__module__ == "builtins"]
-    return json.dumps([type(error).__name__[:100], _message(error), line, bases])
+    names = ",".join(map(string, bases))
+    return (
+        f"[{string(type(error).__name__[:100])},{string(_message(error))},{'null' if line is None else line},[{names}]]"
+    )
 
 
-def load(code: str, name: str, seed: int) -> types.ModuleType:
+def load(code: str, name: str) -> types.ModuleType:
     """Run the code as a fresh module that `sys.modules` knows, as dataclasses and typing expect.
 
     Raises:
         BaseException: whatever the code raises, SystemExit included.
     """
-    random.seed(seed)
-    if "numpy.random" in sys.modules:
-        sys.modules["numpy.random"].seed(seed % (1 << 32))
     module = types.ModuleType(name)
     module.__dict__["__builtins__"] = builtins
     sys.modules[name] = module

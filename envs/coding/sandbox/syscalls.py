@@ -45,6 +45,10 @@ _FILTERED: Final = {
     "ioctl": (16, 29), "fcntl": (72, 25), "prlimit64": (302, 261), "socketpair": (53, 199), "sendto": (44, 206),
     "clone": (56, 220), "clone3": (435, 435),
 }  # fmt: skip
+_SUPERVISION: Final = {
+    "wait4": (61, 260), "kill": (62, 129), "pidfd_open": (434, 434), "recvmsg": (47, 212), "prctl": (157, 167),
+    "seccomp": (317, 277),
+}  # fmt: skip
 _X86_64_ONLY: Final = {
     "poll": 7, "select": 23, "dup2": 33, "pause": 34, "alarm": 37, "time": 201, "epoll_wait": 232, "epoll_create": 213,
 }  # fmt: skip
@@ -55,10 +59,12 @@ def _column(table: dict[str, tuple[int, int]], column: int) -> dict[str, int]:
     return {name: numbers[column] for name, numbers in table.items()}
 
 
-_EVERY: Final = {**_SHARED, **_SHARED_PATHS, **_FILTERED}
+_EVERY: Final = {**_SHARED, **_SHARED_PATHS, **_FILTERED, **_SUPERVISION}
 MACHINES: Final = {
     "x86_64": Machine(0xC000003E, {**_column(_EVERY, 0), **_X86_64_ONLY, **_X86_64_ONLY_PATHS}),
     "aarch64": Machine(0xC00000B7, _column(_EVERY, 1)),
 }
 ALWAYS_ALLOWED: Final = frozenset(_SHARED) | frozenset(_X86_64_ONLY)
 PATH_CALLS: Final = frozenset(_SHARED_PATHS) | frozenset(_X86_64_ONLY_PATHS)
+SUPERVISION_CALLS: Final = frozenset(_SUPERVISION) | {"clone", "prlimit64"}
+"""What the zygote needs, besides what a run may do, to start runs, watch them and end them."""

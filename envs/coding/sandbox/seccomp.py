@@ -6,14 +6,13 @@ once for every number it knows, at install time and so in every run, and a tree 
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import struct
 from dataclasses import dataclass
 
-from . import kernel
-from .syscalls import ALWAYS_ALLOWED, MACHINES, PATH_CALLS, Machine
+from .errors import SandboxUnavailable
+from .syscalls import ALWAYS_ALLOWED, MACHINES, PATH_CALLS, SUPERVISION_CALLS, Machine
 
 _ALLOW = 0x7FFF0000
 _KILL_PROCESS = 0x80000000
@@ -23,9 +22,8 @@ _JUMP, _JUMP_EQUAL, _JUMP_AT_LEAST = 0x05, 0x15, 0x35
 _LONGEST_JUMP = 255
 
 _TCGETS, _FIONBIO, _FIOCLEX = 0x5401, 0x5421, 0x5451
-_F_DUPFD_TO_SETFL, _F_DUPFD_CLOEXEC = (0, 1, 2, 3, 4), 1030
+_F_DUPFD, _F_GETFD, _F_SETFD, _F_GETFL, _F_DUPFD_CLOEXEC = 0, 1, 2, 3, 1030
 _THREAD_FLAGS = 0x100 | 0x800 | 0x10000  # CLONE_VM | CLONE_SIGHAND | CLONE_THREAD
-_SECCOMP = {"x86_64": 317, "aarch64": 277}
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,8 @@ def rules(machine: Machine, *, allow_paths: bool, allow_threads: bool) -> dict[i
     allowed = ALWAYS_ALLOWED | (PATH_CALLS if allow_paths else frozenset())
     by_number: dict[int, Rule] = {numbers[name]: Allow() for name in allowed if name in numbers}
     by_number[numbers["ioctl"]] = (OneOf(1, (_TCGETS, _FIONBIO, _FIOCLEX)),)
-    by_number[numbers["fcntl"]] = (OneOf(1, (*_F_DUPFD_TO_SETFL, _F_DUPFD_CLOEXEC)),)
+    # Not F_SETFL: the flags of an open file outlive the run where the zygote holds the same file.
+    by_number[numbers["fcntl"]] = (OneOf(1, (_F_DUPFD, _F_GETFD, _F_SETFD, _F_GETFL, _F_DUPFD_CLOEXEC)),)
     by_number[numbers["prlimit64"]] = (OneOf(0, (0,)), Null(2))  # read its own: lowering one could look like our kill
     by_number[numbers["socketpair"]] = (OneOf(0, (1,)),)  # AF_UNIX, which asyncio wakes itself through
     by_number[numbers["sendto"]] = (Null(4),)  # no address, so only to the other end of such a pair
@@ -132,11 +131,11 @@ def _tree(segments: list[tuple[int, Rule]]) -> list[bytes]:
     return [*over, *below, *above]
 
 
-def program(machine: Machine, by_number: dict[int, Rule]) -> bytes:
-    """BPF program that applies the rules, refuses every other number and kills callers of a foreign call table."""
+def program(machine: Machine, by_number: dict[int, Rule], default: Rule) -> bytes:
+    """BPF program: the rules, the default for every other number, and death to callers of a foreign call table."""
     segments: list[tuple[int, Rule]] = []
-    for number in range(max(by_number) + 2):  # the last segment refuses all that is above, x32 numbers included
-        rule = by_number.get(number, Refuse())
+    for number in range(max(by_number) + 2):
+        rule = by_number.get(number, default)
         if not segments or segments[-1][1] != rule:
             segments.append((number, rule))
     prologue = [
@@ -148,21 +147,28 @@ def program(machine: Machine, by_number: dict[int, Rule]) -> bytes:
     return b"".join([*prologue, *_tree(segments)])
 
 
-class Filter:
-    """A compiled filter, made once in the zygote and installed by each run on itself."""
+@dataclass(frozen=True)
+class Filters:
+    """Two programs, of which a run is subject to both."""
 
-    def __init__(self, *, allow_paths: bool, allow_threads: bool) -> None:
-        architecture = os.uname().machine
-        if architecture not in MACHINES:
-            raise OSError(errno.ENOSYS, f"no system call table for {architecture}; there is one for {list(MACHINES)}")
-        machine = MACHINES[architecture]
-        code = program(machine, rules(machine, allow_paths=allow_paths, allow_threads=allow_threads))
-        self._code = ctypes.create_string_buffer(code, len(code))  # kept alive: the header points into it
-        header = struct.pack("HxxxxxxQ", len(code) // 8, kernel.address_of(self._code))
-        set_mode_filter, keep_speculation = 1, 4
-        self._call = kernel.prepared(_SECCOMP[architecture], set_mode_filter, keep_speculation, header)
+    zygote: bytes
+    """Allows what a run may do and what the zygote needs; everything else is refused."""
+    run: bytes
+    """Refuses what only the zygote needs. It is short, and each run pays for its length when it installs it."""
 
-    def install(self) -> None:
-        """Bind this process to the filter for the rest of its life."""
-        if self._call() != 0:
-            raise OSError("the kernel refused the filter of a run")
+
+def filters(*, allow_paths: bool, allow_threads: bool) -> Filters:
+    """Filters for this machine.
+
+    Raises:
+        SandboxUnavailable: if there is no system call table for it.
+    """
+    architecture = os.uname().machine
+    if architecture not in MACHINES:
+        raise SandboxUnavailable(f"no system call table for {architecture}; there is one for each of {list(MACHINES)}")
+    machine = MACHINES[architecture]
+    of_run = rules(machine, allow_paths=allow_paths, allow_threads=allow_threads)
+    supervision = [machine.numbers[name] for name in SUPERVISION_CALLS]
+    of_zygote = of_run | {number: Allow() for number in supervision}
+    taken_back = {number: of_run.get(number, Refuse()) for number in supervision}
+    return Filters(program(machine, of_zygote, Refuse()), program(machine, taken_back, Allow()))
