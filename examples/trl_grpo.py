@@ -1,0 +1,85 @@
+"""TRL trains one writer of a team: GRPO on MiniWriting, from a dataset of prompts and a reward function.
+
+    pip install trl
+    python examples/trl_grpo.py
+
+A row of the dataset is a prompt and the seed it came from; the reward function plays the seed's episode again with the
+model's completion in it, the partner giving its reference reply. That is all it takes for games of one turn. Prints the
+mean reward before and after.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Callable
+
+from datasets import Dataset
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from trl import GRPOConfig, GRPOTrainer
+
+from collm.agents.tiny import TINY_DIRECTORY
+from collm.envs import make
+from collm.envs.views import SingleAgent
+
+
+def dataset_of(id: str, agent: str, num_rows: int) -> Dataset:
+    """What the agent reads first, in the episodes of the first seeds."""
+    env = SingleAgent(make(id), agent)
+    return Dataset.from_list([{"prompt": str(env.reset(seed=seed)[0]), "seed": seed} for seed in range(num_rows)])
+
+
+def reward_of(id: str, agent: str) -> Callable[..., list[float]]:
+    """The environment's reward of a completion, as a reward function."""
+    env = SingleAgent(make(id), agent)
+
+    def reward(completions: list[str], seed: list[int], **_: object) -> list[float]:
+        rewards = []
+        for completion, number in zip(completions, seed, strict=True):
+            env.reset(seed=number)
+            rewards.append(env.step(completion)[1])
+        return rewards
+
+    return reward
+
+
+def main(steps: int, seed: int) -> tuple[float, float]:
+    """Mean rewards of the first and of the last tenth of the steps."""
+    id, agent = "collm/MiniWriting-v0", "writer_1"
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = GRPOTrainer(
+            AutoModelForCausalLM.from_pretrained(TINY_DIRECTORY),
+            reward_funcs=reward_of(id, agent),
+            train_dataset=dataset_of(id, agent, 512),
+            processing_class=AutoTokenizer.from_pretrained(TINY_DIRECTORY),
+            args=GRPOConfig(
+                folder,
+                per_device_train_batch_size=32,
+                num_generations=8,
+                max_completion_length=40,
+                max_steps=steps,
+                learning_rate=1e-3,
+                logging_steps=1,
+                save_strategy="no",
+                report_to="none",
+                disable_tqdm=True,
+                use_cpu=True,
+                bf16=False,
+                seed=seed,
+            ),
+        )
+        trainer.train()
+    rewards = [row["reward"] for row in trainer.state.log_history if "reward" in row]
+    tenth = max(1, len(rewards) // 10)
+    before, after = sum(rewards[:tenth]) / tenth, sum(rewards[-tenth:]) / tenth
+    print(f"trl GRPO on {id}: {before:.3f} -> {after:.3f}")
+    return before, after
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=24)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    before, after = main(arguments.steps, arguments.seed)
+    raise SystemExit(0 if after > before else "the reward did not rise")
