@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+# Before torch is imported: threads that wait for each other make small tests slow beside any busy process.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 from collm.envs import registry
 

@@ -1,0 +1,42 @@
+"""Scripted policies: floors, ceilings and partners."""
+
+import pytest
+
+from collm.agents.core import Request
+from collm.agents.scripted import RandomPolicy, fixed_policy, reference_policy
+from collm.algorithms.rollout import Plan, RolloutCollector
+from collm.envs import OpenText, SyncVector, make
+
+
+def played(env_id, policy_of):
+    vector = SyncVector(env_id, 1)
+    policy = policy_of(vector.envs[0])
+    collector = RolloutCollector(vector, dict.fromkeys(vector.possible_agents, policy))
+    return collector.collect([Plan(seed) for seed in range(3)])
+
+
+def test_the_reference_player_reaches_the_maximum():
+    assert [episode.team_return for episode in played("collm/MiniBuild-v0", reference_policy)] == [1.0] * 3
+
+
+def test_a_fixed_reply_is_always_the_same():
+    episodes = played("collm/MiniBuild-v0", lambda env: fixed_policy(""))
+    assert {turn.completion.action for e in episodes for track in e.tracks.values() for turn in track} == {""}
+    assert all(episode.team_return == 0 for episode in episodes)
+
+
+def test_random_replies_lie_in_the_space_and_depend_on_the_stream_alone():
+    policy = RandomPolicy({"a_0": OpenText(30)})
+    requests = [Request("a_0", "", (0, i, 0, 0)) for i in range(20)]
+    first = [answer.action for answer in policy.act(requests)]
+    again = [answer.action for answer in policy.act(requests[::-1])][::-1]
+    assert first == again
+    assert len(set(first)) > 1
+    assert all(reply in OpenText(30) for reply in first)
+
+
+def test_an_environment_without_a_reference_player_says_so():
+    env = make("collm/MiniBuild-v0").unwrapped
+    with pytest.raises(ValueError, match="has no reference player"):
+        reference_policy(type("Plain", (), {"__str__": lambda self: "plain_v0"})())
+    assert reference_policy(env) is not None
