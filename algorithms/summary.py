@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..agents.encoding import TokenTrace
 from .episode import Episode
 
 
@@ -36,6 +37,10 @@ def episode_metrics(episodes: Sequence[Episode]) -> dict[str, float]:
         metrics["completion_tokens"] = float(np.mean([len(completion.logprobs) for completion in sampled]))
         metrics["entropy"] = float(np.mean(np.concatenate([completion.entropies for completion in sampled])))
         metrics["cut_share"] = float(np.mean([completion.is_cut for completion in sampled]))
+    # Later prompts whose history an environment rewrote are tokenized anew, and cost a forward pass of their own.
+    later = [turn.completion.trace for turn in turns if turn.time and isinstance(turn.completion.trace, TokenTrace)]
+    if later:
+        metrics["reencoded_share"] = float(np.mean([not trace.is_extension for trace in later]))
     return metrics
 
 

@@ -1,6 +1,8 @@
 """What a language policy samples is what it scores: alone or in a batch, plain or chat, with or without adapters."""
 
 import copy
+from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from collm.agents.language import LanguageModel, LanguagePolicy
 from collm.agents.loading import load_team
 from collm.agents.sampling import Sampling
 from collm.algorithms.rollout import Plan, RolloutCollector
+from collm.algorithms.summary import episode_metrics
 from collm.envs import SyncVector, Transcript
 from collm.envs.core import Message
 
@@ -169,3 +172,20 @@ def test_a_policy_that_may_not_write_is_refused():
     model = LanguageModel(random_llama(), byte_tokenizer())
     with pytest.raises(ValueError, match="max_new_tokens must be at least 1, got 0"):
         LanguagePolicy(model, max_new_tokens=0)
+
+
+class Forgetful(Chatter):
+    """Chatter in which the stone remembers nothing of earlier turns."""
+
+    metadata: ClassVar[dict] = {**Chatter.metadata, "append_only": False}
+
+    def play(self, replies):
+        return replace(super().play(replies), rewritten={"stone_0": [Message("user", "you wake up")]})
+
+
+def test_prompts_of_rewritten_histories_are_counted():
+    policies = {agent: language_policy() for agent in AGENTS}
+    collector = RolloutCollector(SyncVector(Forgetful, 2), policies)
+    episodes = collector.collect([Plan(0), Plan(1)])
+    assert episode_metrics(episodes)["reencoded_share"] == 0.5  # the stone's two later turns, not the fox's
+    assert episode_metrics(collected(policies))["reencoded_share"] == 0.0
