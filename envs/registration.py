@@ -24,6 +24,7 @@ from .mirrors import mirror
 from .plugins import load_plugins
 from .turn_limit import TurnLimit
 
+_FIXED_LENGTH = "the length of its episodes is fixed; collm.envs.views.TurnLimit(env, max_turns) cuts them short"
 _ID = re.compile(r"(?P<name>[\w-]+/[\w.-]+?)(-v(?P<version>\d+))?")
 
 
@@ -87,7 +88,11 @@ class EnvSpec:
         constructor = self.constructor()
         used = {**deepcopy(dict(self.kwargs)), **kwargs}
         _refuse_unknown_arguments(self.id, constructor, used)
-        env = constructor(**used)
+        try:
+            env = constructor(**used)
+        except TypeError as error:
+            _explain_fixed_argument(self.id, used, error)
+            raise
         if not isinstance(env, ParallelEnv):
             raise TypeError(
                 f"{self.id}: its entry point must build a pettingzoo.ParallelEnv, it built a {type(env).__name__}"
@@ -242,11 +247,23 @@ def _refuse_unknown_arguments(id: str, constructor: Callable[..., Any], given: M
     for name in given:
         if accepted is not None and name not in accepted:
             near = difflib.get_close_matches(name, accepted, 1, 0.5)
-            hint = f"did you mean {near[0]!r}? " if near else ""
+            hint = f"did you mean {near[0]!r}? it" if near else "it"
             raise TypeError(  # Python's own words, which other libraries look for
-                f"{id} got an unexpected keyword argument {name!r}; {hint}It takes "
-                f"{', '.join(sorted(accepted)) or 'none'}"
+                f"{id} got an unexpected keyword argument {name!r}; "
+                f"{_FIXED_LENGTH if name == 'max_turns' else f'{hint} takes {_listed(accepted)}'}"
             )
+
+
+def _explain_fixed_argument(id: str, given: Mapping[str, Any], error: TypeError) -> None:
+    """Say it where a class sets an argument of its base class by itself, and it was given as well."""
+    found = re.search(r"multiple values for (?:keyword )?argument '(\w+)'", str(error))
+    if found is not None and found[1] in given:
+        hint = _FIXED_LENGTH if found[1] == "max_turns" else "leave it out"
+        raise TypeError(f"{id} sets {found[1]!r} by itself; {hint}") from error
+
+
+def _listed(names: frozenset[str]) -> str:
+    return ", ".join(sorted(names)) or "none"
 
 
 def _foreign(id: str) -> EnvSpec | None:
