@@ -1,6 +1,8 @@
 """Many copies of an environment, stepped together in this process or in worker processes.
 
-Copies run on their own: each is reset when its caller wants, and any set of them may be stepped at once.
+Copies run on their own: each is reset when its caller wants, and any set of them may be stepped at once. `step` waits
+for all of them; `send_reset` and `send` only begin, and `ready` gives what has come of it, so that a caller can decide
+for some copies while others are still at work.
 """
 
 from __future__ import annotations
@@ -39,6 +41,22 @@ class VectorEnv(ABC):
     @abstractmethod
     def step(self, actions: Mapping[int, Mapping[str, Any]]) -> dict[int, StepResult]:
         """One turn of some copies, at once; `actions[index][agent]`."""
+
+    @abstractmethod
+    def send_reset(self, index: int, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
+        """Begin the start of an episode in one copy; what was begun there before is forgotten."""
+
+    @abstractmethod
+    def send(self, actions: Mapping[int, Mapping[str, Any]]) -> None:
+        """Begin a turn of some copies; `actions[index][agent]`."""
+
+    @abstractmethod
+    def ready(self, timeout_s: float | None = None) -> dict[int, StepResult]:
+        """What has come of that which was begun, of each copy once; of a reset it has no rewards and no ends.
+
+        Args:
+            timeout_s: seconds to wait if there is nothing yet; None waits for at least one, if one was begun.
+        """
 
     @abstractmethod
     def state(self, index: int) -> Any:
@@ -84,6 +102,7 @@ class SyncVector(VectorEnv):
         self.possible_agents = list(first.possible_agents)
         self.state_space = getattr(first, "state_space", None)
         self.spec = getattr(first, "spec", None)
+        self._arrived: dict[int, StepResult] = {}
 
     def reset(
         self, index: int, seed: int | None = None, options: dict[str, Any] | None = None
@@ -93,6 +112,16 @@ class SyncVector(VectorEnv):
 
     def step(self, actions: Mapping[int, Mapping[str, Any]]) -> dict[int, StepResult]:
         return {index: self.envs[index].step(dict(replies)) for index, replies in actions.items()}
+
+    def send_reset(self, index: int, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
+        self._arrived[index] = as_step(self.reset(index, seed, options))
+
+    def send(self, actions: Mapping[int, Mapping[str, Any]]) -> None:
+        self._arrived |= self.step(actions)
+
+    def ready(self, timeout_s: float | None = None) -> dict[int, StepResult]:
+        arrived, self._arrived = self._arrived, {}
+        return arrived
 
     def state(self, index: int) -> Any:
         return state_or_none(self.envs[index])
@@ -126,6 +155,12 @@ def builder(env: str | EnvSpec | Builder, num_envs: int, kwargs: Mapping[str, An
     if isinstance(env, str):
         env = spec(env)
     return partial(make, env, **kwargs) if isinstance(env, EnvSpec) else partial(env, **kwargs)
+
+
+def as_step(result: tuple[Observations, Infos]) -> StepResult:
+    """A reset in the form of a turn in which nobody earned anything and nothing ended."""
+    observations, infos = result
+    return observations, {}, {}, {}, infos
 
 
 def state_or_none(env: ParallelEnv[str, Any, Any]) -> Any:

@@ -32,6 +32,8 @@ class Counting(TextParallelEnv):
             os.kill(os.getpid(), signal.SIGKILL)
         if "sleep" in replies.values():
             time.sleep(60)
+        if "dawdle" in replies.values():
+            time.sleep(0.5)
         gone = frozenset(agent for agent, reply in replies.items() if reply == "leave")
         return Outcome(self.rng.random(), dict.fromkeys(replies, f"turn {self.turn}"), finished=gone)
 
@@ -63,6 +65,25 @@ def test_copies_play_the_episodes_of_one_alone(vector):
     assert results[0] == expected
     assert vector.state(0) == alone.state()
     assert vector.agents(0) == []
+
+
+def test_what_is_begun_comes_back_as_what_is_waited_for(vector):
+    expected = [vector.reset(index, seed=index) for index in (0, 2)]
+    for index in (0, 2):
+        vector.send_reset(index, seed=index)
+    arrived = {}
+    while len(arrived) < 2:
+        arrived |= vector.ready()
+    assert [arrived[index] for index in (0, 2)] == [(seen, {}, {}, {}, infos) for seen, infos in expected]
+    actions = {index: dict.fromkeys(vector.agents(index), "go on") for index in (0, 2)}
+    vector.send(actions)
+    arrived = {}
+    while len(arrived) < 2:
+        arrived |= vector.ready()
+    for index in (0, 2):
+        vector.reset(index, seed=index)
+    assert arrived == vector.step(actions)
+    assert vector.ready() == {}
 
 
 def test_transcripts_keep_their_messages_between_processes(vector):
@@ -116,6 +137,37 @@ def test_an_error_in_a_worker_names_the_copy_and_shows_the_traceback():
         vector.step({0: dict.fromkeys(vector.agents(0), ""), 1: dict.fromkeys(vector.agents(1), "raise")})
     with pytest.raises(RuntimeError, match="closed"):
         vector.reset(0)
+
+
+def test_a_quick_copy_does_not_wait_for_a_slow_one():
+    with ProcessVector(SPEC, 3, num_workers=2) as vector:
+        for index in range(3):
+            vector.reset(index, seed=0)
+        vector.send({0: {"player_0": "dawdle", "player_1": ""}, 1: dict.fromkeys(vector.agents(1), "")})
+        assert list(vector.ready()) == [1]
+        assert vector.ready(timeout_s=0) == {}
+        vector.send({2: dict.fromkeys(vector.agents(2), "")})  # behind the slow one, in the same worker
+        assert list(vector.ready()) == [0]
+        assert list(vector.ready()) == [2]
+
+
+def test_a_reset_forgets_what_was_begun_before_it():
+    with ProcessVector(SPEC, 1) as vector:
+        first, _ = vector.reset(0, seed=5)
+        vector.send({0: dict.fromkeys(vector.agents(0), "")})
+        vector.send_reset(0, seed=5)
+        assert vector.ready()[0][0] == first
+        assert vector.ready() == {}
+
+
+def test_messages_larger_than_a_pipe_pass_in_both_directions():
+    with ProcessVector(SPEC, 4, num_workers=1) as vector:
+        for index in range(4):
+            vector.reset(index, seed=index)
+        for _ in range(2):
+            results = vector.step({index: dict.fromkeys(vector.agents(index), "x" * 400_000) for index in range(4)})
+        assert len(results) == 4
+        assert vector.state(3).count("x") > 60_000  # of each reply, an environment keeps 16,384 letters
 
 
 def test_a_worker_that_dies_is_named():
