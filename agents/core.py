@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from .batching import micro_batches
+
 NO_TOKENS: NDArray[np.float32] = np.zeros(0, dtype=np.float32)
 
 
@@ -112,6 +114,15 @@ class TrainablePolicy(Policy):
     @abstractmethod
     def num_tokens(self, track: Sequence[Completion]) -> int:
         """What evaluating the track costs, in tokens; micro-batches are cut by it."""
+
+    def batches(self, tracks: Sequence[Sequence[Completion]], items: Sequence[int], max_tokens: int) -> list[list[int]]:
+        """The numbers of the tracks to be evaluated in one pass each; a pass of several tracks keeps to the budget.
+
+        Args:
+            items: the tracks that are to be evaluated, by number.
+        """
+        sizes = [self.num_tokens(track) for track in tracks]
+        return list(micro_batches(sizes, items, max_tokens))
 
     @abstractmethod
     def save(self, directory: Path) -> None:

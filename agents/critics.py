@@ -153,15 +153,12 @@ class ActorHead(Critic):
         self.policy = policy
 
     def values(self, views: Sequence[View]) -> Tensor:
-        seen = self.policy.evaluate([view.completions for view in views]).values
-        assert seen is not None
-        lengths = [len(view.completions) for view in views]
-        pieces = list(torch.split(seen, lengths))
-        for i, view in enumerate(views):
-            if len(view.histories) > lengths[i]:
-                last = self.policy.prompt_value(view.histories[-1], view.completions[-1])
-                pieces[i] = torch.cat([pieces[i], last[None]])
-        return torch.cat(pieces)
+        tracks = []
+        for view in views:
+            has_last = len(view.histories) > len(view.completions)
+            last = (self.policy.unanswered(view.histories[-1], view.completions[-1]),) if has_last else ()
+            tracks.append(view.completions + last)
+        return self.policy.prompt_values(tracks)
 
     def num_tokens(self, view: View) -> int:
         return self.policy.num_tokens(view.completions)

@@ -22,8 +22,9 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from .core import Completion, Evaluation, Policy, Request, TrainablePolicy
 from .decoding import Decoder, Prompt, Sample
 from .encoding import Encoder, TokenTrace
+from .packing import num_tokens, rows_of
 from .sampling import Sampling
-from .scoring import Scorer, rows_of
+from .scoring import Scorer
 
 SETTINGS_FILE = "collm_policy.json"
 VALUE_HEAD_FILE = "value_head.safetensors"
@@ -101,7 +102,6 @@ class LanguagePolicy(TrainablePolicy):
         self.max_new_tokens = max_new_tokens
         self.adapter = adapter
         self.value_head = value_head_of(language_model.base, value_head_hidden_dim) if has_value_head else None
-        self.num_reencoded = 0  # prompts whose history was rewritten, and so was tokenized anew
         # A head reads its own prompts' hidden states; policies without one share the model's slots.
         self._decoder = language_model.decoder
         if self.value_head is not None:
@@ -123,7 +123,6 @@ class LanguagePolicy(TrainablePolicy):
         for policy, request in requests:
             assert isinstance(policy, LanguagePolicy)
             ids, is_extension = self.language_model.encoder.prompt(request.observation, request.previous)
-            policy.num_reencoded += request.previous is not None and not is_extension
             prompts.append(
                 Prompt(
                     ids=ids,
@@ -177,19 +176,26 @@ class LanguagePolicy(TrainablePolicy):
         turn_of_token = torch.repeat_interleave(torch.arange(len(lengths)), lengths).to(logprobs.device)
         return Evaluation(logprobs, entropies, turn_of_token, values)
 
-    def prompt_value(self, observation: str, previous: Completion) -> Tensor:
-        """A scalar: what the value head says of a history that was not answered."""
+    def prompt_values(self, tracks: Sequence[Sequence[Completion]]) -> Tensor:
+        """[N] what the value head says before each turn, without a logit."""
         assert self.value_head is not None
         model = self.language_model
-        ids, _ = model.encoder.prompt(observation, previous)
         model.use(self.adapter)
         with model.autocast():
-            hidden = model.scorer.hidden(torch.from_numpy(ids)[None].to(model.device))
-            value: Tensor = self.value_head(hidden[0, -1].float())[0]
-        return value
+            hidden = model.scorer.prompt_states([row for track in tracks for row in rows_of(track)])
+            values: Tensor = self.value_head(hidden.float())[:, 0]
+        return values
+
+    def unanswered(self, observation: str, previous: Completion) -> Completion:
+        """A turn with a prompt and no token, for the value of a last history."""
+        ids, is_extension = self.language_model.encoder.prompt(observation, previous)
+        return Completion("", trace=TokenTrace(ids, np.zeros(0, dtype=np.int64), is_extension, observation))
 
     def num_tokens(self, track: Sequence[Completion]) -> int:
-        return sum(len(row.ids) for row in rows_of(track))
+        return num_tokens(track)
+
+    def batches(self, tracks: Sequence[Sequence[Completion]], items: Sequence[int], max_tokens: int) -> list[list[int]]:
+        return self.language_model.scorer.batches(tracks, items, max_tokens)
 
     def reference(self) -> LanguagePolicy:
         """A frozen copy, as the anchor of a KL penalty."""

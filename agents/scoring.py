@@ -1,12 +1,13 @@
 """Token ids → hidden states → log-probabilities, with a gradient: the update's forward pass.
 
-Logits are made only where a token was sampled; the values of a shared head come from the same pass.
+Logits are made only where a token was sampled; the values of a shared head come from the same pass. Rollouts of one
+prompt share its tokens, where the model takes a mask that says so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,29 +15,15 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from .batching import micro_batches
 from .core import Completion
 from .encoding import TokenTrace
+from .packing import Layout, PassCost, Row, Tree, laid_out, rows_of, trees_of
+from .soundness import COARSE, TOLERANCES, window_of
+from .token_scores import logit_scores, token_scores
 
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One row of a batch: the tokens of consecutive turns that extend each other."""
-
-    ids: NDArray[np.int64]
-    """[L] the last of these turns' prompt and completion: it contains all the others."""
-    turns: tuple[TokenTrace, ...]
-
-
-def rows_of(track: Sequence[Completion]) -> list[Row]:
-    """As few rows as hold all the turns of a track: one, unless its history was rewritten."""
-    chains: list[list[TokenTrace]] = []
-    for completion in track:
-        trace: TokenTrace = completion.trace
-        if chains and trace.is_extension:
-            chains[-1].append(trace)
-        else:
-            chains.append([trace])
-    return [Row(np.concatenate([chain[-1].prompt_ids, chain[-1].completion_ids]), tuple(chain)) for chain in chains]
+PAIR_SLOWNESS = 3
+"""An operation in attention takes so many times as long as one in a linear layer (CPU, heads of 32)."""
 
 
 def padded(rows: Sequence[NDArray[np.int64]], device: torch.device) -> Tensor:
@@ -53,8 +40,9 @@ class Scorer:
     Args:
         model: the transformers model itself, below any adapter wrapper.
 
-    A model whose logits are more than its output matrix times its last hidden state (a soft cap, a scale) is found by a
-    comparison on a few tokens, and then run whole.
+    Two things are found by a comparison on a few tokens. A model whose logits are more than its output matrix times its
+    last hidden state (a soft cap, a scale) is run whole. One that does not follow a mask of trees exactly, or whose
+    attention has a window shorter than a row, gets every row with a prompt of its own.
     """
 
     def __init__(self, model: PreTrainedModel):
@@ -62,32 +50,72 @@ class Scorer:
         self.backbone: nn.Module = model.base_model
         self.head: nn.Module = model.get_output_embeddings()
         self.device = model.device
+        config = model.config.get_text_config(decoder=True)
+        looked_up = {id(weight) for weight in model.get_input_embeddings().parameters()}
+        linear = sum(weight.numel() for weight in self.backbone.parameters() if id(weight) not in looked_up)
+        pair = 4.0 * config.hidden_size * config.num_hidden_layers
+        self.cost = PassCost(token=2.0 * linear, pair=PAIR_SLOWNESS * pair)
         self._has_plain_head = self._agrees()
+        self._window: int | None = None
+        self.shares_prompts = self._follows_trees()
 
     def hidden(self, ids: Tensor) -> Tensor:
         """[R, L, d] last hidden states of right-padded ids [R, L]."""
         states: Tensor = self.backbone(input_ids=ids, use_cache=False).last_hidden_state
         return states
 
+    def batches(self, tracks: Sequence[Sequence[Completion]], items: Sequence[int], max_tokens: int) -> list[list[int]]:
+        """Tracks (by number) to be scored in one pass, those that share a prompt together."""
+        rows = [rows_of(tracks[item]) for item in items]
+        lone = [number for number, own in enumerate(rows) if len(own) == 1]
+        groups = [[number] for number, own in enumerate(rows) if len(own) > 1]
+        sizes = [sum(len(row.ids) for row in rows[number]) for (number,) in groups]
+        for tree in self._trees([rows[number][0] for number in lone], max_tokens):
+            groups.append([lone[row] for row in tree.rows])
+            sizes.append(tree.length)
+        return [
+            [items[number] for group in batch for number in groups[group]]
+            for batch in micro_batches(sizes, range(len(groups)), max_tokens)
+        ]
+
     def scores(self, rows: Sequence[Row], temperature: float) -> tuple[Tensor, Tensor, Tensor]:
         """Log-probabilities [K], entropies [K] of all sampled tokens in order, and prompt-end hidden states [N, d]."""
-        device = self.device
-        ids = padded([row.ids for row in rows], device)
-        row_of, position, target, row_of_turn, prompt_end = _positions(rows)
-        index = torch.from_numpy(np.stack([row_of, position])).to(device)
-        ends = torch.from_numpy(np.stack([row_of_turn, prompt_end])).to(device)
+        layout = laid_out(rows, self._trees(rows))
+        at = torch.from_numpy(layout.predictors).to(self.device)
+        targets = torch.from_numpy(layout.targets).to(self.device)
         if self._has_plain_head:
-            hidden = self.hidden(ids)
-            logits = self.head(hidden[index[0], index[1]])
+            hidden = self.backbone(**self._inputs(layout)).last_hidden_state
+            logprobs, entropies = token_scores(hidden[at[0], at[1]], self.head, targets, temperature)
         else:
-            output = self.model(input_ids=ids, use_cache=False, output_hidden_states=True)
-            hidden, logits = output.hidden_states[-1], output.logits[index[0], index[1]]
-        logits = logits.float() / temperature
-        total = torch.logsumexp(logits, dim=-1)
-        targets = torch.from_numpy(target).to(device)
-        logprobs = logits.gather(-1, targets[:, None])[:, 0] - total
-        entropies = total - (torch.softmax(logits, dim=-1) * logits).sum(-1)
+            output = self.model(**self._inputs(layout), output_hidden_states=True)
+            hidden = output.hidden_states[-1]
+            logprobs, entropies = logit_scores(output.logits[at[0], at[1]], targets, temperature)
+        ends = torch.from_numpy(layout.prompt_ends).to(self.device)
         return logprobs, entropies, hidden[ends[0], ends[1]]
+
+    def prompt_states(self, rows: Sequence[Row]) -> Tensor:
+        """[N, d] hidden states at the ends of all turns' prompts, without a logit."""
+        layout = laid_out(rows, self._trees(rows))
+        hidden: Tensor = self.backbone(**self._inputs(layout)).last_hidden_state
+        ends = torch.from_numpy(layout.prompt_ends).to(self.device)
+        return hidden[ends[0], ends[1]]
+
+    # Machinery.
+
+    def _trees(self, rows: Sequence[Row], max_tree: int | None = None) -> list[Tree]:
+        if not self.shares_prompts:
+            return [Tree((number,), len(row.ids), len(row.ids)) for number, row in enumerate(rows)]
+        return trees_of(rows, self.cost, max_row=self._window, max_tree=max_tree)
+
+    def _inputs(self, layout: Layout) -> dict[str, Any]:
+        inputs: dict[str, Any] = {"input_ids": torch.from_numpy(layout.ids).to(self.device), "use_cache": False}
+        if layout.is_visible is not None:
+            hides = torch.from_numpy(~layout.is_visible).to(self.device)[:, None]
+            dtype = self.model.dtype
+            mask = torch.zeros(hides.shape, dtype=dtype, device=self.device)
+            inputs["attention_mask"] = mask.masked_fill_(hides, torch.finfo(dtype).min)
+            inputs["position_ids"] = torch.from_numpy(layout.places).to(self.device)
+        return inputs
 
     @torch.no_grad()
     def _agrees(self) -> bool:
@@ -95,22 +123,29 @@ class Scorer:
         plain = self.head(self.hidden(ids))
         return bool(torch.allclose(plain, self.model(input_ids=ids, use_cache=False).logits, atol=1e-4, rtol=1e-3))
 
+    @torch.no_grad()
+    def _follows_trees(self) -> bool:
+        """Whether a tree's logits are those of its rows alone."""
+        try:
+            self._window = window_of(self.model)
+            trees, apart = (_trial_states(self, is_shared) for is_shared in (True, False))
+        except (ArithmeticError, AttributeError, LookupError, NotImplementedError, RuntimeError, TypeError, ValueError):
+            return False  # it takes no such mask, or no positions
+        tolerance = TOLERANCES.get(self.model.dtype, COARSE)
+        return bool((trees - apart).abs().max() <= tolerance * apart.abs().max())
 
-def _positions(rows: Sequence[Row]) -> tuple[NDArray[np.int64], ...]:
-    """Where each sampled token is predicted (row, position), which it is, and where each turn's prompt ends."""
-    row_of, position, target, row_of_turn, prompt_end = [], [], [], [], []
-    for r, row in enumerate(rows):
-        for trace in row.turns:
-            start, length = len(trace.prompt_ids), len(trace.completion_ids)
-            row_of.append(np.full(length, r))
-            position.append(np.arange(start - 1, start - 1 + length))
-            target.append(trace.completion_ids)
-            row_of_turn.append(r)
-            prompt_end.append(start - 1)
-    return (
-        np.concatenate(row_of),
-        np.concatenate(position),
-        np.concatenate(target),
-        np.asarray(row_of_turn),
-        np.asarray(prompt_end),
-    )
+
+def _trial_states(scorer: Scorer, is_shared: bool) -> Tensor:
+    """[K, d] where the replies of two trees of rows are predicted, in the order of the rows."""
+    size = scorer.model.config.get_text_config(decoder=True).vocab_size
+    rows = []
+    for prompt_length, lengths in ((5, (3, 1, 6)), (2, (4, 2))):
+        prompt = (np.arange(prompt_length) * 7 + 3) % size
+        for number, length in enumerate(lengths):
+            reply = (np.arange(length) * 5 + 11 * number + 1) % size
+            rows.append(Row(np.concatenate([prompt, reply]), (TokenTrace(prompt, reply, False, ""),)))
+    trees = [Tree((0, 1, 2), 5, 15), Tree((3, 4), 2, 8)]
+    layout = laid_out(rows, trees if is_shared else [Tree((n,), len(r.ids), len(r.ids)) for n, r in enumerate(rows)])
+    hidden: Tensor = scorer.backbone(**scorer._inputs(layout)).last_hidden_state
+    at = layout.predictors
+    return hidden[at[0], at[1]]

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ..agents.batching import micro_batches
 from ..agents.core import Critic, View
 from ..agents.moments import RunningMoments
 from .config import ActorCriticConfig
 from .objectives import value_loss
 from .optimizer import Optimizer
-from .policy_learner import micro_batches
 
 
 class Remembered(NamedTuple):

@@ -36,18 +36,6 @@ class TurnBatch:
     reference_logprobs: Tensor | None = None  # [K], for a KL penalty in the loss
 
 
-def micro_batches(sizes: Sequence[int], items: Sequence[int], max_tokens: int) -> Iterator[list[int]]:
-    """Items of like size together, so that no pass pads much or exceeds the budget; at least one item a pass."""
-    batch: list[int] = []
-    for item in sorted(items, key=lambda i: sizes[i]):
-        if batch and (len(batch) + 1) * sizes[item] > max_tokens:
-            yield batch
-            batch = []
-        batch.append(item)
-    if batch:
-        yield batch
-
-
 class PolicyLearner:
     """Owns a policy's optimizer.
 
@@ -77,9 +65,8 @@ class PolicyLearner:
     @torch.no_grad()
     def logprobs(self, policy: TrainablePolicy, tracks: Sequence[Sequence[Completion]]) -> list[Tensor]:
         """What a policy (the learner's own, or its reference) says of the sampled tokens, a tensor for each track."""
-        sizes = [policy.num_tokens(track) for track in tracks]
         found: dict[int, Tensor] = {}
-        for batch in micro_batches(sizes, range(len(tracks)), self.max_tokens):
+        for batch in policy.batches(tracks, range(len(tracks)), self.max_tokens):
             evaluation = policy.evaluate([tracks[i] for i in batch])
             lengths = [sum(len(turn.logprobs) for turn in tracks[i]) for i in batch]
             found |= dict(zip(batch, torch.split(evaluation.logprobs, lengths), strict=True))
@@ -94,7 +81,6 @@ class PolicyLearner:
         token_counts = [sum(len(turn.logprobs) for turn in track) for track in tracks]
         turns = _slices(turn_counts)
         tokens = _slices(token_counts)
-        sizes = [self.policy.num_tokens(track) for track in tracks]
         all_sampled = torch.from_numpy(np.concatenate([turn.logprobs for track in tracks for turn in track]))
         all_sampled = all_sampled.to(self.device)
         sums: dict[str, float] = defaultdict(float)
@@ -104,7 +90,7 @@ class PolicyLearner:
                 num_turns = sum(turn_counts[i] for i in chosen)
                 num_tokens = sum(token_counts[i] for i in chosen)
                 self.optimizer.zero_grad()
-                for micro in micro_batches(sizes, chosen, self.max_tokens):
+                for micro in self.policy.batches(tracks, chosen, self.max_tokens):
                     evaluation = self.policy.evaluate([tracks[i] for i in micro])
                     turn_index = torch.cat([turns[i] for i in micro])
                     token_index = torch.cat([tokens[i] for i in micro])

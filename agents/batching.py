@@ -1,0 +1,23 @@
+"""Which items share a forward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+
+def micro_batches(sizes: Sequence[int], items: Sequence[int], max_tokens: int) -> Iterator[list[int]]:
+    """Items of like size together, so that no pass pads much or exceeds the budget; at least one item a pass.
+
+    Args:
+        sizes: tokens of every item there is.
+        items: those to be divided, by number.
+        max_tokens: of a pass, padding included.
+    """
+    batch: list[int] = []
+    for item in sorted(items, key=lambda i: sizes[i]):
+        if batch and (len(batch) + 1) * sizes[item] > max_tokens:
+            yield batch
+            batch = []
+        batch.append(item)
+    if batch:
+        yield batch
