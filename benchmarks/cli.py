@@ -15,6 +15,8 @@ COMMANDS = {
     "train": ("collm.benchmarks.training", "train a team: collm train ALGORITHM --env ID"),
     "evaluate": ("collm.benchmarks.evaluating", "let a trained team play held-out tasks"),
     "demo": ("collm.benchmarks.demo", "watch two small language models learn to write together"),
+    "benchmark": ("collm.benchmarks.benchmark", "compare algorithms on environments with several seeds"),
+    "report": ("collm.benchmarks.reporting", "one page about runs: curves, intervals, episodes to read"),
     "throughput": ("collm.benchmarks.throughput", "measure this machine: rollouts, updates, sandbox"),
 }
 

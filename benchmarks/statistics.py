@@ -38,7 +38,8 @@ class Estimate:
 
 def mean(scores: Floats) -> Floats:
     """Mean over tasks of the mean over runs. [..., R, K] → [...]."""
-    return scores.mean(axis=(-2, -1))
+    means: Floats = scores.mean(axis=(-2, -1))
+    return means
 
 
 def median(scores: Floats) -> Floats:
@@ -55,7 +56,8 @@ def interquartile_mean(scores: Floats) -> Floats:
     flat = np.sort(scores.reshape(*scores.shape[:-2], -1), axis=-1)
     cut = flat.shape[-1] // 4
     middle: Floats = flat[..., cut : flat.shape[-1] - cut]
-    return middle.mean(axis=-1)
+    means: Floats = middle.mean(axis=-1)
+    return means
 
 
 def bootstrap_indices(num_runs: int, num_tasks: int, num_resamples: int = NUM_RESAMPLES, *, seed: int = 0) -> Indices:
@@ -151,7 +153,7 @@ def profile_bands(
     """The performance profile and its pointwise percentile band: value, low, high; each [M]."""
     scores = _checked(scores)
     if indices is None:
-        indices = bootstrap_indices(*scores.shape, num_resamples=2_000)
+        indices = bootstrap_indices(scores.shape[0], scores.shape[1], 2_000)
     samples = performance_profile(resampled(scores, indices), thresholds)
     tail = (1 - confidence) / 2
     low, high = np.quantile(samples, [tail, 1 - tail], axis=0)

@@ -1,0 +1,124 @@
+"""Comparisons: what is finished is skipped, what was interrupted goes on, what fails does not stop the rest."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from collm.algorithms.loggers import read_lines
+from collm.benchmarks.compare import compare
+from collm.benchmarks.report.comparison import Comparison
+from collm.benchmarks.report.tables import final_scores
+from collm.benchmarks.suite import jobs, parse_suite
+from collm.benchmarks.summaries import read_summaries
+
+TABLE = {
+    "name": "small",
+    "seeds": [0],
+    "budget": {"environment_steps": 24},
+    "config": {"rollout_buffer_size": 4, "save_interval": 1, "eval_num_samples": 4},
+    "model": {"max_new_tokens": 6, "device": "cpu"},
+    "environments": [{"id": "collm/MiniBuild-v0", "name": "build", "kwargs": {"max_turns": 2, "reward": "dense"}}],
+    "algorithms": [
+        {"name": "magrpo", "config": {"num_generations": 4}},
+        {"name": "maac", "config": {"critic_warmup": 1, "critic_batch_size": 4, "critic_steps": 1}},
+    ],
+}
+
+
+class Notes:
+    """A watcher that remembers."""
+
+    def __init__(self) -> None:
+        self.number_skipped = 0
+        self.seen: list[tuple[str, str]] = []
+
+    def skipped(self, jobs):
+        self.number_skipped = len(jobs)
+
+    def started(self, job):
+        self.seen.append(("started", job.algorithm))
+
+    def updated(self, job, update, metrics):
+        self.seen.append((f"update {update}", job.algorithm))
+
+    def ended(self, job, failure):
+        self.seen.append(("failed" if failure else "ended", job.algorithm))
+
+
+def test_a_comparison_runs_all_and_then_nothing_again(tmp_path):
+    found = jobs(parse_suite(TABLE))
+    first, second = Notes(), Notes()
+    outcome = compare(found, tmp_path, num_workers=1, watcher=first)
+    assert len(outcome.finished) == 2 and not outcome.failures
+    expected = ["started", "update 1", "update 2", "update 3", "ended"]
+    assert first.seen == [(word, name) for name in ("magrpo", "maac") for word in expected]
+    directory = tmp_path / found[0].directory
+    files = {path.name for path in directory.iterdir()}
+    assert {"config.json", "metrics.jsonl", "episodes.jsonl", "evaluation.jsonl", "agents", "checkpoint.pt"} <= files
+    assert read_lines(directory / "metrics.jsonl")[-1]["environment_steps"] == 24
+    again = compare(found, tmp_path, num_workers=1, watcher=second)
+    assert len(again.skipped) == 2 and second.number_skipped == 2 and second.seen == []
+
+
+def test_a_run_that_fails_does_not_stop_the_others(tmp_path):
+    good, other = jobs(parse_suite(TABLE))
+    bad = replace(other, experiment=replace(other.experiment, env_kwargs={"max_turns": 99}))
+    notes = Notes()
+    outcome = compare([bad, good], tmp_path, num_workers=2, watcher=notes)
+    assert [job.algorithm for job in outcome.finished] == ["magrpo"]
+    ((directory, why),) = outcome.failures.items()
+    assert directory == tmp_path / bad.directory and "max_turns" in why
+    assert "max_turns" in (directory / "failure.txt").read_text()
+    assert not compare([other], tmp_path, num_workers=1, watcher=notes).failures
+    assert not (directory / "failure.txt").exists()
+
+
+def test_a_folder_with_other_settings_is_refused_and_left_alone(tmp_path):
+    job = jobs(parse_suite(TABLE))[0]
+    directory = tmp_path / job.directory
+    directory.mkdir(parents=True)
+    (directory / "config.json").write_text("{}")
+    outcome = compare([job], tmp_path, num_workers=1, watcher=Notes())
+    assert "other settings" in next(iter(outcome.failures.values()))
+    assert (directory / "config.json").read_text() == "{}"
+
+
+@pytest.mark.slow
+def test_a_comparison_killed_again_and_again_ends_with_the_same_table(tmp_path):
+    """SIGKILL four times at random moments, to the parent alone; beside one that was left in peace."""
+    suite = tmp_path / "suite.toml"
+    lines = ["seeds = [0, 1]", "budget = {environment_steps = 80}"]
+    for key in ("config", "model"):
+        lines.append(f"{key} = {{{', '.join(f'{name} = {json.dumps(value)}' for name, value in TABLE[key].items())}}}")
+    lines += ["[[environments]]", 'id = "collm/MiniBuild-v0"', 'kwargs = {max_turns = 2, reward = "dense"}']
+    for entry in TABLE["algorithms"]:
+        config = ", ".join(f"{name} = {value}" for name, value in entry["config"].items())
+        lines += ["[[algorithms]]", f'name = "{entry["name"]}"', f"config = {{{config}}}"]
+    suite.write_text("\n".join(lines))
+
+    def start(out: Path) -> subprocess.Popen:
+        command = [sys.executable, "-m", "collm.benchmarks.cli", "benchmark", str(suite), "--out", str(out)]
+        return subprocess.Popen([*command, "--workers", "2"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    assert start(tmp_path / "peace").wait() == 0
+    rng = random.Random()
+    for _ in range(4):
+        process = start(tmp_path / "war")
+        time.sleep(rng.uniform(2, 20))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert start(tmp_path / "war").wait() == 0
+    peace, war = (Comparison(read_summaries(tmp_path / name)) for name in ("peace", "war"))
+    assert final_scores(war, "sampled") == final_scores(peace, "sampled")
+    for one, other in zip(peace.summaries, war.summaries, strict=True):
+        assert one.evaluations == other.evaluations and one.diagnostics == other.diagnostics
+        assert list(one.curve("return")) == list(other.curve("return"))
