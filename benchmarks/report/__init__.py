@@ -1,0 +1,1 @@
+"""One page about runs: figures, tables with intervals, and episodes to read."""

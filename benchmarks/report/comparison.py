@@ -1,0 +1,65 @@
+"""Summaries of runs → arrays to estimate from: which algorithms, where, with which seeds, and what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..statistics import Floats
+from ..summaries import RunSummary
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Finished runs, sorted out."""
+
+    summaries: Sequence[RunSummary]
+
+    @property
+    def finished(self) -> list[RunSummary]:
+        return [each for each in self.summaries if each.is_finished]
+
+    @property
+    def algorithms(self) -> list[str]:
+        """In the order in which they are first met."""
+        return list(dict.fromkeys(each.algorithm for each in self.summaries))
+
+    @property
+    def environments(self) -> list[str]:
+        return list(dict.fromkeys(each.environment for each in self.summaries))
+
+    def runs(self, algorithm: str, environment: str) -> list[RunSummary]:
+        """Finished runs, by seed."""
+        found = [each for each in self.finished if (each.algorithm, each.environment) == (algorithm, environment)]
+        return sorted(found, key=lambda each: each.seed)
+
+    def scores(self, algorithm: str, environment: str, how: str = "sampled") -> Floats:
+        """[R] held-out returns at the end, by seed."""
+        return np.array([each.score(how) for each in self.runs(algorithm, environment)])
+
+    def paired_scores(self, first: str, second: str, environment: str) -> tuple[Floats, Floats]:
+        """[R, 1] and [R, 1]: of the seeds that both have finished."""
+        by_seed = [{each.seed: each.score() for each in self.runs(name, environment)} for name in (first, second)]
+        seeds = sorted(by_seed[0].keys() & by_seed[1].keys())
+        one, other = (np.array([[scores[seed]] for seed in seeds]).reshape(-1, 1) for scores in by_seed)
+        return one, other
+
+    def matrix(self, algorithm: str) -> Floats | None:
+        """[R, K] over the seeds finished in all environments; None where there is no such seed."""
+        seeds = [{each.seed for each in self.runs(algorithm, name)} for name in self.environments]
+        common = sorted(set.intersection(*seeds)) if seeds else []
+        if not common:
+            return None
+        columns = [
+            [{each.seed: each.score() for each in self.runs(algorithm, name)}[seed] for seed in common]
+            for name in self.environments
+        ]
+        scores: Floats = np.array(columns).T
+        return scores
+
+    def reference(self) -> str:
+        """Whom the others are compared with: multi-agent actor-critic where it takes part, else the first."""
+        by_kind = {each.experiment["algorithm"]: each.algorithm for each in reversed(self.summaries)}
+        return by_kind.get("maac", self.algorithms[0])

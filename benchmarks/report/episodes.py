@@ -1,0 +1,133 @@
+"""Recorded episodes → what the page's browser shows: a slim index, and chunks that are unpacked when they are read."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...algorithms.checkpoint import read_config
+from ...algorithms.loggers import read_lines
+from ...envs.registration import spec
+from ..summaries import run_directories, summarize
+from .scenes import Scenes
+
+EPISODES_FILE = "episodes.jsonl"
+CHUNK_SIZE = 40
+
+
+@dataclass(frozen=True)
+class Library:
+    """Episodes as the page holds them."""
+
+    runs: Sequence[Mapping[str, Any]]
+    """What an episode's `run` stands for."""
+    index: Mapping[str, Sequence[float]]
+    """A column each: run, update, return."""
+    chunks: Sequence[str]
+    """JSON lists of `CHUNK_SIZE` episodes, gzip, base64."""
+
+
+def slim_episodes(directory: Path, max_episodes: int) -> Iterator[dict[str, Any]]:
+    """Episodes of all runs in a folder, or those that were kept, without token ids and with their scenes.
+
+    Where there are more than `max_episodes`, each run gives as many: its best, its worst, and even steps through
+    training.
+    """
+    directories = run_directories(directory)
+    if not directories:
+        kept = directory / EPISODES_FILE
+        yield from read_lines(kept)[:max_episodes] if kept.is_file() else ()
+        return
+    share = max(1, max_episodes // len(directories))
+    for each in directories:
+        path = each / EPISODES_FILE
+        if not path.is_file():
+            continue
+        rows = [row for row in read_lines(path) if all("turns" in agent for agent in row["agents"].values())]
+        config = read_config(each)
+        label = summarize_label(each)
+        scenes = Scenes(config["env"], config["env_kwargs"])
+        for row in _spread(rows, share):
+            yield {**label, **_slim(row, config["config"].get("critic_learning_rate") is not None), **scenes.of(row)}
+
+
+def summarize_label(directory: Path) -> dict[str, Any]:
+    """Whose episodes lie in a run directory."""
+    summary = summarize(directory)
+    return {
+        "algorithm": summary.algorithm,
+        "environment": summary.environment,
+        "run_seed": summary.seed,
+        "language": "python" if "coding" in _module(summary.experiment["env"]) else "text",
+    }
+
+
+def pack(episodes: Sequence[Mapping[str, Any]]) -> Library:
+    """Episodes for the page; the same bytes for the same episodes."""
+    runs: dict[tuple[Any, ...], int] = {}
+    described: list[dict[str, Any]] = []
+    index: dict[str, list[float]] = {"run": [], "update": [], "return": []}
+    chunks = []
+    names = ("algorithm", "environment", "run_seed", "language")
+    for start in range(0, len(episodes), CHUNK_SIZE):
+        rest = []
+        for episode in episodes[start : start + CHUNK_SIZE]:
+            key = tuple(episode[name] for name in names)
+            if key not in runs:
+                runs[key] = len(runs)
+                described.append(dict(zip(names, key, strict=True)))
+            index["run"].append(runs[key])
+            index["update"].append(episode["update"])
+            index["return"].append(round(episode["return"], 4))
+            rest.append({name: value for name, value in episode.items() if name not in names})
+        text = json.dumps(rest, ensure_ascii=False, separators=(",", ":"))
+        chunks.append(base64.b64encode(gzip.compress(text.encode("utf-8", "backslashreplace"), mtime=0)).decode())
+    return Library(described, index, chunks)
+
+
+def _spread(rows: Sequence[dict[str, Any]], count: int) -> list[dict[str, Any]]:
+    if len(rows) <= count:
+        return list(rows)
+    by_return = sorted(range(len(rows)), key=lambda i: rows[i]["return"])
+    steps = [round(i * (len(rows) - 1) / max(1, count - 1)) for i in range(count)]
+    extremes = [by_return[-1], by_return[0]][: max(0, count - 1)]
+    chosen = list(dict.fromkeys([*extremes, *steps]))[:count]
+    return [rows[i] for i in sorted(chosen)]
+
+
+def _slim(row: Mapping[str, Any], has_critic: bool) -> dict[str, Any]:
+    agents = {}
+    for agent, record in row["agents"].items():
+        turns = []
+        for turn in record["turns"]:
+            slim = {"reward": _short(turn["reward"]), "wrote": turn["wrote"]}
+            slim["read"] = [[message["author"] or message["role"], message["content"]] for message in turn["read"]]
+            wanted = ("advantage", "logprob", "entropy", *(("value",) if has_critic else ()))
+            slim |= {name: _short(turn[name]) for name in wanted if turn.get(name) is not None}
+            if turn.get("is_cut"):
+                slim["is_cut"] = True
+            turns.append(slim)
+        last = [[message["author"] or message["role"], message["content"]] for message in record["last_read"]]
+        agents[agent] = {"turns": turns, "last_read": last}
+    infos = [{name: _short(value) for name, value in info.items() if value is not None} for info in row["infos"]]
+    return {
+        "update": row.get("update", 0),
+        "seed": row["seed"],
+        "return": row["return"],
+        "agents": agents,
+        "infos": infos,
+    }
+
+
+def _short(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.4g}")
+
+
+def _module(env: str) -> str:
+    entry_point = spec(env).entry_point
+    return entry_point if isinstance(entry_point, str) else str(entry_point.__module__)

@@ -1,0 +1,57 @@
+"""What the world looked like after each turn: an episode is played again from its seed and its actions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...envs.games.pictured import PicturedEnv
+from ...envs.registration import make
+
+Panels = list[list[Any]]
+
+
+class Scenes:
+    """Plays recorded episodes of one environment again.
+
+    Args:
+        env: its id.
+        env_kwargs: as in training.
+    """
+
+    def __init__(self, env: str, env_kwargs: Mapping[str, Any]):
+        self._env: Any = make(env, **env_kwargs).unwrapped
+        self._is_pictured = isinstance(self._env, PicturedEnv)
+
+    def of(self, record: Mapping[str, Any]) -> dict[str, Any]:
+        """What to add to an episode: `scenes`, panels before the first turn and after each, and their `palette`.
+
+        Nothing where the world has no picture, or where the actions do not lead to the recorded rewards again, as in
+        an environment that has changed since.
+        """
+        if not self._is_pictured:
+            return {}
+        tracks = {agent: entry["turns"] for agent, entry in record["agents"].items()}
+        self._env.reset(seed=record["seed"])
+        scenes = [self._panels()]
+        for turn in range(max(len(track) for track in tracks.values())):
+            actions = {agent: tracks[agent][turn]["wrote"] for agent in self._env.agents if turn < len(tracks[agent])}
+            if len(actions) < len(self._env.agents):
+                return {}
+            _, rewards, *_ = self._env.step(actions)
+            if any(abs(rewards[agent] - tracks[agent][turn]["reward"]) > 1e-6 for agent in actions):
+                return {}
+            scenes.append(self._panels())
+        colours = ["#{:02x}{:02x}{:02x}".format(*colour) for colour in self._env.block_colours]
+        return {"scenes": scenes, "palette": colours}
+
+    def _panels(self) -> Panels:
+        """[caption, layers of rows of cells, the same with 1 where a cell is wrong] for each row of panels."""
+        return [
+            [
+                row.caption,
+                [[[int(cell) for cell in line] for line in layer] for layer in row.layers],
+                [[[int(cell) for cell in line] for line in layer] for layer in row.wrong],
+            ]
+            for row in self._env.panels()
+        ]

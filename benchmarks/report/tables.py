@@ -1,0 +1,212 @@
+"""A comparison → tables of text, for the page, for Markdown and for the terminal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..curves import cost_to_reach, median_cost
+from ..statistics import Estimate, difference, improvement, interquartile_mean, interval, mean, median
+from .comparison import Comparison
+
+NONE = "-"
+
+
+@dataclass(frozen=True)
+class TableOfText:
+    """Cells, what they are about, and how to read them."""
+
+    title: str
+    note: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+    def markdown(self) -> str:
+        lines = [f"### {self.title}", "", self.note, "", _line(self.header), _line(["---"] * len(self.header))]
+        return "\n".join([*lines, *map(_line, self.rows), ""])
+
+
+def tables(comparison: Comparison) -> list[TableOfText]:
+    """All that there is something to say in."""
+    found = [
+        final_scores(comparison, "sampled"),
+        final_scores(comparison, "greedy"),
+        aggregates(comparison),
+        differences(comparison),
+        improvements(comparison),
+        sample_efficiency(comparison, "environment_steps"),
+        sample_efficiency(comparison, "sampled_tokens"),
+    ]
+    return [table for table in found if table.rows]
+
+
+def final_scores(comparison: Comparison, how: str) -> TableOfText:
+    """Held-out returns at the end of training."""
+    rows = []
+    starts = ["before training"]
+    for environment in comparison.environments:
+        found = [each.start_score(how) for each in comparison.finished if each.environment == environment]
+        starts.append(f"{np.mean(found):.3f}" if found else NONE)
+    rows.append(starts)
+    for algorithm in comparison.algorithms:
+        row = [algorithm]
+        for environment in comparison.environments:
+            scores = comparison.scores(algorithm, environment, how)
+            row.append(_with_runs(interval(mean, scores[:, None]), len(scores)) if len(scores) else NONE)
+        rows.append(row)
+    return TableOfText(
+        f"Final return, {how} play",
+        "Mean held-out team return over runs [95 % interval]. Bootstrap over seeds, widened for few of them.",
+        ["", *comparison.environments],
+        rows,
+    )
+
+
+def aggregates(comparison: Comparison) -> TableOfText:
+    """Over all environments, on the scale of their returns."""
+    rows = []
+    if len(comparison.environments) > 1:
+        for algorithm in comparison.algorithms:
+            matrix = comparison.matrix(algorithm)
+            if matrix is not None:
+                cells = [str(interval(estimator, matrix)) for estimator in (mean, median, interquartile_mean)]
+                rows.append([algorithm, *cells, str(len(matrix))])
+    return TableOfText(
+        "Over all environments",
+        "Returns lie between 0 and 1 in the mini tasks and are not normalized. Stratified bootstrap, [95 %].",
+        ["", "mean", "median", "interquartile mean", "seeds"],
+        rows,
+    )
+
+
+def differences(comparison: Comparison) -> TableOfText:
+    """How far above each other method the reference ends, seed by seed."""
+    reference = comparison.reference()
+    rows = []
+    for algorithm in comparison.algorithms:
+        if algorithm == reference:
+            continue
+        row = [f"{reference} - {algorithm}"]
+        for environment in comparison.environments:
+            first, second = comparison.paired_scores(reference, algorithm, environment)
+            row.append(_with_runs(difference(mean, first, second), len(first)) if len(first) else NONE)
+        rows.append(row)
+    return TableOfText(
+        "Paired differences",
+        f"Mean of {reference}'s final return minus the other's with the same seed [95 %]; above 0, {reference} is "
+        "better. Intervals that exclude 0 are marked *; no correction is made for their number.",
+        ["", *comparison.environments],
+        [[row[0], *map(_starred, row[1:])] for row in rows],
+    )
+
+
+def improvements(comparison: Comparison) -> TableOfText:
+    """How often a run of the reference beats one of another method."""
+    reference = comparison.reference()
+    rows = []
+    for algorithm in comparison.algorithms:
+        if algorithm == reference:
+            continue
+        row = [f"{reference} > {algorithm}"]
+        for environment in comparison.environments:
+            first, second = (comparison.scores(name, environment)[:, None] for name in (reference, algorithm))
+            row.append(str(improvement(first, second)) if len(first) and len(second) else NONE)
+        rows.append(row)
+    return TableOfText(
+        "Probability of improvement",
+        f"Chance that a run of {reference} ends higher than a run of the other, ties counted half [95 %].",
+        ["", *comparison.environments],
+        rows,
+    )
+
+
+def sample_efficiency(comparison: Comparison, cost: str) -> TableOfText:
+    """What it cost to reach each environment's threshold."""
+    thresholds = {each.environment: each.threshold for each in comparison.finished if each.threshold is not None}
+    rows = []
+    for algorithm in comparison.algorithms if thresholds else ():
+        row = [algorithm]
+        for environment, threshold in thresholds.items():
+            runs = comparison.runs(algorithm, environment)
+            costs = [cost_to_reach(each.curve(cost), each.curve("return"), threshold) for each in runs]
+            row.append(str(median_cost(costs)) if costs else NONE)
+        rows.append(row)
+    unit = {"environment_steps": "environment steps", "sampled_tokens": "generated tokens"}[cost]
+    return TableOfText(
+        f"{unit.capitalize()} to a threshold",
+        f"Median over runs of the {unit} until the mean training return of five updates reached the threshold [95 %], "
+        'and how many runs reached it. "never": more than half of the runs did not within the budget.',
+        ["", *(f"{environment}, {threshold:g}" for environment, threshold in thresholds.items())],
+        rows,
+    )
+
+
+def settings(comparison: Comparison) -> tuple[TableOfText, TableOfText]:
+    """What differs between the methods, and what is the same for all."""
+    columns: dict[str, dict[str, str]] = {}
+    for summary in comparison.summaries:
+        column = (
+            f"{summary.algorithm}, {summary.environment}" if len(comparison.environments) > 1 else summary.algorithm
+        )
+        columns.setdefault(column, _flat(summary.experiment))
+    # Seeds differ within a column, and do so alike in all of them.
+    names = [name for name in dict.fromkeys(n for column in columns.values() for n in column) if name != "config.seed"]
+    same: list[list[str]] = []
+    different: list[list[str]] = []
+    for name in names:
+        values = [column.get(name, NONE) for column in columns.values()]
+        (same if len(set(values)) == 1 else different).append([name, *values])
+    return (
+        TableOfText("Settings that differ", "- where a method has no such setting.", ["", *columns], different),
+        TableOfText("Settings of all runs", "", ["", ""], [row[:2] for row in same]),
+    )
+
+
+def costs(comparison: Comparison) -> TableOfText:
+    """What a run took."""
+    rows = []
+    for algorithm in comparison.algorithms:
+        row = [algorithm]
+        for environment in comparison.environments:
+            runs = [each for each in comparison.runs(algorithm, environment) if len(each.curve("update"))]
+            if not runs:
+                row.append(NONE)
+                continue
+            seconds, tokens = (
+                np.mean([each.curve(name)[-1] for each in runs]) for name in ("seconds/total", "sampled_tokens")
+            )
+            row.append(f"{seconds:,.0f} s, {tokens:,.0f} tokens, {runs[0].curve('update')[-1]:.0f} updates")
+        rows.append(row)
+    return TableOfText(
+        "Cost of a run",
+        "Wall time of collecting and learning, on a machine that may have done other work as well; without evaluation.",
+        ["", *comparison.environments],
+        rows,
+    )
+
+
+def _flat(experiment: object, prefix: str = "") -> dict[str, str]:
+    if isinstance(experiment, dict) and experiment:
+        pieces = [_flat(value, f"{prefix}.{key}" if prefix else key) for key, value in experiment.items()]
+        return {name: value for piece in pieces for name, value in piece.items()}
+    return {prefix: experiment if isinstance(experiment, str) else json.dumps(experiment)}
+
+
+def _with_runs(estimate: Estimate, num_runs: int) -> str:
+    if num_runs < 2:
+        return f"{estimate.value:.3f} (one run)"
+    return str(estimate)
+
+
+def _starred(cell: str) -> str:
+    if "[" not in cell:
+        return cell
+    low, high = (float(number) for number in cell[cell.index("[") + 1 : -1].split(", "))
+    return f"{cell} *" if low > 0 or high < 0 else cell
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

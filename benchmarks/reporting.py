@@ -1,0 +1,107 @@
+"""`collm report DIR`: one self-contained page about runs, its figures as PNG, its tables as Markdown and JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from tyro.conf import Positional
+
+from .arguments import parsed
+from .cli import refusals
+from .marl_eval import marl_eval_json
+from .report.comparison import Comparison
+from .report.episodes import EPISODES_FILE, pack, slim_episodes
+from .report.figures import draw_figures
+from .report.page import page
+from .report.tables import TableOfText, costs, final_scores, settings, tables
+from .summaries import (
+    SUMMARIES_FILE,
+    failed_directories,
+    read_summaries,
+    run_directories,
+    write_summaries,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportArguments:
+    """Make a page about runs: curves, intervals, diagnostics, episodes to read."""
+
+    directory: Positional[Path | None] = None
+    """Folder of `collm benchmark` or `collm train`; None: the newest comparison under runs/."""
+    out: Path | None = None
+    """Where the page goes; None: the folder itself."""
+    title: str | None = None
+    """Of the page; None: the folder's name."""
+    max_episodes: int = 10_000
+    """To read in the page: of each run the best, the worst and even steps through training."""
+    notes: tuple[str, ...] = ()
+    """Lines below the title, such as the hardware."""
+
+
+def run(args: Sequence[str]) -> None:
+    arguments = parsed(ReportArguments, "report", args)
+    console = Console()
+    with refusals():
+        directory = arguments.directory or newest_comparison()
+        summaries = read_summaries(directory)
+    out = arguments.out or directory
+    out.mkdir(parents=True, exist_ok=True)
+    comparison = Comparison(summaries)
+    results = tables(comparison)
+    figures = draw_figures(comparison, out / "figures")
+    episodes = list(slim_episodes(directory, arguments.max_episodes))
+    different, same = settings(comparison)
+    name = arguments.title or directory.resolve().name
+    lead = [*arguments.notes, *lead_lines(comparison, directory, len(episodes))]
+    html = page(name, lead, results, figures, [costs(comparison), different, same], pack(episodes))
+    (out / "report.html").write_text(html, encoding="utf-8")
+    text = "\n".join(table.markdown() for table in [*results, costs(comparison), different])
+    (out / "tables.md").write_text("\n".join([f"## {name}", "", *(f"{line}\n" for line in lead), text]))
+    (out / "marl_eval.json").write_text(json.dumps(marl_eval_json(summaries), indent=1) + "\n")
+    if run_directories(directory):
+        write_summaries(summaries, out / SUMMARIES_FILE)
+        with (out / EPISODES_FILE).open("w", encoding="utf-8") as file:
+            file.writelines(json.dumps(each, ensure_ascii=False) + "\n" for each in episodes)
+    print_table(final_scores(comparison, "sampled"), console)
+    console.print(f"page: {out / 'report.html'}, {len(html) / 1e6:.1f} MB, {len(episodes)} episodes", highlight=False)
+
+
+def newest_comparison() -> Path:
+    """The folder under runs/ that was changed last.
+
+    Raises:
+        FileNotFoundError: if there is none.
+    """
+    found = [path for path in Path("runs").glob("*") if path.is_dir() and run_directories(path)]
+    if not found:
+        raise FileNotFoundError("there are no runs under runs/; give the --out of `collm benchmark` or `collm train`")
+    return max(found, key=lambda path: path.stat().st_mtime)
+
+
+def lead_lines(comparison: Comparison, directory: Path, num_episodes: int) -> list[str]:
+    """What the page is about, and what is missing from it."""
+    seeds = sorted({each.seed for each in comparison.summaries})
+    lines = [
+        f"{len(comparison.finished)} finished runs: methods {len(comparison.algorithms)}, "
+        f"environments {len(comparison.environments)}, seeds {', '.join(map(str, seeds))}; "
+        f"{num_episodes} episodes to read."
+    ]
+    unfinished = len(comparison.summaries) - len(comparison.finished)
+    if unfinished:
+        lines.append(f"Not finished: {unfinished}. These runs are left out of all figures and tables.")
+    lines += [f"Failed: {path.relative_to(directory)}" for path in failed_directories(directory)]
+    return lines
+
+
+def print_table(content: TableOfText, console: Console) -> None:
+    """A table in the terminal."""
+    table = Table(*content.header, title=content.title, title_justify="left", caption=content.note)
+    for row in content.rows:
+        table.add_row(*row)
+    console.print(table)

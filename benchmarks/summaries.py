@@ -1,0 +1,128 @@
+"""Run directories → what a report needs of them, small enough to be kept beside it; and back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..algorithms.checkpoint import CONFIG_FILE, read_config
+from ..algorithms.loggers import read_lines
+from .diagnostics import TurnDiagnostics, diagnostics
+from .worker import FAILURE_FILE, FINISHED_FILE, LABEL_FILE
+
+SUMMARIES_FILE = "summaries.jsonl"
+CURVES = (
+    *("update", "environment_steps", "sampled_tokens", "seconds/total", "return", "return_std", "entropy"),
+    *("explained_variance", "grad_norm", "completion_tokens", "cut_share"),
+)
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """One run."""
+
+    algorithm: str
+    environment: str
+    seed: int
+    is_finished: bool
+    threshold: float | None
+    budget: Mapping[str, int]
+    experiment: Mapping[str, Any]
+    curves: Mapping[str, Sequence[float | None]]
+    """Columns of metrics.jsonl, one entry an update."""
+    evaluations: Sequence[Mapping[str, float]]
+    """Rows of evaluation.jsonl."""
+    diagnostics: Sequence[TurnDiagnostics]
+    """Of the last third of training, turn by turn."""
+
+    def curve(self, name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """A column; nan where an update has no such number."""
+        return np.array([np.nan if value is None else value for value in self.curves.get(name, ())], dtype=np.float64)
+
+    def score(self, how: str = "sampled") -> float:
+        """Mean held-out return at the end; nan where the run has not come that far."""
+        if not self.is_finished or not self.evaluations:
+            return float("nan")
+        return float(self.evaluations[-1][f"evaluation/{how}/return"])
+
+    def start_score(self, how: str = "sampled") -> float:
+        """Mean held-out return before training."""
+        return float(self.evaluations[0][f"evaluation/{how}/return"]) if self.evaluations else float("nan")
+
+
+def run_directories(directory: Path) -> list[Path]:
+    """The folders of runs in a folder, or the folder itself."""
+    return sorted(path.parent for path in directory.rglob(CONFIG_FILE) if (path.parent / "metrics.jsonl").is_file())
+
+
+def failed_directories(directory: Path) -> list[Path]:
+    """The folders of runs that did not get through."""
+    return sorted(path.parent for path in directory.rglob(FAILURE_FILE))
+
+
+def summarize(directory: Path) -> RunSummary:
+    """A run directory in short; one of `collm train` counts as finished."""
+    config = read_config(directory)
+    is_benchmark = (directory / LABEL_FILE).is_file()
+    label = json.loads((directory / LABEL_FILE).read_text()) if is_benchmark else {}
+    rows = read_lines(directory / "metrics.jsonl")
+    evaluations = directory / "evaluation.jsonl"
+    episodes = directory / "episodes.jsonl"
+    return RunSummary(
+        algorithm=label.get("algorithm", config["algorithm"]),
+        environment=label.get("environment", config["env"]),
+        seed=config["config"]["seed"],
+        is_finished=(directory / FINISHED_FILE).is_file() or not is_benchmark,
+        threshold=label.get("threshold"),
+        budget=label.get("budget", {}),
+        experiment=config,
+        curves={name: [row.get(name) for row in rows] for name in CURVES if any(name in row for row in rows)},
+        evaluations=read_lines(evaluations) if evaluations.is_file() else [],
+        diagnostics=diagnostics(episodes, config) if episodes.is_file() else [],
+    )
+
+
+def read_summaries(directory: Path) -> list[RunSummary]:
+    """Of all runs in a folder; where the runs themselves are gone, those that were kept.
+
+    Raises:
+        FileNotFoundError: if there is neither.
+    """
+    directories = run_directories(directory)
+    if directories:
+        # Rounded as they would be if they were kept, so that both give the same tables.
+        return [_from_json(_rounded(asdict(summarize(each)))) for each in sorted(directories, key=_place)]
+    kept = directory / SUMMARIES_FILE
+    if not kept.is_file():
+        raise FileNotFoundError(f"{directory} holds no runs; give the --out of `collm benchmark` or of `collm train`")
+    return [_from_json(row) for row in read_lines(kept)]
+
+
+def write_summaries(summaries: Sequence[RunSummary], path: Path) -> None:
+    """One line a run; numbers with six digits, which is more than any of them means."""
+    lines = (json.dumps(_rounded(asdict(each)), ensure_ascii=False) for each in summaries)
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def _place(directory: Path) -> tuple[Any, ...]:
+    """Where a run stands in its suite; runs of `collm train` by name."""
+    label = directory / LABEL_FILE
+    place = json.loads(label.read_text())["place"] if label.is_file() else []
+    return (place, directory)
+
+
+def _from_json(row: Mapping[str, Any]) -> RunSummary:
+    return RunSummary(**{**row, "diagnostics": [TurnDiagnostics(**each) for each in row["diagnostics"]]})
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.6g}") if np.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _rounded(item) for key, item in value.items()}
+    return [_rounded(item) for item in value] if isinstance(value, (list, tuple)) else value

@@ -1,0 +1,134 @@
+"""The page about runs: whole, self-contained, true to the runs, and light."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import re
+from pathlib import Path
+
+import pytest
+from recorded import ENV, write_run
+
+from collm.algorithms.loggers import JsonLines, read_lines
+from collm.benchmarks.diagnostics import diagnostics
+from collm.benchmarks.report.comparison import Comparison
+from collm.benchmarks.report.episodes import slim_episodes
+from collm.benchmarks.report.scenes import Scenes
+from collm.benchmarks.report.tables import differences, final_scores, sample_efficiency, settings
+from collm.benchmarks.reporting import run
+from collm.benchmarks.summaries import read_summaries
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    """A small comparison: two methods, three seeds."""
+    for seed in range(3):
+        write_run(tmp_path / "magrpo" / f"{seed}", "magrpo", seed)
+        write_run(tmp_path / "maac" / f"{seed}", "maac", seed, bonus=0.1)
+    return tmp_path
+
+
+def test_final_scores_are_those_of_the_last_evaluation(folder):
+    table = final_scores(Comparison(read_summaries(folder)), "sampled")
+    assert table.header == ["", "build"]
+    assert [row[0] for row in table.rows] == ["before training", "MAGRPO", "MAAC"]
+    assert table.rows[1][1].startswith("0.810 [") and table.rows[2][1].startswith("0.910 [")
+
+
+def test_a_difference_is_taken_seed_by_seed_and_marked_where_it_excludes_zero(folder):
+    ((name, cell),) = differences(Comparison(read_summaries(folder))).rows
+    assert (name, cell) == ("MAAC - MAGRPO", "0.100 [0.100, 0.100] *")
+
+
+def test_sample_efficiency_says_never(folder):
+    summaries = read_summaries(folder)
+    table = sample_efficiency(Comparison(summaries), "environment_steps")
+    assert table.rows[0] == ["MAGRPO", "56 [56, 56], 3 of 3"]
+    high = [type(each)(**{**vars(each), "threshold": 3.0}) for each in summaries]
+    assert sample_efficiency(Comparison(high), "sampled_tokens").rows[0][1] == "never [never, never], 0 of 3"
+
+
+def test_settings_tell_apart_what_differs_and_what_does_not(folder):
+    different, same = settings(Comparison(read_summaries(folder)))
+    assert ["config.critic_warmup", "-", "5"] in [list(row) for row in different.rows]
+    assert "env" in [row[0] for row in same.rows] and "config.seed" not in [row[0] for row in different.rows]
+
+
+def test_diagnostics_by_hand(folder):
+    config = json.loads((folder / "maac" / "0" / "config.json").read_text())
+    first, second = diagnostics(folder / "maac" / "0" / "episodes.jsonl", config)
+    # Reference players gain 0.5 a turn, whatever the seed; the critic said 0.25, and lambda is 0.9.
+    assert (first.turn, first.return_variance, first.explained_variance) == (0, pytest.approx(0), None)
+    assert second.advantage_square == pytest.approx((0.5 - 0.25) ** 2)
+    assert first.advantage_square == pytest.approx((0.5 + 0.9 * 0.25) ** 2)
+
+
+def test_scenes_are_what_the_world_looked_like(folder):
+    record = read_lines(folder / "maac" / "0" / "episodes.jsonl")[0]
+    found = Scenes("collm/MiniBuild-v0", ENV).of(record)
+    captions = [row[0] for row in found["scenes"][0]]
+    goal, built = (row[1][0] for row in found["scenes"][2])
+    assert len(found["scenes"]) == 3 and captions == ["TARGET", "BUILT"] and goal == built
+
+
+def test_an_episode_that_does_not_replay_has_no_scenes(folder):
+    record = read_lines(folder / "maac" / "0" / "episodes.jsonl")[0]
+    record["agents"]["builder_0"]["turns"][0]["reward"] += 0.1
+    assert Scenes("collm/MiniBuild-v0", ENV).of(record) == {}
+
+
+def test_fewer_episodes_keep_the_best_and_the_worst(folder):
+    rows = read_lines(folder / "maac" / "0" / "episodes.jsonl")
+    rows[5]["return"], rows[7]["return"] = 9.0, -9.0
+    (folder / "maac" / "0" / "episodes.jsonl").unlink()
+    JsonLines(folder / "maac" / "0" / "episodes.jsonl").write(rows)
+    kept = list(slim_episodes(folder / "maac" / "0", 4))
+    assert len(kept) == 4 and {9.0, -9.0} < {each["return"] for each in kept}
+
+
+def test_the_page_is_whole_and_needs_nothing_else(folder):
+    run([str(folder), "--notes", "on <two> cores"])
+    text = (folder / "report.html").read_text()
+    assert "on &lt;two&gt; cores" in text
+    assert not re.findall(r"""(?:src|href)=["']?(?!data:|#)[^"'\s>]+""", text)
+    assert "{{" not in text and "http://" not in text.replace("http://www.w3.org/2000/svg", "")
+    index = json.loads(re.search(r'id="index">(.*?)</script>', text, re.S).group(1))
+    chunks = re.findall(r'id="chunk-\d+">(.*?)</script>', text)
+    episodes = [each for chunk in chunks for each in json.loads(gzip.decompress(base64.b64decode(chunk)))]
+    assert len(index["index"]["run"]) == len(episodes) == 6 * 16
+    assert {"scenes", "agents", "infos", "palette"} <= episodes[0].keys()
+    assert sorted(path.suffix for path in (folder / "figures").iterdir()) == [".png"] * len(
+        list((folder / "figures").iterdir())
+    )
+
+
+def test_tables_come_from_kept_summaries_alone(folder, tmp_path_factory):
+    run([str(folder)])
+    kept = tmp_path_factory.mktemp("kept")
+    for name in ("summaries.jsonl", "episodes.jsonl"):
+        (kept / name).write_bytes((folder / name).read_bytes())
+    run([str(kept), "--title", folder.name])
+    assert (kept / "tables.md").read_text() == (folder / "tables.md").read_text()
+    assert (kept / "marl_eval.json").read_text() == (folder / "marl_eval.json").read_text()
+
+
+def test_unfinished_runs_are_left_out_and_named(folder):
+    (folder / "maac" / "2" / "finished.json").unlink()
+    run([str(folder)])
+    text = (folder / "tables.md").read_text()
+    assert "5 finished runs" in text and "Not finished: 1" in text
+
+
+def test_the_export_has_the_shape_of_marl_eval(folder):
+    run([str(folder)])
+    found = json.loads((folder / "marl_eval.json").read_text())
+    one = found["collm"]["build"]["MAAC"]["seed_1"]
+    assert one["step_1"] == {"step_count": 64, "return": [pytest.approx(0.91)], "greedy_return": [0.4]}
+    assert one["absolute_metrics"]["return"] == [pytest.approx(0.91)]
+
+
+def test_a_folder_without_runs_is_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match="holds no runs"):
+        read_summaries(tmp_path)

@@ -1,0 +1,75 @@
+"""Run directories as a comparison leaves them, with what was played made up."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from collm.algorithms.checkpoint import write_config
+from collm.algorithms.experiment import Experiment
+from collm.algorithms.loggers import JsonLines
+from collm.algorithms.maac import MAACConfig
+from collm.algorithms.reinforce import ReinforceConfig
+from collm.envs import make
+
+ENV = {"max_turns": 2, "reward": "dense"}
+
+
+def played(seed: int) -> dict:
+    """An episode of two reference players, as it is recorded."""
+    env = make("collm/MiniBuild-v0", **ENV)
+    observations, _ = env.reset(seed=seed)
+    turns: dict = {agent: [] for agent in env.agents}
+    infos, before = [], dict.fromkeys(env.agents, 0)
+    while env.agents:
+        replies = {agent: env.reference_reply(agent) for agent in env.agents}
+        reads = {agent: str(observations[agent])[before[agent] :] for agent in env.agents}
+        observations, rewards, _, _, found = env.step(replies)
+        for agent, reply in replies.items():
+            message = {"role": "user", "content": reads[agent], "author": "environment"}
+            numbers = {"reward": rewards[agent], "value": 0.25, "advantage": 0.5, "logprob": -1.0, "entropy": 0.7}
+            turns[agent].append({"time": len(infos), "read": [message], "wrote": reply, "is_cut": False, **numbers})
+        infos.append(dict(next(iter(found.values()))))
+    agents = {agent: {"turns": track, "last_read": [], "is_terminated": True} for agent, track in turns.items()}
+    total = sum(turn["reward"] for turn in turns["builder_0"])
+    return {"seed": seed, "group": 0, "return": total, "agents": agents, "infos": infos}
+
+
+def write_run(directory: Path, algorithm: str, seed: int, *, episodes: int = 16, bonus: float = 0.0) -> Path:
+    """A run directory as a comparison leaves it, with what was played made up."""
+    config = MAACConfig(seed=seed) if algorithm == "maac" else ReinforceConfig(seed=seed, num_generations=2)
+    experiment = Experiment(algorithm=algorithm, config=config, env="collm/MiniBuild-v0", env_kwargs=ENV)
+    directory.mkdir(parents=True)
+    write_config(directory, experiment.to_json())
+    label = {"algorithm": algorithm.upper(), "environment": "build", "seed": seed, "threshold": 0.5}
+    label |= {"budget": {"environment_steps": 96}, "place": [0, int(algorithm == "maac")]}
+    (directory / "benchmark.json").write_text(json.dumps(label))
+    (directory / "finished.json").write_text("{}")
+    rows = [
+        {
+            "update": update,
+            "environment_steps": 8 * update,
+            "sampled_tokens": 40 * update,
+            "seconds/total": 1.5 * update,
+            "return": 0.1 * update + bonus,
+            "entropy": 1.0,
+        }
+        for update in range(1, 9)
+    ]
+    JsonLines(directory / "metrics.jsonl").write(rows)
+    evaluations = [
+        {
+            "update": update,
+            "environment_steps": 8 * update,
+            "evaluation/sampled/return": 0.1 * update + bonus + 0.01 * seed,
+            "evaluation/greedy/return": 0.05 * update,
+        }
+        for update in (0, 8)
+    ]
+    JsonLines(directory / "evaluation.jsonl").write(evaluations)
+    games = [played(number % 5) for number in range(min(episodes, 5))]
+    JsonLines(directory / "episodes.jsonl").write(
+        {"update": 1 + number * 8 // episodes, "index": number, **games[number % len(games)]}
+        for number in range(episodes)
+    )
+    return directory
