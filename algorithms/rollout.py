@@ -1,7 +1,8 @@
 """RolloutCollector: many copies of a parallel environment, decided in one batched call a policy.
 
-It knows nothing of text. Every tick it asks each policy once for all agents of all running copies that it plays, steps
-those copies, and starts the next episode in the place of one that ended.
+It knows nothing of text. It asks each policy once for all agents of all copies that wait for a decision, lets those
+copies step, and starts the next episode in the place of one that ended. Copies in worker processes step while it
+decides for others.
 """
 
 from __future__ import annotations
@@ -10,49 +11,21 @@ import copy
 import time
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from ..agents.core import Completion, Policy, Request
+from ..agents.core import Policy, Request
 from ..agents.features import Features
-from ..envs.vector import SyncVector, VectorEnv
+from ..envs.vector import StepResult, SyncVector, VectorEnv
 from .episode import Episode, Turn
+from .plays import Plan, Play, grouped_plans, mean_info
 
+__all__ = ["Plan", "RolloutCollector", "grouped_plans"]
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """An episode to be played."""
-
-    seed: int
-    group: int = 0
-    task: Any = None
-    """What `reset(options={"task": ...})` gets; None lets the environment draw one from the seed."""
-
-
-def grouped_plans(seeds: Iterable[int], group_size: int) -> list[Plan]:
-    """G rollouts of each seed's task, one group a seed."""
-    return [Plan(seed, group) for group, seed in enumerate(seeds) for _ in range(group_size)]
-
-
-@dataclass(slots=True)
-class _Play:
-    """An episode under way."""
-
-    plan: Plan
-    index: int
-    place: int
-    observations: dict[str, Any]
-    agents: list[str]
-    states: list[Any]
-    tracks: dict[str, list[Turn]]
-    previous: dict[str, Completion] = field(default_factory=dict)
-    finals: dict[str, Any] = field(default_factory=dict)
-    is_terminated: dict[str, bool] = field(default_factory=dict)
-    infos: list[dict[str, float]] = field(default_factory=list)
-    num_turns: int = 0
-    earlier_return: float = 0.0
+PATIENCE = 0.25
+"""Share of the time of the last decision for which others may still come in before the next: to decide for a few takes
+almost as long as for many, but nobody steps while everybody waits."""
 
 
 class RolloutCollector:
@@ -89,7 +62,8 @@ class RolloutCollector:
         self.seconds: dict[str, float] = defaultdict(float)  # by phase, since the caller last cleared it
         self._number = {agent: i for i, agent in enumerate(vector.possible_agents)}
         self.next_index = 0
-        self._unfinished: dict[int, _Play] = {}
+        self._patience_s = 0.0
+        self._unfinished: dict[int, Play] = {}
         self._features: dict[str, Features] = {}  # of observations, where the environment has no state of its own
 
     def collect(self, plans: Sequence[Plan], *, greedy: bool = False) -> list[Episode]:
@@ -97,18 +71,41 @@ class RolloutCollector:
         first = self.next_index
         self.next_index += len(plans)
         waiting = deque(zip(range(first, self.next_index), plans, strict=True))
-        running: dict[int, _Play] = {}
+        running: dict[int, Play] = {}
+        stepping: set[int] = set()
         done: dict[int, Episode] = {}
         free = deque(range(self.vector.num_envs))
+        deadline = time.perf_counter() + self._patience_s
         while waiting or running:
+            start = time.perf_counter()
             while waiting and free:
                 index, plan = waiting.popleft()
                 place = free.popleft()
-                running[place] = self._started(place, index, plan)
-            for play in self._tick(running, greedy):
-                done[play.index] = _episode(play)
-                del running[play.place]
-                free.append(play.place)
+                self.vector.send_reset(place, plan.seed, plan.options())
+                running[place] = Play(plan, index, place)
+                stepping.add(place)
+            others_wait = len(stepping) < len(running)
+            arrived = self.vector.ready(max(0.0, deadline - start) if others_wait else None) if stepping else {}
+            for place in stepping & arrived.keys():  # what else arrives is of a call that was broken off
+                stepping.remove(place)
+                play = running[place]
+                if not play.agents:
+                    self._begin(play, arrived[place][0])
+                elif self._stepped(play, arrived[place]):
+                    done[play.index] = play.episode()
+                    del running[place]
+                    free.append(place)
+            now = time.perf_counter()
+            self.seconds["environment"] += now - start
+            deciding = [play for place, play in running.items() if place not in stepping]
+            if deciding and not (waiting and free) and (not stepping or now >= deadline):
+                actions = self._decided(deciding, greedy)
+                start = time.perf_counter()
+                self._patience_s = PATIENCE * (start - now)
+                deadline = start + self._patience_s
+                self.vector.send(actions)
+                stepping |= actions.keys()
+                self.seconds["environment"] += time.perf_counter() - start
         return [done[index] for index in sorted(done)]
 
     def collect_turns(self, num_turns: int, seeds: Iterable[int]) -> list[Episode]:
@@ -127,67 +124,74 @@ class RolloutCollector:
             if place not in self._unfinished:
                 self._unfinished[place] = self._started(place, self._indexed(), Plan(next(draw)))
         for _ in range(num_turns):
-            for play in self._tick(self._unfinished, greedy=False):
-                segments.append(_episode(play))
+            for play in self._tick(self._unfinished):
+                segments.append(play.episode())
                 self._unfinished[play.place] = self._started(play.place, self._indexed(), Plan(next(draw)))
         for place, play in self._unfinished.items():
             if play.infos:
-                segments.append(_episode(play, is_complete=False))
-                self._unfinished[place] = _continued(play)
+                segments.append(play.episode(is_complete=False))
+                self._unfinished[place] = play.continued()
         return segments
 
     def _indexed(self) -> int:
         self.next_index += 1
         return self.next_index - 1
 
-    def _started(self, place: int, index: int, plan: Plan) -> _Play:
+    def _started(self, place: int, index: int, plan: Plan) -> Play:
         start = time.perf_counter()
-        options = None if plan.task is None else {"task": plan.task}
-        observations, _ = self.vector.reset(place, seed=plan.seed, options=options)
-        agents = list(observations)
-        play = _Play(plan, index, place, observations, agents, [], {agent: [] for agent in agents})
-        if self.reads_state:
-            play.states.append(self._state(play))
+        play = Play(plan, index, place)
+        observations, _ = self.vector.reset(place, plan.seed, plan.options())
+        self._begin(play, observations)
         self.seconds["environment"] += time.perf_counter() - start
         return play
 
-    def _tick(self, running: Mapping[int, _Play], greedy: bool) -> list[_Play]:
+    def _begin(self, play: Play, observations: dict[str, Any]) -> None:
+        play.observations = observations
+        play.agents = list(observations)
+        play.tracks = {agent: [] for agent in play.agents}
+        if self.reads_state:
+            play.states.append(self._state(play))
+
+    def _tick(self, running: Mapping[int, Play]) -> list[Play]:
         """One joint turn of every running copy; returns those that ended."""
+        actions = self._decided(list(running.values()), greedy=False)
         start = time.perf_counter()
-        asked: dict[object, list[tuple[Policy, Request, int]]] = defaultdict(list)
-        for place, play in running.items():
+        results = self.vector.step(actions)
+        ended = [play for place, play in running.items() if self._stepped(play, results[place])]
+        self.seconds["environment"] += time.perf_counter() - start
+        return ended
+
+    def _decided(self, plays: Sequence[Play], greedy: bool) -> dict[int, dict[str, Any]]:
+        """What all agents do in these plays' next joint turn, by place."""
+        start = time.perf_counter()
+        asked: dict[object, list[tuple[Policy, Request, Play]]] = defaultdict(list)
+        for play in plays:
+            play.decided = {}
             for agent in play.agents:
                 policy = self.policies[agent]
                 stream = (play.plan.seed, play.index, self._number[agent], play.num_turns)
                 request = Request(agent, play.observations[agent], stream, play.previous.get(agent))
-                asked[policy.batch_key()].append((policy, request, place))
-        completions: dict[int, dict[str, Completion]] = defaultdict(dict)
+                asked[policy.batch_key()].append((policy, request, play))
         for asks in asked.values():
             answers = asks[0][0].act_together([(policy, request) for policy, request, _ in asks], greedy=greedy)
-            for (_, request, place), completion in zip(asks, answers, strict=True):
-                completions[place][request.agent] = completion
-        acted = time.perf_counter()
-        self.seconds["decoding"] += acted - start
-        results = self.vector.step(
-            {place: {agent: answer.action for agent, answer in by.items()} for place, by in completions.items()}
-        )
-        ended = [running[place] for place in list(running) if self._stepped(running[place], completions, results)]
-        self.seconds["environment"] += time.perf_counter() - acted
-        return ended
+            for (_, request, play), completion in zip(asks, answers, strict=True):
+                play.decided[request.agent] = completion
+        self.seconds["decoding"] += time.perf_counter() - start
+        return {play.place: {agent: answer.action for agent, answer in play.decided.items()} for play in plays}
 
-    def _stepped(self, play: _Play, completions: Mapping[int, Mapping[str, Completion]], results: Any) -> bool:
-        observations, rewards, terminations, truncations, infos = results[play.place]
+    def _stepped(self, play: Play, result: StepResult) -> bool:
+        observations, rewards, terminations, truncations, infos = result
         if self._is_good_enough([rewards[agent] for agent in play.agents]):
             terminations = dict.fromkeys(terminations, True)
         for agent in play.agents:
-            completion = completions[play.place][agent]
+            completion = play.decided[agent]
             turn = Turn(play.observations[agent], completion, float(rewards[agent]), len(play.infos))
             play.tracks.setdefault(agent, []).append(turn)
             play.previous[agent] = completion
             if terminations[agent] or truncations[agent]:
                 play.finals[agent] = observations[agent]
                 play.is_terminated[agent] = bool(terminations[agent])
-        play.infos.append(_mean_info(infos))
+        play.infos.append(mean_info(infos))
         play.num_turns += 1
         play.observations = observations
         play.agents = [agent for agent in observations if agent not in play.is_terminated]
@@ -223,7 +227,7 @@ class RolloutCollector:
             assert isinstance(self.vector, SyncVector)
             self.vector.envs = copy.deepcopy(state["envs"])
 
-    def _state(self, play: _Play) -> Any:
+    def _state(self, play: Play) -> Any:
         state = self.vector.state(play.place)
         if state is not None:
             return state
@@ -238,45 +242,3 @@ class RolloutCollector:
                 np.zeros(features.size, dtype=np.float32) if has_left else features.vector(play.observations[agent])
             )
         return np.concatenate(vectors)
-
-
-def _mean_info(infos: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-    sums: dict[str, list[float]] = defaultdict(list)
-    for info in infos.values():
-        for name, value in info.items():
-            if name.startswith(("reward/", "metric/")):
-                sums[name].append(float(value))
-    return {name: sum(values) / len(values) for name, values in sums.items()}
-
-
-def _episode(play: _Play, *, is_complete: bool = True) -> Episode:
-    tracks = {agent: tuple(track) for agent, track in play.tracks.items() if track}
-    return Episode(
-        index=play.index,
-        seed=play.plan.seed,
-        group=play.plan.group,
-        tracks=tracks,
-        states=tuple(play.states),
-        finals={agent: play.finals.get(agent, play.observations.get(agent)) for agent in tracks},
-        is_terminated={agent: play.is_terminated.get(agent, False) for agent in tracks},
-        infos=tuple(play.infos),
-        is_complete=is_complete,
-        earlier_return=play.earlier_return,
-    )
-
-
-def _continued(play: _Play) -> _Play:
-    """The same episode, from here on."""
-    earned = sum(turn.reward for track in play.tracks.values() for turn in track) / max(1, len(play.tracks))
-    return _Play(
-        play.plan,
-        play.index,
-        play.place,
-        play.observations,
-        play.agents,
-        play.states[-1:],
-        {agent: [] for agent in play.agents},
-        previous=play.previous,
-        num_turns=play.num_turns,
-        earlier_return=play.earlier_return + earned,
-    )

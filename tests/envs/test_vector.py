@@ -32,8 +32,9 @@ class Counting(TextParallelEnv):
             os.kill(os.getpid(), signal.SIGKILL)
         if "sleep" in replies.values():
             time.sleep(60)
-        if "dawdle" in replies.values():
-            time.sleep(0.5)
+        for path in (reply.removeprefix("wait for ") for reply in replies.values() if reply.startswith("wait for ")):
+            while not os.path.exists(path):
+                time.sleep(0.005)
         gone = frozenset(agent for agent, reply in replies.items() if reply == "leave")
         return Outcome(self.rng.random(), dict.fromkeys(replies, f"turn {self.turn}"), finished=gone)
 
@@ -139,16 +140,18 @@ def test_an_error_in_a_worker_names_the_copy_and_shows_the_traceback():
         vector.reset(0)
 
 
-def test_a_quick_copy_does_not_wait_for_a_slow_one():
+def test_a_quick_copy_does_not_wait_for_a_slow_one(tmp_path):
     with ProcessVector(SPEC, 3, num_workers=2) as vector:
         for index in range(3):
             vector.reset(index, seed=0)
-        vector.send({0: {"player_0": "dawdle", "player_1": ""}, 1: dict.fromkeys(vector.agents(1), "")})
+        vector.send(
+            {0: {"player_0": f"wait for {tmp_path / 'go'}", "player_1": ""}, 1: dict.fromkeys(vector.agents(1), "")}
+        )
         assert list(vector.ready()) == [1]
         assert vector.ready(timeout_s=0) == {}
         vector.send({2: dict.fromkeys(vector.agents(2), "")})  # behind the slow one, in the same worker
-        assert list(vector.ready()) == [0]
-        assert list(vector.ready()) == [2]
+        (tmp_path / "go").touch()
+        assert list(vector.ready() | vector.ready()) == [0, 2]
 
 
 def test_a_reset_forgets_what_was_begun_before_it():
