@@ -110,9 +110,9 @@ def answer(worker: Worker, limits: Limits, message: dict[str, Any], num_results:
     Raises:
         Broken: if the executor failed.
     """
-    run = worker.start(limits)
-    run.send(message)
-    ending, bodies, is_ragged = run.collect()
+    with worker.start(limits) as run:
+        run.send(message)
+        ending, bodies, is_ragged = run.collect()
     status, failure = ending_status(ending, sent_too_much=run.has_sent_too_much)
     results: list[codec.Wire | Failure] = []
     stdout, stderr, is_complete = "", "", False

@@ -81,7 +81,8 @@ def layout(packages: tuple[str, ...] = ()) -> Layout:
     """
     standard = os.path.realpath(sysconfig.get_path("stdlib"))
     hidden = [os.path.join(standard, name) for name in _HIDDEN_FOLDERS]
-    entries = [entry.path for entry in os.scandir(standard) if entry.path not in hidden]
+    # A link may lead out of the folder, as Debian's sitecustomize.py does.
+    entries = [entry.path for entry in os.scandir(standard) if entry.path not in hidden and not entry.is_symlink()]
     libraries = _library_folders()
     own_libraries = [str(path) for path in sorted(Path(sys.base_prefix, "lib").glob("*.so*"))]
     found = [_package_paths(name) for name in packages]

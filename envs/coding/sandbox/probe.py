@@ -14,17 +14,21 @@ from .worker import Worker
 
 _LIMITS: Final = Limits(cpu_s=5.0, wall_s=60.0, memory_mb=128)
 _EFFECTS: Final = """
-import os, socket
+import os
 
 def _succeeds(effect):
     try:
         return effect() is not False
-    except (OSError, MemoryError, ValueError):
+    except (OSError, MemoryError, ValueError, ImportError):
         return False
 
 def _touch(path):
     with open(path, "r+b") as file:
         file.write(b"x")
+
+def _socket(family):
+    import socket
+    socket.socket(getattr(socket, family)).close()
 
 def _open_for_writing(path):
     open(path, "r+b").close()
@@ -41,8 +45,8 @@ def effects(outside, library, too_much):
         "list a folder outside": lambda: os.listdir(os.path.dirname(outside)),
         "write the standard library": lambda: _open_for_writing(library),
         "read another process's environment": lambda: open("/proc/%d/environ" % os.getppid(), "rb").read(),
-        "make a network socket": lambda: socket.socket(socket.AF_INET),
-        "make a local socket": lambda: socket.socket(socket.AF_UNIX),
+        "make a network socket": lambda: _socket("AF_INET"),
+        "make a local socket": lambda: _socket("AF_UNIX"),
         "fork": _leave,
         "execute a program": lambda: os.execv("/bin/true", ["true"]),
         "signal its parent": lambda: os.kill(os.getppid(), 0),

@@ -76,6 +76,13 @@ class _Solver:
         self.cpu_s = 0.0
         self._start()
 
+    def __enter__(self) -> _Solver:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._run is not None:
+            self._run.close()
+
     def _start(self) -> None:
         self._run = self._worker.start(self._limits)
         self._run.send({**self._request, "first_handle": self._num_lives * _HANDLES_PER_LIFE})
@@ -100,7 +107,8 @@ class _Solver:
     def _end(self, status: Status, failure: Failure, *, patience_s: float = 0.0) -> None:
         """Close this life; how the process ended says more than what the conversation looked like."""
         assert self._run is not None
-        ending = self._run.finish(patience_s=patience_s)
+        with self._run as run:
+            ending = run.finish(patience_s=patience_s)
         self._run = None
         self.cpu_s += ending.cpu_s
         implied, reason = ending_status(ending, sent_too_much=False)
@@ -128,8 +136,9 @@ class _Solver:
         """Ask for an orderly end."""
         if self._run is None:
             return
-        self._run.send(["stop"])
-        ending = self._run.finish()
+        with self._run as run:
+            run.send(["stop"])
+            ending = run.finish()
         self._run = None
         self.cpu_s += ending.cpu_s
         if self.status == "ok":
@@ -188,7 +197,6 @@ def run_tests(solvers: Worker, judges: Worker, limits: Limits, code: str, tests:
     """
     num_lives = limits.max_deaths + 1  # the judge also waits for the solver, and reads what it returns
     judge_limits = replace(limits, cpu_s=2 * limits.cpu_s, wall_s=limits.wall_s * num_lives)
-    run = judges.start(judge_limits)
     message = request("judge", "", limits, seed)
     message |= {
         "tests": tests.source,
@@ -197,16 +205,16 @@ def run_tests(solvers: Worker, judges: Worker, limits: Limits, code: str, tests:
         "functions": tests.functions,
         "classes": tests.classes,
     }
-    run.send(message)
-    judge, solver = _Judge(), _Solver(solvers, limits, code, seed)
-    is_over = False
-    try:
-        _converse(run, judge, solver)
-        is_over = True
-    except (Closed, Flooded, ValueError, TypeError):
-        judge.is_done = False
-    solver.stop()
-    ending = run.finish(patience_s=None if is_over else 0.0)
+    judge, is_over = _Judge(), False
+    with judges.start(judge_limits) as run, _Solver(solvers, limits, code, seed) as solver:
+        run.send(message)
+        try:
+            _converse(run, judge, solver)
+            is_over = True
+        except (Closed, Flooded, ValueError, TypeError):
+            judge.is_done = False
+        solver.stop()
+        ending = run.finish(patience_s=None if is_over else _EXIT_PATIENCE_S)
     if judge.broken is None and not judge.is_done:
         _, reason = ending_status(ending, sent_too_much=False)
         judge.broken = Failure("TestsDied", "" if reason is None else f"the tests themselves: {reason}")

@@ -61,7 +61,7 @@ class Ending:
 
 
 class Run:
-    """A child from its start to its end. Must be finished, or the worker thrown away."""
+    """A child from its start to its end. Unless it is finished or collected, its worker is of no more use."""
 
     def __init__(self, control: socket.socket, limits: Limits, *, can_kill_itself: bool) -> None:
         self._control = control
@@ -80,6 +80,16 @@ class Run:
             raise Broken(f"the zygote is gone: {error}") from error
         finally:
             theirs.close()
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close our end of the channel. Not before the child's end: its last words would break its pipe."""
+        self._channel.close()
 
     def send(self, message: Any) -> None:
         """Send one message; that nobody reads it any more shows when an answer is missing."""
@@ -153,16 +163,13 @@ class Run:
         Args:
             patience_s: how long to wait before the child is ended; None leaves that to its limits.
         """
-        try:
-            poller = select.poll()
-            poller.register(self._control, select.POLLIN)
-            if patience_s is not None and not poller.poll(patience_s * 1000):
-                self._stop()
-            if not poller.poll(self._time_left_s() * 1000):
-                raise Broken("the zygote let a run go on past its limits")
-            return self._ending()
-        finally:
-            self._channel.close()  # not before the end: the child's last words would break its pipe
+        poller = select.poll()
+        poller.register(self._control, select.POLLIN)
+        if patience_s is not None and not poller.poll(patience_s * 1000):
+            self._stop()
+        if not poller.poll(self._time_left_s() * 1000):
+            raise Broken("the zygote let a run go on past its limits")
+        return self._ending()
 
     def _stop(self) -> None:
         try:
@@ -193,11 +200,8 @@ class Run:
         The channel is looked at only if the child has not ended soon: as a rule the trusted side then wakes up once,
         not once for each message.
         """
-        try:
-            ending = self._wait()
-            self._drain()
-        finally:
-            self._channel.close()
+        ending = self._wait()
+        self._drain()
         if not self._is_sealed:
             self._unseal()
         messages, start, header = [], 0, frames.HEADER

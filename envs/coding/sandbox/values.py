@@ -17,6 +17,7 @@ _MAX_EQUAL_HASHES = 64
 _MAX_KEY_NODES = 10_000
 _MAX_DIGITS = 17
 _MAX_FLOAT_LENGTH = 32
+_MAX_HEXADECIMAL = 3500  # just below the 4300 decimal digits at which str() raises, wherever a value is then logged
 _SEQUENCE_TAGS = ("l", "t", "s", "d")
 _FLOATS = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
 
@@ -87,7 +88,7 @@ def _number(wire: list[Any]) -> Any:
 
 def _scalar(wire: list[Any]) -> Any:
     """Value of a tagged form that holds no container."""
-    tag = wire[0]
+    tag = _tag(wire)
     if tag == "i" or tag == "f":
         return _number(wire)
     if tag == "b" or tag == "u":
@@ -132,6 +133,8 @@ class _Reader:
             return wire
         tag = _tag(wire)
         if tag not in _SEQUENCE_TAGS:
+            if tag == "i" and len(_text(wire)) > _MAX_HEXADECIMAL:
+                raise MalformedValue("an integer that Python would refuse to print")
             return _scalar(wire)
         self._nodes_left -= len(wire)
         if self._nodes_left < 0 or depth > MAX_DEPTH:

@@ -87,12 +87,13 @@ def encode(value: Any, remote: Remote = refuse, depth: int = 0) -> str:
     return remote(value)
 
 
-def _key(value: Any) -> Any:
-    return frozenset(value) if type(value) is set else value
-
-
-def decode(wire: Wire, resolve: Resolve = refuse_handle) -> Any:
+def decode(wire: Wire, resolve: Resolve = refuse_handle, *, is_key: bool = False) -> Any:
     """Value of a wire form. Only for use inside a jail: it trusts the form and builds sets and dicts.
+
+    Args:
+        wire: as parsed.
+        resolve: what a form with an unknown tag stands for.
+        is_key: whether the value must be hashable, so that a set in it is a frozenset.
 
     Raises:
         ValueError: on a tag that neither this format nor `resolve` knows.
@@ -103,12 +104,12 @@ def decode(wire: Wire, resolve: Resolve = refuse_handle) -> Any:
     if tag == "l":
         return [decode(item, resolve) for item in wire[1:]]
     if tag == "t":
-        return tuple([decode(item, resolve) for item in wire[1:]])
+        return tuple([decode(item, resolve, is_key=is_key) for item in wire[1:]])
     if tag == "d":
-        parts = [decode(item, resolve) for item in wire[1:]]
-        return dict(zip(map(_key, parts[::2]), parts[1::2], strict=True))
+        keys = [decode(item, resolve, is_key=True) for item in wire[1::2]]
+        return dict(zip(keys, [decode(item, resolve) for item in wire[2::2]], strict=True))
     if tag == "s":
-        return {_key(decode(item, resolve)) for item in wire[1:]}
+        return (frozenset if is_key else set)([decode(item, resolve, is_key=True) for item in wire[1:]])
     if tag == "u":
         return bytes.fromhex(wire[1]).decode("utf-8", "surrogatepass")
     if tag == "i":

@@ -27,7 +27,10 @@ def version() -> int:
 
 
 def _rule(ruleset: int, path: str, rights: int) -> None:
-    descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except FileNotFoundError:  # a link to something that this jail does not show
+        return
     try:
         body = struct.pack("=Qi", rights, descriptor)
         kernel.syscall("landlock_add_rule", _ADD_RULE, ruleset, _PATH_BENEATH, body, 0)
