@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,9 +22,22 @@ from ..envs.core import Message, messages_of
 from .core import Critic, View
 from .encoding import Encoder
 from .language import LanguagePolicy, value_head_of
+from .reading import NUM_OWN_WORDS, CompactReader, PlainReader
 from .scoring import padded
 
 HEAD_FILE = "critic_head.safetensors"
+SETTINGS_FILE = "collm_critic.json"
+MAX_KEPT_READINGS = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One view as token ids."""
+
+    rows: tuple[NDArray[np.int64], ...]
+    row_of: tuple[int, ...]  # of each value
+    position: tuple[int, ...]  # of each value in its row
+    num_tokens: int
 
 
 class TextCritic(Critic):
@@ -35,6 +50,7 @@ class TextCritic(Critic):
         backbone: a causal transformer without a language-model head.
         tokenizer: need not be the actors'.
         head_hidden_dim: of a tanh layer before the output; None: one linear layer.
+        is_compact: the last `NUM_OWN_WORDS` of the backbone's vocabulary are its own, for shorter histories.
     """
 
     def __init__(
@@ -43,11 +59,17 @@ class TextCritic(Critic):
         tokenizer: PreTrainedTokenizerBase,
         *,
         head_hidden_dim: int | None = None,
+        is_compact: bool = False,
     ):
         self.backbone = backbone.eval()
         self.encoder = Encoder(tokenizer)
+        self.reader: PlainReader | CompactReader = PlainReader(self.encoder)
+        if is_compact:
+            num_words = backbone.config.get_text_config().vocab_size
+            self.reader = CompactReader(self.encoder, num_words - NUM_OWN_WORDS)
         self.head = value_head_of(backbone, head_hidden_dim)
-        self._head_hidden_dim = head_hidden_dim
+        self._settings = {"head_hidden_dim": head_hidden_dim, "is_compact": is_compact}
+        self._readings: dict[Any, Reading] = {}  # a replay shows the same views in many updates
 
     @classmethod
     def small(
@@ -63,7 +85,7 @@ class TextCritic(Critic):
     ) -> TextCritic:
         """A small one from random weights: on small tasks it learns faster than one made from the actor's weights."""
         config = LlamaConfig(
-            vocab_size=len(tokenizer),
+            vocab_size=len(tokenizer) + NUM_OWN_WORDS,
             hidden_size=hidden_dim,
             intermediate_size=2 * hidden_dim,
             num_hidden_layers=num_layers,
@@ -73,16 +95,16 @@ class TextCritic(Critic):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             backbone = LlamaModel(config).to(device)  # type: ignore[arg-type]
-            return cls(backbone, tokenizer, head_hidden_dim=head_hidden_dim)
+            return cls(backbone, tokenizer, head_hidden_dim=head_hidden_dim, is_compact=True)
 
     @classmethod
     def load(cls, directory: Path) -> TextCritic:
         """Read what `save` wrote."""
-        settings = json.loads((directory / "collm_critic.json").read_text())
+        settings = json.loads((directory / SETTINGS_FILE).read_text())
         critic = cls(
             AutoModel.from_pretrained(directory, dtype=torch.float32),
             AutoTokenizer.from_pretrained(directory),
-            head_hidden_dim=settings["head_hidden_dim"],
+            **settings,
         )
         critic.head.load_state_dict(load_file(directory / HEAD_FILE))
         return critic
@@ -91,15 +113,11 @@ class TextCritic(Critic):
         rows: list[NDArray[np.int64]] = []
         row_of: list[int] = []
         position: list[int] = []
-        order: list[int] = []
         for view in views:
-            readings, places = _readings(view)
-            order += [len(order) + place for place in places]
-            for chain in _chains(readings):
-                ids, ends = self._row(chain)
-                row_of += [len(rows)] * len(ends)
-                position += ends
-                rows.append(ids)
+            reading = self._reading(view)
+            row_of += [len(rows) + row for row in reading.row_of]
+            position += reading.position
+            rows += reading.rows
         longest = max(len(row) for row in rows)
         limit = self.backbone.config.get_text_config().max_position_embeddings
         if longest > limit:
@@ -109,12 +127,12 @@ class TextCritic(Critic):
             )
         device = self.backbone.device
         hidden = self.backbone(input_ids=padded(rows, device), use_cache=False).last_hidden_state
-        index = torch.tensor([row_of, position], device=device)[:, order]
+        index = torch.tensor([row_of, position], device=device)
         values: Tensor = self.head(hidden[index[0], index[1]].float())
         return values[:, 0]
 
     def num_tokens(self, view: View) -> int:
-        return sum(len(self._row(chain)[0]) for chain in _chains(_readings(view)[0]))
+        return self._reading(view).num_tokens
 
     def parameters(self) -> list[nn.Parameter]:
         return [*self.backbone.parameters(), *self.head.parameters()]
@@ -132,16 +150,31 @@ class TextCritic(Critic):
         self.backbone.save_pretrained(directory)
         self.encoder.tokenizer.save_pretrained(directory)
         save_file(self.head.state_dict(), directory / HEAD_FILE)
-        (directory / "collm_critic.json").write_text(json.dumps({"head_hidden_dim": self._head_hidden_dim}) + "\n")
+        (directory / SETTINGS_FILE).write_text(json.dumps(self._settings) + "\n")
 
-    def _row(self, chain: Sequence[tuple[Message, ...]]) -> tuple[NDArray[np.int64], list[int]]:
-        """The ids of the longest history of a chain, and the last position of each of them."""
-        ids: list[int] = [self.encoder.end_id]  # an empty history must have a token to be read at
-        ends = [0]
-        for message in chain[-1]:
-            ids += self.encoder.content(f"{message.content}\n")
-            ends.append(len(ids) - 1)
-        return np.asarray(ids), [ends[len(history)] for history in chain]
+    def _reading(self, view: View) -> Reading:
+        key = (view.histories, view.actions)
+        found = self._readings.get(key)
+        if found is None:
+            if len(self._readings) >= MAX_KEPT_READINGS:
+                self._readings.clear()
+            found = self._readings[key] = self._read(view)
+        return found
+
+    def _read(self, view: View) -> Reading:
+        readings, places = _readings(view)
+        rows: list[NDArray[np.int64]] = []
+        ends: list[tuple[int, int]] = []
+        for chain in _chains(readings):
+            ids: list[int] = [self.encoder.end_id]  # an empty history must have a token to be read at
+            last = [0]
+            for piece in self.reader.pieces(chain[-1]):
+                ids += piece
+                last.append(len(ids) - 1)
+            ends += [(len(rows), last[len(history)]) for history in chain]
+            rows.append(np.asarray(ids))
+        row_of, position = zip(*(ends[place] for place in places), strict=True)
+        return Reading(tuple(rows), row_of, position, sum(map(len, rows)))
 
 
 class ActorHead(Critic):

@@ -7,8 +7,11 @@ from fakes import Chatter, byte_tokenizer, language_policy
 
 from collm.agents.core import View
 from collm.agents.critics import ActorHead, TextCritic
+from collm.agents.encoding import Encoder
+from collm.agents.reading import MAX_POWER, CompactReader
 from collm.algorithms.rollout import Plan, RolloutCollector
 from collm.envs import SyncVector
+from collm.envs.core import Message
 
 AGENTS = ("fox_0", "stone_0")
 
@@ -100,3 +103,34 @@ def test_a_history_beyond_the_context_is_refused_with_both_numbers(critic):
     short = TextCritic.small(byte_tokenizer(), max_tokens=8)
     with pytest.raises(ValueError, match="longer than the critic's 8"):
         short.values([View(("hello " * 50,))])
+
+
+def test_a_compact_reader_writes_each_name_and_each_repeated_text_as_one_word():
+    tokenizer = byte_tokenizer()
+    encoder, first = Encoder(tokenizer), len(tokenizer)
+    reader = CompactReader(encoder, first)
+    shown = "the old river: "
+    history = (
+        Message("user", f"[fox_0 reads] {shown}short"),
+        Message("user", f"[stone_0 reads] {shown}long"),
+        Message("user", "[stone_0 writes] hello"),
+        Message("user", "[fox_0, stone_0 reads] go on"),
+    )
+    pieces = reader.pieces(history)
+    fox_reads, stone_reads = first + 2 * MAX_POWER, first + 2 * MAX_POWER + 2
+    assert [piece[0] for piece in pieces] == [fox_reads, stone_reads, stone_reads + 1, fox_reads]
+    assert pieces[0][1:] == encoder.content(f"{shown}short")
+    assert first <= pieces[1][1] < first + MAX_POWER  # so many tokens are the same as above
+    assert len(pieces[1]) < len(pieces[0])
+    assert pieces[3][:2] == [fox_reads, stone_reads]
+    assert reader.pieces(history[:2]) == pieces[:2]
+
+
+def test_texts_that_differ_anywhere_are_read_apart():
+    reader = CompactReader(Encoder(byte_tokenizer()), 1000)
+    rng = np.random.default_rng(0)
+    seen = {}
+    for _ in range(2000):
+        pair = ["".join(rng.choice(list("ab"), int(rng.integers(0, 10)))) for _ in range(2)]
+        pieces = reader.pieces([Message("user", f"[x reads] {text}") for text in pair])
+        assert seen.setdefault(str(pieces), pair) == pair
