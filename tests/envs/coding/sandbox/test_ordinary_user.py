@@ -96,7 +96,13 @@ def as_user() -> list[str]:
 
 @pytest.mark.parametrize("tier", ["A", "B", "C"])
 @pytest.mark.parametrize(
-    "file", ["test_verdict_attacks", "test_leak_attacks", "test_host_attacks", "test_resource_attacks"]
+    "file",
+    [
+        "test_verdict_attacks",
+        "test_leak_attacks",
+        "test_host_attacks",
+        pytest.param("test_resource_attacks", marks=pytest.mark.slow),
+    ],
 )
 def test_no_attack_succeeds_for_an_ordinary_user(package: Path, interpreter: str, file: str, tier: str) -> None:
     attacks = attacks_of(file)

@@ -122,7 +122,7 @@ TO_THE_WALL_LIMIT = {
 }
 
 
-@pytest.mark.parametrize("tier", ["A", "B"])
+@pytest.mark.parametrize("tier", ["A", pytest.param("B", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", QUICK)
 def test_no_attack_takes_more_than_its_share(attack: Callable[..., Report], tier: str, name: str) -> None:
     started = time.perf_counter()
