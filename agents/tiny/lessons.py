@@ -12,6 +12,7 @@ from random import Random
 import torch
 from torch import Tensor
 
+from ...envs.coding.mini_code import demonstration as coding
 from ...envs.core import Message
 from ...envs.games.mini_build import demonstration as building
 from ...envs.games.mini_build.prompts import Feedback
@@ -19,8 +20,10 @@ from ...envs.writing.mini_prompts import demonstration as writing
 from ..encoding import Encoder
 from .vocabulary import words
 
-_HORIZONS = (6, 6, 6, 4, 8, 2, 3, 12)  # the default length most often; the longest costs most and teaches no more
+_TASKS = ("writing", "writing", "building", "building", "coding")  # writing gives one lesson an episode, the others two
+_HORIZONS = (6, 6, 6, 6, 6, 4, 3, 2, 8, 12)  # the default most often
 _FEEDBACK: tuple[Feedback, ...] = ("own", "cross", "cross", "both", "none")
+_CODING_MISTAKES = (0.3, 0.5)
 _NUM_PAIRS = (6, 14)
 
 
@@ -33,10 +36,11 @@ class Lesson:
 
 
 def recall_lesson(rng: Random, encoder: Encoder) -> Lesson:
-    """Random pairs of words, then some of the first words: each calls for its second.
+    """Random pairs of words, then the same pairs in another order.
 
-    It teaches to look a word up in the prompt, which two layers learn very slowly from the tasks alone. A question
-    comes with or without a space before it, as words do that stand inside a line or begin one.
+    It teaches to pick from what the prompt lists and to look up what belongs to it, which two layers learn very slowly
+    from the tasks alone. A pair's first word comes back with or without a space before it, as words do that stand
+    inside a line or begin one.
     """
     known = words()
     keys = rng.sample(known, rng.randint(*_NUM_PAIRS))
@@ -48,16 +52,20 @@ def recall_lesson(rng: Random, encoder: Encoder) -> Lesson:
         question = encoder.content(rng.choice(("", " ")) + keys[place])
         answer = encoder.content(f" {values[place]}")
         ids += question + answer
-        is_target += [False] * len(question) + [True] * len(answer)
+        is_target += [True] * (len(question) + len(answer))
     return Lesson(tuple(ids), tuple(is_target))
 
 
 def demonstration_lessons(rng: Random, encoder: Encoder) -> list[Lesson]:
     """An episode of a noisy scripted team at one of the mini tasks, drawn at random, as each agent saw it."""
-    if rng.random() < 0.5:
+    task = rng.choice(_TASKS)
+    if task == "writing":
         prompt, reply = writing(rng)
         return [transcript_lesson([Message("user", prompt), Message("assistant", reply)], encoder)]
-    episode = building(rng, max_turns=rng.choice(_HORIZONS), feedback=rng.choice(_FEEDBACK))
+    if task == "coding":
+        episode = coding(rng, mistakes=_CODING_MISTAKES)
+    else:
+        episode = building(rng, max_turns=rng.choice(_HORIZONS), feedback=rng.choice(_FEEDBACK))
     return [transcript_lesson(messages, encoder) for messages in episode.values()]
 
 

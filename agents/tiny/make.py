@@ -20,7 +20,8 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from ..encoding import Encoder
 from .lessons import Lesson, batch, demonstration_lessons, recall_lesson
-from .vocabulary import new_tokenizer
+from .vocabulary import new_tokenizer, words
+from .wiring import wire_recall
 
 WARM_UP_STEPS = 50
 MAX_GRADIENT_NORM = 1.0
@@ -34,13 +35,13 @@ class Recipe:
     """Folder for the model and its tokenizer."""
     seed: int = 0
     """Of the first weights and of all lessons."""
-    recall_steps: int = 600
+    recall_steps: int = 300
     """Updates on associative recall."""
     recall_batch: int = 48
     """Sequences of an update on recall."""
     recall_lr: float = 3e-3
     """Peak learning rate on recall."""
-    task_steps: int = 1800
+    task_steps: int = 1000
     """Updates on demonstrations."""
     task_batch: int = 32
     """Sequences of an update on demonstrations."""
@@ -50,7 +51,7 @@ class Recipe:
 
 def new_model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
     """The untrained model, about 0.4 M parameters."""
-    return LlamaForCausalLM(
+    model = LlamaForCausalLM(
         LlamaConfig(
             vocab_size=len(tokenizer),
             hidden_size=128,
@@ -64,6 +65,9 @@ def new_model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
             pad_token_id=tokenizer.pad_token_id,
         )
     )
+    encoder = Encoder(tokenizer)
+    wire_recall(model, [(encoder.content(f" {word}")[0], encoder.content(word)[0]) for word in words()])
+    return model
 
 
 def target_loss(model: LlamaForCausalLM, ids: Tensor, is_target: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from functools import cache
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
+from ...envs.coding.mini_code import VOCABULARY as CODING_WORDS
 from ...envs.games.mini_build import VOCABULARY as BUILDING_WORDS
 from ...envs.writing.mini_prompts import prompt_vocabulary as writing_words
 
@@ -29,7 +30,7 @@ does part even place well such here take why things help put years different awa
 @cache
 def words() -> tuple[str, ...]:
     """Every word and mark that the mini tasks are written in."""
-    return tuple(sorted({*writing_words(), *BUILDING_WORDS, *_MARKS, *"0123456789"}))
+    return tuple(sorted({*writing_words(), *BUILDING_WORDS, *CODING_WORDS, *_MARKS, *"0123456789"}))
 
 
 def new_tokenizer() -> PreTrainedTokenizerFast:
