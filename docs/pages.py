@@ -1,0 +1,215 @@
+"""Write a page for each registered environment, and the list of them, from what the code says and does.
+
+python docs/pages.py
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from collm.benchmarks.scores import mean_scores
+from collm.envs import EnvSpec, make, specs
+from collm.envs.core import TextParallelEnv
+from collm.envs.registration import accepted_arguments
+
+FOLDER = Path(__file__).resolve().parent / "environments"
+NAMESPACE = "collm/"
+NUM_EPISODES = 20
+MAX_TRANSCRIPT_LINES, MAX_LINE_LENGTH = 60, 160
+HISTORY: dict[str, str] = {}
+"""What changed with a version above 0, by its id."""
+_SECTION = re.compile(r"^(Args|Returns|Raises):$", re.MULTILINE)
+_ENTRY = re.compile(r"^ {4}(\w+): ", re.MULTILINE)
+
+
+def pages() -> dict[Path, str]:
+    """Every generated file with what belongs in it."""
+    own = [spec for spec in specs() if spec.id.startswith(NAMESPACE)]
+    found = {FOLDER / f"{short_name(spec)}.md": page(spec) for spec in own}
+    return found | {FOLDER / "README.md": index(own)}
+
+
+def short_name(spec: EnvSpec) -> str:
+    """The name without namespace and version, which is also the page's."""
+    return spec.name.removeprefix(NAMESPACE)
+
+
+def domain(spec: EnvSpec) -> str:
+    """The folder an environment lives in; a page of the same name explains all of them."""
+    return spec.constructor().__module__.split(".")[2]
+
+
+def page(spec: EnvSpec) -> str:
+    """An environment's page."""
+    env = make(spec)
+    parts = [
+        f"# {short_name(spec)}",
+        f"{spec.summary} Rules, formulas of the rewards, data: [{domain(spec)}]({domain(spec)}.md).",
+        prose(spec),
+        facts(spec, env),
+        "## Scores",
+        scores(env),
+        "## Rewards of the reference players",
+        rewards(env),
+        "## Arguments",
+        arguments(spec),
+        "## A transcript",
+        f"The reference players with seed 0.\n\n```text\n{transcript(env)}\n```",
+        "## Versions",
+        "\n".join(history(spec)),
+    ]
+    env.close()
+    return "\n\n".join(parts) + "\n"
+
+
+def prose(spec: EnvSpec) -> str:
+    """The docstring of the class up to its arguments."""
+    return _SECTION.split(inspect.getdoc(spec.constructor()) or "")[0].strip()
+
+
+def facts(spec: EnvSpec, env: TextParallelEnv) -> str:
+    """The table at the head of the page."""
+    first = env.possible_agents[0]
+    rows = {
+        "Creation": f'`collm.envs.make("{spec.id}")`',
+        "Agents": ", ".join(f"`{agent}`" for agent in env.possible_agents),
+        "Turns": f"{env.max_turns}; all agents act at once",
+        "Observations": f"`{env.observation_space(first)}`",
+        "Actions": f"`{env.action_space(first)}`",
+        "State": f"`{env.state_space}`",
+        "Splits": ", ".join(f"`{split}`" for split in splits(spec)),
+        "Rendering": ", ".join(f"`{mode}`" for mode in env.metadata["render_modes"]),
+        "Single agent": f'`gymnasium.make("{spec.id}", agent="{first}")`',
+    }
+    return "\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items() if value)])
+
+
+def splits(spec: EnvSpec) -> tuple[str, ...]:
+    """The splits that the environment's data has by default."""
+    return tuple(name for name in ("train", "test") if "split" in (accepted_arguments(spec.constructor()) or ()))
+
+
+def scores(env: TextParallelEnv) -> str:
+    """What scripted players reach with default settings."""
+    found = {name: value for name, value in mean_scores(env, NUM_EPISODES).items() if value is not None}
+    return "\n".join(
+        [
+            f"Mean return of a team of scripted players over {NUM_EPISODES} episodes (seeds from 0 up).",
+            "",
+            f"| {' | '.join(found)} |",
+            f"|{'---:|' * len(found)}",
+            f"| {' | '.join(f'{value:.2f}' for value in found.values())} |",
+        ]
+    )
+
+
+def rewards(env: TextParallelEnv) -> str:
+    """The terms of the reward and what they came to in the episode of the transcript."""
+    totals: dict[str, float] = {}
+    for _, earned, infos in reference_episode(env):
+        first = next(iter(infos))
+        for name, value in infos[first].items():
+            if name.startswith("reward/"):
+                totals[name] = totals.get(name, 0.0) + value
+        totals["sum"] = totals.get("sum", 0.0) + earned[first]
+    terms = [f"| `{name}` | {value:.2f} |" for name, value in totals.items() if name != "sum"]
+    total = f"| **return** | **{totals['sum']:.2f}** |"
+    return "\n".join(["| term, in `infos` | points in the episode below |", "|---|---:|", *terms, total])
+
+
+def arguments(spec: EnvSpec) -> str:
+    """Every argument with its default and what the docstrings say of it."""
+    ancestors = [each for each in spec.constructor().__mro__ if "__init__" in vars(each) and each is not object]
+    rows: dict[str, str] = {}
+    said: dict[str, str] = {}
+    for ancestor in ancestors:
+        entries = described(inspect.getdoc(ancestor) or "")
+        said |= {name: text for name, text in entries.items() if said.get(name, "see ").startswith("see ")}
+    for ancestor in ancestors:
+        for name, parameter in inspect.signature(ancestor).parameters.items():
+            is_free = parameter.kind in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+            # What the base class cannot do without, the class has given it.
+            if is_free and name not in rows and (ancestor is ancestors[0] or parameter.default is not parameter.empty):
+                default = "required" if parameter.default is parameter.empty else f"`{parameter.default!r}`"
+                rows[name] = f"| `{name}` | {default} | {said.get(name, '')} |"
+        if not any(each.kind is each.VAR_KEYWORD for each in inspect.signature(ancestor).parameters.values()):
+            break
+    return "\n".join(["| argument | default | meaning |", "|---|---|---|", *rows.values()])
+
+
+def described(docstring: str) -> dict[str, str]:
+    """The entries under "Args:" of a docstring, each on one line."""
+    parts = _SECTION.split(docstring)
+    sections = dict(zip(parts[1::2], parts[2::2], strict=True))
+    entries = _ENTRY.split(sections.get("Args", ""))
+    return {
+        name: " ".join(text.split("\n    *")[0].split()).replace("|", "\\|")
+        for name, text in zip(entries[1::2], entries[2::2], strict=True)
+    }
+
+
+def reference_episode(env: TextParallelEnv) -> Iterator[tuple[Any, dict[str, float], dict[str, dict[str, Any]]]]:
+    """Observations, rewards and infos of each turn of the reference players' first episode."""
+    env.reset(seed=0)
+    while env.agents:
+        observations, earned, _, _, infos = env.step({agent: env.reference_reply(agent) for agent in env.agents})
+        yield observations, earned, infos
+
+
+def transcript(env: TextParallelEnv) -> str:
+    """The joint history of that episode, cut where it is long."""
+    for _ in reference_episode(env):
+        pass
+    lines = [
+        textwrap.shorten(line, MAX_LINE_LENGTH, placeholder=" …") if len(line) > MAX_LINE_LENGTH else line
+        for line in str(env.state()).rstrip().splitlines()
+    ]
+    shown = lines[:MAX_TRANSCRIPT_LINES]
+    if len(lines) > len(shown):
+        shown.append(f"… and {len(lines) - len(shown)} lines more")
+    return "\n".join(line.rstrip().replace("```", "'''") for line in shown)
+
+
+def history(spec: EnvSpec) -> list[str]:
+    """What changed, newest first."""
+    lines = []
+    for version in range(spec.version, 0, -1):
+        id = f"{spec.name}-v{version}"
+        if id not in HISTORY:
+            raise ValueError(f"{id} is new; say in HISTORY of docs/pages.py what changed")
+        lines.append(f"* v{version}: {HISTORY[id]}")
+    return [*lines, "* v0: first version."]
+
+
+def index(own: list[EnvSpec]) -> str:
+    """The list of all pages."""
+    rows = []
+    for spec in own:
+        env = make(spec)
+        rows.append(
+            f"| [{short_name(spec)}]({short_name(spec)}.md) | {spec.summary} | {env.max_turns} | {domain(spec)} |"
+        )
+        env.close()
+    return "\n".join(
+        [
+            "# Environments",
+            "",
+            "A page each, and one a domain with rules, rewards, data and comparisons: [writing](writing.md),",
+            "[building](games.md), [coding](coding.md).",
+            "",
+            "| name | | turns | domain |",
+            "|---|---|---:|---|",
+            *rows,
+            "",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    for file, text in pages().items():
+        file.write_text(text)

@@ -1,0 +1,34 @@
+"""The pages of the environments say what is so; `python docs/pages.py` writes them anew."""
+
+from __future__ import annotations
+
+import pytest
+
+from collm.envs import EnvSpec, specs
+from collm.envs.coding.sandbox import SandboxError
+from docs.pages import FOLDER, NAMESPACE, described, history, index, page, short_name
+
+OWN = [spec for spec in specs() if spec.id.startswith(NAMESPACE)]
+
+
+@pytest.mark.parametrize("spec", OWN, ids=lambda spec: spec.id)
+def test_the_page_of_an_environment_is_true(spec):
+    try:
+        expected = page(spec)
+    except SandboxError as error:
+        pytest.skip(f"its programs cannot be run here: {error}")
+    assert (FOLDER / f"{short_name(spec)}.md").read_text() == expected
+
+
+def test_the_list_of_environments_is_true():
+    assert (FOLDER / "README.md").read_text() == index(OWN)
+
+
+def test_the_arguments_of_a_docstring_are_read_with_their_continuation_lines():
+    docstring = "A game.\n\nArgs:\n    size: of it,\n        1 | 2.\n    **kwargs: others\n\nRaises:\n    Error: if"
+    assert described(docstring) == {"size": "of it, 1 \\| 2."}
+
+
+def test_a_new_version_needs_a_word_on_what_changed():
+    with pytest.raises(ValueError, match="collm/MiniBuild-v1 is new; say in HISTORY"):
+        history(EnvSpec("collm/MiniBuild-v1", "a:b"))
