@@ -117,6 +117,7 @@ class CriticLearner:
             "optimizer": None if self.optimizer is None else self.optimizer.state_dict(),
             "moments": self.moments,
             "replay": list(self.replay),
+            "generator": self.generator.get_state(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -125,6 +126,7 @@ class CriticLearner:
             self.optimizer.load_state_dict(state["optimizer"])
         self.moments = state["moments"]
         self.replay = deque(state["replay"], maxlen=self.config.critic_replay)
+        self.generator.set_state(state["generator"])
 
 
 def _num_values(view: View) -> int:
