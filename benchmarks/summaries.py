@@ -65,18 +65,25 @@ def failed_directories(directory: Path) -> list[Path]:
     return sorted(path.parent for path in directory.rglob(FAILURE_FILE))
 
 
+def run_label(directory: Path, config: Mapping[str, Any]) -> dict[str, Any]:
+    """What a run is called; one of `collm train` after its algorithm and its environment."""
+    names = {"algorithm": config["algorithm"], "environment": config["env"], "seed": config["config"]["seed"]}
+    file = directory / LABEL_FILE
+    return names | (json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {})
+
+
 def summarize(directory: Path) -> RunSummary:
     """A run directory in short; one of `collm train` counts as finished."""
     config = read_config(directory)
     is_benchmark = (directory / LABEL_FILE).is_file()
-    label = json.loads((directory / LABEL_FILE).read_text()) if is_benchmark else {}
+    label = run_label(directory, config)
     rows = read_lines(directory / "metrics.jsonl")
     evaluations = directory / "evaluation.jsonl"
     episodes = directory / "episodes.jsonl"
     return RunSummary(
-        algorithm=label.get("algorithm", config["algorithm"]),
-        environment=label.get("environment", config["env"]),
-        seed=config["config"]["seed"],
+        algorithm=label["algorithm"],
+        environment=label["environment"],
+        seed=label["seed"],
         is_finished=(directory / FINISHED_FILE).is_file() or not is_benchmark,
         threshold=label.get("threshold"),
         budget=label.get("budget", {}),

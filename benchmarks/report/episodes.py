@@ -13,7 +13,7 @@ from typing import Any
 from ...algorithms.checkpoint import read_config
 from ...algorithms.loggers import read_lines
 from ...envs.registration import spec
-from ..summaries import run_directories, summarize
+from ..summaries import run_directories, run_label
 from .scenes import Scenes
 
 EPISODES_FILE = "episodes.jsonl"
@@ -50,20 +50,20 @@ def slim_episodes(directory: Path, max_episodes: int) -> Iterator[dict[str, Any]
             continue
         rows = [row for row in read_lines(path) if all("turns" in agent for agent in row["agents"].values())]
         config = read_config(each)
-        label = summarize_label(each)
+        heading = _heading(each, config)
         scenes = Scenes(config["env"], config["env_kwargs"])
         for row in _spread(rows, share):
-            yield {**label, **_slim(row, config["config"].get("critic_learning_rate") is not None), **scenes.of(row)}
+            yield {**heading, **_slim(row, config["config"].get("critic_learning_rate") is not None), **scenes.of(row)}
 
 
-def summarize_label(directory: Path) -> dict[str, Any]:
-    """Whose episodes lie in a run directory."""
-    summary = summarize(directory)
+def _heading(directory: Path, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Whose episodes lie in a run directory, and how to show what was written."""
+    label = run_label(directory, config)
     return {
-        "algorithm": summary.algorithm,
-        "environment": summary.environment,
-        "run_seed": summary.seed,
-        "language": "python" if "coding" in _module(summary.experiment["env"]) else "text",
+        "algorithm": label["algorithm"],
+        "environment": label["environment"],
+        "run_seed": label["seed"],
+        "language": "python" if "coding" in _module(config["env"]) else "text",
     }
 
 

@@ -10,10 +10,13 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from collm.algorithms.config import TrainConfig
 from collm.algorithms.loggers import read_lines
+from collm.algorithms.run import is_over, run_experiment
 from collm.benchmarks.compare import compare
 from collm.benchmarks.report.comparison import Comparison
 from collm.benchmarks.report.tables import final_scores
@@ -90,6 +93,42 @@ def test_a_folder_with_other_settings_is_refused_and_left_alone(tmp_path):
     outcome = compare([job], tmp_path, num_workers=1, watcher=Notes())
     assert "other settings" in next(iter(outcome.failures.values()))
     assert (directory / "config.json").read_text() == "{}"
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        ({}, False),
+        ({"num_updates": 3}, True),
+        ({"max_environment_steps": 24}, True),
+        ({"max_environment_steps": 25}, False),
+        ({"max_sampled_tokens": 90, "max_environment_steps": 1_000}, True),
+    ],
+)
+def test_a_run_is_over_when_one_of_its_limits_is_reached(limits, expected):
+    trainer = SimpleNamespace(config=TrainConfig(**limits), update=3, num_turns=24, num_tokens=100)
+    assert is_over(trainer) is expected
+
+
+class Interrupted(Exception):
+    """In place of a kill, between the log and the checkpoint of an update."""
+
+
+@pytest.mark.parametrize("number", range(2), ids=["magrpo", "maac"])
+def test_a_run_that_was_interrupted_goes_on_as_if_it_never_was(tmp_path, number):
+    experiment = jobs(parse_suite(TABLE))[number].experiment
+
+    def interrupt(update, metrics):
+        if update == 2:
+            raise Interrupted
+
+    run_experiment(experiment, tmp_path / "peace")
+    with pytest.raises(Interrupted):
+        run_experiment(experiment, tmp_path / "war", on_update=interrupt)
+    run_experiment(experiment, tmp_path / "war", resume=True)
+    peace, war = (read_summaries(tmp_path / name)[0] for name in ("peace", "war"))
+    assert peace.evaluations == war.evaluations and peace.diagnostics == war.diagnostics
+    assert list(peace.curve("grad_norm")) == list(war.curve("grad_norm"))
 
 
 @pytest.mark.slow
