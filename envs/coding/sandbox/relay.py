@@ -158,10 +158,12 @@ class _Judge:
     def note(self, message: list[Any]) -> None:
         kind, *parts = message
         if kind == "plan":
-            self._plan = [(str(name), line if type(line) is int else None) for name, line in parts[0]]
+            self._plan = [(values.read_text(name), line if type(line) is int else None) for name, line in parts[0]]
         elif kind == "result":
             number, passed, text = parts
-            self._outcomes[int(number)] = (passed is True, str(text))
+            if type(number) is not int or not 0 <= number < len(self._plan):
+                raise MalformedValue("the outcome of a test that is not in the plan")
+            self._outcomes[number] = (passed is True, values.read_text(text))
         elif kind == "broken":
             self.broken = read_failure(parts[0])
         elif kind == "done":
@@ -211,7 +213,7 @@ def run_tests(solvers: Worker, judges: Worker, limits: Limits, code: str, tests:
         try:
             _converse(run, judge, solver)
             is_over = True
-        except (Closed, Flooded, ValueError, TypeError):
+        except (Closed, Flooded, ValueError, TypeError, LookupError):  # tests may be hostile as well
             judge.is_done = False
         solver.stop()
         ending = run.finish(patience_s=None if is_over else _EXIT_PATIENCE_S)

@@ -163,7 +163,7 @@ def read(wire: Wire, max_nodes: int = MAX_NODES) -> Any:
 
 
 def read_text(wire: Wire) -> str:
-    """Text of a wire form.
+    """Text of a wire form, for people and prompts: a lone surrogate, which nothing could encode, becomes `?`.
 
     Raises:
         MalformedValue: if it is anything else.
@@ -171,7 +171,7 @@ def read_text(wire: Wire) -> str:
     text = _scalar(wire) if type(wire) is list else wire
     if type(text) is not str:
         raise MalformedValue("not a text")
-    return text
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def is_equal(wire: Wire, expected: Any, tolerance: float = 0.0, depth: int = 0) -> bool:

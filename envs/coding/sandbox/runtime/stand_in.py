@@ -39,13 +39,14 @@ class Exchange:
         if kind == "gone":
             raise SolutionGone(value)
         if kind == "x":
-            _raise(*value)
+            name, message, _, bases = value
+            _raise(codec.decode(name), codec.decode(message), bases)
         for place, after in zip(changes[::2], changes[1::2], strict=True):
             _update(operands[1 + place], codec.decode(after))
         return value
 
 
-def _raise(kind: str, message: str, line: int | None, bases: list[str]) -> NoReturn:
+def _raise(kind: str, message: str, bases: list[str]) -> NoReturn:
     for base in bases:
         known = getattr(builtins, base, None)
         if isinstance(known, type) and issubclass(known, Exception):

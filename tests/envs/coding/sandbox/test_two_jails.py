@@ -278,5 +278,44 @@ def test_broken_tests_pass_nobody_and_say_so(sandbox: Sandbox, tests: str) -> No
     assert report.fraction == 0
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        '["plan"]',
+        '["plan",5]',
+        '["plan",[["a"]]]',
+        '["result",0,true,""]',
+        '["plan",[["a",1]]]","["result",1e999,true,""]',
+        '["done"]',
+        '["do",1,2,3]',
+        '["do","call"]',
+        '["broken",[]]',
+        "[]",
+        "5",
+        "[[[[",
+    ],
+)
+def test_hostile_tests_are_contained_too(sandbox: Sandbox, said: str) -> None:
+    tests = f"""
+import os, struct
+for body in {said!r}.split('","'):
+    os.write(4, struct.pack('!I', len(body)) + body.encode())
+os._exit(0)
+assert f(1) == 2"""
+    report = sandbox.run_tests(RIGHT, tests, "f", limits=Limits(cpu_s=0.3, wall_s=5))
+    assert not report.all_passed
+    assert report.test_failure is not None
+    assert sandbox.run_tests(RIGHT, CHECK, "f").all_passed
+
+
+def test_texts_of_failures_can_always_be_encoded(sandbox: Sandbox) -> None:
+    code = "def f(x):\n    print('\\ud800')\n    raise ValueError('\\udfff')"
+    report = sandbox.call(code, "f", [(1,)])
+    tested = sandbox.run_tests(code, "assert f(1) == 2", "f")
+    for text in (report.stdout, str(report.outcomes[0].failure), tested.tests[0].message):
+        assert "?" in text
+        text.encode()
+
+
 def test_tests_of_nothing_pass_nobody(sandbox: Sandbox) -> None:
     assert not sandbox.run_tests(RIGHT, "x = 1", "f").all_passed
