@@ -30,6 +30,8 @@ class TrainConfig:
     """Joint turns that each copy plays for an update, going on where the last stopped; None: whole episodes."""
     num_envs: int | None = None
     """Copies of the environment side by side; None: as many as there are episodes in an update, 64 at most."""
+    num_workers: int = 0
+    """Processes in which the copies step while others are decided for, where turns take long; 0: none but this one."""
     agent_learning_rate: float = 5e-4
     """Of AdamW, for policies; models beyond the embedded one want 1e-6 to 1e-5 for all weights, 1e-4 for adapters."""
     agent_learning_rates: Mapping[str, float] = field(default_factory=dict)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 from pettingzoo import ParallelEnv
@@ -13,8 +14,9 @@ from ..agents.core import TrainablePolicy
 from ..agents.loading import ModelConfig, model_folder
 from ..agents.numeric_config import NetworkConfig
 from ..envs.core import TextParallelEnv
+from ..envs.process_vector import ProcessVector
 from ..envs.registration import make, spec
-from ..envs.vector import SyncVector
+from ..envs.vector import SyncVector, VectorEnv
 from . import ALGORITHMS
 from .algorithm import Algorithm
 from .config import ActorCriticConfig, TrainConfig
@@ -77,14 +79,18 @@ class Experiment:
         takes_split = "split" in inspect.signature(spec(self.env).constructor()).parameters
         return dict(self.env_kwargs) | ({"split": split} if takes_split else {})
 
-    def make_vector(self, split: str, num_envs: int) -> SyncVector:
-        """Copies of the environment on a split's tasks."""
+    def make_vector(self, split: str, num_envs: int) -> VectorEnv:
+        """Copies of the environment on a split's tasks, in this process or in workers."""
         kwargs = self.env_kwargs_of(split) if split != "train" else dict(self.env_kwargs)
+        if self.config.num_workers:
+            build = partial(make, spec(self.env), **kwargs)  # whose arguments may be called as the vector's own are
+            return ProcessVector(build, num_envs, num_workers=self.config.num_workers)
         return SyncVector(self.env, num_envs, **kwargs)
 
     def check(self) -> None:
         """Refuse what would fail later, before a model is loaded."""
         self.make_algorithm()
+        _check_workers(self.config)
         env = make(self.env, **self.env_kwargs)
         try:
             check_team(env, self.model)
@@ -121,6 +127,16 @@ class Experiment:
             make_critics(algorithm, policies, vector, self.network),
             references=references,
             reward_processor=reward_processor,
+        )
+
+
+def _check_workers(config: TrainConfig) -> None:
+    if config.num_workers < 0:
+        raise ValueError(f"num_workers must be at least 0, got {config.num_workers}; 0 plays in this process")
+    if config.num_workers and config.turns_per_update is not None:
+        raise ValueError(
+            f"turns_per_update={config.turns_per_update} leaves episodes under way, which cannot be saved from worker "
+            f"processes; use num_workers=0 instead of {config.num_workers}, or turns_per_update=None (whole episodes)"
         )
 
 

@@ -72,7 +72,7 @@ class ProcessVector(VectorEnv):
             ) from error
         self.num_envs = num_envs
         self._timeout_s = timeout_s
-        count = max(1, min(num_envs, num_workers or os.cpu_count() or 1))
+        self.num_workers = count = max(1, min(num_envs, num_workers or os.cpu_count() or 1))
         self._worker_of = [index % count for index in range(num_envs)]
         self._agents: list[list[str]] = [[] for _ in range(num_envs)]
         self._states: list[Any] = [None] * num_envs
