@@ -50,7 +50,7 @@ class Recipe:
 
 
 def new_model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
-    """The untrained model, about 0.4 M parameters."""
+    """The untrained model, about 0.45 M parameters."""
     model = LlamaForCausalLM(
         LlamaConfig(
             vocab_size=len(tokenizer),
