@@ -38,6 +38,8 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+SUITES = Path(__file__).parent / "suites"
+
 BudgetUnit = Literal["environment_steps", "generated_tokens"]
 
 # What is the same for all algorithms of a comparison, so that no entry may set it for itself.
@@ -129,13 +131,18 @@ class Job:
 
 
 def read_suite(path: Path) -> Suite:
-    """The comparison in a TOML file.
+    """The comparison in a TOML file, or in one that ships here, by its name alone.
 
     Raises:
         ValueError, FileNotFoundError: naming what is wrong, and where.
     """
+    shipped = SUITES / f"{path}.toml"
+    path = shipped if shipped.is_file() and not path.exists() else path
     if not path.is_file():
-        raise FileNotFoundError(f"there is no suite {path}; give a TOML file, or --algorithms and --envs")
+        known = ", ".join(sorted(each.stem for each in SUITES.glob("*.toml")))
+        raise FileNotFoundError(
+            f"there is no suite {path}; give a TOML file, one of {known}, or --algorithms and --envs"
+        )
     try:
         return parse_suite(tomllib.loads(path.read_text(encoding="utf-8")), default_name=path.stem)
     except (ValueError, TypeError) as error:

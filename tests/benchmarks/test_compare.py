@@ -128,7 +128,7 @@ def test_a_run_that_was_interrupted_goes_on_as_if_it_never_was(tmp_path, number)
     run_experiment(experiment, tmp_path / "war", resume=True)
     peace, war = (read_summaries(tmp_path / name)[0] for name in ("peace", "war"))
     assert peace.evaluations == war.evaluations and peace.diagnostics == war.diagnostics
-    assert list(peace.curve("grad_norm")) == list(war.curve("grad_norm"))
+    assert peace.curves["grad_norm"] == war.curves["grad_norm"]
 
 
 @pytest.mark.slow

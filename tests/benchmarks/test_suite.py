@@ -118,3 +118,10 @@ def test_the_command_line_narrows_a_suite_down():
     assert [(job.algorithm, job.environment, job.seed) for job in jobs(suite)] == [("IAC", "writing", 7)]
     with pytest.raises(ValueError, match="no algorithm 'PPO'"):
         chosen_suite(BenchmarkArguments(suite=smoke, algorithms=("PPO",)))
+
+
+def test_suites_that_ship_are_found_by_name(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert read_suite(Path("smoke")).name == "smoke"
+    with pytest.raises(FileNotFoundError, match="one of ablations, claim, smoke, tuning"):
+        read_suite(Path("smok"))
