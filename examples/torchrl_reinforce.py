@@ -3,8 +3,8 @@
     pip install torchrl
     python examples/torchrl_reinforce.py
 
-`TextTeam` is the adapter, for any text environment: observations and actions are strings (`NonTensor`), rewards and
-ends are tensors. The writers here are two small models that choose words. Prints the mean return before and after.
+`TextTeam` is the adapter, for any text environment: observations and actions are strings. The writers are two small
+models that choose words. Prints the mean return before and after.
 """
 
 from __future__ import annotations
@@ -12,65 +12,16 @@ from __future__ import annotations
 import argparse
 
 import torch
-from pettingzoo import ParallelEnv
-from tensordict import NonTensorData, TensorDict, TensorDictBase
+from tensordict import NonTensorData, TensorDictBase
 from torch import nn
 from torchrl.collectors import Collector
-from torchrl.data import Categorical, Composite, NonTensor, Unbounded
-from torchrl.envs import EnvBase
 from torchrl.envs.utils import check_env_specs
 
+from collm.agents.interop.torchrl import TextTeam
 from collm.envs import make
 from collm.envs.writing.mini_rules import vocabulary
 
 NUM_WORDS = {"writer_0": 8, "writer_1": 20}
-ENDS = ("done", "terminated", "truncated")
-
-
-class TextTeam(EnvBase):
-    """A text environment in TorchRL; each agent has its own entry. Who has left keeps its last text and earns 0."""
-
-    def __init__(self, env: ParallelEnv):
-        super().__init__(device="cpu", batch_size=[])
-        self.team = env
-        self.names = list(env.possible_agents)
-        ends = {end: Categorical(2, shape=(1,), dtype=torch.bool) for end in ENDS}
-        # TorchRL makes up actions of its own while it checks an environment, so each text has an example.
-        self.observation_spec = Composite({name: Composite(observation=NonTensor(())) for name in self.names})
-        self.action_spec = Composite({name: Composite(action=NonTensor((), example_data="")) for name in self.names})
-        self.reward_spec = Composite({name: Composite(reward=Unbounded((1,))) for name in self.names})
-        self.done_spec = Composite({**{name: Composite(**ends) for name in self.names}, **ends})
-        self._next_seed: int | None = None
-        self._texts: dict[str, str] = {}
-
-    def _set_seed(self, seed: int | None) -> None:
-        self._next_seed = seed
-
-    def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: object) -> TensorDictBase:
-        self._texts, _ = self.team.reset(seed=self._next_seed)
-        self._next_seed = None
-        nobody = dict.fromkeys(self.names, False)
-        return self._tensordict(None, nobody, nobody)
-
-    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
-        live = list(self.team.agents)
-        texts, rewards, terminations, truncations, _ = self.team.step({a: tensordict[a, "action"] for a in live})
-        self._texts = {**self._texts, **texts}
-        gone = dict.fromkeys(self.names, True)
-        return self._tensordict(rewards, {**gone, **terminations}, {**dict.fromkeys(self.names, False), **truncations})
-
-    def _tensordict(self, rewards: dict | None, terminated: dict, truncated: dict) -> TensorDictBase:
-        result = TensorDict({}, [])
-        for name in self.names:
-            flags = (terminated[name] or truncated[name], terminated[name], truncated[name])
-            entry = {end: torch.tensor([flag]) for end, flag in zip(ENDS, flags, strict=True)}
-            entry["observation"] = NonTensorData(str(self._texts[name]))
-            if rewards is not None:
-                entry["reward"] = torch.tensor([float(rewards.get(name, 0.0))])
-            result[name] = TensorDict(entry, [])
-        for end in ENDS:
-            result[end] = torch.stack([result[name, end] for name in self.names]).all(0)
-        return result
 
 
 class WordChooser(nn.Module):

@@ -12,45 +12,24 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Callable
 
-from datasets import Dataset
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import GRPOConfig, GRPOTrainer
 
+from collm.agents.interop.trl import dataset_of, reward_of
 from collm.agents.tiny import TINY_DIRECTORY
 from collm.envs import make
 from collm.envs.views import SingleAgent
 
 
-def dataset_of(id: str, agent: str, num_rows: int) -> Dataset:
-    """What the agent reads first, in the episodes of the first seeds."""
-    env = SingleAgent(make(id), agent)
-    return Dataset.from_list([{"prompt": str(env.reset(seed=seed)[0]), "seed": seed} for seed in range(num_rows)])
-
-
-def reward_of(id: str, agent: str) -> Callable[..., list[float]]:
-    """The environment's reward of a completion, as a reward function."""
-    env = SingleAgent(make(id), agent)
-
-    def reward(completions: list[str], seed: list[int], **_: object) -> list[float]:
-        rewards = []
-        for completion, number in zip(completions, seed, strict=True):
-            env.reset(seed=number)
-            rewards.append(env.step(completion)[1])
-        return rewards
-
-    return reward
-
-
 def main(steps: int, seed: int) -> tuple[float, float]:
     """Mean rewards of the first and of the last tenth of the steps."""
-    id, agent = "collm/MiniWriting-v0", "writer_1"
+    env = SingleAgent(make("collm/MiniWriting-v0"), "writer_1")
     with tempfile.TemporaryDirectory() as folder:
         trainer = GRPOTrainer(
             AutoModelForCausalLM.from_pretrained(TINY_DIRECTORY),
-            reward_funcs=reward_of(id, agent),
-            train_dataset=dataset_of(id, agent, 512),
+            reward_funcs=reward_of(env),
+            train_dataset=dataset_of(env, 512),
             processing_class=AutoTokenizer.from_pretrained(TINY_DIRECTORY),
             args=GRPOConfig(
                 folder,
@@ -72,7 +51,7 @@ def main(steps: int, seed: int) -> tuple[float, float]:
     rewards = [row["reward"] for row in trainer.state.log_history if "reward" in row]
     tenth = max(1, len(rewards) // 10)
     before, after = sum(rewards[:tenth]) / tenth, sum(rewards[-tenth:]) / tenth
-    print(f"trl GRPO on {id}: {before:.3f} -> {after:.3f}")
+    print(f"trl GRPO on collm/MiniWriting-v0: {before:.3f} -> {after:.3f}")
     return before, after
 
 

@@ -1,0 +1,120 @@
+"""Text environments in TorchRL: a whole team as an `EnvBase`, or one agent as a transform of `ChatEnv`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from pettingzoo import ParallelEnv
+from tensordict import NonTensorData, TensorDict, TensorDictBase
+from torchrl.data import Categorical, Composite, NonTensor, Unbounded
+from torchrl.data.llm import History
+from torchrl.envs import EnvBase, Transform
+
+from ...envs.core import messages_of
+from ...envs.views import SingleAgent
+
+_ENDS = ("done", "terminated", "truncated")
+
+
+class TextTeam(EnvBase):
+    """A text environment in TorchRL; each agent has an entry of its own, `(agent, "observation")` and so on.
+
+    Observations and actions are strings (`NonTensor`), rewards and ends are tensors. Who has left keeps its last text
+    and earns 0.
+
+    Args:
+        env: a text environment.
+    """
+
+    def __init__(self, env: ParallelEnv[str, Any, Any]):
+        super().__init__(device="cpu", batch_size=[])
+        self.team = env
+        self.names = list(env.possible_agents)
+        ends = {end: Categorical(2, shape=(1,), dtype=torch.bool) for end in _ENDS}
+        # TorchRL makes up actions of its own while it checks an environment, so each text has an example.
+        self.observation_spec = Composite({name: Composite(observation=NonTensor(())) for name in self.names})
+        self.action_spec = Composite({name: Composite(action=NonTensor((), example_data="")) for name in self.names})
+        self.reward_spec = Composite({name: Composite(reward=Unbounded((1,))) for name in self.names})
+        self.done_spec = Composite({**{name: Composite(**ends) for name in self.names}, **ends})
+        self._next_seed: int | None = None
+        self._texts: dict[str, str] = {}
+
+    def _set_seed(self, seed: int | None) -> None:
+        self._next_seed = seed
+
+    def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: object) -> TensorDictBase:
+        self._texts, _ = self.team.reset(seed=self._next_seed)
+        self._next_seed = None
+        nobody = dict.fromkeys(self.names, False)
+        return self._tensordict(None, nobody, nobody)
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        live = list(self.team.agents)
+        texts, rewards, terminations, truncations, _ = self.team.step({a: tensordict[a, "action"] for a in live})
+        self._texts = {**self._texts, **texts}
+        gone = dict.fromkeys(self.names, True)
+        return self._tensordict(rewards, {**gone, **terminations}, {**dict.fromkeys(self.names, False), **truncations})
+
+    def _tensordict(
+        self, rewards: Mapping[str, float] | None, terminated: Mapping[str, bool], truncated: Mapping[str, bool]
+    ) -> TensorDictBase:
+        result = TensorDict({}, [])
+        for name in self.names:
+            flags = (terminated[name] or truncated[name], terminated[name], truncated[name])
+            entry: dict[str, Any] = {end: torch.tensor([flag]) for end, flag in zip(_ENDS, flags, strict=True)}
+            entry["observation"] = NonTensorData(str(self._texts[name]))
+            if rewards is not None:
+                entry["reward"] = torch.tensor([float(rewards.get(name, 0.0))])
+            result[name] = TensorDict(entry, [])
+        for end in _ENDS:
+            result[end] = torch.stack([result[name, end] for name in self.names]).all(0)
+        return result
+
+
+class PlayGame(Transform):
+    """One agent of a text environment as a conversation: `ChatEnv(batch_size=(1,)).append_transform(PlayGame(env))`.
+
+    A reset asks what the agent reads first; a step gives the last message of the policy to the environment, appends
+    what the agent reads next as the user's, and sets reward and ends. The partners are those of the view.
+
+    Args:
+        env: the agent's view of its team.
+        seed: of the first episode; later ones go on from it.
+    """
+
+    def __init__(self, env: SingleAgent, seed: int = 0):
+        super().__init__()
+        self.game = env
+        self._next_seed: int | None = seed
+        self._num_read = 0
+
+    def _reset_env_preprocess(self, tensordict: TensorDictBase | None) -> TensorDictBase:
+        if self.parent.batch_size != (1,):
+            raise ValueError(f"PlayGame plays one episode; give ChatEnv batch_size=(1,), not {self.parent.batch_size}")
+        observation, _ = self.game.reset(seed=self._next_seed)
+        self._next_seed = None
+        messages = messages_of(observation)
+        self._num_read = len(messages)
+        asked = History.from_chats([[{"role": each.role, "content": each.content} for each in messages]])
+        return TensorDict({self.parent.base_env.data_key: asked}, batch_size=(1,))
+
+    def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
+        history = next_tensordict["history"].prompt
+        observation, reward, is_terminated, is_truncated, _ = self.game.step(str(history[0, -1].content))
+        news = messages_of(observation)[self._num_read + 1 :]
+        self._num_read += 1 + len(news)
+        if news:
+            read = History.from_chats([[{"role": each.role, "content": each.content} for each in news]])
+            next_tensordict["history"].prompt = history.extend(read, inplace=False, dim=-1)
+        flags = (is_terminated or is_truncated, is_terminated, is_truncated)
+        for end, flag in zip(_ENDS, flags, strict=True):
+            next_tensordict[end] = torch.tensor([[flag]])
+        next_tensordict["reward"] = torch.tensor([[reward]])
+        return next_tensordict
+
+    def transform_reward_spec(self, reward_spec: Composite) -> Composite:
+        """A reward, which `ChatEnv` has none of."""
+        reward_spec["reward"] = Unbounded((*reward_spec.shape, 1))
+        return reward_spec

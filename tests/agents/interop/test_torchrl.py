@@ -1,0 +1,53 @@
+"""Text environments in TorchRL."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torchrl")
+
+from tensordict import NonTensorData
+from torchrl.data.llm import History
+from torchrl.envs.llm import ChatEnv
+from torchrl.envs.utils import check_env_specs
+
+from collm.agents.interop.torchrl import PlayGame, TextTeam
+from collm.envs import make
+from collm.envs.views import SingleAgent
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.mark.parametrize("id", ["collm/MiniWriting-v0", "collm/MiniBuild-v0", "collm/StrBuild-v0"])
+def test_a_team_keeps_torchrls_contract(id):
+    check_env_specs(TextTeam(make(id)))
+
+
+def test_a_team_is_shown_its_texts_and_paid_its_rewards():
+    env = TextTeam(make("collm/MiniWriting-v0"))
+    env.set_seed(3)
+    first = env.reset()
+    same = make("collm/MiniWriting-v0")
+    same.reset(seed=3)
+    for name in env.names:
+        assert first[name, "observation"] == same.state().messages[0].content or "post:" in first[name, "observation"]
+        first[name, "action"] = NonTensorData(env.team.reference_reply(name))
+    after = env.step(first)["next"]
+    assert float(after["writer_1", "reward"]) == pytest.approx(1.0)
+    assert bool(after["done"]) and bool(after["writer_0", "terminated"])
+
+
+def test_a_conversation_reads_feedback_and_ends_with_the_game():
+    game = SingleAgent(make("collm/MiniBuild-v0", max_turns=2, reward="terminal"), "builder_0")
+    env = ChatEnv(batch_size=(1,), input_mode="history").append_transform(PlayGame(game, seed=1))
+    state = env.reset()
+    assert "goal" in state["history"].prompt[0, -1].content
+    rewards = []
+    for turn in range(2):
+        reply = History.from_chats([[{"role": "assistant", "content": game.env.reference_reply("builder_0")}]])
+        state["history"].full = state["history"].prompt.extend(reply, inplace=False, dim=-1)
+        state = env.step(state)["next"]
+        rewards.append(float(state["reward"]))
+        assert bool(state["done"]) == (turn == 1)
+        assert state["history"].prompt[0, -1].role == "user"
+    assert rewards == [0.0, 1.0]

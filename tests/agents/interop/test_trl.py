@@ -1,0 +1,115 @@
+"""One agent of a text environment in TRL."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("trl")
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+from trl import GRPOConfig, GRPOTrainer
+
+from collm.agents.interop.trl import Episodes, conversation_class, dataset_of, reward_of
+from collm.agents.tiny import TINY_DIRECTORY
+from collm.envs import make
+from collm.envs.views import SingleAgent
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def builder(**kwargs):
+    return SingleAgent(make("collm/MiniBuild-v0", max_turns=3, reward="terminal", **kwargs), "builder_0")
+
+
+@pytest.fixture
+def trainer():
+    """As much of a trainer as generates."""
+    tokenizer = AutoTokenizer.from_pretrained(TINY_DIRECTORY)
+    settings = GenerationConfig(max_new_tokens=6, do_sample=True, pad_token_id=tokenizer.pad_token_id)
+    return SimpleNamespace(
+        processing_class=tokenizer,
+        model=AutoModelForCausalLM.from_pretrained(TINY_DIRECTORY),
+        accelerator=SimpleNamespace(unwrap_model=lambda model: model),
+        generation_config=settings,
+    )
+
+
+def test_the_reward_of_a_completion_is_that_of_its_rows_episode():
+    env = SingleAgent(make("collm/MiniWriting-v0"), "writer_1")
+    rows = dataset_of(env, 3)
+    env.reset(seed=2)
+    good = env.env.reference_reply("writer_1")
+    assert rows[2]["seed"] == 2 and "post:" in rows[2]["prompt"]
+    assert reward_of(env)([good, ""], seed=[2, 2]) == pytest.approx([1.0, env_reward_of_silence(env)])
+
+
+def env_reward_of_silence(env):
+    env.reset(seed=2)
+    return env.step("")[1]
+
+
+def test_the_reward_function_refuses_a_game_of_several_turns():
+    with pytest.raises(ValueError, match="rollout_func=Episodes"):
+        reward_of(builder())(["desk wood"], seed=[0])
+
+
+def test_an_episode_is_one_row_with_what_was_read_masked(trainer):
+    episodes = Episodes(builder, 4)
+    prompts = [episodes.dataset[0]["prompt"]] * 2 + [episodes.dataset[1]["prompt"]] * 2
+    rows = episodes(prompts, trainer)
+    assert rows["prompt_ids"][0] == rows["prompt_ids"][1] != rows["prompt_ids"][2]
+    for ids, own, logprobs in zip(rows["completion_ids"], rows["env_mask"], rows["logprobs"], strict=True):
+        assert len(ids) == len(own) == len(logprobs)
+        assert own[0] == own[-1] == 1 and 0 in own
+        assert all(logprob <= 0 for logprob in logprobs)
+    assert Episodes.reward(["", "", "", ""], rows["episode_return"]) == rows["episode_return"]
+
+
+def test_the_log_probabilities_of_an_episode_are_the_models(trainer):
+    rows = Episodes(builder, 1)([Episodes(builder, 1).dataset[0]["prompt"]], trainer)
+    ids = torch.tensor([rows["prompt_ids"][0] + rows["completion_ids"][0]])
+    with torch.no_grad():
+        known = trainer.model.eval()(ids).logits[0, :-1].log_softmax(-1).gather(-1, ids[0, 1:, None]).squeeze(-1)
+    known = known[len(rows["prompt_ids"][0]) - 1 :]
+    own = torch.tensor(rows["env_mask"][0]).bool()
+    torch.testing.assert_close(torch.tensor(rows["logprobs"][0])[own], known[own], atol=1e-3, rtol=1e-3)
+
+
+def test_the_trainer_learns_from_episodes_of_several_turns(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
+    episodes = Episodes(builder, 8)
+    trainer = GRPOTrainer(
+        AutoModelForCausalLM.from_pretrained(TINY_DIRECTORY),
+        reward_funcs=Episodes.reward,
+        rollout_func=episodes,
+        train_dataset=episodes.dataset,
+        processing_class=AutoTokenizer.from_pretrained(TINY_DIRECTORY),
+        args=GRPOConfig(
+            str(tmp_path),
+            per_device_train_batch_size=4,
+            num_generations=4,
+            max_completion_length=6,
+            max_steps=1,
+            logging_steps=1,
+            save_strategy="no",
+            report_to="none",
+            disable_tqdm=True,
+            use_cpu=True,
+            bf16=False,
+        ),
+    )
+    trainer.train()
+    assert "reward" in trainer.state.log_history[0]
+
+
+def test_a_conversation_is_played_by_its_tool_and_has_no_other():
+    made = conversation_class(builder)
+    assert [name for name in vars(made) if not name.startswith("_")] == ["reset", "write", "get_reward"]
+    game = made()
+    assert "goal" in game.reset(seed=0, prompt="ignored")
+    replies = [game.write("desk wood") for _ in range(4)]
+    assert replies[0] and replies[-1] == "The episode is over."
+    assert 0 <= game.get_reward() <= 1
