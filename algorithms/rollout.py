@@ -23,9 +23,11 @@ from .plays import Plan, Play, grouped_plans, mean_info
 
 __all__ = ["Plan", "RolloutCollector", "grouped_plans"]
 
-PATIENCE = 0.25
-"""Share of the time of the last decision for which others may still come in before the next: to decide for a few takes
-almost as long as for many, but nobody steps while everybody waits."""
+PATIENCE = 1.0
+"""How long the next decision waits for half of the running copies, in times of the last decision: to decide for a few
+takes almost as long as for many. With halves, one half steps while the other is decided for."""
+GRACE = 0.1
+"""How long it waits for the other half, in the same unit: where turns are quick, all are decided for together."""
 
 
 class RolloutCollector:
@@ -62,7 +64,7 @@ class RolloutCollector:
         self.seconds: dict[str, float] = defaultdict(float)  # by phase, since the caller last cleared it
         self._number = {agent: i for i, agent in enumerate(vector.possible_agents)}
         self.next_index = 0
-        self._patience_s = 0.0
+        self._decision_s = 0.0  # how long the last one took
         self._unfinished: dict[int, Play] = {}
         self._features: dict[str, Features] = {}  # of observations, where the environment has no state of its own
 
@@ -71,11 +73,11 @@ class RolloutCollector:
         first = self.next_index
         self.next_index += len(plans)
         waiting = deque(zip(range(first, self.next_index), plans, strict=True))
+        free = deque(range(self.vector.num_envs))
         running: dict[int, Play] = {}
         stepping: set[int] = set()
         done: dict[int, Episode] = {}
-        free = deque(range(self.vector.num_envs))
-        deadline = time.perf_counter() + self._patience_s
+        last = time.perf_counter()
         while waiting or running:
             start = time.perf_counter()
             while waiting and free:
@@ -84,28 +86,23 @@ class RolloutCollector:
                 self.vector.send_reset(place, plan.seed, plan.options())
                 running[place] = Play(plan, index, place)
                 stepping.add(place)
-            others_wait = len(stepping) < len(running)
-            arrived = self.vector.ready(max(0.0, deadline - start) if others_wait else None) if stepping else {}
-            for place in stepping & arrived.keys():  # what else arrives is of a call that was broken off
-                stepping.remove(place)
-                play = running[place]
-                if not play.agents:
-                    self._begin(play, arrived[place][0])
-                elif self._stepped(play, arrived[place]):
-                    done[play.index] = play.episode()
-                    del running[place]
-                    free.append(place)
+            num_deciding = len(running) - len(stepping)
+            rest = last + self._patience_s(num_deciding, len(running)) - start
+            for play in self._ended(running, stepping, max(0.0, rest) if num_deciding else None):
+                done[play.index] = play.episode()
+                del running[play.place]
+                free.append(play.place)
             now = time.perf_counter()
             self.seconds["environment"] += now - start
             deciding = [play for place, play in running.items() if place not in stepping]
-            if deciding and not (waiting and free) and (not stepping or now >= deadline):
+            is_time = not stepping or now - last >= self._patience_s(len(deciding), len(running))
+            if deciding and is_time and not (waiting and free):
                 actions = self._decided(deciding, greedy)
-                start = time.perf_counter()
-                self._patience_s = PATIENCE * (start - now)
-                deadline = start + self._patience_s
+                last = time.perf_counter()
+                self._decision_s = last - now
                 self.vector.send(actions)
                 stepping |= actions.keys()
-                self.seconds["environment"] += time.perf_counter() - start
+                self.seconds["environment"] += time.perf_counter() - last
         return [done[index] for index in sorted(done)]
 
     def collect_turns(self, num_turns: int, seeds: Iterable[int]) -> list[Episode]:
@@ -151,6 +148,23 @@ class RolloutCollector:
         play.tracks = {agent: [] for agent in play.agents}
         if self.reads_state:
             play.states.append(self._state(play))
+
+    def _patience_s(self, num_deciding: int, num_running: int) -> float:
+        """Seconds from one decision to the next in which others may come in."""
+        return self._decision_s * (GRACE if 2 * num_deciding >= num_running else PATIENCE)
+
+    def _ended(self, running: Mapping[int, Play], stepping: set[int], timeout_s: float | None) -> list[Play]:
+        """Take in what copies have done, and strike them off those that are stepping; returns plays that ended."""
+        arrived = self.vector.ready(timeout_s) if stepping else {}
+        ended = []
+        for place in stepping & arrived.keys():  # what else arrives is of a call that was broken off
+            stepping.remove(place)
+            play = running[place]
+            if not play.agents:
+                self._begin(play, arrived[place][0])
+            elif self._stepped(play, arrived[place]):
+                ended.append(play)
+        return ended
 
     def _tick(self, running: Mapping[int, Play]) -> list[Play]:
         """One joint turn of every running copy; returns those that ended."""

@@ -104,6 +104,7 @@ def test_a_call_that_was_broken_off_leaves_nothing_behind(alone):
 
 def test_with_patience_all_are_decided_for_together(monkeypatch):
     monkeypatch.setattr(rollout, "PATIENCE", 1e6)
+    monkeypatch.setattr(rollout, "GRACE", 1e6)
     policy = Naming()
     with ProcessVector(Dawdling, 4, num_workers=4) as vector:
         _played(vector, policy, PLANS[:1])
