@@ -75,6 +75,7 @@ class EnvironmentEntry:
     config: Mapping[str, Any] = field(default_factory=dict)
     budget: Budget | None = None  # None: the suite's
     threshold: float | None = None  # a return; None: no sample efficiency
+    place: int = 0  # in the file, which tables keep to when only some entries are run
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,7 @@ class AlgorithmEntry:
     name: str
     config: Mapping[str, Any] = field(default_factory=dict)
     config_in: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by the environment's name
+    place: int = 0  # in the file
 
 
 @dataclass(frozen=True)
@@ -152,22 +154,22 @@ def read_suite(path: Path) -> Suite:
 def parse_suite(table: Mapping[str, Any], *, default_name: str = "benchmark") -> Suite:
     """The comparison that a parsed file describes; every mistake in it is refused here."""
     _refuse_unknown("the suite", table, {each.name for each in fields(Suite)})
-    environments = []
+    environments: list[EnvironmentEntry] = []
     for entry in table.get("environments", ()):
         entry = {"id": entry.get("id", ""), "name": entry.get("id", ""), **entry}
-        _refuse_unknown("an environment", entry, {each.name for each in fields(EnvironmentEntry)})
+        _refuse_unknown("an environment", entry, {each.name for each in fields(EnvironmentEntry)} - {"place"})
         if "budget" in entry:
             entry["budget"] = Budget.read(entry["budget"])
-        environments.append(EnvironmentEntry(**entry))
-    algorithms = []
+        environments.append(EnvironmentEntry(**entry, place=len(environments)))
+    algorithms: list[AlgorithmEntry] = []
     for entry in table.get("algorithms", ()):
         entry = {
             "algorithm": entry.get("algorithm", entry.get("name", "")),
             "name": entry.get("algorithm", ""),
             **entry,
         }
-        _refuse_unknown("an algorithm", entry, {each.name for each in fields(AlgorithmEntry)})
-        algorithms.append(AlgorithmEntry(**entry))
+        _refuse_unknown("an algorithm", entry, {each.name for each in fields(AlgorithmEntry)} - {"place"})
+        algorithms.append(AlgorithmEntry(**entry, place=len(algorithms)))
     suite = Suite(
         name=table.get("name", default_name),
         seeds=tuple(table.get("seeds", ())),
@@ -184,10 +186,10 @@ def parse_suite(table: Mapping[str, Any], *, default_name: str = "benchmark") ->
 def jobs(suite: Suite) -> list[Job]:
     """Every run, seed by seed, so that a comparison cut short is still one of whole seeds."""
     return [
-        _job(suite, (row, column), seed)
+        _job(suite, environment, algorithm, seed)
         for seed in suite.seeds
-        for row in range(len(suite.environments))
-        for column in range(len(suite.algorithms))
+        for environment in suite.environments
+        for algorithm in suite.algorithms
     ]
 
 
@@ -196,8 +198,7 @@ def slug(name: str) -> str:
     return re.sub(r"[^\w.-]+", "-", name).strip("-")
 
 
-def _job(suite: Suite, place: tuple[int, int], seed: int) -> Job:
-    environment, algorithm = suite.environments[place[0]], suite.algorithms[place[1]]
+def _job(suite: Suite, environment: EnvironmentEntry, algorithm: AlgorithmEntry, seed: int) -> Job:
     budget = environment.budget or suite.budget
     assert budget is not None
     config_class = ALGORITHMS[algorithm.algorithm][1]
@@ -222,6 +223,7 @@ def _job(suite: Suite, place: tuple[int, int], seed: int) -> Job:
         env_kwargs=dict(environment.kwargs),
         model=ModelConfig(**{**suite.model, **environment.model}),
     )
+    place = environment.place, algorithm.place
     return Job(algorithm.name, environment.name, seed, experiment, budget, environment.threshold, place)
 
 

@@ -29,6 +29,8 @@ class RunSummary:
     algorithm: str
     environment: str
     seed: int
+    place: tuple[int, int]
+    """Of the environment and of the algorithm in the suite; 0, 0 for a run of `collm train`."""
     is_finished: bool
     threshold: float | None
     budget: Mapping[str, int]
@@ -67,7 +69,8 @@ def failed_directories(directory: Path) -> list[Path]:
 
 def run_label(directory: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     """What a run is called; one of `collm train` after its algorithm and its environment."""
-    names = {"algorithm": config["algorithm"], "environment": config["env"], "seed": config["config"]["seed"]}
+    names: dict[str, Any] = {"algorithm": config["algorithm"], "environment": config["env"], "place": [0, 0]}
+    names["seed"] = config["config"]["seed"]
     file = directory / LABEL_FILE
     return names | (json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {})
 
@@ -84,6 +87,7 @@ def summarize(directory: Path) -> RunSummary:
         algorithm=label["algorithm"],
         environment=label["environment"],
         seed=label["seed"],
+        place=tuple(label["place"]),
         is_finished=(directory / FINISHED_FILE).is_file() or not is_benchmark,
         threshold=label.get("threshold"),
         budget=label.get("budget", {}),
@@ -102,8 +106,10 @@ def read_summaries(directory: Path) -> list[RunSummary]:
     """
     directories = run_directories(directory)
     if directories:
+        found = [summarize(each) for each in directories]
+        found.sort(key=lambda each: (*each.place, each.algorithm, each.seed))
         # Rounded as they would be if they were kept, so that both give the same tables.
-        return [_from_json(_rounded(asdict(summarize(each)))) for each in sorted(directories, key=_place)]
+        return [_from_json(_rounded(asdict(each))) for each in found]
     kept = directory / SUMMARIES_FILE
     if not kept.is_file():
         raise FileNotFoundError(f"{directory} holds no runs; give the --out of `collm benchmark` or of `collm train`")
@@ -116,15 +122,9 @@ def write_summaries(summaries: Sequence[RunSummary], path: Path) -> None:
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
-def _place(directory: Path) -> tuple[Any, ...]:
-    """Where a run stands in its suite; runs of `collm train` by name."""
-    label = directory / LABEL_FILE
-    place = json.loads(label.read_text())["place"] if label.is_file() else []
-    return (place, directory)
-
-
 def _from_json(row: Mapping[str, Any]) -> RunSummary:
-    return RunSummary(**{**row, "diagnostics": [TurnDiagnostics(**each) for each in row["diagnostics"]]})
+    diagnostics = [TurnDiagnostics(**each) for each in row["diagnostics"]]
+    return RunSummary(**{**row, "place": tuple(row["place"]), "diagnostics": diagnostics})
 
 
 def _rounded(value: Any) -> Any:

@@ -23,12 +23,13 @@ class Comparison:
 
     @property
     def algorithms(self) -> list[str]:
-        """In the order in which they are first met."""
-        return list(dict.fromkeys(each.algorithm for each in self.summaries))
+        """Those with a finished run, in the order of the suite."""
+        return list(dict.fromkeys(each.algorithm for each in sorted(self.finished, key=lambda each: each.place[1])))
 
     @property
     def environments(self) -> list[str]:
-        return list(dict.fromkeys(each.environment for each in self.summaries))
+        """Those with a finished run, in the order of the suite."""
+        return list(dict.fromkeys(each.environment for each in sorted(self.finished, key=lambda each: each.place[0])))
 
     def runs(self, algorithm: str, environment: str) -> list[RunSummary]:
         """Finished runs, by seed."""
@@ -61,5 +62,5 @@ class Comparison:
 
     def reference(self) -> str:
         """Whom the others are compared with: multi-agent actor-critic where it takes part, else the first."""
-        by_kind = {each.experiment["algorithm"]: each.algorithm for each in reversed(self.summaries)}
-        return by_kind.get("maac", self.algorithms[0])
+        by_kind = {each.experiment["algorithm"]: each.algorithm for each in reversed(self.finished)}
+        return by_kind.get("maac", self.algorithms[0] if self.finished else "none")
