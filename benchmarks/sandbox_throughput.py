@@ -26,7 +26,13 @@ def longest_run(numbers):
         best = max(best, length)
     return best
 """
-_CASES = (([1, 1, 2],), 2), (([],), 0), (([5] * 9,), 9), (([1, 2, 1, 2],), 1), (([3, 3, 0, 0, 0],), 3)
+_CASES: tuple[tuple[tuple[list[int]], int], ...] = (
+    (([1, 1, 2],), 2),
+    (([],), 0),
+    (([5] * 9,), 9),
+    (([1, 2, 1, 2],), 1),
+    (([3, 3, 0, 0, 0],), 3),
+)
 _ASSERTIONS = "".join(f"assert longest_run(*{arguments!r}) == {expected}\n" for arguments, expected in _CASES)
 _USUAL = (
     "array bisect cmath collections contextlib copy dataclasses datetime decimal enum fractions functools hashlib "
