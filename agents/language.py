@@ -22,16 +22,18 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from .core import Completion, Evaluation, Policy, Request, TrainablePolicy
 from .decoding import Decoder, Prompt, Sample
 from .encoding import Encoder, TokenTrace
+from .generator import Generator
 from .packing import num_tokens, rows_of
 from .sampling import Sampling
 from .scoring import Scorer
+from .vllm_server import VLLMServer
 
 SETTINGS_FILE = "collm_policy.json"
 VALUE_HEAD_FILE = "value_head.safetensors"
 
 
 class LanguageModel:
-    """A causal language model with its decoder and scorer: what policies of equal or adapted weights have in common.
+    """A causal language model with its generator and scorer: what policies of equal or adapted weights have in common.
 
     Args:
         model: transformers' model, or peft's wrapper around it.
@@ -40,6 +42,7 @@ class LanguageModel:
         compute_dtype: of forward passes, by autocast; None computes in the weights' own type. Weights that learn should
             be fp32: at learning rates near 1e-6 most updates of a bf16 weight round to nothing.
         template_kwargs: passed to the chat template.
+        server: address of a vLLM server that samples; None samples here.
     """
 
     def __init__(
@@ -50,13 +53,21 @@ class LanguageModel:
         is_chat: bool = False,
         compute_dtype: torch.dtype | None = None,
         template_kwargs: dict[str, Any] | None = None,
+        server: str | None = None,
     ):
         self.model = model.eval()  # dropout would make the update score another distribution than was sampled
         self.base = base_of(model)
         self.encoder = Encoder(tokenizer, is_chat=is_chat, template_kwargs=template_kwargs)
         self.compute_dtype = compute_dtype
         self.scorer = Scorer(self.base)
-        self.decoder = Decoder(model, self.encoder.stop_ids)
+        self.server = server
+        self.generator = self.generator_with(None)
+
+    def generator_with(self, value_head: nn.Module | None) -> Generator:
+        """What samples completions, and values their prompts where there is a head."""
+        if self.server is None:
+            return Decoder(self.model, self.encoder.stop_ids, value_head=value_head)
+        return VLLMServer(self.server, self.model, self.scorer, self.encoder.stop_ids, value_head=value_head)
 
     @property
     def device(self) -> torch.device:
@@ -103,9 +114,9 @@ class LanguagePolicy(TrainablePolicy):
         self.adapter = adapter
         self.value_head = value_head_of(language_model.base, value_head_hidden_dim) if has_value_head else None
         # A head reads its own prompts' hidden states; policies without one share the model's slots.
-        self._decoder = language_model.decoder
+        self._generator = language_model.generator
         if self.value_head is not None:
-            self._decoder = Decoder(language_model.model, language_model.encoder.stop_ids, value_head=self.value_head)
+            self._generator = language_model.generator_with(self.value_head)
 
     # Acting.
 
@@ -135,7 +146,7 @@ class LanguagePolicy(TrainablePolicy):
             observed.append((request.observation, is_extension))
         sampling = replace(self.sampling, greedy=True) if greedy else self.sampling
         with torch.no_grad(), self.language_model.autocast():
-            samples = self._decoder.generate(prompts, sampling)
+            samples = self._generator.generate(prompts, sampling)
         return [
             self._completion(prompt, sample, observation, is_extension)
             for prompt, sample, (observation, is_extension) in zip(prompts, samples, observed, strict=True)
@@ -153,7 +164,7 @@ class LanguagePolicy(TrainablePolicy):
         )
 
     def forget(self) -> None:
-        self._decoder.forget()
+        self._generator.forget()
 
     # Learning.
 

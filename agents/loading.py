@@ -47,6 +47,9 @@ class ModelConfig:
     """Sample among so many likeliest tokens; 0 is off. Not part of what is learned."""
     compute_dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """Of forward passes; weights that learn stay float32, or updates near 1e-6 would round to nothing."""
+    server: str | None = None
+    """Address of a vLLM server that samples, "http://host:port", or one for each agent, with commas; None samples in
+    this process."""
     device: str = "auto"
     """"auto" (a GPU where there is one), "cpu", "cuda", "cuda:1", …"""
 
@@ -62,6 +65,21 @@ class ModelConfig:
         if len(set(names)) > 1 and self.weights != "own":
             raise ValueError(f"different models {names} cannot have weights={self.weights!r}; use weights='own'")
         return names * num_agents if len(names) == 1 else names
+
+    def servers(self, num_agents: int) -> list[str | None]:
+        """The server that samples for each agent; None samples in this process.
+
+        Raises:
+            ValueError: if agents with weights of their own would share one.
+        """
+        addresses = [address.strip() for address in (self.server or "").split(",") if address.strip()]
+        num_needed = num_agents if self.weights == "own" else 1
+        if addresses and len(addresses) != num_needed:
+            raise ValueError(
+                f"server names {len(addresses)} servers for {num_agents} agents, but weights={self.weights!r} needs "
+                f"{num_needed}: a server holds the weights of one model; give one each, or share weights or a base"
+            )
+        return [*addresses] if len(addresses) == num_agents else [addresses[0] if addresses else None] * num_agents
 
     def check(self, num_agents: int) -> None:
         """Find what would fail later, without loading a weight.
@@ -79,6 +97,7 @@ class ModelConfig:
         if self.max_new_tokens < 1:
             raise ValueError(f"max_new_tokens must be at least 1, got {self.max_new_tokens}")
         self.sampling()
+        self.servers(num_agents)
 
     def sampling(self) -> Sampling:
         return Sampling(temperature=self.temperature, top_k=self.top_k, top_p=self.top_p)
@@ -125,7 +144,7 @@ def load_policies(
         seed: of new weights: adapters and heads.
     """
     config.check(len(agents))
-    names = config.names(len(agents))
+    names, servers = config.names(len(agents)), config.servers(len(agents))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
 
@@ -145,16 +164,18 @@ def load_policies(
 
         if config.weights == "own":
             return {
-                agent: policy(load_language_model(config, name), name)
-                for agent, name in zip(agents, names, strict=True)
+                agent: policy(load_language_model(config, name, server=server), name)
+                for agent, name, server in zip(agents, names, servers, strict=True)
             }
         if config.weights == "shared":
-            return dict.fromkeys(agents, policy(load_language_model(config, names[0]), names[0]))
-        common = load_language_model(config, names[0], adapters=agents)
+            return dict.fromkeys(agents, policy(load_language_model(config, names[0], server=servers[0]), names[0]))
+        common = load_language_model(config, names[0], adapters=agents, server=servers[0])
         return {agent: policy(common, names[0], adapter=agent) for agent in agents}
 
 
-def load_language_model(config: ModelConfig, name: str, adapters: Sequence[str] = ()) -> LanguageModel:
+def load_language_model(
+    config: ModelConfig, name: str, adapters: Sequence[str] = (), *, server: str | None = None
+) -> LanguageModel:
     """One model with its tokenizer; with a new adapter of each name, if names are given."""
     folder = model_folder(name)
     where = name if folder is None else folder
@@ -173,6 +194,7 @@ def load_language_model(config: ModelConfig, name: str, adapters: Sequence[str] 
         is_chat=config.is_chat,
         compute_dtype=compute,
         template_kwargs=dict(config.template_kwargs),
+        server=server,
     )
 
 
