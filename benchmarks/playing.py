@@ -70,7 +70,7 @@ def run(args: Sequence[str]) -> None:
                 text.append(f"\n\n{answer}", style="default")
             title = f"turn {turn}: {agent} writes, reward {rewards[agent]:.3f}"
             console.print(Panel(text, title=title, title_align="left"))
-        numbers = next(iter(infos.values()), {})
+        numbers: dict[str, float] = next(iter(infos.values()), {})
         console.print(Text("  ".join(f"{name} {value:.3g}" for name, value in numbers.items()), style="dim"))
     scene = getattr(env, "scene", str)()
     if scene:
