@@ -134,7 +134,7 @@ def sample(
             output_scores=True,
         )
     model.train(was_training)
-    logprobs = torch.stack(made.scores, dim=1).log_softmax(-1)
+    logprobs = torch.stack(made.scores, dim=1).float().log_softmax(-1)
     written = made.sequences[:, length:]
     chosen = logprobs.gather(-1, written.unsqueeze(-1)).squeeze(-1)
     found = []

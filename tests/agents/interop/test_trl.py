@@ -31,7 +31,7 @@ def trainer():
     settings = GenerationConfig(max_new_tokens=6, do_sample=True, pad_token_id=tokenizer.pad_token_id)
     return SimpleNamespace(
         processing_class=tokenizer,
-        model=AutoModelForCausalLM.from_pretrained(TINY_DIRECTORY),
+        model=AutoModelForCausalLM.from_pretrained(TINY_DIRECTORY, dtype=torch.float32),
         accelerator=SimpleNamespace(unwrap_model=lambda model: model),
         generation_config=settings,
     )
