@@ -29,7 +29,7 @@ WORDS = WordCodec([word for topic in TOPICS.values() for word in topic.words])
 def build(settings: dict) -> ParallelPettingZooEnv:
     """The team as RLlib sees it: floats in, the number of a phrase out."""
     env = make("collm/MiniWriting-v0")
-    env = PhraseActions(TokenObservations(env, length=16, codec=WORDS), reference_phrases(env, num_episodes=6))
+    env = PhraseActions(TokenObservations(env, length=16, codec=WORDS), reference_phrases(env, num_episodes=12))
     return ParallelPettingZooEnv(NumericInfos(env))
 
 
@@ -44,9 +44,7 @@ def main(iterations: int, seed: int) -> tuple[float, float]:
         .learners(num_learners=0)
         .multi_agent(policies=set(AGENTS), policy_mapping_fn=lambda agent, episode, **_: agent)
         .rl_module(model_config=DefaultModelConfig(fcnet_hiddens=[64, 64]))
-        .training(
-            lr=1e-2, gamma=0.0, use_kl_loss=False, train_batch_size_per_learner=256, minibatch_size=64, num_epochs=6
-        )
+        .training(lr=5e-3, gamma=0.0, train_batch_size_per_learner=256, minibatch_size=64, num_epochs=6)
         .reporting(metrics_num_episodes_for_smoothing=256)
         .debugging(seed=seed, log_level="ERROR")
     )
