@@ -62,6 +62,8 @@ class TrainConfig:
     """What has a log-probability of its own: a whole completion, or each of its tokens."""
     clip_range: float | None = None
     """PPO's clip of the probability ratio, of each turn or token by `credit`; None: no ratio, plain policy gradient."""
+    target_kl: float | None = None
+    """An update ends before all its epochs once the policy is so many nats a token from the sampler; None: never."""
     advantage_normalization: AdvantageNormalization = "batch"
     """Bring advantages to mean 0 and deviation 1: over all agents and turns ("batch"), each agent's, each turn's, each
     turn's of each agent; or not."""

@@ -85,29 +85,30 @@ class PolicyLearner:
         all_sampled = all_sampled.to(self.device)
         sums: dict[str, float] = defaultdict(float)
         num_steps = 0
-        for _ in range(self.config.ppo_epochs):
-            for chosen in self._mini_batches(len(tracks)):
-                num_turns = sum(turn_counts[i] for i in chosen)
-                num_tokens = sum(token_counts[i] for i in chosen)
-                self.optimizer.zero_grad()
-                for micro in self.policy.batches(tracks, chosen, self.max_tokens):
-                    evaluation = self.policy.evaluate([tracks[i] for i in micro])
-                    turn_index = torch.cat([turns[i] for i in micro])
-                    token_index = torch.cat([tokens[i] for i in micro])
-                    sampled = all_sampled[token_index.to(self.device)]
-                    loss = self._loss(batch, evaluation, sampled, turn_index, token_index, num_turns, num_tokens, sums)
-                    if num_steps == 0:
-                        difference = (evaluation.logprobs.detach() - sampled).abs().max().item()
-                        sums["logprob_error"] = max(sums["logprob_error"], difference)
-                    sums["kl_to_sampler"] += float(approximate_kl(evaluation.logprobs, sampled)) * (
-                        len(sampled) / num_tokens
-                    )
-                    torch.autograd.backward(loss)
-                sums["grad_norm"] += self.optimizer.step()
-                num_steps += 1
+        error = 0.0
+        for chosen in self._steps(len(tracks)):
+            num_turns = sum(turn_counts[i] for i in chosen)
+            num_tokens = sum(token_counts[i] for i in chosen)
+            self.optimizer.zero_grad()
+            moved = 0.0
+            for micro in self.policy.batches(tracks, chosen, self.max_tokens):
+                evaluation = self.policy.evaluate([tracks[i] for i in micro])
+                turn_index = torch.cat([turns[i] for i in micro])
+                token_index = torch.cat([tokens[i] for i in micro])
+                sampled = all_sampled[token_index.to(self.device)]
+                loss = self._loss(batch, evaluation, sampled, turn_index, token_index, num_turns, num_tokens, sums)
+                if num_steps == 0:
+                    error = max(error, (evaluation.logprobs.detach() - sampled).abs().max().item())
+                moved += float(approximate_kl(evaluation.logprobs, sampled)) * (len(sampled) / num_tokens)
+                torch.autograd.backward(loss)
+            sums["kl_to_sampler"] += moved
+            sums["grad_norm"] += self.optimizer.step()
+            num_steps += 1
+            if self.config.target_kl is not None and moved > self.config.target_kl:
+                break
         self.policy.forget()
-        error = sums.pop("logprob_error", 0.0)
-        return {name: total / num_steps for name, total in sums.items()} | {"logprob_error": error}
+        means = {name: total / num_steps for name, total in sums.items()}
+        return means | {"logprob_error": error, "optimizer_steps": float(num_steps)}
 
     def _loss(
         self,
@@ -158,14 +159,16 @@ class PolicyLearner:
             loss = loss + config.value_loss_coef * error
         return loss
 
-    def _mini_batches(self, num_tracks: int) -> Iterator[list[int]]:
+    def _steps(self, num_tracks: int) -> Iterator[list[int]]:
+        """The tracks of each optimizer step, epoch after epoch."""
         size = self.config.mini_batch_size
-        if size is None:
-            yield list(range(num_tracks))
-            return
-        order = torch.randperm(num_tracks, generator=self.generator).tolist()
-        for start in range(0, num_tracks, size):
-            yield order[start : start + size]
+        for _ in range(self.config.ppo_epochs):
+            if size is None:
+                yield list(range(num_tracks))
+                continue
+            order = torch.randperm(num_tracks, generator=self.generator).tolist()
+            for start in range(0, num_tracks, size):
+                yield order[start : start + size]
 
 
 def _slices(counts: Sequence[int]) -> list[Tensor]:

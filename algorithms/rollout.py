@@ -26,7 +26,7 @@ __all__ = ["Plan", "RolloutCollector", "grouped_plans"]
 PATIENCE = 1.0
 """How long the next decision waits for half of the running copies, in times of the last decision: to decide for a few
 takes almost as long as for many. With halves, one half steps while the other is decided for."""
-GRACE = 0.1
+GRACE = 0.25
 """How long it waits for the other half, in the same unit: where turns are quick, all are decided for together."""
 
 

@@ -1,0 +1,201 @@
+"""The trainer on environments that everybody knows: settings, runs over seeds, learning curves, a policy's picture.
+
+    python -m collm.benchmarks.classic_control run cartpole --seeds 0 1 2 3 4
+    python -m collm.benchmarks.classic_control plot
+
+A run writes one JSON file: its settings, its learning curve, and the mean return of 100 episodes on seeds that training
+never saw, sampled and greedy, beside a random player's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+
+from ..agents.core import Request
+from ..agents.loading import ModelConfig
+from ..agents.numeric import NumericPolicy
+from ..agents.numeric_config import NetworkConfig
+from ..algorithms import IPPOConfig, MAPPOConfig
+from ..algorithms.evaluation import evaluate
+from ..algorithms.experiment import Experiment
+from ..algorithms.rollout import RolloutCollector
+from ..algorithms.teams import make_policies
+
+RESULTS = Path("benchmarks/results/classic_control")
+NUM_EVALUATION_EPISODES = 100
+
+# Eight copies, pieces of 128 turns, six epochs: the usual settings of PPO for the three tasks of one agent.
+_USUAL: dict[str, Any] = {
+    "num_envs": 8,
+    "turns_per_update": 128,
+    "agent_learning_rate": 1e-3,
+    "critic_learning_rate": 1e-3,
+    "learning_rate_schedule": "linear",
+    "discount": 0.99,
+    "ppo_epochs": 6,
+    "mini_batch_size": 256,
+    "critic_steps": 24,
+    "critic_batch_size": 256,
+    "critic_replay": 1,
+    "critic_warmup": 0,
+    "critic_target": "gae",
+}
+_PENDULUM: dict[str, Any] = _USUAL | {
+    "turns_per_update": 200,
+    "discount": 0.9,
+    "ppo_epochs": 10,
+    "critic_steps": 60,
+    "num_updates": 100,
+}
+_SPREAD: dict[str, Any] = _USUAL | {
+    "num_envs": 16,
+    "turns_per_update": 125,
+    "num_updates": 80,
+    "mini_batch_size": 1500,
+    "critic_batch_size": 1500,
+    "entropy_coef": 0.01,
+}
+_SPREAD_ENV = "mpe2.simple_spread_v3:parallel_env"
+
+EXPERIMENTS: dict[str, Experiment] = {
+    "cartpole": Experiment(algorithm="ippo", config=IPPOConfig(**_USUAL, num_updates=60), env="gymnasium/CartPole-v1"),
+    "acrobot": Experiment(
+        algorithm="ippo",
+        config=IPPOConfig(**_USUAL, num_updates=100),
+        env="gymnasium/Acrobot-v1",
+        network=NetworkConfig(normalizes_observations=True),
+    ),
+    "pendulum": Experiment(
+        algorithm="ippo",
+        config=IPPOConfig(**_PENDULUM),
+        env="gymnasium/Pendulum-v1",
+    ),
+    "pendulum-squashed": Experiment(
+        algorithm="ippo",
+        config=IPPOConfig(**_PENDULUM),
+        env="gymnasium/Pendulum-v1",
+        network=NetworkConfig(is_squashed=True),
+    ),
+    "spread-ippo": Experiment(
+        algorithm="ippo", config=IPPOConfig(**_SPREAD), env=_SPREAD_ENV, model=ModelConfig(weights="shared")
+    ),
+    "spread-mappo": Experiment(
+        algorithm="mappo", config=MAPPOConfig(**_SPREAD), env=_SPREAD_ENV, model=ModelConfig(weights="shared")
+    ),
+}
+"""By name. One-step actor-critic and A2C are the same with other settings: see `ablation.py`."""
+
+
+def run(name: str, seed: int, out: Path) -> dict[str, Any]:
+    """Train one seed, evaluate it, and write what came out."""
+    experiment = EXPERIMENTS[name]
+    experiment = replace(experiment, config=replace(experiment.config, seed=seed))
+    trainer = experiment.make_trainer()
+    held_out = RolloutCollector(experiment.make_vector("test", 20), trainer.collector.policies)
+    untrained = make_policies(experiment.config, held_out.vector, experiment.model, experiment.network)
+    chance = evaluate(RolloutCollector(held_out.vector, untrained), NUM_EVALUATION_EPISODES, greedy=False)
+    start, cpu = time.perf_counter(), time.process_time()
+    curve = []
+    for _ in range(experiment.config.num_updates):
+        _, metrics = trainer.step()
+        curve.append({"environment_steps": metrics["environment_steps"], "return": metrics.get("return")})
+    result: dict[str, Any] = {
+        "name": name,
+        "seed": seed,
+        "experiment": experiment.to_json(),
+        "environment_steps": trainer.num_turns,
+        "wall_seconds": time.perf_counter() - start,
+        "cpu_seconds": time.process_time() - cpu,
+        "untrained": _interval(chance.team_return),
+        "curve": curve,
+    }
+    for how, greedy in (("sampled", False), ("greedy", True)):
+        result[how] = _interval(evaluate(held_out, NUM_EVALUATION_EPISODES, greedy=greedy).team_return)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / f"{name}-{seed}.json").write_text(json.dumps(result) + "\n")
+    for agent, policy in trainer.collector.policies.items():
+        if name.startswith("pendulum") and seed == 0:
+            assert isinstance(policy, NumericPolicy)
+            policy.save(out / "policies" / name / agent)
+    return result
+
+
+def plot(out: Path) -> None:
+    """Draw the learning curves of all results, and what the trained Pendulum policies do in each state."""
+    results = [json.loads(file.read_text()) for file in sorted(out.glob("*-[0-9]*.json"))]
+    tasks = sorted({_task(result) for result in results})
+    figure = Figure(figsize=(4 * len(tasks), 3.2), layout="constrained")
+    for axes, task in zip(np.atleast_1d(figure.subplots(1, len(tasks))), tasks, strict=True):
+        names = sorted({result["name"] for result in results if _task(result) == task})
+        for number, name in enumerate(names):
+            for result in (each for each in results if each["name"] == name):
+                points = [(p["environment_steps"], p["return"]) for p in result["curve"] if p["return"] is not None]
+                label = name if result["seed"] == 0 else None
+                axes.plot(*zip(*points, strict=True), color=f"C{number}", alpha=0.7, linewidth=1, label=label)
+        axes.set(title=task, xlabel="environment steps", ylabel="mean return")
+        axes.legend(frameon=False)
+        axes.grid(alpha=0.3)
+    figure.savefig(out / "learning_curves.png", dpi=120)
+    policies = sorted((out / "policies").glob("pendulum*/agent_0"))
+    if policies:
+        plot_pendulum({folder.parent.name: NumericPolicy.load(folder) for folder in policies}, out / "pendulum.png")
+
+
+def plot_pendulum(policies: Mapping[str, NumericPolicy], file: Path) -> None:
+    """Draw the most likely torque at every angle and speed of the pendulum; upright is angle 0."""
+    angles, speeds = np.linspace(-np.pi, np.pi, 81), np.linspace(-8, 8, 81)
+    figure = Figure(figsize=(5 * len(policies), 4), layout="constrained")
+    for axes, (name, policy) in zip(np.atleast_1d(figure.subplots(1, len(policies))), policies.items(), strict=True):
+        observations = [
+            np.array([np.cos(angle), np.sin(angle), speed], np.float32) for speed in speeds for angle in angles
+        ]
+        requests = [Request("agent_0", each, (0,)) for each in observations]
+        torque = np.array([answer.action[0] for answer in policy.act(requests, greedy=True)])
+        torque = torque.reshape(len(speeds), len(angles))
+        image = axes.pcolormesh(angles, speeds, torque, cmap="coolwarm", vmin=-2, vmax=2, shading="auto")
+        axes.set(title=name, xlabel="angle from upright, rad", ylabel="angular speed, rad/s")
+        figure.colorbar(image, ax=axes, label="torque")
+    figure.savefig(file, dpi=120)
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m collm.benchmarks.classic_control", description=__doc__)
+    parser.add_argument("command", choices=("run", "plot"))
+    parser.add_argument("names", nargs="*", choices=[*EXPERIMENTS, []], help="of experiments; none: all")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    given = parser.parse_args(args)
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    torch.set_num_threads(1)
+    if given.command == "plot":
+        plot(given.out)
+        return
+    for name in given.names or EXPERIMENTS:
+        for seed in given.seeds:
+            result = run(name, seed, given.out)
+            figures = {how: f"{result[how]['mean']:.1f}" for how in ("untrained", "sampled", "greedy")}
+            print(name, seed, figures, result["environment_steps"], f"{result['wall_seconds']:.0f} s", flush=True)
+
+
+def _task(result: Mapping[str, Any]) -> str:
+    name: str = result["name"]
+    return name.split("-")[0]
+
+
+def _interval(interval: Any) -> dict[str, float]:
+    return {"mean": interval.mean, "low": interval.low, "high": interval.high}
+
+
+if __name__ == "__main__":
+    main()
