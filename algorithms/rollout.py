@@ -27,7 +27,8 @@ PATIENCE = 1.0
 """How long the next decision waits for half of the running copies, in times of the last decision: to decide for a few
 takes almost as long as for many. With halves, one half steps while the other is decided for."""
 GRACE = 0.25
-"""How long it waits for the other half, in the same unit: where turns are quick, all are decided for together."""
+"""How long it waits for the other half, in the same unit: where turns are quick, all are decided for together. Less of
+it gains more where turns take as long as decisions, and loses more where decisions take most of the time."""
 
 
 class RolloutCollector:
