@@ -1,7 +1,4 @@
-"""Write the tree of the source at the end of README.md: a phrase a file, taken from its own docstring.
-
-    python docs/tree.py
-"""
+"""`python docs/tree.py` writes the tree of the source into README.md: a phrase a file, from its own docstring."""
 
 from __future__ import annotations
 
