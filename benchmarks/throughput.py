@@ -1,4 +1,4 @@
-"""`collm throughput [rollout|decode|sandbox|all]`: what this machine does in a second, beside what it is judged by."""
+"""`collm throughput [rollout|decode|update|sandbox|all]`: what this machine does in a second, beside a yardstick."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.table import Table
 from transformers.utils import logging as transformers_logging
 from tyro.conf import Positional
 
-from . import sandbox_throughput, throughput_decode, throughput_rollout
+from . import sandbox_throughput, throughput_decode, throughput_rollout, throughput_update
 from .arguments import parsed
 from .cli import refusals
 
@@ -21,10 +21,10 @@ from .cli import refusals
 class ThroughputArguments:
     """Measure this machine: rates per CPU second, and their ratios within one run."""
 
-    what: Positional[Literal["rollout", "decode", "sandbox", "all"]] = "rollout"
-    """rollout: environment steps; decode: tokens; sandbox: runs of untrusted code."""
+    what: Positional[Literal["rollout", "decode", "update", "sandbox", "all"]] = "rollout"
+    """rollout: environment steps; decode: tokens; update: learning, by phase; sandbox: runs of untrusted code."""
     env: str = throughput_rollout.ENV
-    """For rollout: a registered text environment."""
+    """For rollout and update: a registered text environment."""
     repeats: int = 3
     """Interleaved repeats; the median counts."""
 
@@ -40,6 +40,10 @@ def run(args: Sequence[str]) -> None:
         console.print(rollout_table(rows, arguments.env))
     if arguments.what in ("decode", "all"):
         console.print(throughput_decode.table_of(throughput_decode.rows(arguments.repeats)), highlight=False)
+    if arguments.what in ("update", "all"):
+        with refusals():
+            found = throughput_update.tables(arguments.env, arguments.repeats)
+        console.print(found, highlight=False, markup=False, soft_wrap=True)
     if arguments.what in ("sandbox", "all"):
         with refusals():
             console.print(sandbox_throughput.table(sandbox_throughput.measure()), highlight=False)
