@@ -17,6 +17,7 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from .language import SETTINGS_FILE, LanguageModel, LanguagePolicy
+from .recomputing import recompute_layers
 from .sampling import Sampling
 from .tiny import TINY_DIRECTORY
 
@@ -47,6 +48,8 @@ class ModelConfig:
     """Sample among so many likeliest tokens; 0 is off. Not part of what is learned."""
     compute_dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """Of forward passes; weights that learn stay float32, or updates near 1e-6 would round to nothing."""
+    recomputes_activations: bool = False
+    """Keep only the layers' inputs in an update and run them again in the backward pass: less memory, more time."""
     server: str | None = None
     """Address of a vLLM server that samples, "http://host:port", or one for each agent, with commas; None samples in
     this process."""
@@ -185,6 +188,8 @@ def load_language_model(
     dtype = compute if adapters and compute is not None else torch.float32
     loaded: Any = AutoModelForCausalLM.from_pretrained(where, dtype=dtype)
     model = loaded.to(device)
+    if config.recomputes_activations:
+        recompute_layers(model)
     tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(where)
     if adapters:
         model = with_adapters(model, adapters, config.lora_rank)

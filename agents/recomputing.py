@@ -1,0 +1,36 @@
+"""Activation checkpointing (arXiv:1604.06174): layers keep their inputs only, and run again in the backward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+
+def recompute_layers(model: nn.Module) -> None:
+    """Let every layer of a transformers model do so where a gradient is wanted; sampling is as it was.
+
+    transformers' own switch works in training mode only, in which dropout would make the update score another
+    distribution than was sampled.
+
+    Raises:
+        ValueError: if the model has no layers that can.
+    """
+    layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
+    if not layers:
+        raise ValueError(
+            f"{type(model).__name__} has no layers that can be run again; use recomputes_activations=False"
+        )
+    for layer in layers:
+        vars(layer)["forward"] = partial(_recomputed, layer.forward)
+
+
+def _recomputed(forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    if not torch.is_grad_enabled():
+        return forward(*args, **kwargs)
+    return checkpoint(forward, *args, use_reentrant=False, preserve_rng_state=False, **kwargs)
