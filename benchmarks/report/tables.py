@@ -72,7 +72,10 @@ def aggregates(comparison: Comparison) -> TableOfText:
         for algorithm in comparison.algorithms:
             matrix = comparison.matrix(algorithm)
             if matrix is not None:
-                cells = [str(interval(estimator, matrix)) for estimator in (mean, median, interquartile_mean)]
+                cells = [
+                    _with_runs(interval(estimator, matrix), len(matrix))
+                    for estimator in (mean, median, interquartile_mean)
+                ]
                 rows.append([algorithm, *cells, str(len(matrix))])
     return TableOfText(
         "Over all environments",
@@ -113,7 +116,8 @@ def improvements(comparison: Comparison) -> TableOfText:
         row = [f"{reference} > {algorithm}"]
         for environment in comparison.environments:
             first, second = (comparison.scores(name, environment)[:, None] for name in (reference, algorithm))
-            row.append(str(improvement(first, second)) if len(first) and len(second) else NONE)
+            fewest = min(len(first), len(second))
+            row.append(_with_runs(improvement(first, second), fewest) if fewest else NONE)
         rows.append(row)
     return TableOfText(
         "Probability of improvement",
