@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -84,8 +85,10 @@ def text_trainer(name, probe, seed):
 
 
 def number_trainer(name, probe, seed):
-    algorithm_class, config = settings(name)
-    algorithm = algorithm_class(config(seed=seed))
+    algorithm_class, make_config = settings(name)
+    config = make_config(seed=seed)
+    # Perceptrons bear twice the rate of language models.
+    algorithm = algorithm_class(replace(config, agent_learning_rate=2 * config.agent_learning_rate))
     vector = SyncVector(lambda: NumberProbe(probe), BATCH)
     network = NetworkConfig(hidden_dims=(32,))
     policies = make_policies(algorithm.config, vector, ModelConfig(), network)
