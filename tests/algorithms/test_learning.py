@@ -44,7 +44,18 @@ SLOWER = {
     # It only ever pushes down, and at a high rate ends where nothing is sampled that wins.
     "maremax": {"entropy_coef": 0.05},
 }
-QUICK_ON_TEXT = ("iac", "maac", "magrpo")
+QUICK_ON_TEXT = {("magrpo", "constant"), ("iac", "observed"), ("maac", "coordination"), ("magrpo", "partner")}
+QUICK_ON_NUMBERS = {(name, "constant") for name in ALGORITHMS} | {
+    ("iac", "delayed"),
+    ("maac", "delayed"),
+    ("magrpo", "observed"),
+    ("marloo", "coordination"),
+    ("ippo", "observed"),
+    ("mappo", "coordination"),
+    ("iac, value head", "observed"),
+    ("maac, q", "constant"),
+    ("magrpo, cross", "observed"),
+}
 PUBLISHED = ("collm-cc", "collm-dc")  # their learning rate is for large models
 
 
@@ -122,8 +133,7 @@ def cases():
             continue
         for probe in PROBES:
             for make_trainer, form in ((text_trainer, "text"), (number_trainer, "numbers")):
-                is_quick = name in ALGORITHMS and (form == "numbers" or name in QUICK_ON_TEXT or probe == "observed")
-                is_quick = is_quick or (form == "numbers" and probe == "observed")
+                is_quick = (name, probe) in (QUICK_ON_TEXT if form == "text" else QUICK_ON_NUMBERS)
                 for seed in range(5) if within_means(name, probe) else ():
                     marks = () if is_quick and seed == 0 else (pytest.mark.slow,)
                     yield pytest.param(name, probe, make_trainer, seed, marks=marks, id=f"{name}-{probe}-{form}-{seed}")

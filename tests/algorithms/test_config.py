@@ -1,0 +1,137 @@
+"""Settings: each is explained, read by something, JSON, and refused where it contradicts another."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import json
+import re
+
+import pytest
+
+from collm import algorithms
+from collm.agents.loading import ModelConfig
+from collm.agents.numeric_config import NetworkConfig
+from collm.algorithms import (
+    ALGORITHMS,
+    IAC,
+    IPPO,
+    MAAC,
+    MAGRPO,
+    MAREINFORCE,
+    IACConfig,
+    IPPOConfig,
+    MAACConfig,
+    ReinforceConfig,
+)
+from collm.algorithms.experiment import Experiment
+from collm.algorithms.published import PublishedConfig
+
+CONFIGS = sorted({config for _, config in ALGORITHMS.values()} | {PublishedConfig, ModelConfig, NetworkConfig}, key=str)
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.__name__)
+def test_every_field_is_followed_by_what_it_means(config):
+    for ancestor in config.__mro__[:-1]:
+        (body,) = ast.parse(inspect.cleandoc(inspect.getsource(ancestor))).body
+        for statement, following in zip(body.body, [*body.body[1:], None], strict=True):
+            if isinstance(statement, ast.AnnAssign):
+                assert isinstance(following, ast.Expr), f"{ancestor.__name__}.{statement.target.id} has no docstring"
+                assert len(following.value.value) > 5
+
+
+def test_every_setting_of_training_is_read_somewhere(root):
+    code = "\n".join(file.read_text() for file in (root / "algorithms").glob("*.py") if file.name != "config.py")
+    names = {field.name for config in CONFIGS[:-2] for field in dataclasses.fields(config)}
+    names -= {field.name for config in (ModelConfig, NetworkConfig) for field in dataclasses.fields(config)}
+    unread = [name for name in sorted(names) if not re.search(rf"(config|self\.config)\.{name}\b", code)]
+    assert unread == []
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_an_experiment_survives_the_way_through_json(name):
+    config = ALGORITHMS[name][1](seed=3, agent_learning_rates={"writer_0": 1e-4})
+    experiment = Experiment(
+        algorithm=name,
+        config=config,
+        env="collm/MiniWriting-v0",
+        env_kwargs={"split": "test"},
+        model=ModelConfig(temperature=0.5),
+        network=NetworkConfig(hidden_dims=(8, 9)),
+    )
+    assert Experiment.from_json(json.loads(json.dumps(experiment.to_json()))) == experiment
+
+
+def test_the_published_settings_are_those_of_the_paper():
+    for name, has_separate_critic in (("collm-cc", None), ("collm-dc", True)):
+        algorithm_class, config_class = ALGORITHMS[name]
+        config = config_class()
+        algorithm_class(config)
+        assert (config.estimator, config.critic_target) == ("td", "td")
+        assert (config.agent_learning_rate, config.critic_learning_rate) == (5e-6, 5e-6)
+        assert (config.value_loss_coef, config.discount, config.ppo_epochs, config.clip_range) == (0.6, 1.0, 1, None)
+        assert getattr(config, "use_separate_critic", None) == has_separate_critic
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda: MAGRPO(ReinforceConfig(num_generations=1)), "compares the rollouts of a task with each other"),
+        (lambda: MAREINFORCE(ReinforceConfig(num_generations=1, divide_by_std=True)), "give at least 2"),
+        (lambda: MAGRPO(ReinforceConfig(num_generations=3)), "cannot be split into groups"),
+        (lambda: MAGRPO(ReinforceConfig(turns_per_update=5)), "cuts episodes"),
+        (lambda: MAGRPO(ReinforceConfig(num_generations=1, joint_mode="cross")), "combines the rollouts"),
+        (lambda: IAC(IACConfig(ppo_epochs=2)), "set clip_range"),
+        (lambda: IAC(IACConfig(use_separate_critic=False, critic_type="q")), "before there is an action to value"),
+        (lambda: IPPO(IPPOConfig(clip_range=None)), "plain policy gradient cannot"),
+        (lambda: MAAC(MAACConfig(critic_warmup=100)), "leaves no update for the policies"),
+        (lambda: MAAC(MAACConfig(trace=1.5)), "trace must lie in 0..1"),
+        (lambda: MAAC(MAACConfig(discount=-0.1)), "discount must lie in 0..1"),
+        (lambda: MAAC(MAACConfig(critic_steps=0)), "critic_steps must be at least 1"),
+        (lambda: MAAC(MAACConfig(num_updates=0)), "num_updates must be at least 1"),
+        (lambda: MAAC(MAACConfig(agent_learning_rate=-1.0)), "is negative; use 0 to freeze"),
+        (lambda: MAAC(MAACConfig(agent_learning_rates={"a_0": -1.0})), "of a_0 is negative"),
+        (lambda: MAAC(MAACConfig(critic_learning_rate=-1.0)), "is negative"),
+        (lambda: MAAC(MAACConfig(mini_batch_size=0)), "mini_batch_size must be at least 1"),
+        (lambda: MAAC(MAACConfig(reference_kl_estimator="k1")), "its gradient is zero on average"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused_with_the_reason(make, reason):
+    with pytest.raises(ValueError, match=re.escape(reason)):
+        make()
+
+
+def experiment(algorithm="magrpo", env="collm/MiniWriting-v0", **parts):
+    config = ALGORITHMS[algorithm][1](**parts.pop("config", {}))
+    return Experiment(algorithm=algorithm, config=config, env=env, **parts)
+
+
+@pytest.mark.parametrize(
+    ("parts", "error", "reason"),
+    [
+        ({"env": "collm/MiniWritin-v0"}, LookupError, "did you mean 'collm/MiniWriting-v0'"),
+        ({"env_kwargs": {"turn": 3}}, TypeError, "argument 'turn'"),
+        ({"model": ModelConfig(model="nowhere/at/all")}, FileNotFoundError, "there is no model folder"),
+        ({"model": ModelConfig(is_chat=True)}, ValueError, "has no chat template"),
+        ({"config": {"agent_learning_rates": {"nobody_0": 1.0}}}, ValueError, "the agents are"),
+        ({"env": "collm/MiniBuild-v0", "config": {"joint_mode": "cross"}}, ValueError, "needs a game of one turn"),
+        ({"env": "gymnasium/CartPole-v1", "config": {"joint_mode": "cross"}}, ValueError, "any number of turns"),
+        ({"env": "gymnasium/CartPole-v1", "model": ModelConfig(weights="adapters")}, ValueError, "language models"),
+        ({"env": "gymnasium/Blackjack-v1"}, ValueError, "is not a space of vectors"),
+        ({"algorithm": "iac", "config": {"critic_model_name_or_path": "./no"}}, FileNotFoundError, "no model folder"),
+    ],
+)
+def test_an_experiment_that_cannot_run_is_refused_before_a_model_loads(parts, error, reason, monkeypatch):
+    monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", lambda *_, **__: pytest.fail("loaded"))
+    with pytest.raises(error, match=re.escape(reason)):
+        experiment(**parts).check()
+
+
+def test_an_unknown_algorithm_is_refused_with_those_that_exist():
+    with pytest.raises(ValueError, match="choose one of iac, maac"):
+        Experiment(algorithm="grpo", config=ReinforceConfig(), env="collm/MiniWriting-v0").check()
+
+
+def test_the_registry_s_names_are_those_of_the_package():
+    assert set(algorithms.__all__) <= set(dir(algorithms))
