@@ -67,6 +67,9 @@ class TrainConfig:
     advantage_normalization: AdvantageNormalization = "batch"
     """Bring advantages to mean 0 and deviation 1: over all agents and turns ("batch"), each agent's, each turn's, each
     turn's of each agent; or not."""
+    reward_model: str | None = None
+    """A folder or hub name of a sequence-classification model whose score of the joint history after each turn is
+    learned from in place of the environment's reward; None: none."""
     reward_scale: float = 1.0
     """Rewards are multiplied with it before learning."""
     reward_shift: float = 0.0

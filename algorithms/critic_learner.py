@@ -116,7 +116,6 @@ class CriticLearner:
             "critic": self.critic.state_dict(),
             "optimizer": None if self.optimizer is None else self.optimizer.state_dict(),
             "moments": self.moments,
-            "generator": self.generator.get_state(),
             "replay": list(self.replay),
             "generator": self.generator.get_state(),
         }
@@ -126,7 +125,6 @@ class CriticLearner:
         if self.optimizer is not None:
             self.optimizer.load_state_dict(state["optimizer"])
         self.moments = state["moments"]
-        self.generator.set_state(state["generator"])
         self.replay = deque(state["replay"], maxlen=self.config.critic_replay)
         self.generator.set_state(state["generator"])
 

@@ -13,6 +13,7 @@ from pettingzoo import ParallelEnv
 from ..agents.core import TrainablePolicy
 from ..agents.loading import ModelConfig, model_folder
 from ..agents.numeric_config import NetworkConfig
+from ..agents.reward_model import RewardModel
 from ..envs.core import TextParallelEnv
 from ..envs.process_vector import ProcessVector
 from ..envs.registration import make, spec
@@ -20,10 +21,11 @@ from ..envs.vector import SyncVector, VectorEnv
 from . import ALGORITHMS
 from .algorithm import Algorithm
 from .config import ActorCriticConfig, TrainConfig
+from .preferences import ModelRewards
 from .reinforce import ReinforceConfig
 from .rollout import RolloutCollector
 from .shaping import RewardProcessor
-from .teams import check_team, make_critics, make_policies
+from .teams import check_team, device_of_policy, make_critics, make_policies, writes_text
 from .trainer import Trainer, agent_learning_rates
 
 MAX_DEFAULT_ENVS = 64
@@ -96,6 +98,7 @@ class Experiment:
             check_team(env, self.model)
             agent_learning_rates(self.config, env.possible_agents)
             _check_joint_mode(self.config, env)
+            _check_reward_model(self.config, env)
         finally:
             env.close()
         make(self.env, **self.env_kwargs_of("test")).close()  # evaluation comes late; its tasks must be there now
@@ -114,20 +117,38 @@ class Experiment:
         collector = RolloutCollector(
             vector,
             policies,
-            reads_state=algorithm.critic_reads == "joint",
+            reads_state=algorithm.critic_reads == "joint" or config.reward_model is not None,
             early_termination_threshold=config.early_termination_threshold,
         )
         references: dict[str, TrainablePolicy] = {}
         if config.reference_kl_coef:
             frozen = {id(policy): policy.reference() for policy in set(policies.values())}
             references = {agent: frozen[id(policy)] for agent, policy in policies.items()}
+        rewarder = None
+        if config.reward_model is not None:
+            device = device_of_policy(next(iter(policies.values())))
+            rewarder = ModelRewards(RewardModel.load(model_folder(config.reward_model) or config.reward_model, device))
         return Trainer(
             algorithm,
             collector,
             make_critics(algorithm, policies, vector, self.network),
             references=references,
+            rewarder=rewarder,
             reward_processor=reward_processor,
         )
+
+
+def _check_reward_model(config: TrainConfig, env: ParallelEnv[str, Any, Any]) -> None:
+    if config.reward_model is None:
+        return
+    if not writes_text(env):
+        raise ValueError(f"reward_model={config.reward_model!r} judges texts, but these agents act by vectors")
+    if isinstance(config, ReinforceConfig) and config.joint_mode == "cross":
+        raise ValueError(
+            "joint_mode='cross' has the environment score every joint action, which a reward_model is in place of; "
+            "use joint_mode='aligned'"
+        )
+    model_folder(config.reward_model)
 
 
 def _check_workers(config: TrainConfig) -> None:

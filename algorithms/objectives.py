@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 
 def turn_logprobs(
@@ -184,6 +185,28 @@ def entropy_bonus(entropies: Tensor, denominator: float) -> Tensor:
     """Entropy of the policy at the sampled items, summed over [M] / denominator. Subtract it, times a coefficient."""
     _check_items(denominator, entropies=entropies)
     return entropies.sum() / denominator
+
+
+def preference_loss(better: Tensor, worse: Tensor, denominator: float) -> Tensor:
+    """How unlikely a scorer finds that the better of two was preferred, by the model of Bradley and Terry.
+
+        L = - sum over pairs of log sigmoid(score of the better - score of the worse) / denominator
+
+    Source: Bradley and Terry (1952); as a loss for reward models Christiano et al. (arXiv:1706.03741), equation 1.
+
+    Args:
+        better: [M] scores, with gradient.
+        worse: [M] scores, with gradient.
+        denominator: pairs of the whole batch.
+
+    Returns:
+        A scalar: log 2 for a scorer that cannot tell them apart. A constant added to all scores changes nothing.
+
+    Raises:
+        ValueError: if the shapes disagree or the denominator is not positive.
+    """
+    _check_items(denominator, better=better, worse=worse)
+    return -functional.logsigmoid(better - worse).sum() / denominator
 
 
 def kl_k1(logprobs: Tensor, reference_logprobs: Tensor) -> Tensor:
