@@ -70,8 +70,8 @@ class RewardModel:
             num_hidden_layers=num_layers,
             num_attention_heads=max(1, hidden_dim // 32),
             max_position_embeddings=max_tokens,
-            num_labels=1,
         )
+        config.num_labels = 1
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             model = LlamaForSequenceClassification(config)
