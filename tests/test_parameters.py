@@ -1,0 +1,74 @@
+"""The table of parameters names what exists, and leaves out nothing that the library it follows has."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from collm.agents.loading import ModelConfig
+from collm.algorithms import IACConfig, ReinforceConfig, TrainConfig
+from collm.algorithms.config import ActorCriticConfig
+from collm.algorithms.experiment import Experiment
+from collm.algorithms.run import run_prepared
+from collm.algorithms.trainer import Trainer
+from collm.benchmarks.training import TrainArguments
+from collm.envs.core import Outcome, TextParallelEnv
+
+SETTINGS = (
+    TrainConfig,
+    ActorCriticConfig,
+    IACConfig,
+    ReinforceConfig,
+    ModelConfig,
+    Experiment,
+    TrainArguments,
+    Outcome,
+)
+CALLABLES = {"Trainer": Trainer.__init__, "run_prepared": run_prepared}
+
+
+@pytest.fixture
+def page(root):
+    return (root / "docs" / "parameters.md").read_text()
+
+
+def rows(page):
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line[:3] == "| `"]
+    return [(re.findall(r"`(\w+)`", there), here, differs) for there, here, differs in cells]
+
+
+def test_everything_that_the_table_points_to_exists(page):
+    names = {f"{each.__name__}.{field.name}" for each in SETTINGS for field in dataclasses.fields(each)}
+    names |= {f"{name}.{each}" for name, call in CALLABLES.items() for each in inspect.signature(call).parameters}
+    names |= {f"TextParallelEnv.{name}" for name in vars(TextParallelEnv)}
+    pointed = re.findall(r"`(\w+\.\w+)`", page)
+    assert [name for name in pointed if name not in names] == []
+    assert len(pointed) > 50
+
+
+def test_what_has_no_counterpart_says_why(page):
+    for there, here, differs in rows(page):
+        assert here or len(differs) > 20, f"{there} leads nowhere"
+
+
+# Of IAC and MAAC, beside those that IPPO's list has too.
+OTHERS = """
+    discount early_termination_threshold eval_interval eval_num_samples external_transition pad_token_id
+    num_return_sequences critic_model_name_or_path reward_processor metrics_callback wandb_config model_config
+""".split()
+
+
+def test_no_parameter_is_left_out(page, root):
+    listed = {name for there, _, _ in rows(page) for name in there}
+    assert set(OTHERS) <= listed
+    seeds = Path(root, "..", "shared", "reference", "seeds")
+    if not seeds.is_dir():
+        pytest.skip("the lists of parameters are not beside the repository")
+    lines = [line for file in seeds.glob("*.txt") for line in file.read_text().splitlines() if line[:3] == "- `"]
+    named = {name for line in lines for name in re.findall(r"`(\w+)`", line.partition(":")[0])}
+    assert len(named) > 30
+    assert named - listed == set()
