@@ -16,7 +16,7 @@ class MAPPOConfig(MAACConfig):
     """Lambda of gae: 0 trusts the critic, 1 the return."""
     ppo_epochs: int = 4
     """How often each update goes over its episodes; with clip_range=None it must be 1."""
-    mini_batch_size: int | None = 16
+    mini_batch_size: int | None = None
     """Episodes of an optimizer step (turns, for vectors); None: all of the update's."""
     clip_range: float | None = 0.2
     """PPO's clip of the probability ratio, of each turn or token by `credit`; None: no ratio, plain policy gradient."""

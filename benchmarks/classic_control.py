@@ -94,7 +94,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         algorithm="mappo", config=MAPPOConfig(**_SPREAD), env=_SPREAD_ENV, model=ModelConfig(weights="shared")
     ),
 }
-"""By name. One-step actor-critic and A2C are the same with other settings: see `ablation.py`."""
+"""By name. One-step actor-critic and A2C are the same with other settings: see the suite `estimators`."""
 
 
 def run(name: str, seed: int, out: Path) -> dict[str, Any]:

@@ -164,7 +164,7 @@ def register(
 def spec(id: str) -> EnvSpec:
     """The registered specification of an id; without a version, the newest one, with a warning.
 
-    Not registered but understood: "gymnasium/CartPole-v1", any environment of Gymnasium as a team of one; and
+    Not registered but understood: "gymnasium/CartPole-v1" or "CartPole-v1", any of Gymnasium as a team of one; and
     "package.module:parallel_env", any class or function that builds a parallel environment.
 
     Raises:
@@ -269,9 +269,9 @@ def _listed(names: frozenset[str]) -> str:
 def _foreign(id: str) -> EnvSpec | None:
     if re.fullmatch(r"[\w.]+:[\w.]+", id):
         return EnvSpec(f"unregistered/{id.rpartition(':')[2]}-v0", id)
-    namespace, _, name = id.partition("/")
-    if namespace == "gymnasium" and name in gymnasium.registry:
-        return EnvSpec(id, "collm.envs.views.gym_as_parallel:GymAsParallel", {"env": name})
+    name = id.removeprefix("gymnasium/")
+    if "/" not in name and name in gymnasium.registry:
+        return EnvSpec(f"gymnasium/{name}", "collm.envs.views.gym_as_parallel:GymAsParallel", {"env": name})
     return None
 
 
