@@ -73,7 +73,9 @@ def babble_model(seed: int) -> LlamaForCausalLM:
         eos_token_id=NUM_WORDS,
         pad_token_id=NUM_WORDS,
     )
-    return LlamaForCausalLM(config).eval()
+    model = LlamaForCausalLM(config)
+    model.eval()
+    return model
 
 
 def babble_trainer(

@@ -12,6 +12,7 @@ import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -64,8 +65,8 @@ def against_one_at_a_time(repeats: int) -> list[tuple[str, float, float]]:
         tracks = [tuple(turn.completion for turn in episode.tracks[agent]) for episode in trainer._collect()]
         rates = race(
             {
-                "ours": lambda policy=policy, tracks=tracks: _batched(policy, tracks, learner.max_tokens),  # noqa: B023
-                "alone": lambda policy=policy, tracks=tracks: _alone(policy, tracks),
+                "ours": partial(_batched, policy, tracks, learner.max_tokens),
+                "alone": partial(_alone, policy, tracks),
             },
             repeats,
         )
