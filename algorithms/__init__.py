@@ -12,7 +12,7 @@ from .ippo import IPPO, IPPOConfig
 from .maac import MAAC, MAACConfig
 from .mappo import MAPPO, MAPPOConfig
 from .published import CoLLMCCConfig, CoLLMDCConfig
-from .reinforce import MAGRPO, MAREINFORCE, MARLOO, MAReMax, ReinforceConfig
+from .reinforce import MAGRPO, MAREINFORCE, MARLOO, MAReMax, MARLOOConfig, ReinforceConfig
 
 ALGORITHMS: dict[str, tuple[type[Algorithm[Any]], type[TrainConfig]]] = {
     "iac": (IAC, IACConfig),
@@ -21,7 +21,7 @@ ALGORITHMS: dict[str, tuple[type[Algorithm[Any]], type[TrainConfig]]] = {
     "mappo": (MAPPO, MAPPOConfig),
     "magrpo": (MAGRPO, ReinforceConfig),
     "mareinforce": (MAREINFORCE, ReinforceConfig),
-    "marloo": (MARLOO, ReinforceConfig),
+    "marloo": (MARLOO, MARLOOConfig),
     "maremax": (MAReMax, ReinforceConfig),
     "collm-cc": (MAAC, CoLLMCCConfig),
     "collm-dc": (IAC, CoLLMDCConfig),
@@ -46,6 +46,7 @@ __all__ = [
     "IPPOConfig",
     "MAACConfig",
     "MAPPOConfig",
+    "MARLOOConfig",
     "MAReMax",
     "ReinforceConfig",
     "TrainConfig",

@@ -11,13 +11,13 @@ from torch import Tensor
 from .advantages import monte_carlo_returns
 from .algorithm import Algorithm
 from .baselines import group_max_advantages, group_mean_advantages, leave_one_out_advantages, raw_advantages
-from .config import TrainConfig
+from .config import AdvantageNormalization, TrainConfig
 from .grids import Grid
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReinforceConfig(TrainConfig):
-    """Settings of MAREINFORCE, MAGRPO, MARLOO and MAReMax."""
+    """Settings of MAREINFORCE, MAGRPO and MAReMax."""
 
     num_generations: int = 8
     """Rollouts of each task, all from one seed: the group that the baseline is made of."""
@@ -26,6 +26,15 @@ class ReinforceConfig(TrainConfig):
     joint_mode: Literal["aligned", "cross"] = "aligned"
     """What meets what: the completions of one rollout only; or each with all of the group's, scored by
     num_generations ** agents environment steps. cross needs games of one turn."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MARLOOConfig(ReinforceConfig):
+    """Settings of MARLOO."""
+
+    advantage_normalization: AdvantageNormalization = "none"
+    """Bring advantages to deviation 1: over all agents and turns ("batch"), each agent's, each turn's, each turn's of
+    each agent; or not. Brought to one deviation, MARLOO's are MAGRPO's."""
 
 
 class Reinforce(Algorithm[ReinforceConfig], ABC):

@@ -1,0 +1,72 @@
+"""The family of REINFORCE: by default no two of its members credit a group alike."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+import torch
+
+from collm.agents.core import Completion
+from collm.algorithms import ALGORITHMS
+from collm.algorithms.credit import assign_credit
+from collm.algorithms.episode import Episode, Turn
+
+FAMILY = ("mareinforce", "magrpo", "marloo", "maremax")
+REWARDS = ((1.0, 3.0), (2.0, 0.0), (0.0, 6.0), (5.0, 1.0))  # four rollouts of two turns
+
+
+def episodes():
+    return [
+        Episode(
+            index=i,
+            seed=0,
+            group=0,
+            tracks={"a_0": tuple(Turn(0.0, Completion(0), reward, t) for t, reward in enumerate(rewards))},
+            states=(),
+            finals={"a_0": 0.0},
+            is_terminated={"a_0": True},
+            infos=({}, {}),
+        )
+        for i, rewards in enumerate(REWARDS)
+    ]
+
+
+def credited(name, **settings):
+    algorithm_class, config_class = ALGORITHMS[name]
+    algorithm = algorithm_class(config_class(num_generations=4, **settings))
+    credits, _ = assign_credit(algorithm, episodes(), ["a_0"], {})
+    return credits["a_0"].advantages.view(4, 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "first_turns"),
+    [
+        ("mareinforce", [2.5, 2.0, 3.0, 5.5]),
+        ("magrpo", [-0.75, -1.25, -0.25, 2.25]),
+        ("marloo", [-1.0, -5 / 3, -1 / 3, 3.0]),
+        ("maremax", [-3.0, -3.5, -2.5, 0.0]),
+    ],
+)
+def test_discounted_returns_above_each_baseline_by_hand(name, first_turns):
+    # returns at a discount of a half: 1 + 1.5, 2 + 0, 0 + 3, 5 + 0.5
+    found = credited(name, discount=0.5, advantage_normalization="none")
+    torch.testing.assert_close(found[:, 0], torch.tensor(first_turns))
+
+
+@pytest.mark.parametrize(("one", "other"), list(combinations(FAMILY, 2)))
+def test_by_default_no_two_rules_are_the_same(one, other):
+    assert not np.allclose(credited(one), credited(other), atol=1e-2)
+
+
+def test_brought_to_one_deviation_leaving_one_out_is_the_group_s_mean():
+    torch.testing.assert_close(
+        credited("marloo", advantage_normalization="batch"), credited("magrpo", advantage_normalization="batch")
+    )
+
+
+def test_division_by_the_group_s_deviation_is_an_option():
+    assert float(credited("magrpo", divide_by_std=True, advantage_normalization="none")[:, 0].std()) == pytest.approx(
+        (4 / 3) ** 0.5, rel=1e-3
+    )
