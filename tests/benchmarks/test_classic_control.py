@@ -1,0 +1,72 @@
+"""The same trainer on what everybody knows: quick looks at the parts, and the marks it must reach, in minutes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import gymnasium
+import numpy as np
+import pytest
+
+from collm.agents.core import Request
+from collm.agents.numeric import NumericPolicy
+from collm.benchmarks import classic_control
+from collm.benchmarks.classic_control import EXPERIMENTS, main, plot, run
+
+MARKS = {"cartpole": 475.0, "acrobot": -110.0, "pendulum": -200.0, "pendulum-squashed": -200.0}
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_is_one_that_can_run(name):
+    if name.startswith("spread"):
+        pytest.importorskip("mpe2")
+    EXPERIMENTS[name].check()
+
+
+def test_a_run_is_written_down_and_drawn(tmp_path, monkeypatch):
+    for name in ("cartpole", "pendulum"):
+        short = replace(
+            EXPERIMENTS[name], config=replace(EXPERIMENTS[name].config, num_updates=2, num_envs=2, turns_per_update=210)
+        )
+        monkeypatch.setitem(EXPERIMENTS, name, short)
+    monkeypatch.setattr(classic_control, "NUM_EVALUATION_EPISODES", 2)
+    main(["run", "cartpole", "pendulum", "--seeds", "0", "--out", str(tmp_path)])
+    result = json.loads((tmp_path / "pendulum-0.json").read_text())
+    assert result["environment_steps"] == 2 * 2 * 210
+    assert len(result["curve"]) == 2 and result["greedy"]["low"] <= result["greedy"]["mean"]
+    plot(tmp_path)
+    assert (tmp_path / "learning_curves.png").stat().st_size > 5_000
+    assert (tmp_path / "pendulum.png").stat().st_size > 5_000
+
+
+def test_the_shipped_pendulum_policy_swings_up(root):
+    folder = root / "benchmarks" / "results" / "classic_control" / "policies" / "pendulum" / "agent_0"
+    policy = NumericPolicy.load(folder)
+    env = gymnasium.make("Pendulum-v1")
+    returns = []
+    for seed in range(5):
+        observation, _ = env.reset(seed=seed)
+        total, is_truncated = 0.0, False
+        while not is_truncated:
+            (answer,) = policy.act([Request("agent_0", observation, (seed,))], greedy=True)
+            observation, reward, _, is_truncated, _ = env.step(answer.action)
+            total += float(reward)
+        returns.append(total)
+    env.close()
+    assert np.mean(returns) > -300
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("name", MARKS)
+def test_the_trainer_reaches_the_mark(name, seed, tmp_path):
+    assert run(name, seed, tmp_path)["greedy"]["mean"] >= MARKS[name]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["spread-ippo", "spread-mappo"])
+def test_three_agents_spread_better_than_by_chance_outside_the_interval(name, tmp_path):
+    pytest.importorskip("mpe2")
+    result = run(name, 0, tmp_path)
+    assert result["sampled"]["low"] > result["untrained"]["high"]
