@@ -24,13 +24,16 @@ from .episode import Episode
 from .shaping import RewardProcessor
 
 
-def crossed(episodes: Sequence[Episode], vector: VectorEnv, rule: RewardProcessor | None) -> list[Episode]:
-    """The episodes with each completion's reward averaged over all joint actions of its group.
+def crossed(episodes: Sequence[Episode], vector: VectorEnv, rule: RewardProcessor | None) -> tuple[list[Episode], int]:
+    """The episodes with each completion's reward averaged over all joint actions of its group; and what it cost.
 
     Args:
         episodes: of one turn, in groups of one size; each group from one seed.
         vector: copies of their environment, free to be reset.
         rule: applied to each joint action's rewards before they are averaged.
+
+    Returns:
+        The episodes, and the environment steps of the branches: G**N - G a group.
 
     Raises:
         ValueError: if an episode has more turns, or if the environment does not start alike from one seed.
@@ -50,7 +53,8 @@ def crossed(episodes: Sequence[Episode], vector: VectorEnv, rule: RewardProcesso
             for place, credit in zip(places, credits, strict=True):
                 track = tuple(replace(turn, reward=credit) for turn in episodes[place].tracks[agent])
                 shaped[place] = replace(shaped[place], tracks={**shaped[place].tracks, agent: track})
-    return shaped
+    num_steps = sum(len(places) ** len(episodes[places[0]].tracks) - len(places) for places in groups.values())
+    return shaped, num_steps
 
 
 def _credits(group: Sequence[Episode], vector: VectorEnv, rule: RewardProcessor | None) -> dict[str, list[float]]:

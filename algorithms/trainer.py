@@ -202,7 +202,8 @@ class Trainer:
         if self.rewarder is not None:
             episodes = self.rewarder(episodes)
         if isinstance(self.config, ReinforceConfig) and self.config.joint_mode == "cross":
-            shaped = crossed(episodes, self.collector.vector, rule)
+            shaped, num_steps = crossed(episodes, self.collector.vector, rule)
+            self.num_turns += num_steps
         else:
             shaped = with_rewards(episodes, rule)
         if references and self.config.reference_kl_in == "reward":

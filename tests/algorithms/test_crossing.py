@@ -50,7 +50,7 @@ def played(num_rollouts, num_groups=1):
 
 def test_a_completion_is_worth_its_mean_over_all_of_the_partner_s_by_hand():
     episodes, vector = played(2)
-    shaped = crossed(episodes, vector, None)
+    shaped, _ = crossed(episodes, vector, None)
     # left says 1 or 2: 10 l + mean(1, 2); right says 1 or 2: r * mean(1, 2)
     assert [each.tracks["left_0"][0].reward for each in shaped] == [11.5, 21.5]
     assert [each.tracks["right_0"][0].reward for each in shaped] == [1.5, 3.0]
@@ -59,13 +59,13 @@ def test_a_completion_is_worth_its_mean_over_all_of_the_partner_s_by_hand():
 def test_crossing_takes_one_step_for_each_joint_action_that_was_not_played():
     episodes, vector = played(3, num_groups=2)
     Digits.num_steps = 0
-    crossed(episodes, vector, None)
-    assert Digits.num_steps == 2 * (3**2 - 3)
+    _, num_steps = crossed(episodes, vector, None)
+    assert Digits.num_steps == num_steps == 2 * (3**2 - 3)
 
 
 def test_the_rule_is_applied_before_the_mean():
     episodes, vector = played(2)
-    shaped = crossed(episodes, vector, lambda reward: reward**2)
+    shaped, _ = crossed(episodes, vector, lambda reward: reward**2)
     assert shaped[0].tracks["right_0"][0].reward == (1 + 4) / 2
 
 

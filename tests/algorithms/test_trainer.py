@@ -212,3 +212,9 @@ def test_what_is_learned_from_is_processed_and_what_is_logged_is_not():
     # three turns of 10 * (0 + 1), and 10 times the reward at the end
     credited = trainer.credits[AGENTS[0]].advantages[::3].tolist()
     np.testing.assert_allclose(credited, [30 + 10 * each for each in returns], rtol=1e-5)
+
+
+def test_branches_of_the_cross_mode_count_as_environment_steps():
+    trainer = text_trainer("magrpo", "observed", joint_mode="cross")
+    trainer.step()
+    assert trainer.num_turns == 2 * 4**2  # two tasks, every completion of four with every other
