@@ -16,11 +16,13 @@ from ..agents.numeric_config import NetworkConfig
 from ..agents.reward_model import RewardModel
 from ..envs.core import TextParallelEnv
 from ..envs.process_vector import ProcessVector
-from ..envs.registration import make, spec
+from ..envs.registration import EnvSpec, make, spec
 from ..envs.vector import SyncVector, VectorEnv
+from ..envs.views import with_truth
 from . import ALGORITHMS
 from .algorithm import Algorithm
 from .config import ActorCriticConfig, TrainConfig
+from .maac import MAACConfig
 from .preferences import ModelRewards
 from .reinforce import ReinforceConfig
 from .rollout import RolloutCollector
@@ -84,10 +86,11 @@ class Experiment:
     def make_vector(self, split: str, num_envs: int) -> VectorEnv:
         """Copies of the environment on a split's tasks, in this process or in workers."""
         kwargs = self.env_kwargs_of(split) if split != "train" else dict(self.env_kwargs)
+        # Bound here, as arguments of an environment may be called as the vector's own are.
+        build = partial(_make_privileged if is_privileged(self.config) else make, spec(self.env), **kwargs)
         if self.config.num_workers:
-            build = partial(make, spec(self.env), **kwargs)  # whose arguments may be called as the vector's own are
             return ProcessVector(build, num_envs, num_workers=self.config.num_workers)
-        return SyncVector(self.env, num_envs, **kwargs)
+        return SyncVector(build, num_envs)
 
     def check(self) -> None:
         """Refuse what would fail later, before a model is loaded."""
@@ -99,6 +102,8 @@ class Experiment:
             agent_learning_rates(self.config, env.possible_agents)
             _check_joint_mode(self.config, env)
             _check_reward_model(self.config, env)
+            if is_privileged(self.config):
+                with_truth(env)
         finally:
             env.close()
         make(self.env, **self.env_kwargs_of("test")).close()  # evaluation comes late; its tasks must be there now
@@ -138,6 +143,15 @@ class Experiment:
         )
 
 
+def is_privileged(config: TrainConfig) -> bool:
+    """Whether a critic is told what is hidden from the agents."""
+    return isinstance(config, MAACConfig) and config.critic_input == "privileged"
+
+
+def _make_privileged(env: EnvSpec, **kwargs: Any) -> ParallelEnv[str, Any, Any]:
+    return with_truth(make(env, **kwargs))
+
+
 def _check_reward_model(config: TrainConfig, env: ParallelEnv[str, Any, Any]) -> None:
     if config.reward_model is None:
         return
@@ -147,6 +161,11 @@ def _check_reward_model(config: TrainConfig, env: ParallelEnv[str, Any, Any]) ->
         raise ValueError(
             "joint_mode='cross' has the environment score every joint action, which a reward_model is in place of; "
             "use joint_mode='aligned'"
+        )
+    if is_privileged(config):
+        raise ValueError(
+            f"critic_input='privileged' would show reward_model={config.reward_model!r} what is hidden too, as "
+            "both read the same history; use critic_input='joint'"
         )
     model_folder(config.reward_model)
 

@@ -156,6 +156,14 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
         """The world as text, shown below the histories by `render`; empty where there is none."""
         return ""
 
+    def truth(self) -> str:
+        """What is true of the world now and hidden from the agents, as text; empty where nothing is hidden.
+
+        For a privileged critic (`views.PrivilegedState`) alone: it stands in no observation, nor in `state()`. Reading
+        it changes nothing.
+        """
+        return ""
+
     def reference_reply(self, agent: str) -> str:
         """A good reply of this agent now: a yardstick, and what stands in for a partner. Reading it changes nothing.
 
@@ -247,7 +255,7 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
 
     def state(self) -> Transcript:
         """The joint history, in order of time: what each agent read and wrote, with its name."""
-        return _capped(self._joint, self.state_space.max_length)
+        return capped(self._joint, self.state_space.max_length)
 
     def render(self) -> Any:
         """The joint history and the scene: a string in mode "ansi", printed in mode "human"."""
@@ -291,10 +299,10 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
         )
 
     def _observation(self, agent: str) -> Transcript:
-        return _capped(self._transcripts[agent], self.observation_spaces[agent].max_length)
+        return capped(self._transcripts[agent], self.observation_spaces[agent].max_length)
 
 
-def _capped(transcript: Transcript, max_length: int) -> Transcript:
+def capped(transcript: Transcript, max_length: int) -> Transcript:
     """The transcript within the space: its first message and as many of its newest as fit."""
     if len(transcript) <= max_length:
         return transcript

@@ -7,6 +7,7 @@ from .gym_as_parallel import GymAsParallel
 from .numeric_infos import NumericInfos
 from .partners import Partner
 from .phrases import PhraseActions, reference_phrases
+from .privileged import PrivilegedState, with_truth
 from .single_agent import SingleAgent
 from .structured import ChatObservations, DictObservations
 from .tokens import TokenActions, TokenObservations
@@ -21,6 +22,7 @@ __all__ = [
     "NumericInfos",
     "Partner",
     "PhraseActions",
+    "PrivilegedState",
     "SingleAgent",
     "TokenActions",
     "TokenObservations",
@@ -29,4 +31,5 @@ __all__ = [
     "WordCodec",
     "reference_phrases",
     "to_aec",
+    "with_truth",
 ]

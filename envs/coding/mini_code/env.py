@@ -79,6 +79,10 @@ class MiniCode(TextParallelEnv):
     def scene(self) -> str:
         return "".join(f"main{inputs} = {rules.expected(self._task, inputs)}\n" for inputs in self._inputs)
 
+    def truth(self) -> str:
+        """The tests of this episode, which no programmer sees."""
+        return self.scene().rstrip()
+
     def reference_reply(self, agent: str) -> str:
         """The agent's line of a pair that scores 1."""
         return prompts.reference_reply(self._task, agent)

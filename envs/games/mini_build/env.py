@@ -11,7 +11,7 @@ from ..pictured import PicturedEnv
 from ..pictures import Row
 from ..settings import refuse_other
 from . import prompts
-from .rules import MATERIALS, MAX_TURNS, Goal, Site, Split, new_goal, placed, quality, reference_move
+from .rules import MATERIALS, MAX_TURNS, Goal, Site, Split, Verdict, new_goal, placed, quality, reference_move
 
 Reward = Literal["sparse", "terminal", "dense"]
 
@@ -74,6 +74,7 @@ class MiniBuild(PicturedEnv):
         self._threshold = threshold
         self._is_explained = is_explained
         self._site = Site(new_goal(0, 2 * max_turns, split))
+        self._verdicts: tuple[Verdict, ...] = ()  # of the last moves, by seat
 
     @property
     def goal(self) -> Goal:
@@ -83,6 +84,7 @@ class MiniBuild(PicturedEnv):
     def deal(self, task: Any) -> Mapping[str, str]:
         number = self.rng.randrange(2**31) if task is None else _task_number(task)
         self._site = Site(new_goal(number, 2 * self.max_turns, self.split))
+        self._verdicts = ()
         return {
             agent: prompts.prompt(
                 self._site.goal, seat, turns=self.max_turns, feedback=self._feedback, is_explained=self._is_explained
@@ -101,6 +103,7 @@ class MiniBuild(PicturedEnv):
         rewards = {"dense": after - before, "terminal": after * is_last, "sparse": float(is_success)}
         counts = Counter(verdicts.values())
         first, second = self.possible_agents
+        self._verdicts = verdicts[first], verdicts[second]
         return Outcome(
             rewards[self._reward],
             feedback={
@@ -126,6 +129,10 @@ class MiniBuild(PicturedEnv):
         built = dict(self._site.built)
         lines = (f"{part:<8} {material:<6} {built.get(part, '.')}\n" for part, material in self.goal)
         return f"{super().scene()}{''.join(lines)}"
+
+    def truth(self) -> str:
+        """What became of the moves, what stands right and wrong, and the quality so far."""
+        return prompts.truth_text(self._site, self._verdicts)
 
     def reference_reply(self, agent: str) -> str:
         """The reply with which two reference players complete the goal."""

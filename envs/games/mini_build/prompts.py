@@ -6,9 +6,10 @@ The texts are bare words without punctuation, because a model of half a million 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Literal
 
-from .rules import MATERIALS, PARTS, Goal, Move, Verdict
+from .rules import MATERIALS, PARTS, Goal, Move, Site, Verdict
 
 Feedback = Literal["own", "cross", "both", "none"]
 
@@ -57,6 +58,21 @@ def parsed_move(text: str) -> Move | None:
     parts = [word for word in words if word in PARTS]
     materials = [word for word in words if word in MATERIALS]
     return (parts[0], materials[0]) if len(parts) == len(materials) == 1 else None
+
+
+def truth_text(site: Site, verdicts: Sequence[Verdict]) -> str:
+    """What no builder is told as a whole: what became of both last moves, what stands, how much of the goal is right.
+
+        builder 0 ok builder 1 taken wall ok roof wrong goal 1 of 8
+
+    Args:
+        site: as it is now.
+        verdicts: of the last moves, by seat; empty before the first.
+    """
+    told = [f"builder {seat} {verdict}" for seat, verdict in enumerate(verdicts)]
+    told += [f"{part} {'ok' if (part, material) in site.goal else 'wrong'}" for part, material in site.built]
+    num_right = len(set(site.goal) & set(site.built))
+    return " ".join([*told, f"goal {num_right} of {len(site.goal)}"])
 
 
 def verdict_text(feedback: Feedback, own: Verdict, partner: Verdict) -> str:

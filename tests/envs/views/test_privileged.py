@@ -1,0 +1,102 @@
+"""A state that tells what no agent sees: it is all there, in order, and nowhere else."""
+
+from __future__ import annotations
+
+import copy
+from itertools import pairwise
+
+import pytest
+from pettingzoo.test.state_test import state_test
+
+from collm.envs import check_env, make
+from collm.envs.games.mini_build import MiniBuild
+from collm.envs.views import PrivilegedState, to_aec, with_truth
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:pettingzoo")  # it warns of whatever is no array
+
+
+def episode(env, seed=0):
+    """Observations and states of the reference players' episode, from the first on."""
+    observations, _ = env.reset(seed=seed)
+    told = [(observations, env.state())]
+    while env.agents:
+        observations = env.step({agent: env.unwrapped.reference_reply(agent) for agent in env.agents})[0]
+        told.append((observations, env.state()))
+    return told
+
+
+def test_the_state_by_hand():
+    env = PrivilegedState(MiniBuild(max_turns=1, feedback="none"))
+    env.reset(seed=0)
+    (one, wood), (other, stone) = env.unwrapped.goal
+    env.step({"builder_0": f"{one} {wood}", "builder_1": f"{other} {'wool' if stone != 'wool' else 'iron'}"})
+    goal = f"goal {one} {wood} {other} {stone}"
+    first, second = env.unwrapped._site.built  # the moves are applied in a random order
+    verdict = {one: "ok", other: "wrong"}
+    assert str(env.state()).splitlines() == [
+        f"[builder_0 reads] builder 0 {goal}",
+        f"[builder_1 reads] builder 1 {goal}",
+        "[critic reads] goal 0 of 2",
+        f"[builder_0 writes] {one} {wood}",
+        f"[builder_1 writes] {other} {'wool' if stone != 'wool' else 'iron'}",
+        "[builder_0, builder_1 reads] next",
+        f"[critic reads] builder 0 ok builder 1 wrong {first[0]} {verdict[first[0]]} {second[0]} {verdict[second[0]]} "
+        "goal 1 of 2",
+    ]
+
+
+@pytest.mark.parametrize("id", ["collm/MiniBuild-v0", "collm/MiniCode-v0"])
+def test_no_agent_reads_the_truth_and_the_own_state_does_not_tell_it(id):
+    plain, told = episode(make(id)), episode(PrivilegedState(make(id)))
+    for (observed, state), (observed_with, privileged) in zip(plain, told, strict=True):
+        assert observed_with == observed
+        assert "critic reads" not in "".join(observed.values()) + state
+        assert tuple(m for m in privileged.messages if "[critic reads]" not in m.content) == state.messages
+        assert len(privileged.messages) > len(state.messages)
+
+
+def test_the_hidden_words_are_in_the_state_and_in_no_observation():
+    env = PrivilegedState(MiniBuild(max_turns=4, feedback="none"))
+    told = episode(env)
+    for observed, _ in told:
+        assert not {"ok", "wrong", "taken"} & set(" ".join(observed.values()).split())
+    assert "builder 0 ok builder 1 ok" in told[-1][1] and "goal 8 of 8" in told[-1][1]
+
+
+@pytest.mark.parametrize("id", ["collm/MiniBuild-v0", "collm/MiniCode-v0"])
+def test_the_state_only_grows_and_is_in_its_space(id):
+    env = PrivilegedState(make(id))
+    states = [state for _, state in episode(env)]
+    assert all(env.state_space.contains(state) for state in states)
+    for before, after in pairwise(states):
+        assert after.messages[: len(before.messages)] == before.messages
+
+
+def test_where_the_history_gives_way_the_state_starts_anew():
+    env = PrivilegedState(MiniBuild(max_turns=12, feedback="both", max_observation_length=900))
+    states = [state for _, state in episode(env)]
+    assert all(env.state_space.contains(state) for state in states)
+    assert "goal 24 of 24" in states[-1].messages[-1].content
+
+
+def test_a_branch_goes_its_own_way():
+    env = PrivilegedState(MiniBuild(max_turns=3))
+    env.reset(seed=1)
+    branch = copy.deepcopy(env)
+    env.step(dict.fromkeys(env.agents, "nothing"))
+    assert env.state() != branch.state()
+    branch.step(dict.fromkeys(branch.agents, "nothing"))
+    assert env.state() == branch.state()
+
+
+@pytest.mark.parametrize("id", ["collm/MiniBuild-v0", "collm/MiniCode-v0"])
+def test_the_view_keeps_the_contract(id, capsys):
+    check_env(PrivilegedState(make(id)), skip=["hostile_replies"])
+    state_test(to_aec(PrivilegedState(make(id))), PrivilegedState(make(id)), num_cycles=3)
+
+
+def test_an_environment_that_hides_nothing_is_refused():
+    with pytest.raises(ValueError, match=r"mini_writing_v0 hides nothing .*critic_input='joint'"):
+        with_truth(make("collm/MiniWriting-v0"))
+    with pytest.raises(ValueError, match=r"no state\(\)"):
+        with_truth(make("gymnasium/CartPole-v1"))
