@@ -87,9 +87,17 @@ def _holds(experiment: Experiment, directory: Path) -> bool:
         saved = read_config(directory)
     except json.JSONDecodeError:  # killed while writing it, so there is nothing else to keep
         return False
-    if saved != json.loads(json.dumps(experiment.to_json())):
+    if not _is_saved(experiment, saved):
         raise ValueError(f"{directory} holds a run with other settings; give the comparison another --out")
     return (directory / CHECKPOINT_FILE).is_file()
+
+
+def _is_saved(experiment: Experiment, saved: Mapping[str, Any]) -> bool:
+    """Whether it was written of this experiment; a setting that is newer than the run had its default then."""
+    try:
+        return Experiment.from_json(saved) == experiment
+    except (KeyError, TypeError):  # of a setting that is no more
+        return False
 
 
 def _clear(directory: Path) -> None:

@@ -95,6 +95,16 @@ def test_a_folder_with_other_settings_is_refused_and_left_alone(tmp_path):
     assert (directory / "config.json").read_text() == "{}"
 
 
+def test_a_run_from_before_a_setting_was_there_is_not_another(tmp_path):
+    job = jobs(parse_suite(TABLE))[0]
+    directory = tmp_path / job.directory
+    directory.mkdir(parents=True)
+    saved = job.experiment.to_json()
+    del saved["config"]["early_termination_threshold"]
+    (directory / "config.json").write_text(json.dumps(saved))
+    assert not compare([job], tmp_path, num_workers=1, watcher=Notes()).failures
+
+
 @pytest.mark.parametrize(
     ("limits", "expected"),
     [
