@@ -46,6 +46,11 @@ class RunSummary:
         """A column; nan where an update has no such number."""
         return np.array([np.nan if value is None else value for value in self.curves.get(name, ())], dtype=np.float64)
 
+    @property
+    def writes_text(self) -> bool:
+        """Whether its agents generated text; an action by vectors counts as one token, every one of them."""
+        return any(length not in (None, 1.0) for length in self.curves.get("completion_tokens", (None,)))
+
     def score(self, how: str = "sampled") -> float:
         """Mean held-out return at the end; nan where the run has not come that far."""
         if not self.is_finished or not self.evaluations:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from collm.algorithms.checkpoint import write_config
 from collm.algorithms.experiment import Experiment
+from collm.algorithms.iac import IACConfig
 from collm.algorithms.loggers import JsonLines
 from collm.algorithms.maac import MAACConfig
 from collm.algorithms.reinforce import ReinforceConfig
@@ -39,12 +41,8 @@ def write_run(directory: Path, algorithm: str, seed: int, *, episodes: int = 16,
     """A run directory as a comparison leaves it, with what was played made up."""
     config = MAACConfig(seed=seed) if algorithm == "maac" else ReinforceConfig(seed=seed, num_generations=2)
     experiment = Experiment(algorithm=algorithm, config=config, env="collm/MiniBuild-v0", env_kwargs=ENV)
-    directory.mkdir(parents=True)
-    write_config(directory, experiment.to_json())
-    label = {"algorithm": algorithm.upper(), "environment": "build", "seed": seed, "threshold": 0.5}
-    label |= {"budget": {"environment_steps": 96}, "place": [0, int(algorithm == "maac")]}
-    (directory / "benchmark.json").write_text(json.dumps(label))
-    (directory / "finished.json").write_text("{}")
+    place = [0, int(algorithm == "maac")]
+    _write_frame(directory, experiment, environment="build", threshold=0.5, place=place)
     rows = [
         {
             "update": update,
@@ -53,6 +51,7 @@ def write_run(directory: Path, algorithm: str, seed: int, *, episodes: int = 16,
             "seconds/total": 1.5 * update,
             "return": 0.1 * update + bonus,
             "entropy": 1.0,
+            "completion_tokens": 2.5,
         }
         for update in range(1, 9)
     ]
@@ -73,3 +72,35 @@ def write_run(directory: Path, algorithm: str, seed: int, *, episodes: int = 16,
         for number in range(episodes)
     )
     return directory
+
+
+def write_classic_run(directory: Path, algorithm: str, seed: int, *, rate: float) -> Path:
+    """A run of CartPole, whose agent acts by numbers and whose returns are in the hundreds."""
+    config = IACConfig(seed=seed) if algorithm == "iac" else ReinforceConfig(seed=seed, num_generations=2)
+    experiment = Experiment(algorithm=algorithm, config=config, env="gymnasium/CartPole-v1")
+    place = [1, int(algorithm == "iac")]
+    _write_frame(directory, experiment, environment="CartPole", threshold=195, place=place)
+    numbers = {"seconds/total": 0.5, "entropy": 0.6, "completion_tokens": 1.0}
+    JsonLines(directory / "metrics.jsonl").write(
+        {"update": n, "environment_steps": 100 * n, "sampled_tokens": 100 * n, "return": rate * n + seed}
+        | {**numbers, "seconds/total": 0.5 * n}
+        for n in range(1, 13)
+    )
+    JsonLines(directory / "evaluation.jsonl").write(
+        {"update": n, "environment_steps": 100 * n}
+        | {f"evaluation/{how}/return": 20.0 + rate * n + seed for how in ("sampled", "greedy")}
+        for n in (0, 12)
+    )
+    agents = {"agent_0": {"actions": [0, 1, 1], "rewards": [1.0, 1.0, 1.0], "is_terminated": True}}
+    row = {"index": 0, "seed": seed, "group": 0, "return": 3.0, "agents": agents, "infos": [{}] * 3}
+    JsonLines(directory / "episodes.jsonl").write({"update": n, **row} for n in range(1, 13))
+    return directory
+
+
+def _write_frame(directory: Path, experiment: Experiment, **label: Any) -> None:
+    directory.mkdir(parents=True)
+    write_config(directory, experiment.to_json())
+    names = {"algorithm": experiment.algorithm.upper(), "seed": experiment.config.seed}
+    label |= names | {"budget": {"environment_steps": 96}}
+    (directory / "benchmark.json").write_text(json.dumps(label))
+    (directory / "finished.json").write_text("{}")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..curves import cost_to_reach
 from ..statistics import Floats
 from ..summaries import RunSummary
 
@@ -30,6 +31,27 @@ class Comparison:
     def environments(self) -> list[str]:
         """Those with a finished run, in the order of the suite."""
         return list(dict.fromkeys(each.environment for each in sorted(self.finished, key=lambda each: each.place[0])))
+
+    @property
+    def thresholds(self) -> dict[str, float]:
+        """Of the environments that have one."""
+        found = {each.environment: each.threshold for each in self.finished if each.threshold is not None}
+        return {name: found[name] for name in self.environments if name in found}
+
+    @property
+    def has_one_scale(self) -> bool:
+        """Whether all returns lie in 0..1, so that those of different environments can be taken together."""
+        return all(0 <= each.score(how) <= 1 for each in self.finished for how in ("sampled", "greedy"))
+
+    def writes_text(self, environment: str) -> bool:
+        """Whether agents generate tokens there."""
+        return any(each.writes_text for each in self.finished if each.environment == environment)
+
+    def costs_to_reach(self, algorithm: str, environment: str, cost: str) -> list[float]:
+        """What it cost each run to come to the environment's threshold; `NEVER` where it did not."""
+        threshold = self.thresholds[environment]
+        runs = self.runs(algorithm, environment)
+        return [cost_to_reach(each.curve(cost), each.curve("return"), threshold) for each in runs]
 
     def runs(self, algorithm: str, environment: str) -> list[RunSummary]:
         """Finished runs, by seed."""

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
-from ..curves import aligned, common_grid, smoothed
+from ..curves import NEVER, aligned, common_grid, median_cost, smoothed
 from ..statistics import Floats, interval, mean, profile_bands, student_quantile
 from ..suite import slug
 from ..summaries import RunSummary
@@ -21,6 +22,7 @@ from .comparison import Comparison
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8B6F00", "#777777")
 LINES = ("-", "--", "-.", ":")
 SMOOTHING = 5
+BELOW = 0.18  # rows from a method's bar to its runs' dots, which the bar would hide
 COSTS = {
     "environment_steps": "environment steps",
     "sampled_tokens": "generated tokens",
@@ -43,7 +45,8 @@ def draw_figures(comparison: Comparison, folder: Path) -> dict[str, list[Path]]:
 
 def _figures(comparison: Comparison) -> Iterator[tuple[str, str, str, Draw]]:
     for cost, label in COSTS.items():
-        for name in comparison.environments:
+        names = comparison.environments
+        for name in filter(comparison.writes_text, names) if cost == "sampled_tokens" else names:
             yield (
                 f"Learning curves against {label}",
                 f"curve {label} {name}",
@@ -52,22 +55,31 @@ def _figures(comparison: Comparison) -> Iterator[tuple[str, str, str, Draw]]:
             )
     for name in comparison.environments:
         yield "Final scores", f"final {name}", name, partial(_final, comparison=comparison, environment=name)
-    yield "Performance profiles", "profile", "all environments", partial(_profiles, comparison=comparison)
-    has_critics = any(turn.explained_variance is not None for each in comparison.finished for turn in each.diagnostics)
-    for name in comparison.environments if has_critics else ():
+    for name in comparison.thresholds:
+        title = f"{name}: return of {comparison.thresholds[name]:g}"
+        yield "Steps to a threshold", f"steps to threshold {name}", title, partial(_reaching, comparison, name)
+    if comparison.has_one_scale:
+        yield "Performance profiles", "profile", "all environments", partial(_profiles, comparison=comparison)
+    for name in _with(comparison, "explained_variance"):
         yield (
             "What the critics foresee",
             f"explained variance {name}",
             name,
             partial(_explained_variance, comparison=comparison, environment=name),
         )
-    for name in comparison.environments:
+    for name in _with(comparison, "advantage_square"):
         yield (
             "How much the advantages scatter",
             f"advantages {name}",
             name,
             partial(_advantages, comparison=comparison, environment=name),
         )
+
+
+def _with(comparison: Comparison, field: str) -> list[str]:
+    """The environments where some run has the diagnostic; of agents that act by vectors there is none."""
+    having = {run.environment for run in comparison.finished if not np.isnan(_column(run, field)).all()}
+    return [name for name in comparison.environments if name in having]
 
 
 def _save(path: Path, title: str, draw: Draw, comparison: Comparison) -> None:
@@ -126,7 +138,7 @@ def _final(axes: Any, comparison: Comparison, environment: str) -> None:
         scores = comparison.scores(name, environment)
         estimate = interval(mean, scores[:, None])
         color = _style(comparison, name)["color"]
-        axes.scatter(scores, [row] * len(scores), color=color, alpha=0.35, s=18, linewidths=0)
+        axes.scatter(scores, [row + BELOW] * len(scores), color=color, alpha=0.5, s=18, linewidths=0)
         if len(scores) > 1:
             axes.plot([estimate.low, estimate.high], [row, row], color=color, linewidth=3, alpha=0.8)
         axes.plot([estimate.value], [row], "|", color="black", markersize=13, markeredgewidth=2)
@@ -134,7 +146,27 @@ def _final(axes: Any, comparison: Comparison, environment: str) -> None:
     if starts:
         axes.axvline(float(np.mean(starts)), color="#777777", linestyle=":", linewidth=1)
     axes.set(yticks=range(len(names)), yticklabels=names, xlabel="held-out return (dotted: before training)")
-    axes.invert_yaxis()
+    axes.set_ylim(len(names) - 0.5, -0.5)
+
+
+def _reaching(comparison: Comparison, environment: str, axes: Any) -> None:
+    names = [name for name in comparison.algorithms if comparison.runs(name, environment)]
+    end = max(float(run.curve("environment_steps")[-1]) for name in names for run in comparison.runs(name, environment))
+    never = 1.08 * end  # beyond the budget, where runs stand that did not get there
+    for row, name in enumerate(names):
+        costs = comparison.costs_to_reach(name, environment, "environment_steps")
+        found = median_cost(costs)
+        low, high, middle = (never if value == NEVER else value for value in (found.low, found.high, found.median))
+        color = _style(comparison, name)["color"]
+        drawn = [never if cost == NEVER else cost for cost in costs]
+        axes.scatter(drawn, [row + BELOW] * len(drawn), color=color, alpha=0.5, s=18, linewidths=0)
+        if len(costs) > 1:
+            axes.plot([low, high], [row, row], color=color, linewidth=3, alpha=0.8)
+        axes.plot([middle], [row], "|", color="black", markersize=13, markeredgewidth=2)
+    axes.axvspan(1.04 * end, 1.12 * end, color="#777777", alpha=0.12, lw=0)
+    axes.set(yticks=range(len(names)), yticklabels=names, xlabel="environment steps (grey: not within the budget)")
+    axes.set_xlim(0, 1.12 * end)
+    axes.set_ylim(len(names) - 0.5, -0.5)
 
 
 def _profiles(axes: Any, comparison: Comparison) -> None:
@@ -167,7 +199,7 @@ def _by_turn(axes: Any, comparison: Comparison, environment: str, field: str) ->
         axes.errorbar(np.array(turns) + 1 + offset, means, spread, label=name, marker="o", ms=4, capsize=2, **style)
     axes.set_xlabel("turn (bars: deviation between seeds)")
     axes.set_xlim(0.5, axes.get_xlim()[1].round() + 0.5)
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))  # with 2, one turn would get fractions
 
 
 def _explained_variance(axes: Any, comparison: Comparison, environment: str) -> None:

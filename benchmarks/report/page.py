@@ -18,6 +18,8 @@ CAPTIONS = {
     "Learning curves against generated tokens": "The same runs against what their agents wrote.",
     "Learning curves against seconds": "The same runs against wall time of collecting and learning, one thread each.",
     "Final scores": "Held-out return at the end: each seed (dots), their mean (bar) and its 95 % interval.",
+    "Steps to a threshold": "Environment steps until the mean training return of five updates reached the threshold: "
+    "each seed (dots), their median (bar) and its 95 % interval. In the grey strip: not within the budget.",
     "Performance profiles": "Share of all runs above each return; band: 95 %, point by point.",
     "What the critics foresee": "1 - Var(return - value) / Var(return) in the last third of training; 1 is perfect, 0 "
     "is no better than a constant.",

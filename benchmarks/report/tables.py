@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..curves import cost_to_reach, median_cost
+from ..curves import median_cost
 from ..statistics import Estimate, difference, improvement, interquartile_mean, interval, mean, median
 from .comparison import Comparison
 
@@ -68,7 +68,7 @@ def final_scores(comparison: Comparison, how: str) -> TableOfText:
 def aggregates(comparison: Comparison) -> TableOfText:
     """Over all environments, on the scale of their returns."""
     rows = []
-    if len(comparison.environments) > 1:
+    if len(comparison.environments) > 1 and comparison.has_one_scale:
         for algorithm in comparison.algorithms:
             matrix = comparison.matrix(algorithm)
             if matrix is not None:
@@ -79,7 +79,7 @@ def aggregates(comparison: Comparison) -> TableOfText:
                 rows.append([algorithm, *cells, str(len(matrix))])
     return TableOfText(
         "Over all environments",
-        "Returns lie between 0 and 1 in the mini tasks and are not normalized. Stratified bootstrap, [95 %].",
+        "All returns lie between 0 and 1 and are not normalized. Stratified bootstrap, [95 %].",
         ["", "mean", "median", "interquartile mean", "seeds"],
         rows,
     )
@@ -129,13 +129,14 @@ def improvements(comparison: Comparison) -> TableOfText:
 
 def sample_efficiency(comparison: Comparison, cost: str) -> TableOfText:
     """What it cost to reach each environment's threshold."""
-    thresholds = {each.environment: each.threshold for each in comparison.finished if each.threshold is not None}
+    thresholds = comparison.thresholds
+    if cost == "sampled_tokens":
+        thresholds = {name: value for name, value in thresholds.items() if comparison.writes_text(name)}
     rows = []
     for algorithm in comparison.algorithms if thresholds else ():
         row = [algorithm]
-        for environment, threshold in thresholds.items():
-            runs = comparison.runs(algorithm, environment)
-            costs = [cost_to_reach(each.curve(cost), each.curve("return"), threshold) for each in runs]
+        for environment in thresholds:
+            costs = comparison.costs_to_reach(algorithm, environment, cost)
             row.append(str(median_cost(costs)) if costs else NONE)
         rows.append(row)
     unit = {"environment_steps": "environment steps", "sampled_tokens": "generated tokens"}[cost]
@@ -182,7 +183,8 @@ def costs(comparison: Comparison) -> TableOfText:
             seconds, tokens = (
                 np.mean([each.curve(name)[-1] for each in runs]) for name in ("seconds/total", "sampled_tokens")
             )
-            row.append(f"{seconds:,.0f} s, {tokens:,.0f} tokens, {runs[0].curve('update')[-1]:.0f} updates")
+            written = f"{tokens:,.0f} tokens, " if comparison.writes_text(environment) else ""
+            row.append(f"{seconds:,.0f} s, {written}{runs[0].curve('update')[-1]:.0f} updates")
         rows.append(row)
     return TableOfText(
         "Cost of a run",

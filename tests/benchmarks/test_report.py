@@ -9,14 +9,14 @@ import re
 from pathlib import Path
 
 import pytest
-from recorded import ENV, write_run
+from recorded import ENV, write_classic_run, write_run
 
 from collm.algorithms.loggers import JsonLines, read_lines
 from collm.benchmarks.diagnostics import diagnostics
 from collm.benchmarks.report.comparison import Comparison
 from collm.benchmarks.report.episodes import slim_episodes
 from collm.benchmarks.report.scenes import Scenes
-from collm.benchmarks.report.tables import differences, final_scores, sample_efficiency, settings
+from collm.benchmarks.report.tables import aggregates, differences, final_scores, sample_efficiency, settings
 from collm.benchmarks.reporting import run
 from collm.benchmarks.summaries import read_summaries
 
@@ -112,6 +112,25 @@ def test_tables_come_from_kept_summaries_alone(folder, tmp_path_factory):
     run([str(kept), "--title", folder.name])
     assert (kept / "tables.md").read_text() == (folder / "tables.md").read_text()
     assert (kept / "marl_eval.json").read_text() == (folder / "marl_eval.json").read_text()
+
+
+def test_a_classic_task_stands_beside_a_text_task(folder):
+    """Each in its own units: what has no meaning for one of the two is not shown of it."""
+    for seed in range(3):
+        write_classic_run(folder / "cart" / "magrpo" / f"{seed}", "magrpo", seed, rate=20.0)
+        write_classic_run(folder / "cart" / "iac" / f"{seed}", "iac", seed, rate=10.0)
+    run([str(folder)])
+    comparison = Comparison(read_summaries(folder))
+    finals = {row[0]: row[1:] for row in final_scores(comparison, "sampled").rows}
+    assert finals["MAGRPO"][1].startswith("261.000 [") and finals["IAC"] == ["-", finals["IAC"][1]]
+    reached = {row[0]: row[1:] for row in sample_efficiency(comparison, "environment_steps").rows}
+    assert reached["MAGRPO"] == ["56 [56, 56], 3 of 3", "1,200 [1,200, 1,200], 3 of 3"]
+    assert reached["IAC"] == ["-", "never [never, never], 0 of 3"]
+    assert sample_efficiency(comparison, "sampled_tokens").header == ["", "build, 0.5"]
+    assert aggregates(comparison).rows == []
+    drawn = {path.stem for path in (folder / "figures").iterdir()}
+    assert {f"{what}-{where}" for what in ("final", "steps-to-threshold") for where in ("build", "CartPole")} <= drawn
+    assert not {"profile", "advantages-CartPole", "curve-generated-tokens-CartPole"} & drawn
 
 
 def test_unfinished_runs_are_left_out_and_named(folder):
