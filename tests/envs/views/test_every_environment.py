@@ -38,6 +38,7 @@ every_id = pytest.mark.parametrize("id", IDS)
 VIEWS = {
     "tokens as floats": lambda env: TokenActions(TokenObservations(env, 64), 16),
     "tokens as ids": lambda env: TokenActions(TokenObservations(env, 32, "multi_discrete"), 16),
+    "bags of bytes": lambda env: TokenObservations(env, 64, "bag"),
     "phrases": lambda env: PhraseActions(TokenObservations(env, 64), reference_phrases(env, 4)),
     "chat": ChatObservations,
     "dict of chat": lambda env: DictObservations(ChatObservations(env), key="messages"),

@@ -67,6 +67,14 @@ def test_floats_are_the_ids_scaled_to_one():
     assert np.array_equal(floats.reset(seed=0)[0]["a_0"], expected)
 
 
+def test_a_bag_holds_the_newest_words_in_no_order():
+    env = TokenObservations(Heard(), 2, "bag", WordCodec(["abé", "say", "no"]))
+    assert env.observation_space("a_0") == Box(0.0, 1.0, (3,), np.float32)
+    assert env.seen("a_0", "say no abé abé no").tolist() == [1.0, 0.0, 1.0]
+    assert env.seen("a_0", "no abé").tolist() == env.seen("a_0", "abé no").tolist()
+    assert env.seen("a_0", "").tolist() == [0.0, 0.0, 0.0]
+
+
 def test_actions_are_read_up_to_the_stop_id():
     env = TokenActions(Heard(), 4, WordCodec(["red", "green"]))
     assert env.action_space("a_0") == MultiDiscrete([3] * 4)
