@@ -20,8 +20,8 @@ class TokenObservations(View):
     """Observations as the last `length` token ids, padded in front, so that the newest text is always at the end.
 
     Observation space: "box", `Box(0, 1, (length,), float32)` of (id + 1) / size with 0 for padding; "multi_discrete",
-    `MultiDiscrete([size + 1] * length)` of id + 1 with 0 for padding; or "bag", `Box(0, 1, (size,), float32)` with 1 for
-    each id that is among them. Action space: unchanged.
+    `MultiDiscrete([size + 1] * length)` of id + 1 with 0 for padding; or "bag", `Box(0, 1, (size,), float32)` with 1
+    for each id that is among them. Action space: unchanged.
 
     Args:
         env: an environment of texts.
