@@ -77,7 +77,7 @@ class TextCritic(Critic):
         tokenizer: PreTrainedTokenizerBase,
         *,
         hidden_dim: int = 64,
-        num_layers: int = 2,
+        num_layers: int = 1,
         max_tokens: int = 4096,
         head_hidden_dim: int | None = None,
         seed: int = 0,

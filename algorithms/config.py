@@ -117,7 +117,7 @@ class ActorCriticConfig(TrainConfig):
     """PPO's clip of the value around its estimate at collection, in units of normalized values; None: no clip."""
     value_normalization: bool = True
     """Let the critic predict in units of the running mean and deviation of its targets."""
-    critic_steps: int = 4
+    critic_steps: int = 2
     """Optimizer steps of a critic of its own in an update."""
     critic_batch_size: int = 64
     """Episodes (turns, for vectors) of each of these steps, drawn from the replay."""
@@ -130,5 +130,5 @@ class ActorCriticConfig(TrainConfig):
     critic_value_head_hidden_dim: int | None = None
     """Of a tanh layer in the head of a critic of its own; None: linear."""
     critic_model_name_or_path: str = "small"
-    """Body of a critic of its own: "small" (random weights, 64 wide, 2 layers, the actors' tokenizer), a folder, a hub
+    """Body of a critic of its own: "small" (random weights, 64 wide, 1 layer, the actors' tokenizer), a folder, a hub
     name, or "actor" (the first actor's weights and tokenizer)."""
