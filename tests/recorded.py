@@ -30,7 +30,9 @@ def played(seed: int) -> dict:
         for agent, reply in replies.items():
             message = {"role": "user", "content": reads[agent], "author": "environment"}
             numbers = {"reward": rewards[agent], "value": 0.25, "advantage": 0.5, "logprob": -1.0, "entropy": 0.7}
+            ids = {"prompt_ids": [*message["content"].encode()], "completion_ids": [*reply.encode()]}
             turns[agent].append({"time": len(infos), "read": [message], "wrote": reply, "is_cut": False, **numbers})
+            turns[agent][-1] |= ids | {"is_extension": True}
         infos.append(dict(next(iter(found.values()))))
     agents = {agent: {"turns": track, "last_read": [], "is_terminated": True} for agent, track in turns.items()}
     total = sum(turn["reward"] for turn in turns["builder_0"])
@@ -66,9 +68,8 @@ def write_run(directory: Path, algorithm: str, seed: int, *, episodes: int = 16,
         for update in (0, 8)
     ]
     JsonLines(directory / "evaluation.jsonl").write(evaluations)
-    games = [played(number % 5) for number in range(min(episodes, 5))]
     JsonLines(directory / "episodes.jsonl").write(
-        {"update": 1 + number * 8 // episodes, "index": number, **games[number % len(games)]}
+        {"update": 1 + number * 8 // episodes, "index": number, **played(episodes * seed + number)}
         for number in range(episodes)
     )
     return directory

@@ -78,7 +78,7 @@ def page(
 def _table(table: TableOfText) -> str:
     head = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in table.header)
     rows = "".join(
-        f'<tr><th scope="row">{html.escape(row[0])}</th>'
+        f'<tr><th scope="row">{_breakable(row[0])}</th>'
         + "".join(f"<td>{html.escape(cell)}</td>" for cell in row[1:])
         + "</tr>"
         for row in table.rows
@@ -88,6 +88,11 @@ def _table(table: TableOfText) -> str:
         f'<div class=wide tabindex=0 role=region aria-label="{html.escape(table.title)}">'
         f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
     )
+
+
+def _breakable(name: str) -> str:
+    """A name that a narrow screen may break between its words."""
+    return html.escape(name).replace("_", "_<wbr>").replace(".", ".<wbr>")
 
 
 def _figures(section: str, paths: Sequence[Path]) -> str:
