@@ -82,11 +82,18 @@ def facts(spec: EnvSpec, env: TextParallelEnv) -> str:
         "Observations": f"`{env.observation_space(first)}`",
         "Actions": f"`{env.action_space(first)}`",
         "State": f"`{env.state_space}`",
+        "Told to a privileged critic alone": truth(env),
         "Splits": ", ".join(f"`{split}`" for split in splits(spec)),
         "Rendering": ", ".join(f"`{mode}`" for mode in env.metadata["render_modes"]),
         "Single agent": f'`gymnasium.make("{spec.id}", agent="{first}")`',
     }
     return "\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items() if value)])
+
+
+def truth(env: TextParallelEnv) -> str:
+    """How what the agents do not see begins; empty where nothing is hidden."""
+    env.reset(seed=0)
+    return f"`{textwrap.shorten(env.truth(), 60, placeholder=' …')}`" if env.truth() else ""
 
 
 def splits(spec: EnvSpec) -> tuple[str, ...]:
