@@ -120,6 +120,17 @@ def experiment(algorithm="magrpo", env="collm/MiniWriting-v0", **parts):
         ({"env": "gymnasium/CartPole-v1", "model": ModelConfig(weights="adapters")}, ValueError, "language models"),
         ({"env": "gymnasium/Blackjack-v1"}, ValueError, "is not a space of vectors"),
         ({"algorithm": "iac", "config": {"critic_model_name_or_path": "./no"}}, FileNotFoundError, "no model folder"),
+        ({"config": {"num_generations": 1}}, ValueError, "compares the rollouts of a task with each other"),
+        ({"config": {"num_generations": 3}}, ValueError, "cannot be split into groups"),
+        ({"config": {"turns_per_update": 5}}, ValueError, "rollouts of a task are compared whole"),
+        (
+            {"algorithm": "mareinforce", "config": {"num_generations": 1, "turns_per_update": 5}},
+            ValueError,
+            "no critic",
+        ),
+        ({"algorithm": "iac", "config": {"use_separate_critic": False, "critic_type": "q"}}, ValueError, "a head on"),
+        ({"algorithm": "mappo", "config": {"clip_range": None}}, ValueError, "plain policy gradient cannot"),
+        ({"algorithm": "maac", "config": {"critic_warmup": 100}}, ValueError, "no update for the policies"),
     ],
 )
 def test_an_experiment_that_cannot_run_is_refused_before_a_model_loads(parts, error, reason, monkeypatch):

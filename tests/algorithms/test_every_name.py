@@ -1,0 +1,33 @@
+"""Every algorithm that was asked for is there under its name, and one update of it runs from the command line."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from collm.algorithms import ALGORITHMS
+from collm.algorithms.loggers import read_lines
+from collm.benchmarks.cli import main
+
+ASKED_FOR = ("iac", "maac", "ippo", "mappo", "mareinforce", "magrpo", "marloo", "maremax", "collm-dc", "collm-cc")
+
+
+def test_the_help_lists_every_algorithm(capsys):
+    assert main(["train", "--help"]) == 0
+    listed = capsys.readouterr().out.split("algorithms: ")[1].splitlines()[0].split(", ")
+    assert set(listed) == set(ASKED_FOR) == set(ALGORITHMS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("env", ["collm/MiniWriting-v0", "gymnasium/CartPole-v1"])
+@pytest.mark.parametrize("name", ASKED_FOR)
+def test_one_update_runs_from_the_command_line(name, env, tmp_path):
+    call = ["train", name, "--env", env, "--out", str(tmp_path / "run"), "--steps", "1", "--max-new-tokens", "8"]
+    call += ["--rollout-buffer-size", "8", "--eval-num-samples", "2"]
+    if name in ("iac", "maac", "ippo", "mappo", "collm-dc", "collm-cc"):
+        call += ["--critic-warmup", "0", "--critic-steps", "1"]
+    assert main(call) == 0
+    (update,) = [line for line in read_lines(tmp_path / "run" / "metrics.jsonl") if "policy_loss" in line]
+    assert update["update"] == 1 and math.isfinite(update["policy_loss"]) and update["grad_norm"] >= 0
+    assert list((tmp_path / "run" / "agents").rglob("*.safetensors"))
