@@ -3,6 +3,7 @@
 from ..turn_limit import TurnLimit
 from .aec import to_aec
 from .codecs import ByteCodec, Codec, WordCodec
+from .flat import FlatObservations
 from .gym_as_parallel import GymAsParallel
 from .numeric_infos import NumericInfos
 from .partners import Partner
@@ -18,6 +19,7 @@ __all__ = [
     "ChatObservations",
     "Codec",
     "DictObservations",
+    "FlatObservations",
     "GymAsParallel",
     "NumericInfos",
     "Partner",

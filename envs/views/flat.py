@@ -1,0 +1,36 @@
+"""Structured observations as one vector, for environments of others: a dict of a board and the legal moves, say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium.spaces import Box, Space
+from gymnasium.spaces.utils import flatten, flatten_space
+from numpy.typing import NDArray
+
+from .view import View
+
+
+class FlatObservations(View):
+    """Observations laid out in one row: numbers as they are, choices as one-hot vectors, a dict's by its keys.
+
+    Observation space: a `Box` of one axis, as Gymnasium flattens. Action space: unchanged.
+
+    Args:
+        env: a parallel environment whose observations have a fixed number of numbers.
+        agents: whose view it is; None: everybody's.
+
+    Raises:
+        TypeError: if a viewer's observations vary in size, or are texts.
+    """
+
+    def seen_space(self, space: Space[Any]) -> Space[Any]:
+        if not space.is_np_flattenable:
+            raise TypeError(f"FlatObservations needs observations of a fixed size, but the space is {space}")
+        flat = flatten_space(space)
+        assert isinstance(flat, Box)  # what a flattenable space becomes
+        return flat
+
+    def seen(self, agent: str, observation: Any) -> NDArray[Any]:
+        return np.asarray(flatten(self.env.observation_space(agent), observation))
