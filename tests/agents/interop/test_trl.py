@@ -28,7 +28,9 @@ def builder(**kwargs):
 def trainer():
     """As much of a trainer as generates."""
     tokenizer = AutoTokenizer.from_pretrained(TINY_DIRECTORY)
-    settings = GenerationConfig(max_new_tokens=6, do_sample=True, pad_token_id=tokenizer.pad_token_id)
+    torch.manual_seed(0)
+    # As TRL does by default, all tokens are sampled among; transformers would leave it at the likeliest 50.
+    settings = GenerationConfig(max_new_tokens=6, do_sample=True, top_k=0, pad_token_id=tokenizer.pad_token_id)
     return SimpleNamespace(
         processing_class=tokenizer,
         model=AutoModelForCausalLM.from_pretrained(TINY_DIRECTORY, dtype=torch.float32),
