@@ -24,8 +24,8 @@ class BenchmarkArguments:
     """Compare algorithms: same environments, seeds, starting weights and budgets for all."""
 
     suite: Positional[Path | None] = None
-    """A TOML file that describes the comparison, or the name of one that ships (smoke, claim, tuning, ablations, sparsity,
-    estimators, family); or none, with --algorithms and --envs instead."""
+    """A TOML file that describes the comparison, or the name of one that ships (smoke, claim, tuning, ablations,
+    sparsity, estimators, family); or none, with --algorithms and --envs instead."""
     algorithms: tuple[str, ...] = ()
     """Names as of `collm train`; with a suite, only these of its entries."""
     envs: tuple[str, ...] = ()
