@@ -3,9 +3,9 @@
     pip install "ray[rllib]"
     python examples/rllib_ppo.py
 
-RLlib encodes no texts, so each writer reads the post as word ids and answers with the number of a phrase. It has to
-find the phrase that suits the post, and the one that its partner will choose for it. Prints the team's mean return
-before and after.
+RLlib encodes no texts, so each writer reads which words are in the post and answers with the number of one of four
+phrases. It has to find the phrase that suits the post, and the one that its partner will choose for it. Prints the
+team's mean return before and after.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ WORDS = WordCodec([word for topic in TOPICS.values() for word in topic.words])
 def build(settings: dict) -> ParallelPettingZooEnv:
     """The team as RLlib sees it: floats in, the number of a phrase out."""
     env = make("collm/MiniWriting-v0")
-    env = PhraseActions(TokenObservations(env, length=16, codec=WORDS), reference_phrases(env, num_episodes=12))
+    phrases = reference_phrases(env, num_episodes=4)
+    env = PhraseActions(TokenObservations(env, kind="bag", codec=WORDS), phrases)
     return ParallelPettingZooEnv(NumericInfos(env))
 
 
@@ -44,7 +45,7 @@ def main(iterations: int, seed: int) -> tuple[float, float]:
         .learners(num_learners=0)
         .multi_agent(policies=set(AGENTS), policy_mapping_fn=lambda agent, episode, **_: agent)
         .rl_module(model_config=DefaultModelConfig(fcnet_hiddens=[64, 64]))
-        .training(lr=5e-3, gamma=0.0, train_batch_size_per_learner=256, minibatch_size=64, num_epochs=6)
+        .training(lr=4e-3, gamma=0.0, train_batch_size_per_learner=256, minibatch_size=64, num_epochs=6)
         .reporting(metrics_num_episodes_for_smoothing=256)
         .debugging(seed=seed, log_level="ERROR")
     )
@@ -59,7 +60,7 @@ def main(iterations: int, seed: int) -> tuple[float, float]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--iterations", type=int, default=16)
+    parser.add_argument("--iterations", type=int, default=28)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     before, after = main(arguments.iterations, arguments.seed)

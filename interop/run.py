@@ -1,4 +1,4 @@
-"""Train on our environments with other libraries, each in an environment of its own, and print what came of it.
+"""Train on our environments with other libraries, and on others' environments with ours; print what came of it.
 
     python interop/run.py                  # all of them
     python interop/run.py torchrl rllib    # some
@@ -6,6 +6,7 @@
 Their requirements contradict each other's, hence one virtual environment a library, under `.interop/`. What a library
 needs stands in `interop/<library>.txt`, every package with its version, and is installed without looking for more: a
 library that asks for another torch would replace it. torch comes first, from wherever pip is set up to find it.
+Where there are tests that need a library, they run there before its example does.
 """
 
 from __future__ import annotations
@@ -28,17 +29,28 @@ _RESULT = re.compile(r"^(?P<what>.+): (?P<before>-?[\d.]+) -> (?P<after>-?[\d.]+
 
 @dataclass(frozen=True)
 class Trial:
-    """One library and the example that trains with it."""
+    """One library and the example that trains with it, or on its environments."""
 
     library: str
     script: str
+    tests: str = ""  # of the adapter to it, where there is one
+
+    @property
+    def requirements(self) -> Path:
+        return ROOT / "interop" / f"{self.library}.txt"
 
 
 TRIALS = (
-    Trial("torchrl", "torchrl_reinforce.py"),
+    Trial("torchrl", "torchrl_reinforce.py", "tests/agents/interop/test_torchrl.py"),
     Trial("sb3", "sb3_ppo.py"),
     Trial("rllib", "rllib_ppo.py"),
-    Trial("trl", "trl_grpo.py"),
+    Trial("trl", "trl_grpo.py", "tests/agents/interop/test_trl.py"),
+    Trial("tianshou", "tianshou_dqn.py"),
+    Trial("benchmarl", "benchmarl_ippo.py"),
+    Trial("agilerl", "agilerl_ippo.py"),
+    Trial("gymnasium", "gymnasium_ippo.py"),
+    Trial("pettingzoo", "pettingzoo_ippo.py"),
+    Trial("textarena", "textarena_iac.py", "tests/envs/views/test_textarena.py"),
 )
 
 
@@ -47,8 +59,8 @@ class Result:
     """What came of a trial."""
 
     trial: Trial
-    text: str  # the example's own last line, or what went wrong
-    seconds: float
+    text: str  # the example's own lines, or what went wrong
+    seconds: float  # of the example
     has_risen: bool
 
 
@@ -78,38 +90,45 @@ def environment(name: str, requirements: Path, *others: str) -> Path:
 
 
 def run(trial: Trial) -> Result:
-    """Install a library and run its example."""
+    """Install a library, run what is tested with it, and run its example."""
     try:
-        python = environment(trial.library, ROOT / "interop" / f"{trial.library}.txt", TORCH)
+        python = environment(trial.library, trial.requirements, TORCH)
     except subprocess.CalledProcessError as error:
         return Result(trial, f"does not install: {error}", 0.0, has_risen=False)
     log = ENVIRONMENTS / f"{trial.library}.log"
+    if trial.tests:
+        code, seconds, _ = logged([python, "-m", "pytest", "-q", trial.tests], log)
+        if code:
+            return Result(trial, f"{trial.tests} fails; see {log.relative_to(ROOT)}", seconds, has_risen=False)
+    code, seconds, text = logged([python, ROOT / "examples" / trial.script], log)
+    found = list(_RESULT.finditer(text))
+    if not found:
+        return Result(trial, f"exit status {code} without a result; see {log.relative_to(ROOT)}", seconds, False)
+    has_risen = code == 0 and all(float(each["after"]) > float(each["before"]) for each in found)
+    return Result(trial, "\n".join(each[0] for each in found), seconds, has_risen)
+
+
+def logged(command: list[str | Path], log: Path) -> tuple[int, float, str]:
+    """A command's exit status, its seconds, and what it wrote."""
     settings = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
     start = time.perf_counter()
     with log.open("w") as out:
         try:
             code = subprocess.run(
-                [python, ROOT / "examples" / trial.script],
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                env=os.environ | settings,
-                timeout=TIMEOUT_S,
+                command, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT, env=os.environ | settings, timeout=TIMEOUT_S
             ).returncode
         except subprocess.TimeoutExpired:
             code = -1
-    seconds = time.perf_counter() - start
-    found = list(_RESULT.finditer(log.read_text(errors="replace")))
-    if not found:
-        return Result(trial, f"exit status {code} without a result; see {log.relative_to(ROOT)}", seconds, False)
-    return Result(trial, found[-1][0], seconds, code == 0 and float(found[-1]["after"]) > float(found[-1]["before"]))
+    return code, time.perf_counter() - start, log.read_text(errors="replace")
 
 
 def table(results: list[Result]) -> str:
-    """A row a library."""
+    """A row a library, and one for each further return of its example."""
     rows = [("library", "", "mean return before -> after", "seconds")]
-    rows += [
-        (each.trial.library, "ok" if each.has_risen else "NO", each.text, f"{each.seconds:.0f}") for each in results
-    ]
+    for each in results:
+        first, *others = each.text.splitlines()
+        rows.append((each.trial.library, "ok" if each.has_risen else "NO", first, f"{each.seconds:.0f}"))
+        rows += [("", "", other, "") for other in others]
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
 
@@ -126,7 +145,7 @@ def main() -> int:
     for trial in TRIALS:
         if not asked or trial.library in asked:
             results.append(run(trial))
-            print(table(results[-1:]).splitlines()[1], flush=True)
+            print(*table(results[-1:]).splitlines()[1:], sep="\n", flush=True)
     print(f"\n{table(results)}")
     return int(any(not each.has_risen for each in results))
 

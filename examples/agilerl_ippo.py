@@ -1,0 +1,65 @@
+"""AgileRL trains a whole team: IPPO on MiniCode, two programmers that choose lines of code by the task they read.
+
+    pip install agilerl peft
+    python examples/agilerl_ippo.py
+
+Its networks read floats, here which words are in the task, and choose among a number of actions. Prints the team's mean
+return before and after.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import numpy as np
+import torch
+from agilerl.algorithms import IPPO
+from agilerl.training.train_multi_agent_on_policy import train_multi_agent_on_policy
+from agilerl.vector import PzDummyVecEnv
+
+from collm.envs import make
+from collm.envs.views import NumericInfos, PhraseActions, TokenObservations, WordCodec, reference_phrases
+
+AGENTS = ("helper_0", "main_0")
+WORDS = WordCodec("x y plus minus times double triple half square odd negate increment decrement".split())
+
+
+def build() -> PzDummyVecEnv:
+    """The team as AgileRL sees it: which words there are in, the number of a line out."""
+    env = make("collm/MiniCode-v0")
+    lines = reference_phrases(env, num_episodes=200)
+    env = PhraseActions(TokenObservations(env, kind="bag", codec=WORDS), lines)
+    return PzDummyVecEnv(NumericInfos(env))
+
+
+def main(steps: int, seed: int) -> tuple[float, float]:
+    """Mean returns before and after."""
+    torch.manual_seed(seed)
+    np.random.seed(seed)
+    envs, tested = build(), build()
+    tested.reset(seed=seed)
+    agent = IPPO(
+        [envs.single_observation_space(name) for name in AGENTS],
+        [envs.single_action_space(name) for name in AGENTS],
+        list(AGENTS),
+        learn_step=512,
+        batch_size=128,
+        lr=3e-3,
+        gamma=0.0,
+        update_epochs=6,
+    )
+    # The sum over the programmers, who are all paid the team's reward.
+    before = agent.test(tested, loop=200) / len(AGENTS)
+    train_multi_agent_on_policy(envs, "MiniCode", "IPPO", [agent], max_steps=steps, evo_steps=2_048, verbose=False)
+    after = agent.test(tested, loop=200) / len(AGENTS)
+    print(f"agilerl IPPO on collm/MiniCode-v0: {before:.3f} -> {after:.3f}")
+    return before, after
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=20_000)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    before, after = main(arguments.steps, arguments.seed)
+    raise SystemExit(0 if after > before else "the return did not rise")

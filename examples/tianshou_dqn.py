@@ -1,0 +1,78 @@
+"""Tianshou trains one writer of a team: DQN on MiniWriting, a phrase chosen by what the post says.
+
+    pip install tianshou
+    python examples/tianshou_dqn.py
+
+The partner gives reference replies. Prints the mean return of a random and of the trained writer.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import gymnasium
+import torch
+from tianshou.algorithm import DQN
+from tianshou.algorithm.modelfree.dqn import DiscreteQLearningPolicy
+from tianshou.algorithm.optim import AdamOptimizerFactory
+from tianshou.data import Collector, VectorReplayBuffer
+from tianshou.env import DummyVectorEnv
+from tianshou.trainer import OffPolicyTrainerParams
+from tianshou.utils.net.common import Net
+
+import collm.envs  # noqa: F401  registers the environments with Gymnasium
+from collm.envs.views import PhraseActions, TokenObservations, WordCodec, reference_phrases
+from collm.envs.writing.mini_rules import TOPICS
+
+WORDS = WordCodec([word for topic in TOPICS.values() for word in topic.words])
+
+
+def numbers(env, agent):
+    """The environment with one agent that reads which words there are and chooses phrases."""
+    phrases = reference_phrases(env, num_episodes=12)
+    return PhraseActions(TokenObservations(env, kind="bag", codec=WORDS, agents=[agent]), phrases, agents=[agent])
+
+
+def build() -> gymnasium.Env:
+    return gymnasium.make("collm/MiniWriting-v0", agent="writer_1", view=numbers)
+
+
+def main(epochs: int, seed: int) -> tuple[float, float]:
+    """Mean returns before and after."""
+    torch.manual_seed(seed)
+    envs = DummyVectorEnv([build for _ in range(8)])
+    envs.seed(seed)
+    space = envs.action_space[0]
+    net = Net(state_shape=envs.observation_space[0].shape, action_shape=space.n, hidden_sizes=[64, 64])
+    policy = DiscreteQLearningPolicy(model=net, action_space=space, eps_training=0.3)
+    algorithm = DQN(policy=policy, optim=AdamOptimizerFactory(lr=2e-3), gamma=0.0)
+    collector = Collector(algorithm, envs, VectorReplayBuffer(8_000, 8), exploration_noise=True)
+    tested = Collector(algorithm, DummyVectorEnv([build for _ in range(8)]))
+    tested.reset()
+    before = tested.collect(n_episode=200, random=True).returns.mean()
+    algorithm.run_training(
+        OffPolicyTrainerParams(
+            max_epochs=epochs,
+            epoch_num_steps=1_000,
+            training_collector=collector,
+            test_collector=tested,
+            test_step_num_episodes=8,
+            collection_step_num_env_steps=64,
+            update_step_num_gradient_steps_per_sample=0.25,
+            batch_size=128,
+            show_progress=False,
+            verbose=False,
+        )
+    )
+    after = tested.collect(n_episode=200).returns.mean()
+    print(f"tianshou DQN on collm/MiniWriting-v0: {before:.3f} -> {after:.3f}")
+    return float(before), float(after)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    before, after = main(arguments.epochs, arguments.seed)
+    raise SystemExit(0 if after > before else "the return did not rise")
