@@ -22,6 +22,7 @@ from ..envs.core import Message, messages_of
 from .core import Critic, View
 from .encoding import Encoder
 from .language import LanguagePolicy, value_head_of
+from .narrowing import narrowing_of, states_at
 from .reading import NUM_OWN_WORDS, CompactReader, PlainReader
 from .scoring import padded
 
@@ -69,6 +70,7 @@ class TextCritic(Critic):
             self.reader = CompactReader(self.encoder, num_words - NUM_OWN_WORDS)
         self.head = value_head_of(backbone, head_hidden_dim)
         self._settings = {"head_hidden_dim": head_hidden_dim, "is_compact": is_compact}
+        self._narrowing = narrowing_of(backbone)
         self._readings: dict[Any, Reading] = {}  # a replay shows the same views in many updates
 
     @classmethod
@@ -125,10 +127,9 @@ class TextCritic(Critic):
                 f"a history of {longest} tokens is longer than the critic's {limit}; "
                 "give a critic with a longer context, or shorten the texts"
             )
-        device = self.backbone.device
-        hidden = self.backbone(input_ids=padded(rows, device), use_cache=False).last_hidden_state
-        index = torch.tensor([row_of, position], device=device)
-        values: Tensor = self.head(hidden[index[0], index[1]].float())
+        inputs = {"input_ids": padded(rows, self.backbone.device), "use_cache": False}
+        (hidden,) = states_at(self.backbone, inputs, [np.array([row_of, position])], self._narrowing)
+        values: Tensor = self.head(hidden.float())
         return values[:, 0]
 
     def num_tokens(self, view: View) -> int:

@@ -18,6 +18,7 @@ from transformers import PreTrainedModel
 from .batching import micro_batches
 from .core import Completion
 from .encoding import TokenTrace
+from .narrowing import at, narrowing_of, states_at
 from .packing import Layout, PassCost, Row, Tree, laid_out, rows_of, trees_of
 from .soundness import COARSE, TOLERANCES, window_of
 from .token_scores import logit_scores, token_scores
@@ -47,7 +48,8 @@ class Scorer:
 
     def __init__(self, model: PreTrainedModel):
         self.model = model
-        self.backbone: nn.Module = model.base_model
+        backbone: Any = model.base_model
+        self.backbone: PreTrainedModel = backbone
         self.head: nn.Module = model.get_output_embeddings()
         self.device = model.device
         config = model.config.get_text_config(decoder=True)
@@ -58,6 +60,7 @@ class Scorer:
         self._has_plain_head = self._agrees()
         self._window: int | None = None
         self.shares_prompts = self._follows_trees()
+        self._narrowing = narrowing_of(self.backbone)
 
     def hidden(self, ids: Tensor) -> Tensor:
         """[R, L, d] last hidden states of right-padded ids [R, L]."""
@@ -81,26 +84,24 @@ class Scorer:
     def scores(self, rows: Sequence[Row], temperature: float) -> tuple[Tensor, Tensor, Tensor]:
         """Log-probabilities [K], entropies [K] of all sampled tokens in order, and prompt-end hidden states [N, d]."""
         layout = laid_out(rows, self._trees(rows))
-        at = torch.from_numpy(layout.predictors).to(self.device)
         targets = torch.from_numpy(layout.targets).to(self.device)
         if self._has_plain_head:
-            hidden = self.backbone(**self._inputs(layout)).last_hidden_state
-            logprobs, entropies = token_scores(hidden[at[0], at[1]], self.head, targets, temperature)
-        else:
-            output = self.model(**self._inputs(layout), output_hidden_states=True)
-            hidden = output.hidden_states[-1]
-            logprobs, entropies = logit_scores(output.logits[at[0], at[1]], targets, temperature)
-        ends = torch.from_numpy(layout.prompt_ends).to(self.device)
-        return logprobs, entropies, hidden[ends[0], ends[1]]
+            predicting, ends = self._states(layout, layout.predictors, layout.prompt_ends)
+            return *token_scores(predicting, self.head, targets, temperature), ends
+        output = self.model(**self._inputs(layout), output_hidden_states=True)
+        logprobs, entropies = logit_scores(at(output.logits, layout.predictors), targets, temperature)
+        return logprobs, entropies, at(output.hidden_states[-1], layout.prompt_ends)
 
     def prompt_states(self, rows: Sequence[Row]) -> Tensor:
         """[N, d] hidden states at the ends of all turns' prompts, without a logit."""
         layout = laid_out(rows, self._trees(rows))
-        hidden: Tensor = self.backbone(**self._inputs(layout)).last_hidden_state
-        ends = torch.from_numpy(layout.prompt_ends).to(self.device)
-        return hidden[ends[0], ends[1]]
+        return self._states(layout, layout.prompt_ends)[0]
 
     # Machinery.
+
+    def _states(self, layout: Layout, *wanted: NDArray[np.int64]) -> list[Tensor]:
+        """[K, d] last hidden states of each of these selections of tokens [2, K]."""
+        return states_at(self.backbone, self._inputs(layout), wanted, self._narrowing)
 
     def _trees(self, rows: Sequence[Row], max_tree: int | None = None) -> list[Tree]:
         if not self.shares_prompts:
@@ -146,6 +147,4 @@ def _trial_states(scorer: Scorer, is_shared: bool) -> Tensor:
             rows.append(Row(np.concatenate([prompt, reply]), (TokenTrace(prompt, reply, False, ""),)))
     trees = [Tree((0, 1, 2), 5, 15), Tree((3, 4), 2, 8)]
     layout = laid_out(rows, trees if is_shared else [Tree((n,), len(r.ids), len(r.ids)) for n, r in enumerate(rows)])
-    hidden: Tensor = scorer.backbone(**scorer._inputs(layout)).last_hidden_state
-    at = layout.predictors
-    return hidden[at[0], at[1]]
+    return at(scorer.backbone(**scorer._inputs(layout)).last_hidden_state, layout.predictors)
