@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from itertools import pairwise
 
 import pytest
@@ -79,10 +80,11 @@ def test_where_the_history_gives_way_the_state_starts_anew():
     assert "goal 24 of 24" in states[-1].messages[-1].content
 
 
-def test_a_branch_goes_its_own_way():
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])
+def test_a_branch_goes_its_own_way(copied):
     env = PrivilegedState(MiniBuild(max_turns=3))
     env.reset(seed=1)
-    branch = copy.deepcopy(env)
+    branch = copied(env)
     env.step(dict.fromkeys(env.agents, "nothing"))
     assert env.state() != branch.state()
     branch.step(dict.fromkeys(branch.agents, "nothing"))
