@@ -15,12 +15,14 @@ from typing import Any
 import torch
 
 from ..agents.core import Completion
+from ..agents.decoding import Decoder
 from ..agents.encoding import TokenTrace
 from ..agents.language import LanguagePolicy
 from ..agents.loading import ModelConfig, load_policies
 from ..algorithms.rollout import Plan, RolloutCollector
 from ..envs.registration import make
 from ..envs.vector import SyncVector
+from .stopwatch import Stopwatch
 
 ENV = "collm/MiniWriting-v0"
 BATCHES = (1, 8, 32, 128)
@@ -48,7 +50,7 @@ def measure(env: str = ENV, *, repeats: int = 3, max_new_tokens: int = 48) -> li
         "generate, 1 copy": lambda repeat: play_by_generate(env, policies, num_episodes=16, first_seed=1000 * repeat)
     }
     for num_envs in BATCHES:
-        contestants[f"collector, {num_envs} copies"] = _collecting(env, policies, num_envs)
+        contestants[f"collector, {num_envs} copies"] = _collecting(SyncVector(env, num_envs), policies)
     rates: dict[str, list[tuple[float, float]]] = {name: [] for name in contestants}
     for repeat in range(repeats + 1):
         for name, play in contestants.items():
@@ -63,11 +65,50 @@ def measure(env: str = ENV, *, repeats: int = 3, max_new_tokens: int = 48) -> li
     ]
 
 
-def _collecting(env: str, policies: Mapping[str, LanguagePolicy], num_envs: int) -> Callable[[int], tuple[int, int]]:
-    collector = RolloutCollector(SyncVector(env, num_envs), policies)
+def phases(env: str = ENV, *, num_envs: int = 32, repeats: int = 3, max_new_tokens: int = 48) -> dict[str, float]:
+    """CPU seconds of a joint turn of one copy, by what they were spent on; means over the repeats."""
+    policies = load_policies(ModelConfig(max_new_tokens=max_new_tokens), make(env).possible_agents)
+    vector = SyncVector(env, num_envs)
+    play = _collecting(vector, policies)
+    play(0)
+    stopwatch = Stopwatch()
+    stopwatch.watch("environment", vector, "send_reset")
+    stopwatch.watch("environment", vector, "send")
+    stopwatch.watch("environment", vector, "ready")
+    for policy in policies.values():
+        stopwatch.watch("text", policy.language_model.encoder, "prompt")
+        stopwatch.watch("text", policy.language_model.encoder, "text")
+        decoder = policy.language_model.generator
+        assert isinstance(decoder, Decoder)
+        stopwatch.watch("prompts", decoder._engine, "prefill")
+        stopwatch.watch("new tokens", decoder._engine, "step")
+        stopwatch.watch("sampling", decoder, "generate")
+    start = time.process_time()
+    steps = sum(play(repeat)[0] for repeat in range(1, repeats + 1))
+    total = time.process_time() - start
+    seconds = dict(stopwatch.seconds)
+    seconds["rest"] = total - sum(seconds.values())
+    return {phase: spent / steps for phase, spent in seconds.items()}
+
+
+def phase_table(seconds: Mapping[str, float], env: str, num_envs: int = 32) -> str:
+    """As Markdown."""
+    total = sum(seconds.values())
+    lines = [
+        f"{env}, {num_envs} copies, CPU milliseconds of a joint turn:",
+        "",
+        "| phase | ms | share |",
+        "|---|---|---|",
+    ]
+    lines += [f"| {phase} | {1000 * spent:.2f} | {spent / total:.0%} |" for phase, spent in seconds.items()]
+    return "\n".join(lines)
+
+
+def _collecting(vector: SyncVector, policies: Mapping[str, LanguagePolicy]) -> Callable[[int], tuple[int, int]]:
+    collector = RolloutCollector(vector, policies)
 
     def play(repeat: int) -> tuple[int, int]:
-        episodes = collector.collect([Plan(1000 * repeat + i) for i in range(max(16, num_envs))])
+        episodes = collector.collect([Plan(1000 * repeat + i) for i in range(max(16, vector.num_envs))])
         tokens = sum(len(turn.completion.logprobs) for e in episodes for track in e.tracks.values() for turn in track)
         return sum(episode.num_turns for episode in episodes), tokens
 

@@ -13,9 +13,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from ..agents.core import Completion
@@ -24,7 +26,8 @@ from . import throughput_reference, update_phases
 from .babble import babble_trainer
 from .contests import race
 
-ENVS, TURNS, AGENTS = (8, 16, 32), (1, 2, 4), (1, 2, 4)
+ENVS, TURNS, AGENTS = (8, 16, 32, 64), (1, 2, 4, 8), (1, 2, 4, 8)
+FIGURE = "growth.png"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +39,15 @@ class GrowthRow:
     seconds: float
 
 
-def tables(env: str, repeats: int) -> str:
-    """All of this module's measurements, as Markdown."""
+def tables(env: str, repeats: int, folder: Path | None = None) -> str:
+    """All of this module's measurements, as Markdown; with a folder, how the cost grows is drawn there."""
+    grown = growth(repeats)
+    if folder is not None:
+        growth_figure(grown, folder / FIGURE)
     parts = [
         phase_table(update_phases.measure(env, repeats), env),
         alone_table(against_one_at_a_time(repeats)),
-        growth_table(growth(repeats)),
+        growth_table(grown),
     ]
     reason = throughput_reference.missing()
     parts.append(f"Not compared with comlrl: {reason}." if reason else reference_table(repeats))
@@ -156,6 +162,22 @@ def growth_table(rows: Sequence[GrowthRow]) -> str:
     lines = ["IAC's update by size:", "", "| | count | CPU seconds | for each |", "|---|---|---|---|"]
     lines += [f"| {row.what} | {row.count} | {row.seconds:.3f} | {row.seconds / row.count:.4f} |" for row in rows]
     return "\n".join(lines)
+
+
+def growth_figure(rows: Sequence[GrowthRow], file: Path) -> Path:
+    """A panel each for environments, turns and agents, with a straight line through the ends."""
+    names = list(dict.fromkeys(row.what for row in rows))
+    figure = Figure(figsize=(9, 3), layout="constrained")
+    for axes, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names, strict=True):
+        points = [(row.count, row.seconds) for row in rows if row.what == name]
+        axes.plot(*zip(points[0], points[-1], strict=True), color="0.7", linestyle="--", label="straight line")
+        axes.plot(*zip(*points, strict=True), marker="o", label="an update")
+        axes.set(xlabel=name, ylabel="CPU seconds" if name == names[0] else "", ylim=(0, None), xlim=(0, None))
+        axes.grid(alpha=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+    figure.savefig(file, dpi=120)
+    return file
 
 
 def reference_table(repeats: int) -> str:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +12,7 @@ from ..agents.loading import ModelConfig
 from ..algorithms import ALGORITHMS
 from ..algorithms.experiment import Experiment
 from ..algorithms.trainer import Trainer
+from .stopwatch import Stopwatch
 
 EPISODES = 32
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
@@ -69,25 +69,12 @@ def _trainer(name: str, env: str, max_new_tokens: int) -> Trainer:
 
 def _clocked(trainer: Trainer) -> dict[str, float]:
     """Let the trainer's parts note their CPU seconds."""
-    seconds: dict[str, float] = defaultdict(float)
-    _clock(seconds, "collect", trainer, "_collect")
+    stopwatch = Stopwatch()
+    stopwatch.watch("collect", trainer, "_collect")
     for critic in trainer.unique_critics().values():
-        _clock(seconds, "value", critic, "values")
-        _clock(seconds, "critic", critic, "learn")
+        stopwatch.watch("value", critic, "values")
+        stopwatch.watch("critic", critic, "learn")
     for learner in {id(learner): learner for learner in trainer.learners.values()}.values():
-        _clock(seconds, "forward", learner.policy, "evaluate")
-        _clock(seconds, "optimizer", learner.optimizer, "step")
-    return seconds
-
-
-def _clock(seconds: dict[str, float], phase: str, owner: object, method: str) -> None:
-    timed: Callable[..., Any] = getattr(owner, method)
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        start = time.process_time()
-        try:
-            return timed(*args, **kwargs)
-        finally:
-            seconds[phase] += time.process_time() - start
-
-    setattr(owner, method, call)
+        stopwatch.watch("forward", learner.policy, "evaluate")
+        stopwatch.watch("optimizer", learner.optimizer, "step")
+    return stopwatch.seconds
