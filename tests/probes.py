@@ -11,12 +11,14 @@ Every probe exists in text, for a model with a vocabulary of a handful of words,
 
 from __future__ import annotations
 
+from functools import cache
 from random import Random
 from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from pettingzoo import ParallelEnv
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
@@ -30,6 +32,7 @@ PROBES = ("constant", "observed", "coordination", "partner", "delayed")
 WORDS = ("red", "green", "blue")
 AGENTS = ("speaker_0", "speaker_1")
 NUM_TURNS = 3
+VECTOR_SIZE = 2 * len(WORDS) + NUM_TURNS + 1
 
 
 def payoff(probe: str, asked: list[int], said: list[int | None], first_said: list[int | None]) -> float:
@@ -77,7 +80,11 @@ class TextProbe(TextParallelEnv):
 
 
 class NumberProbe(ParallelEnv):
-    """The same probe in numbers: what is asked as a one-hot vector with the turn, a word as one of three choices."""
+    """The same probe in numbers: a word is one of three choices.
+
+    What is asked, the turn, and the agent's own first word are one-hot vectors, so that an observation tells as much
+    as a history in words.
+    """
 
     metadata: ClassVar[dict[str, Any]] = {"name": "number_probe_v0", "render_modes": []}
 
@@ -87,8 +94,9 @@ class NumberProbe(ParallelEnv):
         self.possible_agents = list(AGENTS)
         self.agents: list[str] = []
         self.max_turns = NUM_TURNS if probe == "delayed" else 1
-        self.state_space = gymnasium.spaces.Box(0, 1, (2 * (len(WORDS) + NUM_TURNS + 1),), np.float32)
-        self._observation_space = gymnasium.spaces.Box(0, 1, (len(WORDS) + NUM_TURNS + 1,), np.float32)
+        self.shows = probe in ("observed", "partner", "delayed")
+        self.state_space = gymnasium.spaces.Box(0, 1, (2 * VECTOR_SIZE,), np.float32)
+        self._observation_space = gymnasium.spaces.Box(0, 1, (VECTOR_SIZE,), np.float32)
         self._action_space = gymnasium.spaces.Discrete(len(WORDS))
         self.rng = Random(0)
 
@@ -127,15 +135,25 @@ class NumberProbe(ParallelEnv):
         pass
 
     def _observations(self):
-        shows = self.probe in ("observed", "partner", "delayed")
-        found = {}
-        for agent, word in zip(AGENTS, self.asked, strict=True):
-            vector = np.zeros(len(WORDS) + NUM_TURNS + 1, dtype=np.float32)
-            if shows:
-                vector[word] = 1
-            vector[len(WORDS) + len(self.said)] = 1
-            found[agent] = vector
-        return found
+        turn = len(self.said)
+        asked = self.asked if self.shows else [None] * len(AGENTS)
+        first_said = self.said[0] if self.said else [None] * len(AGENTS)
+        return {
+            agent: vector_of(word, first, turn) for agent, word, first in zip(AGENTS, asked, first_said, strict=True)
+        }
+
+
+@cache
+def vector_of(asked: int | None, first_said: int | None, turn: int) -> NDArray[np.float32]:
+    """An observation in numbers."""
+    vector = np.zeros(VECTOR_SIZE, dtype=np.float32)
+    if asked is not None:
+        vector[asked] = 1
+    if first_said is not None:
+        vector[len(WORDS) + first_said] = 1
+    vector[2 * len(WORDS) + turn] = 1
+    vector.flags.writeable = False  # all copies of the probe share it
+    return vector
 
 
 def word_tokenizer() -> PreTrainedTokenizerFast:
