@@ -59,9 +59,9 @@ EXPERIMENTS = {
     ),
     "archers": Experiment(
         algorithm="ippo",
-        config=IPPOConfig(**SETTINGS, num_updates=40, discount=0.98),
+        config=IPPOConfig(**SETTINGS | {"agent_learning_rate": 1e-3}, num_updates=20, discount=0.99),
         env="pettingzoo.butterfly.knights_archers_zombies_v11:parallel_env",
-        env_kwargs={"num_knights": 0, "max_cycles": 200},
+        env_kwargs={"num_knights": 0, "max_cycles": 300},
         model=SHARED,
     ),
     "spread": Experiment(

@@ -50,7 +50,7 @@ TRIALS = (
     Trial("agilerl", "agilerl_ippo.py"),
     Trial("gymnasium", "gymnasium_ippo.py"),
     Trial("pettingzoo", "pettingzoo_ippo.py"),
-    Trial("textarena", "textarena_iac.py", "tests/envs/views/test_textarena.py"),
+    Trial("textarena", "textarena_ippo.py", "tests/envs/views/test_textarena.py"),
 )
 
 

@@ -28,6 +28,7 @@ def interop(root, tmp_path, monkeypatch):
         ("print('loading'); print('x PPO on a/B-v0: 0.250 -> 0.500')", True),
         ("print('x PPO on a/B-v0: -0.100 -> -0.200')", False),
         ("print('x PPO on a/B-v0: 0.250 -> 0.500'); raise SystemExit(3)", False),
+        ("print('x on a/B-v0: 0.250 -> 0.500'); print('x on a/C-v0: 0.500 -> 0.500')", False),
         ("raise RuntimeError('no')", False),
     ],
 )
@@ -41,10 +42,17 @@ def test_a_training_without_a_result_names_its_log(interop, tmp_path):
     assert interop.run(interop.Trial("x", "x.py")).text == "exit status 3 without a result; see x.log"
 
 
-def test_every_library_has_its_requirements_and_its_example(root, interop):
-    for trial in interop.TRIALS:
-        assert (root / "interop" / f"{trial.library}.txt").is_file()
-        assert (root / "examples" / trial.script).is_file()
+def test_a_training_with_several_results_is_a_row_each(interop, tmp_path):
+    (tmp_path / "examples" / "x.py").write_text("print('x on a: 0.250 -> 0.500'); print('x on b: -2.00 -> -1.50')")
+    rows = interop.table([interop.run(interop.Trial("x", "x.py"))]).splitlines()[1:]
+    assert [row.split()[0] for row in rows] == ["x", "x"] and "ok" in rows[0] and "b: -2.00 -> -1.50" in rows[1]
+
+
+def test_a_training_counts_only_if_the_tests_with_its_library_pass(interop, tmp_path):
+    (tmp_path / "examples" / "x.py").write_text("print('x PPO on a/B-v0: 0.250 -> 0.500')")
+    (tmp_path / "fails.py").write_text("def test_nothing():\n    assert False\n")
+    result = interop.run(interop.Trial("x", "x.py", "fails.py"))
+    assert (result.text, result.has_risen) == ("fails.py fails; see x.log", False)
 
 
 def test_every_requirement_names_one_version(root):

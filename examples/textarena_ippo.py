@@ -1,0 +1,90 @@
+"""The other way round: the algorithms here train a language model on a game of TextArena.
+
+    pip install . textarena
+    python examples/textarena_ippo.py
+
+IPPO on GuessTheNumber: ten guesses at a number from 1 to 20, each answered by "higher" or "lower". The model is a small
+Llama with random weights that knows the game's own words; it has to find out that only a number in brackets is a guess,
+not to guess anything twice, and what the answers mean. Prints the mean return before and after, where 1 is a number
+found and less is the nearness of the last guess.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import tempfile
+from pathlib import Path
+
+import torch
+from tokenizers import Regex, Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Split
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from collm.agents.loading import ModelConfig
+from collm.algorithms import IPPOConfig
+from collm.algorithms.experiment import Experiment
+from collm.algorithms.run import run_experiment
+
+WORDS = ("<end>", "higher", "lower", "already", "invalid", *(f"[{number}]" for number in range(1, 21)))
+
+
+def save_model(folder: Path, seed: int) -> None:
+    """A model of random weights, and a tokenizer of the words above; all others are not read."""
+    tokenizer = Tokenizer(WordLevel({word: number for number, word in enumerate(WORDS)}))
+    tokenizer.pre_tokenizer = Split(Regex("|".join(map(re.escape, WORDS))), "removed", invert=True)
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<end>", pad_token="<end>").save_pretrained(folder)
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=len(WORDS),
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        max_position_embeddings=128,
+        bos_token_id=None,
+        eos_token_id=0,
+        pad_token_id=0,
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+
+
+def main(updates: int, seed: int) -> tuple[float, float]:
+    """Mean returns before and after."""
+    config = IPPOConfig(
+        num_updates=updates,
+        rollout_buffer_size=64,
+        agent_learning_rate=2e-3,
+        learning_rate_schedule="linear",
+        entropy_coef=0.01,
+        critic_warmup=2,
+        eval_num_samples=256,
+        seed=seed,
+    )
+    returns = []
+    with tempfile.TemporaryDirectory() as folder:
+        save_model(Path(folder) / "model", seed)
+        experiment = Experiment(
+            algorithm="ippo",
+            config=config,
+            env="collm.envs.views.textarena:TextArena",
+            env_kwargs={"game": "GuessTheNumber-v0-raw"},
+            model=ModelConfig(model=f"{folder}/model", max_new_tokens=1),
+        )
+        run_experiment(
+            experiment,
+            Path(folder) / "run",
+            on_evaluation=lambda update, metrics: returns.append(metrics["evaluation/sampled/return"]),
+        )
+    print(f"IPPO on TextArena's GuessTheNumber-v0: {returns[0]:.3f} -> {returns[-1]:.3f}")
+    return returns[0], returns[-1]
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--updates", type=int, default=40)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    before, after = main(arguments.updates, arguments.seed)
+    raise SystemExit(0 if after > before else "the return did not rise")

@@ -1,0 +1,70 @@
+"""Every example can be found, installed and run: what can be said of that without installing anything."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+
+@pytest.fixture(scope="module")
+def trials():
+    """What `make test-interop` runs, by script."""
+    spec = importlib.util.spec_from_file_location("interop_trials", ROOT / "interop" / "run.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["interop_trials"] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    yield {trial.script: trial for trial in module.TRIALS}
+    del sys.modules["interop_trials"]
+
+
+every_example = pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+
+
+@every_example
+def test_an_example_says_how_it_is_installed_and_run(path):
+    docstring = ast.get_docstring(ast.parse(path.read_text()))
+    assert docstring is not None
+    commands = [line.strip() for line in docstring.splitlines() if line.startswith("    ")]
+    assert any(command.startswith("pip install ") for command in commands)
+    assert f"python examples/{path.name}" in commands
+
+
+@every_example
+def test_an_example_compiles(path):
+    compile(path.read_text(), str(path), "exec")
+
+
+@every_example
+def test_an_example_is_run_with_pinned_versions(path, trials):
+    assert path.name in trials
+    assert trials[path.name].requirements.is_file()
+
+
+@every_example
+def test_an_example_is_named_on_its_librarys_page(path, trials):
+    names = {"sb3": "stable_baselines3"}
+    library = trials[path.name].library
+    page = ROOT / "docs" / "use_with" / f"{names.get(library, library)}.md"
+    assert f"(../../examples/{path.name})" in page.read_text()
+
+
+def test_every_training_has_its_example_and_its_tests(trials):
+    assert {path.name for path in EXAMPLES} == set(trials)
+    assert all((ROOT / trial.tests).is_file() for trial in trials.values() if trial.tests)
+
+
+def test_every_page_is_of_a_library_that_is_tried(trials):
+    pages = {path.stem for path in (ROOT / "docs" / "use_with").glob("*.md")}
+    assert pages == {trial.library for trial in trials.values()} - {"sb3"} | {"stable_baselines3"}
+
+
+def test_the_readmes_section_on_reuse_has_a_block_that_the_tests_run():
+    section = (ROOT / "README.md").read_text().split("\n## Reuse the environments\n")[1].split("\n## ")[0]
+    assert "```python run\n" in section  # tests/test_docs.py runs these
