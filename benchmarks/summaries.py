@@ -52,13 +52,21 @@ class RunSummary:
         return any(length not in (None, 1.0) for length in self.curves.get("completion_tokens", (None,)))
 
     def score(self, how: str = "sampled") -> float:
-        """Mean held-out return at the end; nan where the run has not come that far."""
-        if not self.is_finished or not self.evaluations:
+        """Mean held-out return at the end; "training": of the last half of the updates. nan before the end."""
+        if not self.is_finished:
+            return float("nan")
+        if how == "training":
+            returns = self.curve("return")
+            return float(returns[len(returns) // 2 :].mean()) if len(returns) else float("nan")
+        if not self.evaluations:
             return float("nan")
         return float(self.evaluations[-1][f"evaluation/{how}/return"])
 
     def start_score(self, how: str = "sampled") -> float:
-        """Mean held-out return before training."""
+        """Mean held-out return before training; "training": of the first update."""
+        if how == "training":
+            returns = self.curve("return")
+            return float(returns[0]) if len(returns) else float("nan")
         return float(self.evaluations[0][f"evaluation/{how}/return"]) if self.evaluations else float("nan")
 
 

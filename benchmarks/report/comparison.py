@@ -59,12 +59,12 @@ class Comparison:
         return sorted(found, key=lambda each: each.seed)
 
     def scores(self, algorithm: str, environment: str, how: str = "sampled") -> Floats:
-        """[R] held-out returns at the end, by seed."""
+        """[R] returns, by seed: held out at the end, "sampled" or "greedy", or of the last half of "training"."""
         return np.array([each.score(how) for each in self.runs(algorithm, environment)])
 
-    def paired_scores(self, first: str, second: str, environment: str) -> tuple[Floats, Floats]:
+    def paired_scores(self, first: str, second: str, environment: str, how: str = "sampled") -> tuple[Floats, Floats]:
         """[R, 1] and [R, 1]: of the seeds that both have finished."""
-        by_seed = [{each.seed: each.score() for each in self.runs(name, environment)} for name in (first, second)]
+        by_seed = [{each.seed: each.score(how) for each in self.runs(name, environment)} for name in (first, second)]
         seeds = sorted(by_seed[0].keys() & by_seed[1].keys())
         one, other = (np.array([[scores[seed]] for seed in seeds]).reshape(-1, 1) for scores in by_seed)
         return one, other

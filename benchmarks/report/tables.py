@@ -34,8 +34,10 @@ def tables(comparison: Comparison) -> list[TableOfText]:
     found = [
         final_scores(comparison, "sampled"),
         final_scores(comparison, "greedy"),
+        final_scores(comparison, "training"),
         aggregates(comparison),
-        differences(comparison),
+        differences(comparison, "sampled"),
+        differences(comparison, "training"),
         improvements(comparison),
         sample_efficiency(comparison, "environment_steps"),
         sample_efficiency(comparison, "sampled_tokens"),
@@ -44,7 +46,7 @@ def tables(comparison: Comparison) -> list[TableOfText]:
 
 
 def final_scores(comparison: Comparison, how: str) -> TableOfText:
-    """Held-out returns at the end of training."""
+    """Held-out returns at the end of training, or those of its last half."""
     rows = []
     starts = ["before training"]
     for environment in comparison.environments:
@@ -57,9 +59,11 @@ def final_scores(comparison: Comparison, how: str) -> TableOfText:
             scores = comparison.scores(algorithm, environment, how)
             row.append(_with_runs(interval(mean, scores[:, None]), len(scores)) if len(scores) else NONE)
         rows.append(row)
+    is_held_out = how != "training"
     return TableOfText(
-        f"Final return, {how} play",
-        "Mean held-out team return over runs [95 % interval]. Bootstrap over seeds, widened for few of them.",
+        f"Final return, {how} play" if is_held_out else "Return over the last half of training",
+        f"Mean {'held-out team return' if is_held_out else 'team return of these updates'} over runs "
+        "[95 % interval]. Bootstrap over seeds, widened for few of them.",
         ["", *comparison.environments],
         rows,
     )
@@ -85,8 +89,8 @@ def aggregates(comparison: Comparison) -> TableOfText:
     )
 
 
-def differences(comparison: Comparison) -> TableOfText:
-    """How far above each other method the reference ends, seed by seed."""
+def differences(comparison: Comparison, how: str) -> TableOfText:
+    """How far above each other method the reference is, seed by seed."""
     reference = comparison.reference()
     rows = []
     for algorithm in comparison.algorithms:
@@ -94,13 +98,14 @@ def differences(comparison: Comparison) -> TableOfText:
             continue
         row = [f"{reference} - {algorithm}"]
         for environment in comparison.environments:
-            first, second = comparison.paired_scores(reference, algorithm, environment)
+            first, second = comparison.paired_scores(reference, algorithm, environment, how)
             row.append(_with_runs(difference(mean, first, second), len(first)) if len(first) else NONE)
         rows.append(row)
     return TableOfText(
-        "Paired differences",
-        f"Mean of {reference}'s final return minus the other's with the same seed [95 %]; above 0, {reference} is "
-        "better. Intervals that exclude 0 are marked *; no correction is made for their number.",
+        "Paired differences" if how != "training" else "Paired differences over the last half of training",
+        f"Mean of {reference}'s {'final return' if how != 'training' else 'return'} minus the other's with the same "
+        f"seed [95 %]; above 0, {reference} is better. Intervals that exclude 0 are marked *; no correction is made "
+        "for their number.",
         ["", *comparison.environments],
         [[row[0], *map(_starred, row[1:])] for row in rows],
     )

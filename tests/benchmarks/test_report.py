@@ -38,8 +38,14 @@ def test_final_scores_are_those_of_the_last_evaluation(folder):
 
 
 def test_a_difference_is_taken_seed_by_seed_and_marked_where_it_excludes_zero(folder):
-    ((name, cell),) = differences(Comparison(read_summaries(folder))).rows
+    ((name, cell),) = differences(Comparison(read_summaries(folder)), "sampled").rows
     assert (name, cell) == ("MAAC - MAGRPO", "0.100 [0.100, 0.100] *")
+
+
+def test_returns_of_the_last_half_of_training_are_compared_too(folder):
+    comparison = Comparison(read_summaries(folder))
+    assert final_scores(comparison, "training").rows[1][1].startswith("0.650 [")  # 0.5, 0.6, 0.7, 0.8
+    assert differences(comparison, "training").rows == [["MAAC - MAGRPO", "0.100 [0.100, 0.100] *"]]
 
 
 def test_sample_efficiency_says_never(folder):
