@@ -64,7 +64,7 @@ def settings(name, probe, rate):
         chosen |= {"reward_shift": -0.5 / (NUM_TURNS if probe == "delayed" else 1)}
     if algorithm == "maremax":
         # It only ever pushes down, and at a high rate ends where nothing is sampled that wins.
-        chosen |= {"entropy_coef": 0.05}
+        chosen |= {"entropy_coef": 0.03}
     return algorithm_class, partial(config_class, **(chosen | changes))
 
 
