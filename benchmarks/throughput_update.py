@@ -26,7 +26,7 @@ from . import throughput_reference, update_phases
 from .babble import babble_trainer
 from .contests import race
 
-ENVS, TURNS, AGENTS = (8, 16, 32, 64), (1, 2, 4, 8), (1, 2, 4, 8)
+ENVS, TURNS, AGENTS = (4, 8, 16, 32), (1, 2, 4, 8), (1, 2, 4, 8)
 FIGURE = "growth.png"
 
 
