@@ -58,7 +58,7 @@ def main(steps: int, seed: int) -> tuple[float, float]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=20_000)
+    parser.add_argument("--steps", type=int, default=16_384)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     before, after = main(arguments.steps, arguments.seed)
