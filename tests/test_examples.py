@@ -68,3 +68,9 @@ def test_every_page_is_of_a_library_that_is_tried(trials):
 def test_the_readmes_section_on_reuse_has_a_block_that_the_tests_run():
     section = (ROOT / "README.md").read_text().split("\n## Reuse the environments\n")[1].split("\n## ")[0]
     assert "```python run\n" in section  # tests/test_docs.py runs these
+
+
+def test_what_is_tested_with_a_library_is_installed_with_pytest(trials):
+    for trial in trials.values():
+        pinned = {line.partition("==")[0].lower() for line in trial.requirements.read_text().splitlines()}
+        assert not trial.tests or pinned >= {"pytest", "pluggy", "iniconfig", "pygments", "packaging"}
