@@ -160,14 +160,21 @@ def test_a_comparison_killed_again_and_again_ends_with_the_same_table(tmp_path):
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         return subprocess.Popen([*command, "--workers", "2"], **quiet, start_new_session=True)
 
+    def num_updates() -> int:
+        return sum(len(path.read_bytes().splitlines()) for path in (tmp_path / "war").rglob("metrics.jsonl"))
+
     assert start(tmp_path / "peace").wait() == 0
     rng = random.Random()
     for kill in (os.killpg, os.kill, os.killpg, os.kill, os.killpg):
+        before = num_updates()
         process = start(tmp_path / "war")
-        seconds = rng.uniform(2, 20)
-        print(f"{kill.__name__} after {seconds:.1f} s")
-        time.sleep(seconds)
-        kill(process.pid, signal.SIGKILL)  # of one that is done already, too: it has not been waited for
+        # However slow the machine is: not before something new has been learned, which the kill may destroy.
+        while num_updates() <= before and process.poll() is None:
+            time.sleep(0.1)
+        time.sleep(rng.uniform(0, 4))
+        print(f"{kill.__name__}: {before} updates before, {num_updates()} now, {process.poll() is None=}")
+        if process.poll() is None:
+            kill(process.pid, signal.SIGKILL)
         process.wait()
     assert start(tmp_path / "war").wait() == 0
     peace, war = (Comparison(read_summaries(tmp_path / name)) for name in ("peace", "war"))
