@@ -65,7 +65,9 @@ def test_rows_and_trees_give_the_gradient_of_every_turn_alone(name, num_turns):
     apart = scored(scorer, [alone for track in tracks for alone in turns_alone(track)])
     for ours, theirs in zip(together[:3], apart[:3], strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
-    assert float((together[3] - apart[3]).norm() / apart[3].norm()) < 2e-6
+    # Rounding is all that may differ: of double precision, or of the single that the others normalize in.
+    tolerance = {"gpt2": 1e-12, "olmo": 2e-6}.get(name, 1e-6)
+    assert float((together[3] - apart[3]).norm() / apart[3].norm()) < tolerance
 
 
 def test_a_model_that_ignores_the_mask_gets_separate_rows():
