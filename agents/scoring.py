@@ -120,7 +120,8 @@ class Scorer:
 
     @torch.no_grad()
     def _agrees(self) -> bool:
-        ids = torch.arange(1, 5, device=self.model.device)[None]
+        size = self.model.config.get_text_config(decoder=True).vocab_size
+        ids = torch.arange(1, 5, device=self.model.device)[None] % size
         plain = self.head(self.hidden(ids))
         return bool(torch.allclose(plain, self.model(input_ids=ids, use_cache=False).logits, atol=1e-4, rtol=1e-3))
 

@@ -204,3 +204,13 @@ def test_the_policy_offers_its_groups_together():
     policy = language_policy()
     tracks = groups(num_groups=2, size=3)
     assert [sorted(batch) for batch in policy.batches(tracks, range(6), 10_000)] == [[0, 1, 2, 3, 4, 5]]
+
+
+def test_a_model_of_three_words_is_served():
+    model = random_llama(vocab_size=3)
+    scorer = Scorer(model)
+    logprobs, _, _ = scorer.scores(
+        rows_of((Completion("", trace=TokenTrace(np.array([1, 2]), np.array([0, 1]), False, "")),)), 1.0
+    )
+    logits = model(torch.tensor([[1, 2, 0]])).logits[0, 1:].log_softmax(-1)
+    torch.testing.assert_close(logprobs, logits[[0, 1], [0, 1]], atol=1e-5, rtol=0)
