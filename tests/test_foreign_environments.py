@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import importlib.util
 import warnings
+from functools import cache
+from pathlib import Path
 
 import pytest
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # of others' making
 
 
-@pytest.fixture
-def example(root):
-    """Loads an example by name."""
+@pytest.fixture(scope="module")
+def example():
+    """Loads an example by name, once: it registers its environments."""
+    root = Path(__file__).parents[1]
 
+    @cache
     def load(name):
         spec = importlib.util.spec_from_file_location(name, root / "examples" / f"{name}.py")
         module = importlib.util.module_from_spec(spec)
