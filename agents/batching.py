@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import torch
+
+
+def default_max_tokens(device: torch.device) -> int:
+    """Tokens of one pass where nobody says: on a CPU what its cache bears, elsewhere what keeps the device busy."""
+    return 2_048 if device.type == "cpu" else 16_384
+
 
 def micro_batches(sizes: Sequence[int], items: Sequence[int], max_tokens: int) -> Iterator[list[int]]:
     """Items of like size together, so that no pass pads much or exceeds the budget; at least one item a pass.

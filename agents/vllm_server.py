@@ -26,7 +26,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from .adapters import active_adapter, check_adapter, core_of
-from .batching import micro_batches
+from .batching import default_max_tokens, micro_batches
 from .encoding import TokenTrace
 from .packing import Row
 from .samples import Prompt, Sample
@@ -36,7 +36,6 @@ from .vllm_api import ServedSample, ServerError, VLLMClient
 
 __all__ = ["ServerError", "VLLMServer"]
 
-PASS_TOKENS = {"cpu": 2048, "cuda": 16384}
 MAX_DRIFT = 0.5
 """Nats by which the server's log-probability of a mean token may differ from ours; half precisions make up to 0.1."""
 
@@ -170,7 +169,7 @@ class VLLMServer:
         """The samples with the log-probabilities, entropies and values of the model here."""
         rows = [_row(prompt, answer) for prompt, answer in zip(prompts, served, strict=True)]
         samples: list[Sample | None] = [None] * len(rows)
-        limit = PASS_TOKENS.get(self._scorer.device.type, PASS_TOKENS["cuda"])
+        limit = default_max_tokens(self._scorer.device)
         for adapter in dict.fromkeys(prompt.adapter for prompt in prompts):
             own = [number for number, prompt in enumerate(prompts) if prompt.adapter == adapter]
             batches = micro_batches([len(row.ids) for row in rows], own, limit)

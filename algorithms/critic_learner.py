@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..agents.batching import micro_batches
+from ..agents.batching import default_max_tokens, micro_batches
 from ..agents.core import Critic, View
 from ..agents.moments import RunningMoments
 from .config import ActorCriticConfig
@@ -108,8 +108,8 @@ class CriticLearner:
 
     def _max_tokens(self, views: Sequence[View]) -> int:
         parameters = self.critic.parameters()
-        is_cpu = not parameters or parameters[0].device.type == "cpu"
-        return self.config.max_batch_tokens or (2_048 if is_cpu else 16_384)
+        device = parameters[0].device if parameters else torch.device("cpu")
+        return self.config.max_batch_tokens or default_max_tokens(device)
 
     def state_dict(self) -> dict[str, Any]:
         return {

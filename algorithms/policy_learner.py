@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..agents.batching import default_max_tokens
 from ..agents.core import Completion, Evaluation, TrainablePolicy
 from .config import ActorCriticConfig, TrainConfig
 from .objectives import (
@@ -60,7 +61,7 @@ class PolicyLearner:
         self.optimizer = Optimizer(policy.parameters(), rate, config)
         device = policy.parameters()[0].device
         self.device = device
-        self.max_tokens = config.max_batch_tokens or (2_048 if device.type == "cpu" else 16_384)
+        self.max_tokens = config.max_batch_tokens or default_max_tokens(device)
 
     @torch.no_grad()
     def logprobs(self, policy: TrainablePolicy, tracks: Sequence[Sequence[Completion]]) -> list[Tensor]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import torch
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from ..agents.language import LanguageModel, LanguagePolicy
 from ..algorithms import ALGORITHMS
@@ -18,6 +17,7 @@ from ..algorithms.teams import has_actor_heads, make_critics
 from ..algorithms.trainer import Trainer
 from ..envs.core import Outcome, TextParallelEnv
 from ..envs.vector import SyncVector
+from .timed_model import timed_llama
 
 NUM_WORDS = 2048
 PROMPT_WORDS = 64
@@ -59,23 +59,7 @@ def babble_tokenizer() -> PreTrainedTokenizerFast:
 
 def babble_model(seed: int) -> LlamaForCausalLM:
     """2 million random weights: enough that arithmetic, not Python, dominates."""
-    torch.manual_seed(seed)
-    config = LlamaConfig(
-        vocab_size=NUM_WORDS + 1,
-        hidden_size=192,
-        intermediate_size=512,
-        num_hidden_layers=4,
-        num_attention_heads=6,
-        num_key_value_heads=2,
-        max_position_embeddings=2048,
-        tie_word_embeddings=True,
-        bos_token_id=None,
-        eos_token_id=NUM_WORDS,
-        pad_token_id=NUM_WORDS,
-    )
-    model = LlamaForCausalLM(config)
-    model.eval()
-    return model
+    return timed_llama(NUM_WORDS + 1, seed=seed, end_id=NUM_WORDS, pad_id=NUM_WORDS)
 
 
 def babble_trainer(

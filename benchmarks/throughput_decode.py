@@ -16,10 +16,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedModel
+from transformers import GenerationConfig, PreTrainedModel
 
 from ..agents.decoding import Decoder, Prompt
 from ..agents.sampling import Sampling
+from .timed_model import timed_llama
 
 VOCABULARY = 4096
 NEW_TOKENS = 64
@@ -48,23 +49,7 @@ class Row:
 
 def tiny_model() -> PreTrainedModel:
     """A Llama of 2.4 million parameters with random weights; large enough that arithmetic, not Python, dominates."""
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=192,
-        intermediate_size=512,
-        num_hidden_layers=4,
-        num_attention_heads=6,
-        num_key_value_heads=2,
-        max_position_embeddings=2048,
-        tie_word_embeddings=True,
-        bos_token_id=None,
-        eos_token_id=None,
-        pad_token_id=0,
-    )
-    model: PreTrainedModel = LlamaForCausalLM(config)
-    model.eval()
-    return model
+    return timed_llama(VOCABULARY, seed=0, end_id=None, pad_id=0)
 
 
 def rows(repeats: int = 5, device: str = "cpu") -> list[Row]:
