@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from ..algorithms import ALGORITHMS
 from ..algorithms.grids import Grid
-from ..algorithms.loggers import read_lines
 
 
 @dataclass(frozen=True)
@@ -28,8 +26,8 @@ class TurnDiagnostics:
     """1 - Var(return - value) / Var(return); None without a critic, or where all returns are the same."""
 
 
-def diagnostics(episodes: Path, config: Mapping[str, Any]) -> list[TurnDiagnostics]:
-    """From a run's `episodes.jsonl`.
+def diagnostics(episodes: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) -> list[TurnDiagnostics]:
+    """From the records in a run's `episodes.jsonl`.
 
     Advantages are made again from recorded rewards and values by the run's own rule, because those that were recorded
     are normalized. Episodes that were cut are left out: the value they were continued with is not recorded.
@@ -38,8 +36,8 @@ def diagnostics(episodes: Path, config: Mapping[str, Any]) -> list[TurnDiagnosti
     algorithm = algorithm_class(config_class(**config["config"]))
     if getattr(algorithm.config, "critic_type", "v") != "v":
         return []  # Q(h, a), which advantages are made of there, is not recorded
-    by_update: dict[int, list[dict[str, Any]]] = defaultdict(list)
-    for row in read_lines(episodes):
+    by_update: dict[int, list[Mapping[str, Any]]] = defaultdict(list)
+    for row in episodes:
         by_update[row["update"]].append(row)
     gathered: dict[int, list[tuple[float, float, float]]] = defaultdict(list)
     for update in sorted(by_update)[len(by_update) * 2 // 3 :]:

@@ -6,8 +6,10 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
+from rich.progress import track
 from rich.table import Table
 from tyro.conf import Positional
 
@@ -15,15 +17,20 @@ from .arguments import parsed
 from .cli import refusals
 from .marl_eval import marl_eval_json
 from .report.comparison import Comparison
-from .report.episodes import EPISODES_FILE, pack, slim_episodes
+from .report.episodes import kept_episodes, pack, slim_episodes
 from .report.figures import draw_figures
 from .report.page import page
 from .report.tables import TableOfText, costs, final_scores, settings, tables
 from .summaries import (
+    EPISODES_FILE,
     SUMMARIES_FILE,
+    RunSummary,
     failed_directories,
+    in_order,
+    read_episodes,
     read_summaries,
     run_directories,
+    summarize,
     write_summaries,
 )
 
@@ -49,13 +56,12 @@ def run(args: Sequence[str]) -> None:
     console = Console()
     with refusals():
         directory = arguments.directory or newest_comparison()
-        summaries = read_summaries(directory)
+        summaries, episodes = read_comparison(directory, arguments.max_episodes, console)
     out = arguments.out or directory
     out.mkdir(parents=True, exist_ok=True)
     comparison = Comparison(summaries)
     results = tables(comparison)
     figures = draw_figures(comparison, out / "figures")
-    episodes = list(slim_episodes(directory, arguments.max_episodes))
     different, same = settings(comparison)
     name = arguments.title or directory.resolve().name
     lead = [*arguments.notes, *lead_lines(comparison, directory, len(episodes))]
@@ -70,6 +76,27 @@ def run(args: Sequence[str]) -> None:
             file.writelines(json.dumps(each, ensure_ascii=False) + "\n" for each in episodes)
     print_table(final_scores(comparison, "sampled"), console)
     console.print(f"page: {out / 'report.html'}, {len(html) / 1e6:.1f} MB, {len(episodes)} episodes", highlight=False)
+
+
+def read_comparison(
+    directory: Path, max_episodes: int, console: Console
+) -> tuple[list[RunSummary], list[dict[str, Any]]]:
+    """All runs in a folder in short, and episodes to read, the same number of each run.
+
+    Raises:
+        FileNotFoundError: if the folder holds neither runs nor what an earlier report kept of them.
+    """
+    directories = run_directories(directory)
+    if not directories:
+        return read_summaries(directory), kept_episodes(directory, max_episodes)
+    summaries: list[RunSummary] = []
+    episodes: list[dict[str, Any]] = []
+    share = max(1, max_episodes // len(directories))
+    for each in track(directories, "reading runs", console=console, transient=True, disable=not console.is_terminal):
+        rows = read_episodes(each)
+        summaries.append(summarize(each, rows))
+        episodes += slim_episodes(each, rows, share)
+    return in_order(summaries), episodes
 
 
 def newest_comparison() -> Path:

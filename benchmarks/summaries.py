@@ -16,6 +16,7 @@ from .diagnostics import TurnDiagnostics, diagnostics
 from .worker import FAILURE_FILE, FINISHED_FILE, LABEL_FILE
 
 SUMMARIES_FILE = "summaries.jsonl"
+EPISODES_FILE = "episodes.jsonl"
 CURVES = (
     *("update", "environment_steps", "sampled_tokens", "seconds/total", "return", "return_std", "entropy"),
     *("explained_variance", "grad_norm", "completion_tokens", "cut_share"),
@@ -88,14 +89,19 @@ def run_label(directory: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     return names | (json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {})
 
 
-def summarize(directory: Path) -> RunSummary:
+def read_episodes(directory: Path) -> list[dict[str, Any]]:
+    """The records of a run's episodes; none where none were kept."""
+    path = directory / EPISODES_FILE
+    return read_lines(path) if path.is_file() else []
+
+
+def summarize(directory: Path, episodes: Sequence[Mapping[str, Any]]) -> RunSummary:
     """A run directory in short; one of `collm train` counts as finished."""
     config = read_config(directory)
     is_benchmark = (directory / LABEL_FILE).is_file()
     label = run_label(directory, config)
     rows = read_lines(directory / "metrics.jsonl")
     evaluations = directory / "evaluation.jsonl"
-    episodes = directory / "episodes.jsonl"
     return RunSummary(
         algorithm=label["algorithm"],
         environment=label["environment"],
@@ -107,7 +113,7 @@ def summarize(directory: Path) -> RunSummary:
         experiment=config,
         curves={name: [row.get(name) for row in rows] for name in CURVES if any(name in row for row in rows)},
         evaluations=read_lines(evaluations) if evaluations.is_file() else [],
-        diagnostics=diagnostics(episodes, config) if episodes.is_file() else [],
+        diagnostics=diagnostics(episodes, config),
     )
 
 
@@ -119,14 +125,17 @@ def read_summaries(directory: Path) -> list[RunSummary]:
     """
     directories = run_directories(directory)
     if directories:
-        found = [summarize(each) for each in directories]
-        found.sort(key=lambda each: (*each.place, each.algorithm, each.seed))
-        # Rounded as they would be if they were kept, so that both give the same tables.
-        return [_from_json(_rounded(asdict(each))) for each in found]
+        return in_order([summarize(each, read_episodes(each)) for each in directories])
     kept = directory / SUMMARIES_FILE
     if not kept.is_file():
         raise FileNotFoundError(f"{directory} holds no runs; give the --out of `collm benchmark` or of `collm train`")
     return [_from_json(row) for row in read_lines(kept)]
+
+
+def in_order(summaries: Sequence[RunSummary]) -> list[RunSummary]:
+    """As the suite lists them; rounded as they would be if they were kept, so that both give the same tables."""
+    found = sorted(summaries, key=lambda each: (*each.place, each.algorithm, each.seed))
+    return [_from_json(_rounded(asdict(each))) for each in found]
 
 
 def write_summaries(summaries: Sequence[RunSummary], path: Path) -> None:

@@ -13,10 +13,9 @@ from typing import Any
 from ...algorithms.checkpoint import read_config
 from ...algorithms.loggers import read_lines
 from ...envs.registration import spec
-from ..summaries import run_directories, run_label
+from ..summaries import EPISODES_FILE, run_label
 from .scenes import Scenes
 
-EPISODES_FILE = "episodes.jsonl"
 CHUNK_SIZE = 40
 
 
@@ -32,28 +31,23 @@ class Library:
     """JSON lists of `CHUNK_SIZE` episodes, gzip, base64."""
 
 
-def slim_episodes(directory: Path, max_episodes: int) -> Iterator[dict[str, Any]]:
-    """Episodes of all runs in a folder, or those that were kept, without token ids and with their scenes.
+def slim_episodes(directory: Path, rows: Sequence[Mapping[str, Any]], max_episodes: int) -> Iterator[dict[str, Any]]:
+    """A run's episodes without token ids and with their scenes.
 
-    Where there are more than `max_episodes`, each run gives as many: its best, its worst, and even steps through
-    training.
+    Where there are more than `max_episodes`: its best, its worst, and even steps through training.
     """
-    directories = run_directories(directory)
-    if not directories:
-        kept = directory / EPISODES_FILE
-        yield from read_lines(kept)[:max_episodes] if kept.is_file() else ()
-        return
-    share = max(1, max_episodes // len(directories))
-    for each in directories:
-        path = each / EPISODES_FILE
-        if not path.is_file():
-            continue
-        rows = [row for row in read_lines(path) if all("turns" in agent for agent in row["agents"].values())]
-        config = read_config(each)
-        heading = _heading(each, config)
-        scenes = Scenes(config["env"], config["env_kwargs"])
-        for row in _spread(rows, share):
-            yield {**heading, **_slim(row, config["config"].get("critic_learning_rate") is not None), **scenes.of(row)}
+    config = read_config(directory)
+    heading = _heading(directory, config)
+    scenes = Scenes(config["env"], config["env_kwargs"])
+    text = [row for row in rows if all("turns" in agent for agent in row["agents"].values())]
+    for row in _spread(text, max_episodes):
+        yield {**heading, **_slim(row, config["config"].get("critic_learning_rate") is not None), **scenes.of(row)}
+
+
+def kept_episodes(directory: Path, max_episodes: int) -> list[dict[str, Any]]:
+    """Those that an earlier report kept, where the runs themselves are gone."""
+    kept = directory / EPISODES_FILE
+    return read_lines(kept)[:max_episodes] if kept.is_file() else []
 
 
 def _heading(directory: Path, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,7 +84,7 @@ def pack(episodes: Sequence[Mapping[str, Any]]) -> Library:
     return Library(described, index, chunks)
 
 
-def _spread(rows: Sequence[dict[str, Any]], count: int) -> list[dict[str, Any]]:
+def _spread(rows: Sequence[Mapping[str, Any]], count: int) -> list[Mapping[str, Any]]:
     if len(rows) <= count:
         return list(rows)
     by_return = sorted(range(len(rows)), key=lambda i: rows[i]["return"])
