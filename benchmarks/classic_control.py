@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
 
 from ..agents.core import Request
 from ..agents.loading import ModelConfig
@@ -72,6 +73,7 @@ _SPREAD: dict[str, Any] = _USUAL | {
     "critic_batch_size": 1500,
     "entropy_coef": 0.01,
 }
+_SPREAD_LONG = _SPREAD | {"num_updates": 600, "entropy_coef": 0.003}
 _SPREAD_ENV = "mpe2.simple_spread_v3:parallel_env"
 
 EXPERIMENTS: dict[str, Experiment] = {
@@ -99,6 +101,20 @@ EXPERIMENTS: dict[str, Experiment] = {
     "spread-mappo": Experiment(
         algorithm="mappo", config=MAPPOConfig(**_SPREAD), env=_SPREAD_ENV, model=ModelConfig(weights="shared")
     ),
+    "spread-ippo-long": Experiment(
+        algorithm="ippo",
+        config=IPPOConfig(**_SPREAD_LONG),
+        env=_SPREAD_ENV,
+        model=ModelConfig(weights="shared"),
+        network=NetworkConfig(hidden_dims=(128, 128)),
+    ),
+    "spread-mappo-long": Experiment(
+        algorithm="mappo",
+        config=MAPPOConfig(**_SPREAD_LONG),
+        env=_SPREAD_ENV,
+        model=ModelConfig(weights="shared"),
+        network=NetworkConfig(hidden_dims=(128, 128)),
+    ),
 }
 """By name. One-step actor-critic and A2C are the same with other settings: see the suite `estimators`."""
 
@@ -115,6 +131,18 @@ def spread_return_as_published(team_return: float, num_agents: int = 3, num_turn
         team_return: mean over the agents.
     """
     return 2 * num_agents * team_return - num_agents * num_turns
+
+
+def published_spread(out: Path, num_agents: int = 3, num_turns: int = 25) -> dict[int, float]:
+    """What EPyMARL's MAPPO reached in simple_spread, by environment steps, in the units of mpe2; see `epymarl.json`.
+
+    Undoes `spread_return_as_published`, after dividing by the agents, whose equal payments EPyMARL adds up.
+    """
+    points = json.loads((out / "epymarl.json").read_text())["curve"]
+    return {
+        point["environment_steps"]: (point["sampled"] / num_agents + num_agents * num_turns) / (2 * num_agents)
+        for point in points
+    }
 
 
 def run(name: str, seed: int, out: Path) -> dict[str, Any]:
@@ -181,7 +209,12 @@ def plot(out: Path) -> None:
                 points = [(p["environment_steps"], p["return"]) for p in result["curve"] if p["return"] is not None]
                 label = name if result["seed"] == 0 else None
                 axes.plot(*zip(*points, strict=True), color=f"C{number}", alpha=0.7, linewidth=1, label=label)
+        if task == "spread" and (out / "epymarl.json").is_file():
+            longest = max(result["environment_steps"] for result in results if _task(result) == task)
+            points = [point for point in published_spread(out).items() if point[0] <= 1.1 * longest]
+            axes.plot(*zip(*points, strict=True), "k--", linewidth=1, label="EPyMARL MAPPO")
         axes.set(title=task, xlabel="environment steps", ylabel="mean return")
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         axes.legend(frameon=False)
         axes.grid(alpha=0.3)
     figure.savefig(out / "learning_curves.png", dpi=120)

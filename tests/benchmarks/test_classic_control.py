@@ -12,7 +12,15 @@ import pytest
 from collm.agents.core import Request
 from collm.agents.numeric import NumericPolicy
 from collm.benchmarks import classic_control
-from collm.benchmarks.classic_control import EXPERIMENTS, main, plot, run, spread_return_as_published, table
+from collm.benchmarks.classic_control import (
+    EXPERIMENTS,
+    main,
+    plot,
+    published_spread,
+    run,
+    spread_return_as_published,
+    table,
+)
 
 MARKS = {"cartpole": 475.0, "acrobot": -110.0, "pendulum": -200.0, "pendulum-squashed": -200.0}
 
@@ -72,6 +80,22 @@ def test_every_committed_seed_reached_its_mark(root):
             assert result["greedy"]["mean"] >= MARKS[result["name"]], (result["name"], result["seed"])
         else:
             assert result["sampled"]["low"] > result["untrained"]["high"], (result["name"], result["seed"])
+
+
+def test_simple_spread_is_as_good_as_epymarl_after_as_many_steps(root):
+    published = published_spread(root / "benchmarks" / "results" / "classic_control")
+    for result in committed(root):
+        if result["name"].startswith("spread"):
+            theirs = np.interp(result["environment_steps"], list(published), list(published.values()))
+            assert result["sampled"]["mean"] > theirs, (result["name"], result["seed"], theirs)
+
+
+def test_published_returns_come_back_in_their_own_units(root):
+    folder = root / "benchmarks" / "results" / "classic_control"
+    ours = published_spread(folder)
+    for point in json.loads((folder / "epymarl.json").read_text())["curve"]:
+        again = spread_return_as_published(ours[point["environment_steps"]])
+        assert again == pytest.approx(point["sampled"] / 3)
 
 
 def rewards_of_the_first_particle_world(world):
