@@ -74,7 +74,17 @@ _SPREAD: dict[str, Any] = _USUAL | {
     "entropy_coef": 0.01,
 }
 _SPREAD_LONG = _SPREAD | {"num_updates": 600, "entropy_coef": 0.003}
-_SPREAD_ENV = "mpe2.simple_spread_v3:parallel_env"
+
+
+def _spread(algorithm: str, config: IPPOConfig | MAPPOConfig, **network: Any) -> Experiment:
+    return Experiment(
+        algorithm=algorithm,
+        config=config,
+        env="mpe2.simple_spread_v3:parallel_env",
+        model=ModelConfig(weights="shared"),
+        network=NetworkConfig(**network),
+    )
+
 
 EXPERIMENTS: dict[str, Experiment] = {
     "cartpole": Experiment(algorithm="ippo", config=IPPOConfig(**_USUAL, num_updates=60), env="gymnasium/CartPole-v1"),
@@ -95,26 +105,10 @@ EXPERIMENTS: dict[str, Experiment] = {
         env="gymnasium/Pendulum-v1",
         network=NetworkConfig(is_squashed=True),
     ),
-    "spread-ippo": Experiment(
-        algorithm="ippo", config=IPPOConfig(**_SPREAD), env=_SPREAD_ENV, model=ModelConfig(weights="shared")
-    ),
-    "spread-mappo": Experiment(
-        algorithm="mappo", config=MAPPOConfig(**_SPREAD), env=_SPREAD_ENV, model=ModelConfig(weights="shared")
-    ),
-    "spread-ippo-long": Experiment(
-        algorithm="ippo",
-        config=IPPOConfig(**_SPREAD_LONG),
-        env=_SPREAD_ENV,
-        model=ModelConfig(weights="shared"),
-        network=NetworkConfig(hidden_dims=(128, 128)),
-    ),
-    "spread-mappo-long": Experiment(
-        algorithm="mappo",
-        config=MAPPOConfig(**_SPREAD_LONG),
-        env=_SPREAD_ENV,
-        model=ModelConfig(weights="shared"),
-        network=NetworkConfig(hidden_dims=(128, 128)),
-    ),
+    "spread-ippo": _spread("ippo", IPPOConfig(**_SPREAD)),
+    "spread-mappo": _spread("mappo", MAPPOConfig(**_SPREAD)),
+    "spread-ippo-long": _spread("ippo", IPPOConfig(**_SPREAD_LONG), hidden_dims=(128, 128)),
+    "spread-mappo-long": _spread("mappo", MAPPOConfig(**_SPREAD_LONG), hidden_dims=(128, 128)),
 }
 """By name. One-step actor-critic and A2C are the same with other settings: see the suite `estimators`."""
 
