@@ -82,6 +82,18 @@ def test_every_committed_seed_reached_its_mark(root):
             assert result["sampled"]["low"] > result["untrained"]["high"], (result["name"], result["seed"])
 
 
+def test_committed_seeds_are_of_the_settings_that_stand_here(root):
+    """A setting that came later is not in the records."""
+    for result in committed(root):
+        experiment = EXPERIMENTS[result["name"]]
+        today = replace(experiment, config=replace(experiment.config, seed=result["seed"])).to_json()
+        for name, recorded in result["experiment"].items():
+            if isinstance(recorded, dict):
+                assert recorded.items() <= json.loads(json.dumps(today[name])).items(), (result["name"], name)
+            else:
+                assert recorded == today[name], (result["name"], name)
+
+
 def test_simple_spread_is_as_good_as_epymarl_after_as_many_steps(root):
     published = published_spread(root / "benchmarks" / "results" / "classic_control")
     for result in committed(root):
