@@ -43,6 +43,8 @@ class CriticLearner:
         self.moments = RunningMoments.empty()
         parameters = critic.parameters()
         self.optimizer = Optimizer(parameters, config.critic_learning_rate, config) if parameters else None
+        device = parameters[0].device if parameters else torch.device("cpu")
+        self.max_tokens = config.max_batch_tokens or default_max_tokens(device)
         self.replay: deque[list[Remembered]] = deque(maxlen=config.critic_replay)
 
     @torch.no_grad()
@@ -50,7 +52,7 @@ class CriticLearner:
         """[N] flat, in reward units."""
         sizes = [self.critic.num_tokens(view) for view in views]
         found: dict[int, Tensor] = {}
-        for batch in micro_batches(sizes, range(len(views)), self._max_tokens(views)):
+        for batch in micro_batches(sizes, range(len(views)), self.max_tokens):
             values = self.critic.values([views[i] for i in batch])
             found |= dict(zip(batch, torch.split(values, [_num_values(views[i]) for i in batch]), strict=True))
         values = torch.cat([found[i] for i in range(len(views))]).float().cpu()
@@ -95,7 +97,7 @@ class CriticLearner:
         clip_range = self.config.value_clip_range
         sizes = [self.critic.num_tokens(view) for view in views]
         total = 0.0
-        for batch in micro_batches(sizes, range(len(drawn)), self._max_tokens(views)):
+        for batch in micro_batches(sizes, range(len(drawn)), self.max_tokens):
             values = self.critic.values([views[i] for i in batch])
             targets = self.moments.normalize(torch.cat([drawn[i].targets for i in batch])).to(values)
             earlier = None
@@ -105,11 +107,6 @@ class CriticLearner:
             torch.autograd.backward(loss)
             total += float(loss.detach())
         return total, optimizer.step()
-
-    def _max_tokens(self, views: Sequence[View]) -> int:
-        parameters = self.critic.parameters()
-        device = parameters[0].device if parameters else torch.device("cpu")
-        return self.config.max_batch_tokens or default_max_tokens(device)
 
     def state_dict(self) -> dict[str, Any]:
         return {

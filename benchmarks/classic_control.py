@@ -173,13 +173,18 @@ def run(name: str, seed: int, out: Path) -> dict[str, Any]:
     return result
 
 
+def read_results(out: Path) -> list[dict[str, Any]]:
+    """All results in a folder, by name and seed."""
+    return [json.loads(file.read_text()) for file in sorted(out.glob("*-[0-9]*.json"))]
+
+
 def table(out: Path) -> str:
     """All results as Markdown, a row a task; CPU seconds from the fastest seed to the slowest."""
     lines = [
         "| task | environment steps | CPU seconds | untrained | sampled, by seed | greedy, by seed |",
         "|---|---:|---:|---:|---|---|",
     ]
-    results = [json.loads(file.read_text()) for file in sorted(out.glob("*-[0-9]*.json"))]
+    results = read_results(out)
     for name, steps in sorted({(result["name"], result["environment_steps"]) for result in results}):
         runs = [result for result in results if (result["name"], result["environment_steps"]) == (name, steps)]
         seconds = [result["cpu_seconds"] for result in runs]
@@ -193,7 +198,7 @@ def table(out: Path) -> str:
 
 def plot(out: Path) -> None:
     """Draw the learning curves of all results, and what the trained Pendulum policies do in each state."""
-    results = [json.loads(file.read_text()) for file in sorted(out.glob("*-[0-9]*.json"))]
+    results = read_results(out)
     tasks = sorted({_task(result) for result in results})
     figure = Figure(figsize=(4 * len(tasks), 3.2), layout="constrained")
     for axes, task in zip(np.atleast_1d(figure.subplots(1, len(tasks))), tasks, strict=True):

@@ -17,7 +17,7 @@ from .arguments import parsed
 from .cli import refusals
 from .marl_eval import marl_eval_json
 from .report.comparison import Comparison
-from .report.episodes import kept_episodes, pack, slim_episodes
+from .report.episodes import pack, slim_episodes
 from .report.figures import draw_figures
 from .report.page import page
 from .report.tables import TableOfText, costs, final_scores, settings, tables
@@ -27,8 +27,8 @@ from .summaries import (
     RunSummary,
     failed_directories,
     in_order,
+    kept_summaries,
     read_episodes,
-    read_summaries,
     run_directories,
     summarize,
     write_summaries,
@@ -88,7 +88,7 @@ def read_comparison(
     """
     directories = run_directories(directory)
     if not directories:
-        return read_summaries(directory), kept_episodes(directory, max_episodes)
+        return kept_summaries(directory), read_episodes(directory)[:max_episodes]
     summaries: list[RunSummary] = []
     episodes: list[dict[str, Any]] = []
     share = max(1, max_episodes // len(directories))

@@ -90,7 +90,7 @@ def run_label(directory: Path, config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_episodes(directory: Path) -> list[dict[str, Any]]:
-    """The records of a run's episodes; none where none were kept."""
+    """The records of a run's episodes, or those that an earlier report kept; none where there are none."""
     path = directory / EPISODES_FILE
     return read_lines(path) if path.is_file() else []
 
@@ -117,15 +117,12 @@ def summarize(directory: Path, episodes: Sequence[Mapping[str, Any]]) -> RunSumm
     )
 
 
-def read_summaries(directory: Path) -> list[RunSummary]:
-    """Of all runs in a folder; where the runs themselves are gone, those that were kept.
+def kept_summaries(directory: Path) -> list[RunSummary]:
+    """Those that an earlier report kept, where the runs themselves are gone.
 
     Raises:
-        FileNotFoundError: if there is neither.
+        FileNotFoundError: if there are none.
     """
-    directories = run_directories(directory)
-    if directories:
-        return in_order([summarize(each, read_episodes(each)) for each in directories])
     kept = directory / SUMMARIES_FILE
     if not kept.is_file():
         raise FileNotFoundError(f"{directory} holds no runs; give the --out of `collm benchmark` or of `collm train`")

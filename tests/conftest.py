@@ -22,7 +22,7 @@ with warnings.catch_warnings():
 ROOT = Path(__file__).resolve().parent.parent
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def root() -> Path:
     """The repository."""
     return ROOT

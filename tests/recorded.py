@@ -6,15 +6,24 @@ import json
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
 from collm.algorithms.checkpoint import write_config
 from collm.algorithms.experiment import Experiment
 from collm.algorithms.iac import IACConfig
 from collm.algorithms.loggers import JsonLines
 from collm.algorithms.maac import MAACConfig
 from collm.algorithms.reinforce import ReinforceConfig
+from collm.benchmarks.reporting import read_comparison
+from collm.benchmarks.summaries import RunSummary
 from collm.envs import make
 
 ENV = {"max_turns": 2, "reward": "dense"}
+
+
+def read_summaries(folder: Path) -> list[RunSummary]:
+    """Of all runs in a folder, as a report reads them."""
+    return read_comparison(folder, 1, Console(quiet=True))[0]
 
 
 def played(seed: int) -> dict:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import warnings
 from functools import cache
-from pathlib import Path
 
 import pytest
 
@@ -13,9 +12,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # of othe
 
 
 @pytest.fixture(scope="module")
-def example():
+def example(root):
     """Loads an example by name, once: it registers its environments."""
-    root = Path(__file__).parents[1]
 
     @cache
     def load(name):

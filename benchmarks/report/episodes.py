@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ...algorithms.checkpoint import read_config
-from ...algorithms.loggers import read_lines
 from ...envs.registration import spec
-from ..summaries import EPISODES_FILE, run_label
+from ..summaries import run_label
 from .scenes import Scenes
 
 CHUNK_SIZE = 40
@@ -36,18 +35,14 @@ def slim_episodes(directory: Path, rows: Sequence[Mapping[str, Any]], max_episod
 
     Where there are more than `max_episodes`: its best, its worst, and even steps through training.
     """
+    text = [row for row in rows if all("turns" in agent for agent in row["agents"].values())]
+    if not text:
+        return
     config = read_config(directory)
     heading = _heading(directory, config)
     scenes = Scenes(config["env"], config["env_kwargs"])
-    text = [row for row in rows if all("turns" in agent for agent in row["agents"].values())]
     for row in _spread(text, max_episodes):
         yield {**heading, **_slim(row, config["config"].get("critic_learning_rate") is not None), **scenes.of(row)}
-
-
-def kept_episodes(directory: Path, max_episodes: int) -> list[dict[str, Any]]:
-    """Those that an earlier report kept, where the runs themselves are gone."""
-    kept = directory / EPISODES_FILE
-    return read_lines(kept)[:max_episodes] if kept.is_file() else []
 
 
 def _heading(directory: Path, config: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from collm.benchmarks.classic_control import (
     main,
     plot,
     published_spread,
+    read_results,
     run,
     spread_return_as_published,
     table,
@@ -67,8 +68,7 @@ def test_the_shipped_pendulum_policy_swings_up(root):
 
 
 def committed(root):
-    folder = root / "benchmarks" / "results" / "classic_control"
-    return [json.loads(file.read_text()) for file in sorted(folder.glob("*-[0-9].json"))]
+    return read_results(root / "benchmarks" / "results" / "classic_control")
 
 
 def test_every_committed_seed_reached_its_mark(root):

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from recorded import read_summaries
 
 from collm.algorithms.config import TrainConfig
 from collm.algorithms.loggers import read_lines
@@ -22,7 +23,6 @@ from collm.benchmarks.compare import compare
 from collm.benchmarks.report.comparison import Comparison
 from collm.benchmarks.report.tables import tables
 from collm.benchmarks.suite import jobs, parse_suite
-from collm.benchmarks.summaries import read_summaries
 
 TABLE = {
     "name": "small",

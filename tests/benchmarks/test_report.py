@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 import pytest
-from recorded import ENV, write_classic_run, write_run
+from recorded import ENV, read_summaries, write_classic_run, write_run
 
 from collm.algorithms.loggers import read_lines
 from collm.benchmarks.diagnostics import diagnostics
@@ -18,7 +18,7 @@ from collm.benchmarks.report.episodes import slim_episodes
 from collm.benchmarks.report.scenes import Scenes
 from collm.benchmarks.report.tables import aggregates, differences, final_scores, sample_efficiency, settings
 from collm.benchmarks.reporting import run
-from collm.benchmarks.summaries import read_episodes, read_summaries
+from collm.benchmarks.summaries import read_episodes
 
 
 @pytest.fixture
