@@ -18,10 +18,10 @@ test-slow: install-dev  ## the minutes-long checks
 	$(BIN)/pytest -q -n 2 -m "slow and not gpu"
 
 test-interop:  ## train with other libraries, each in an environment of its own; LIBRARIES="torchrl trl" for some
-	$(PYTHON) interop/run.py $(LIBRARIES)
+	$(PYTHON) tests/interop/run.py $(LIBRARIES)
 
 test-matrix:  ## the environments with the oldest and the newest Gymnasium and PettingZoo
-	$(PYTHON) interop/matrix.py
+	$(PYTHON) tests/interop/matrix.py
 
 lint: install-dev
 	$(BIN)/ruff check .

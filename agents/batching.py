@@ -1,24 +1,27 @@
-"""Which items share a forward pass."""
+"""Which items share a forward pass, and how rows of different lengths lie in one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 
 def default_max_tokens(device: torch.device) -> int:
-    """Tokens of one pass where nobody says: on a CPU what its cache bears, elsewhere what keeps the device busy."""
+    """Tokens per pass where no setting says: on a CPU what its cache bears, elsewhere what keeps the device busy."""
     return 2_048 if device.type == "cpu" else 16_384
 
 
 def micro_batches(sizes: Sequence[int], items: Sequence[int], max_tokens: int) -> Iterator[list[int]]:
-    """Items of like size together, so that no pass pads much or exceeds the budget; at least one item a pass.
+    """Items of like size together, so that no pass pads much or exceeds the budget; at least one item per pass.
 
     Args:
         sizes: tokens of every item there is.
         items: those to be divided, by number.
-        max_tokens: of a pass, padding included.
+        max_tokens: tokens per pass, padding included.
     """
     batch: list[int] = []
     for item in sorted(items, key=lambda i: sizes[i]):
@@ -28,3 +31,11 @@ def micro_batches(sizes: Sequence[int], items: Sequence[int], max_tokens: int) -
         batch.append(item)
     if batch:
         yield batch
+
+
+def padded(rows: Sequence[NDArray[np.int64]], device: torch.device) -> Tensor:
+    """[R, L] rows padded on the right; with causal attention nothing before it reads the padding."""
+    ids = np.zeros((len(rows), max(len(row) for row in rows)), dtype=np.int64)
+    for target, row in zip(ids, rows, strict=True):
+        target[: len(row)] = row
+    return torch.from_numpy(ids).to(device)

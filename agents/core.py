@@ -1,7 +1,7 @@
-"""The contracts between worlds and learning: request → completion, track → evaluation, view → values.
+"""The contracts between worlds and learning: request → completion, track → evaluation, history → values.
 
 A policy answers requests with completions; to learn it, the same policy evaluates the completions again, with a
-gradient. A critic reads views. None of the three knows whether the world is made of text or of vectors.
+gradient. A critic reads histories. None of the three knows whether the world is made of text or of vectors.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +33,7 @@ class Completion:
     """[T] entropy of the distribution each token was sampled from, in nats."""
     is_cut: bool = False
     """True where the token limit ended it."""
-    trace: Any = None
+    tokens: Any = None
     """What the policy needs to evaluate it again: token ids, or the raw action and its observation."""
     value: float | None = None
     """The policy's own estimate of the return, where it carries a value head."""
@@ -52,16 +52,16 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class CriticInput:
     """What a critic reads of one episode: the history before each turn, oldest first."""
 
     histories: tuple[Any, ...]
     """One for each turn, and one more where the value of the last history is asked for too."""
     actions: tuple[Any, ...] = ()
-    """For Q: what was done after each history of a turn, messages or a vector (one for each agent in a joint view);
+    """For Q: what was done after each history of a turn, messages or a vector (one for each agent in a joint input);
     empty for V."""
     completions: tuple[Completion, ...] = ()
-    """The agent's own, so that a head on the actor reads the very tokens that were sampled; empty in a joint view."""
+    """The agent's own, so that a head on the actor reads the very tokens that were sampled; empty in a joint input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +69,33 @@ class Evaluation:
     """The log-probabilities of completions under the present weights, with a gradient."""
 
     logprobs: Tensor
-    """[K] of every sampled token, turn after turn, track after track."""
+    """[K] log-probability of every sampled token, turn after turn, track after track."""
     entropies: Tensor
-    """[K] of the distributions they were sampled from."""
+    """[K] entropies of the distributions they were sampled from."""
     turn_of_token: Tensor
     """[K] which of the N turns a token belongs to."""
     values: Tensor | None = None
     """[N] what the policy's own value head says before each turn; None without a head."""
+
+
+class Learnable(ABC):
+    """What an optimizer changes, a checkpoint keeps and a folder holds, of policies and critics alike."""
+
+    @abstractmethod
+    def parameters(self) -> list[nn.Parameter]:
+        """What an optimizer may change, a policy's value head included."""
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Tensor]:
+        """The weights that learn, and whatever else changes in training."""
+
+    @abstractmethod
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Take over what `state_dict` gave."""
+
+    @abstractmethod
+    def save(self, directory: Path) -> None:
+        """Write everything that is needed to load it again into a folder."""
 
 
 class Policy(ABC):
@@ -94,7 +114,7 @@ class Policy(ABC):
         return self.act([request for _, request in requests], greedy=greedy)
 
 
-class TrainablePolicy(Policy):
+class TrainablePolicy(Policy, Learnable):
     """A policy that learns: it evaluates its own completions again, with a gradient.
 
     A track is one agent's completions in one episode, in order.
@@ -102,10 +122,8 @@ class TrainablePolicy(Policy):
 
     reads_turns_alone: ClassVar[bool] = False
     """True where the turns of a track are evaluated one by one, so that they may be learned from in any grouping."""
-
-    @abstractmethod
-    def parameters(self) -> list[nn.Parameter]:
-        """What an optimizer may change, a value head included."""
+    value_head: nn.Module | None = None
+    """Estimates the return before each turn; None without one."""
 
     @abstractmethod
     def evaluate(self, tracks: Sequence[Sequence[Completion]]) -> Evaluation:
@@ -125,18 +143,6 @@ class TrainablePolicy(Policy):
         return list(micro_batches(sizes, items, max_tokens))
 
     @abstractmethod
-    def save(self, directory: Path) -> None:
-        """Write everything that is needed to load the policy into a folder."""
-
-    @abstractmethod
-    def state_dict(self) -> dict[str, Tensor]:
-        """The weights that learn, and whatever else changes in training."""
-
-    @abstractmethod
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Take over what `state_dict` gave."""
-
-    @abstractmethod
     def reference(self) -> TrainablePolicy:
         """A frozen copy, as the anchor of a KL penalty."""
 
@@ -144,32 +150,44 @@ class TrainablePolicy(Policy):
         """Drop what was computed with old weights; called after each update."""
 
 
-class Critic(ABC):
+class Critic(Learnable):
     """Estimates returns from histories."""
 
     reads_turns_alone: ClassVar[bool] = False
-    """True where the turns of a view are valued one by one, so that they may be learned from in any grouping."""
+    """True where the turns of an input are valued one by one, so that they may be learned from in any grouping."""
 
     @abstractmethod
-    def values(self, views: Sequence[View]) -> Tensor:
-        """[N] in order: for each view, V of each of its histories, then Q of each of its actions in its history."""
+    def values(self, inputs: Sequence[CriticInput]) -> Tensor:
+        """[N] in order: for each input, V of each of its histories, then Q of each of its actions in its history."""
 
     @abstractmethod
+    def num_tokens(self, item: CriticInput) -> int:
+        """What valuing the input costs, in tokens; micro-batches are cut by it."""
+
+
+PolicyT = TypeVar("PolicyT", bound=TrainablePolicy)
+
+
+class HeadCritic(Critic, Generic[PolicyT]):
+    """A critic that is the actor's own value head: it learns, is kept and is saved with the policy.
+
+    Raises:
+        ValueError: if the policy has no value head.
+    """
+
+    def __init__(self, policy: PolicyT):
+        if policy.value_head is None:
+            raise ValueError("the policy has no value head; make it with has_value_head=True")
+        self.policy = policy
+
     def parameters(self) -> list[nn.Parameter]:
-        """What an optimizer may change."""
+        return []  # the policy's optimizer changes them
 
-    @abstractmethod
-    def num_tokens(self, view: View) -> int:
-        """What valuing the view costs, in tokens; micro-batches are cut by it."""
-
-    @abstractmethod
-    def save(self, directory: Path) -> None:
-        """Write everything that is needed to load the critic into a folder."""
-
-    @abstractmethod
     def state_dict(self) -> dict[str, Tensor]:
-        """The weights that learn, and whatever else changes in training."""
+        return {}
 
-    @abstractmethod
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Take over what `state_dict` gave."""
+        pass
+
+    def save(self, directory: Path) -> None:
+        pass

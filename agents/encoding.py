@@ -26,7 +26,7 @@ _CONTROL_SHAPE = re.compile(r"[<\[].+[>\]]", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class TokenTrace:
+class TokenRecord:
     """The tokens of one completion."""
 
     prompt_ids: NDArray[np.int64]
@@ -89,8 +89,8 @@ class Encoder:
         if previous is not None:
             appended = self._appended(observation, previous)
             if appended is not None:
-                trace: TokenTrace = previous.trace
-                return np.concatenate([trace.prompt_ids, trace.completion_ids, appended]), True
+                tokens: TokenRecord = previous.tokens
+                return np.concatenate([tokens.prompt_ids, tokens.completion_ids, appended]), True
         messages = messages_of(observation)
         ids = self._chat(messages) if self.is_chat else self._start + self._plain(messages)
         return np.asarray(ids, dtype=np.int64), False
@@ -109,18 +109,16 @@ class Encoder:
             found = self._cache[text] = self._harmless(text)
         return found
 
-    # Machinery.
-
     def _appended(self, observation: str, previous: Completion) -> NDArray[np.int64] | None:
         """Ids of what was added after the previous completion; None where the history was rewritten."""
-        trace: TokenTrace = previous.trace
-        old, new = messages_of(trace.observation), messages_of(observation)
+        tokens: TokenRecord = previous.tokens
+        old, new = messages_of(tokens.observation), messages_of(observation)
         reply = len(old)
         is_grown = len(new) > reply and new[:reply] == old and new[reply][:2] == ("assistant", previous.action)
         if not is_grown:
             return None
         ids = self._chat_suffix(new, reply) if self.is_chat else [self.end_id, *self._plain(new[reply + 1 :])]
-        ends_itself = len(trace.completion_ids) > 0 and int(trace.completion_ids[-1]) in self.stop_ids
+        ends_itself = len(tokens.completion_ids) > 0 and int(tokens.completion_ids[-1]) in self.stop_ids
         if ends_itself and ids and ids[0] in self.stop_ids:
             ids = ids[1:]  # the turn was closed by the model itself
         return np.asarray(ids, dtype=np.int64)

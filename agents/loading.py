@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from huggingface_hub import try_to_load_from_cache
@@ -16,94 +15,35 @@ from huggingface_hub.constants import HF_HUB_OFFLINE
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from .language import SETTINGS_FILE, LanguageModel, LanguagePolicy
-from .recomputing import recompute_layers
-from .sampling import Sampling
+from .config import TINY, ModelConfig
+from .decoding.sampling import Sampling
+from .language.policy import SETTINGS_FILE, LanguageModel, LanguagePolicy
+from .scoring.recomputing import recompute_layers
 from .tiny import TINY_DIRECTORY
 
-TINY = "tiny"
+
+def check_models(config: ModelConfig, num_agents: int) -> None:
+    """Find what would fail later, without loading a weight.
+
+    Raises:
+        ValueError: if a setting is wrong.
+        FileNotFoundError: if a model is not there.
+    """
+    for name in set(config.names(num_agents)):
+        folder = model_folder(name)
+        if config.is_chat and folder is not None and not _has_chat_template(folder):
+            raise ValueError(f"the model {name!r} has no chat template; use is_chat=False, or another model")
+    if config.weights == "adapters" and config.lora_rank < 1:
+        raise ValueError(f"lora_rank must be at least 1, got {config.lora_rank}")
+    if config.max_new_tokens < 1:
+        raise ValueError(f"max_new_tokens must be at least 1, got {config.max_new_tokens}")
+    sampling_of(config)
+    config.servers(num_agents)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelConfig:
-    """The language models of a team, and how they sample."""
-
-    model: str = TINY
-    """"tiny" (the embedded model), a folder in Hugging Face format, a hub name; or one for each agent, with commas."""
-    weights: Literal["own", "shared", "adapters"] = "own"
-    """Each agent its own copy; one copy for all; or one frozen base with a LoRA adapter for each agent."""
-    lora_rank: int = 16
-    """Of the adapters."""
-    is_chat: bool = False
-    """Feed messages through the tokenizer's chat template; else plain text."""
-    template_kwargs: Mapping[str, bool | int | str] = field(default_factory=dict)
-    """Passed to the chat template: enable_thinking False."""
-    max_new_tokens: int = 256
-    """A completion is cut there."""
-    temperature: float = 1.0
-    """Of sampling; the distribution that is learned is the tempered one."""
-    top_p: float = 1.0
-    """Sample among the likeliest tokens that hold this much probability; 1 is off. Not part of what is learned."""
-    top_k: int = 0
-    """Sample among so many likeliest tokens; 0 is off. Not part of what is learned."""
-    compute_dtype: Literal["float32", "bfloat16", "float16"] = "float32"
-    """Of forward passes; weights that learn stay float32, or updates near 1e-6 would round to nothing."""
-    recomputes_activations: bool = False
-    """Keep only the layers' inputs in an update and run them again in the backward pass: less memory, more time."""
-    server: str | None = None
-    """Address of a vLLM server that samples, "http://host:port", or one for each agent, with commas; None samples in
-    this process."""
-    device: str = "auto"
-    """"auto" (a GPU where there is one), "cpu", "cuda", "cuda:1", …"""
-
-    def names(self, num_agents: int) -> list[str]:
-        """The model's name for each agent.
-
-        Raises:
-            ValueError: if there are neither one nor `num_agents`.
-        """
-        names = [name.strip() for name in self.model.split(",")]
-        if len(names) not in (1, num_agents):
-            raise ValueError(f"model names {len(names)} models {names} for {num_agents} agents; give one, or one each")
-        if len(set(names)) > 1 and self.weights != "own":
-            raise ValueError(f"different models {names} cannot have weights={self.weights!r}; use weights='own'")
-        return names * num_agents if len(names) == 1 else names
-
-    def servers(self, num_agents: int) -> list[str | None]:
-        """The server that samples for each agent; None samples in this process.
-
-        Raises:
-            ValueError: if agents with weights of their own would share one.
-        """
-        addresses = [address.strip() for address in (self.server or "").split(",") if address.strip()]
-        num_needed = num_agents if self.weights == "own" else 1
-        if addresses and len(addresses) != num_needed:
-            raise ValueError(
-                f"server names {len(addresses)} servers for {num_agents} agents, but weights={self.weights!r} needs "
-                f"{num_needed}: a server holds the weights of one model; give one each, or share weights or a base"
-            )
-        return [*addresses] if len(addresses) == num_agents else [addresses[0] if addresses else None] * num_agents
-
-    def check(self, num_agents: int) -> None:
-        """Find what would fail later, without loading a weight.
-
-        Raises:
-            ValueError: if a setting is wrong.
-            FileNotFoundError: if a model is not there.
-        """
-        for name in set(self.names(num_agents)):
-            folder = model_folder(name)
-            if self.is_chat and folder is not None and not _has_chat_template(folder):
-                raise ValueError(f"the model {name!r} has no chat template; use is_chat=False, or another model")
-        if self.weights == "adapters" and self.lora_rank < 1:
-            raise ValueError(f"lora_rank must be at least 1, got {self.lora_rank}")
-        if self.max_new_tokens < 1:
-            raise ValueError(f"max_new_tokens must be at least 1, got {self.max_new_tokens}")
-        self.sampling()
-        self.servers(num_agents)
-
-    def sampling(self) -> Sampling:
-        return Sampling(temperature=self.temperature, top_k=self.top_k, top_p=self.top_p)
+def sampling_of(config: ModelConfig) -> Sampling:
+    """How the settings sample."""
+    return Sampling(temperature=config.temperature, top_k=config.top_k, top_p=config.top_p)
 
 
 def model_folder(name: str) -> Path | None:
@@ -143,10 +83,10 @@ def load_policies(
 
     Args:
         has_value_head: give each a value head.
-        value_head_hidden_dim: of a tanh layer in that head; None: linear.
-        seed: of new weights: adapters and heads.
+        value_head_hidden_dim: width of a tanh layer in that head; None: linear.
+        seed: draws new weights, adapters' and heads'.
     """
-    config.check(len(agents))
+    check_models(config, len(agents))
     names, servers = config.names(len(agents)), config.servers(len(agents))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -154,7 +94,7 @@ def load_policies(
         def policy(model: LanguageModel, name: str, adapter: str | None = None) -> LanguagePolicy:
             made = LanguagePolicy(
                 model,
-                sampling=config.sampling(),
+                sampling=sampling_of(config),
                 max_new_tokens=config.max_new_tokens,
                 adapter=adapter,
                 has_value_head=has_value_head,
@@ -204,7 +144,7 @@ def load_language_model(
 
 
 def load_team(directory: Path, agents: Sequence[str], *, device: str = "auto") -> dict[str, LanguagePolicy]:
-    """The policies that `LanguagePolicy.save` wrote, one folder an agent, with their own sampling settings."""
+    """The policies that `LanguagePolicy.save` wrote, one folder per agent, with their own sampling settings."""
     policies: dict[str, LanguagePolicy] = {}
     for agent in agents:
         folder = directory / agent

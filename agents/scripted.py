@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from gymnasium.spaces import Space
 
+from ..envs.players import Player, RandomPlayer, fixed_player, reference_player
 from .core import Completion, Policy, Request
-from .sampling import uniforms
+from .decoding.streams import uniforms
 
 
 class FunctionPolicy(Policy):
     """Any function from an agent and its observation to an action."""
 
-    def __init__(self, function: Callable[[str, Any], Any]):
+    def __init__(self, function: Player):
         self.function = function
 
     def act(self, requests: Sequence[Request], *, greedy: bool = False) -> list[Completion]:
@@ -24,7 +25,7 @@ class FunctionPolicy(Policy):
 
 def fixed_policy(reply: str) -> Policy:
     """Always says the same; the empty reply is the floor of many games."""
-    return FunctionPolicy(lambda agent, observation: reply)
+    return FunctionPolicy(fixed_player(reply))
 
 
 def reference_policy(env: Any) -> Policy:
@@ -33,22 +34,21 @@ def reference_policy(env: Any) -> Policy:
     Raises:
         ValueError: if the environment has none.
     """
-    reply = getattr(env, "reference_reply", None)
-    if reply is None:
+    player = reference_player(env)
+    if player is None:
         raise ValueError(f"{env} has no reference player; it would be a method reference_reply(agent) -> str")
-    return FunctionPolicy(lambda agent, observation: reply(agent))
+    return FunctionPolicy(player)
 
 
 class RandomPolicy(Policy):
     """Draws from the action space, from each request's own random stream."""
 
     def __init__(self, spaces: Mapping[str, Space[Any]]):
-        self.spaces = dict(spaces)
+        self._player = RandomPlayer(spaces)
 
     def act(self, requests: Sequence[Request], *, greedy: bool = False) -> list[Completion]:
         actions = []
         for request in requests:
-            space = self.spaces[request.agent]
-            space.seed(int(uniforms(request.stream, 1)[0] * np.iinfo(np.int32).max))
-            actions.append(Completion(space.sample()))
+            self._player.seed(request.agent, int(uniforms(request.stream, 1)[0] * np.iinfo(np.int32).max))
+            actions.append(Completion(self._player(request.agent, request.observation)))
         return actions

@@ -1,53 +1,56 @@
-"""What is learned: objectives, the rollout collector, the trainer, and one module an algorithm.
+"""Learning: algorithms by name, the rollout collector, the trainer, runs.
 
-To add an algorithm: a frozen config and a class with its credit rule, and a line here.
+`train(…)` is the short way; `Experiment`, `Trainer` and `RolloutCollector` are its parts.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
-from .algorithm import ActorCritic, Algorithm
-from .config import ActorCriticConfig, TrainConfig
-from .iac import IAC, IACConfig
-from .ippo import IPPO, IPPOConfig
-from .maac import MAAC, MAACConfig
-from .mappo import MAPPO, MAPPOConfig
-from .published import CoLLMCCConfig, CoLLMDCConfig
-from .reinforce import MAGRPO, MAREINFORCE, MARLOO, MAReMax, MARLOOConfig, ReinforceConfig
+from .._lazy import attach
 
-ALGORITHMS: dict[str, tuple[type[Algorithm[Any]], type[TrainConfig]]] = {
-    "iac": (IAC, IACConfig),
-    "maac": (MAAC, MAACConfig),
-    "ippo": (IPPO, IPPOConfig),
-    "mappo": (MAPPO, MAPPOConfig),
-    "magrpo": (MAGRPO, ReinforceConfig),
-    "mareinforce": (MAREINFORCE, ReinforceConfig),
-    "marloo": (MARLOO, MARLOOConfig),
-    "maremax": (MAReMax, ReinforceConfig),
-    "collm-cc": (MAAC, CoLLMCCConfig),
-    "collm-dc": (IAC, CoLLMDCConfig),
-}
-"""By the name that the command line takes: the credit rule and its settings."""
+if TYPE_CHECKING:
+    from .algorithm import ActorCritic as ActorCritic
+    from .algorithm import Algorithm as Algorithm
+    from .algorithm import Grid as Grid
+    from .algorithm import PolicyBatch as PolicyBatch
+    from .algorithm import PolicyLoss as PolicyLoss
+    from .config import ActorCriticConfig as ActorCriticConfig
+    from .config import IACConfig as IACConfig
+    from .config import IPPOConfig as IPPOConfig
+    from .config import MAACConfig as MAACConfig
+    from .config import MAPPOConfig as MAPPOConfig
+    from .config import MARLOOConfig as MARLOOConfig
+    from .config import ReinforceConfig as ReinforceConfig
+    from .config import TrainConfig as TrainConfig
+    from .iac import IAC as IAC
+    from .learning.critic_learner import CriticLearner as CriticLearner
+    from .learning.trainer import Trainer as Trainer
+    from .maac import MAAC as MAAC
+    from .ppo import IPPO as IPPO
+    from .ppo import MAPPO as MAPPO
+    from .published import CoLLMCCConfig as CoLLMCCConfig
+    from .published import CoLLMDCConfig as CoLLMDCConfig
+    from .registry import AlgorithmSpec as AlgorithmSpec
+    from .registry import UnknownAlgorithmError as UnknownAlgorithmError
+    from .registry import algorithm_spec as algorithm_spec
+    from .registry import algorithm_specs as algorithm_specs
+    from .registry import register_algorithm as register_algorithm
+    from .reinforce import MAGRPO as MAGRPO
+    from .reinforce import MAREINFORCE as MAREINFORCE
+    from .reinforce import MARLOO as MARLOO
+    from .reinforce import MAReMax as MAReMax
+    from .reinforce import Reinforce as Reinforce
+    from .rollout.collector import RolloutCollector as RolloutCollector
+    from .rollout.episode import Episode as Episode
+    from .rollout.episode import Turn as Turn
+    from .rollout.plays import Plan as Plan
+    from .runs.api import Run as Run
+    from .runs.api import evaluate as evaluate
+    from .runs.api import load_team as load_team
+    from .runs.api import train as train
+    from .runs.experiment import Experiment as Experiment
+    from .runs.loggers import Logger as Logger
+    from .runs.run import run_experiment as run_experiment
+    from .runs.teams import make_trainer as make_trainer
 
-__all__ = [
-    "ALGORITHMS",
-    "IAC",
-    "IPPO",
-    "MAAC",
-    "MAGRPO",
-    "MAPPO",
-    "MAREINFORCE",
-    "MARLOO",
-    "ActorCritic",
-    "ActorCriticConfig",
-    "Algorithm",
-    "CoLLMCCConfig",
-    "CoLLMDCConfig",
-    "IACConfig",
-    "IPPOConfig",
-    "MAACConfig",
-    "MAPPOConfig",
-    "MARLOOConfig",
-    "MAReMax",
-    "ReinforceConfig",
-    "TrainConfig",
-]
+if not TYPE_CHECKING:  # type checkers would take any name from a module with __getattr__
+    __getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -1,33 +1,80 @@
-"""An algorithm is its settings and its credit rule; the trainer owns everything else."""
+"""An algorithm is its settings, its credit rule and its loss; the trainer owns everything else.
+
+The credit rule is how an algorithm computes advantages: how much of an episode's outcome each turn is credited with. A
+subclass overrides `advantages` always, and `loss`, `targets`, `state_dict` and the facts about itself (`critic_reads`,
+`has_actor_heads`, …) where it differs from the defaults.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, Generic, Literal, TypeVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 from torch import Tensor
 
-from .advantages import critic_targets, estimated_advantages
 from .config import ActorCriticConfig, TrainConfig
-from .grids import Grid
+from .functions.advantages import critic_targets, estimated_advantages
+from .functions.losses import clipped_policy_loss, policy_gradient_loss, token_advantages, turn_logprobs
+from .rollout.episode import Episode
 
 CriticReads = Literal["nothing", "own", "joint"]
 Settings = TypeVar("Settings", bound=TrainConfig)
 
 
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Rewards and values that advantages are computed from, one row per track. Axes: B tracks, T turns.
+
+    A row is the track of one agent in one episode (`Episode.tracks`), or the joint turns of one episode.
+    """
+
+    rewards: Tensor  # [B, T], after shaping
+    values: Tensor  # [B, T + 1], before each turn and after the last; 0 after a terminal end, and without a critic
+    action_values: Tensor | None  # [B, T] Q(h, a) of each turn; None where the critic gives V(h) alone
+    is_real: Tensor  # [B, T] bool, True where a turn happened
+    group: Tensor  # [B] long; the rollouts of one task share a group
+    agent: str | None = None  # the agent whose turns these are; None: joint turns of the whole team
+    episodes: Sequence[Episode] = ()  # [B], the episode of each row, with its texts, lengths and infos
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyBatch:
+    """Micro-batch that a policy's loss is computed from. Axes: N turns, K tokens of these turns in a row."""
+
+    logprobs: Tensor  # [K] of the sampled tokens under the present weights, with gradient
+    sampled_logprobs: Tensor  # [K] of the same tokens when they were sampled
+    turn_of_token: Tensor  # [K] long, 0..N - 1
+    advantages: Tensor  # [N]
+    num_turns: int  # of the whole mini-batch: the denominator of a loss per turn
+    num_tokens: int  # of the whole mini-batch: the denominator of a loss per token
+
+
+class PolicyLoss(NamedTuple):
+    """A loss and its logged metrics.
+
+    Both are summed over the micro-batches of a mini-batch: divide by the counts of the whole mini-batch.
+    """
+
+    loss: Tensor  # scalar, with gradient
+    metrics: Mapping[str, Tensor]  # scalars, without
+
+
 class Algorithm(ABC, Generic[Settings]):
-    """How a turn is credited.
+    """A credit rule and a policy loss.
 
     Args:
-        config: its settings.
+        config: the algorithm's settings.
 
     Raises:
         ValueError: if settings contradict each other; the message says which and why.
     """
 
     critic_reads: ClassVar[CriticReads] = "nothing"
+    """History that a critic values: each agent's "own", the "joint" one, or "nothing" where there is no critic."""
     centers_advantages: ClassVar[bool] = True
-    """Whether normalization may move the mean: not where a baseline's own mean is the rule."""
+    """Normalization subtracts the mean of the advantages. False: it only scales them, as the baseline sets the mean."""
 
     def __init__(self, config: Settings):
         self.config = config
@@ -35,11 +82,84 @@ class Algorithm(ABC, Generic[Settings]):
 
     @abstractmethod
     def advantages(self, grid: Grid) -> Tensor:
-        """[B, T] how much better each turn went than expected."""
+        """[B, T] advantages: how much better each turn went than expected.
+
+        Called once per update and agent, or once per update for the team where the critic reads the joint history.
+        """
+
+    def targets(self, grid: Grid) -> Tensor:
+        """[B, T] regression targets of the critic: the discounted return from each history on.
+
+        Called only where there is a critic.
+        """
+        return critic_targets(grid.rewards, grid.values, grid.is_real, self.config.discount, "monte_carlo")
+
+    def loss(self, batch: PolicyBatch) -> PolicyLoss:
+        """The policy's loss: the policy gradient, or PPO's clipped surrogate where `clip_range` is set.
+
+        The policy learner adds the entropy bonus, the KL penalty and the loss of a value head.
+        """
+        config = self.config
+        if config.credit == "turn":
+            items, num_turns = batch.num_turns, len(batch.advantages)
+            logprobs, sampled = (
+                turn_logprobs(each, batch.turn_of_token, num_turns, average_over_tokens=config.divide_by_length)
+                for each in (batch.logprobs, batch.sampled_logprobs)
+            )
+            advantages = batch.advantages
+        else:
+            # Weighting each token by 1 / length makes every completion count as one item.
+            items = batch.num_turns if config.divide_by_length else batch.num_tokens
+            logprobs, sampled = batch.logprobs, batch.sampled_logprobs
+            advantages = token_advantages(
+                batch.advantages, batch.turn_of_token, divide_by_length=config.divide_by_length
+            )
+        if config.clip_range is None:
+            return PolicyLoss(policy_gradient_loss(logprobs, advantages, items), {})
+        loss, num_clipped = clipped_policy_loss(
+            logprobs, sampled, advantages, items, config.clip_range, config.clip_range_high
+        )
+        num_items = batch.num_turns if config.credit == "turn" else batch.num_tokens
+        return PolicyLoss(loss, {"clip_fraction": num_clipped.double() / num_items})
+
+    @property
+    def has_actor_heads(self) -> bool:
+        """Whether the critics are value heads on the actors, trained with them."""
+        return False
+
+    @property
+    def reads_truth(self) -> bool:
+        """Whether the critic also reads what the environment hides from the agents."""
+        return False
+
+    @property
+    def crosses_rollouts(self) -> bool:
+        """Whether a completion is scored with every completion of the others in its group."""
+        return False
+
+    @property
+    def critic_warmup(self) -> int:
+        """Updates at the start in which only a separate critic learns."""
+        return 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """State that the algorithm keeps between updates: tensors, numbers, strings, and lists and dicts of them.
+
+        Every checkpoint saves it.
+        """
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` returned; an algorithm with state overrides both."""
 
     def check(self) -> None:
         """Refuse settings that contradict each other; overridden versions call this one too."""
         config = self.config
+        if self.critic_reads != "nothing" and not isinstance(config, ActorCriticConfig):
+            raise ValueError(
+                f"{type(self).__name__} has a critic (critic_reads={self.critic_reads!r}), but its settings "
+                f"{type(config).__name__} have none for one; derive them from ActorCriticConfig"
+            )
         positive = ("num_updates", "rollout_buffer_size", "num_generations", "ppo_epochs", "eval_num_samples")
         for name in positive:
             if getattr(config, name) < 1:
@@ -66,6 +186,11 @@ class Algorithm(ABC, Generic[Settings]):
                 "reference_kl_estimator='k1' in the loss does nothing: its gradient is zero on average; "
                 "use 'k2' there, or reference_kl_in='reward'"
             )
+        if config.clip_range_high is not None and config.clip_range is None:
+            raise ValueError(
+                f"clip_range_high={config.clip_range_high} is the upper side of a clip that is off; set clip_range "
+                "too (0.2 is usual)"
+            )
         if config.clip_range is None and config.ppo_epochs > 1:
             raise ValueError(
                 f"ppo_epochs={config.ppo_epochs} learns again from episodes of an older policy, which the plain policy "
@@ -74,14 +199,14 @@ class Algorithm(ABC, Generic[Settings]):
 
 
 class ActorCritic(Algorithm[Settings], ABC):
-    """Credit from a critic: the estimator of the settings over its values."""
+    """Advantages from a critic's values, by the estimator that the settings name."""
 
     config: ActorCriticConfig  # type: ignore[assignment]  # Settings narrows it
 
     def advantages(self, grid: Grid) -> Tensor:
         config = self.config
         if grid.action_values is not None:
-            # Q(h, a) takes the place of the return; V(h), which does not know the action, is its baseline.
+            # Q(h, a) replaces the return; V(h), which does not depend on the action, is the baseline.
             return (grid.action_values - grid.values[:, :-1]) * grid.is_real
         return estimated_advantages(
             grid.rewards,
@@ -94,7 +219,7 @@ class ActorCritic(Algorithm[Settings], ABC):
         )
 
     def targets(self, grid: Grid) -> Tensor:
-        """[B, T] what the critic should have said of a history, and of it with what was done there."""
+        """[B, T] regression targets of the critic, the same for V(h) and Q(h, a)."""
         config = self.config
         return critic_targets(
             grid.rewards,
@@ -105,6 +230,10 @@ class ActorCritic(Algorithm[Settings], ABC):
             config.trace,
             config.num_steps,
         )
+
+    @property
+    def critic_warmup(self) -> int:
+        return self.config.critic_warmup
 
     def check(self) -> None:
         super().check()

@@ -1,4 +1,8 @@
-"""Settings of training: what all algorithms share, and what those with a critic add."""
+"""Settings of every algorithm. Nothing heavy is imported here, so that a command line can show them at once.
+
+A class that gives a setting another default does not repeat the setting's docstring: help texts take it from the class
+that declares the setting first.
+"""
 
 from __future__ import annotations
 
@@ -6,129 +10,221 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from .advantages import Estimator
-
 AdvantageNormalization = Literal["batch", "agent", "turn", "agent_turn", "none"]
+CriticKnowledge = Literal["joint", "privileged"]
+Estimator = Literal["td", "n_step", "gae", "monte_carlo"]
 KLEstimator = Literal["k1", "k2", "k3"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """What every algorithm is told."""
+    """Settings that all algorithms share."""
+
+    # Collecting.
 
     num_updates: int = 100
-    """Rounds of collecting and learning."""
+    """Number of updates; each collects episodes and learns from them."""
     max_environment_steps: int | None = None
-    """The update that reaches so many joint turns is the last; None: `num_updates` alone decides."""
+    """Budget in environment steps (joint turns): the update that reaches it is the last. None: `num_updates` alone
+    decides."""
     max_sampled_tokens: int | None = None
-    """The update that reaches so many sampled tokens is the last; None: `num_updates` alone decides."""
+    """Budget in sampled tokens: the update that reaches it is the last. None: `num_updates` alone decides."""
     rollout_buffer_size: int = 32
-    """Episodes collected for each update."""
+    """Episodes collected per update."""
     num_generations: int = 1
-    """Rollouts of each task, all from one seed: the size of a group."""
+    """Group size: rollouts per task, all started from one seed."""
     turns_per_update: int | None = None
-    """Joint turns that each copy plays for an update, going on where the last stopped; None: whole episodes."""
+    """Joint turns that each environment copy plays per update, continuing where the last update stopped. None: whole
+    episodes."""
     num_envs: int | None = None
-    """Copies of the environment side by side; None: as many as there are episodes in an update, 64 at most."""
+    """Environment copies that are played side by side. None: one per episode of an update, at most 64."""
     num_workers: int = 0
-    """Processes in which the copies step while others are decided for, where turns take long; 0: none but this one."""
-    agent_learning_rate: float = 5e-4
-    """Of AdamW, for policies; models beyond the embedded one want 1e-6 to 1e-5 for all weights, 1e-4 for adapters."""
-    agent_learning_rates: Mapping[str, float] = field(default_factory=dict)
-    """By agent, for those that learn at another rate than `agent_learning_rate`; 0 freezes one."""
-    learning_rate_schedule: Literal["constant", "linear", "cosine"] = "constant"
-    """How the learning rates fall to 0 over the updates."""
-    warmup_updates: int = 0
-    """Updates over which the learning rates rise from 0."""
-    adam_beta1: float = 0.9
-    """Of AdamW: the mean of gradients fades with it."""
-    adam_beta2: float = 0.999
-    """Of AdamW: the mean of squared gradients fades with it."""
-    adam_epsilon: float = 1e-8
-    """Of AdamW: added to the root of the squares."""
-    weight_decay: float = 0.0
-    """Of AdamW."""
-    max_grad_norm: float = 1.0
-    """Gradients of a policy (of a critic) longer than this are shortened to it."""
-    ppo_epochs: int = 1
-    """How often each update goes over its episodes."""
-    mini_batch_size: int | None = None
-    """Episodes of an optimizer step (turns, for vectors); None: all of the update's."""
-    max_batch_tokens: int | None = None
-    """Tokens of one forward pass; changes memory and speed, not the result. None: 2,048 on a CPU, 16,384 elsewhere."""
-    discount: float = 1.0
-    """Of one turn, gamma."""
-    credit: Literal["turn", "token"] = "turn"
-    """What has a log-probability of its own: a whole completion, or each of its tokens."""
-    clip_range: float | None = None
-    """PPO's clip of the probability ratio, of each turn or token by `credit`; None: no ratio, plain policy gradient."""
-    target_kl: float | None = None
-    """An update ends before all its epochs once the policy is so many nats a token from the sampler; None: never."""
-    advantage_normalization: AdvantageNormalization = "batch"
-    """Bring advantages to mean 0 and deviation 1: over all agents and turns ("batch"), each agent's, each turn's, each
-    turn's of each agent; or not."""
-    reward_model: str | None = None
-    """A folder or hub name of a sequence-classification model whose score of the joint history after each turn is
-    learned from in place of the environment's reward; None: none."""
-    reward_scale: float = 1.0
-    """Rewards are multiplied with it before learning."""
-    reward_shift: float = 0.0
-    """Added to every turn's reward before it is scaled, such as minus the best possible one."""
-    entropy_coef: float = 0.0
-    """Reward, in units of advantage, for a nat of entropy of the mean token."""
-    reference_kl_coef: float = 0.0
-    """Price of a nat of divergence from the starting model; 0 keeps no copy of it."""
-    reference_kl_in: Literal["reward", "loss"] = "loss"
-    """Where that price is paid."""
-    reference_kl_estimator: KLEstimator | None = None
-    """Of the divergence; None: k1 in the reward (unbiased), k2 in the loss (its gradient is the divergence's own)."""
+    """Worker processes in which the environment copies step. 0: this process steps them; workers pay where a turn takes
+    long."""
     early_termination_threshold: float | None = None
-    """A training episode whose team reward in a turn is above it ends there, as if the game did; None: never."""
+    """Team reward per turn above which a training episode ends, as if the game did. None: never."""
+
+    # Optimizing.
+
+    agent_learning_rate: float = 5e-4
+    """AdamW's learning rate for the policies. The default suits the embedded model; pretrained models want 1e-6 to 1e-5
+    for full weights and about 1e-4 for adapters."""
+    agent_learning_rates: Mapping[str, float] = field(default_factory=dict)
+    """Learning rates by agent, for agents that differ from `agent_learning_rate`. 0 freezes an agent."""
+    learning_rate_schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """Schedule by which the learning rates fall to 0 over the updates, after the warm-up."""
+    warmup_updates: int = 0
+    """Updates over which the learning rates rise linearly from 0."""
+    adam_beta1: float = 0.9
+    """AdamW's beta1: decay of the running mean of gradients."""
+    adam_beta2: float = 0.999
+    """AdamW's beta2: decay of the running mean of squared gradients."""
+    adam_epsilon: float = 1e-8
+    """AdamW's epsilon: added to the root of the mean squared gradient."""
+    weight_decay: float = 0.0
+    """AdamW's decoupled weight decay."""
+    max_grad_norm: float = 1.0
+    """Clip each model's gradient to this L2 norm."""
+    ppo_epochs: int = 1
+    """Epochs per update: passes over the collected episodes. More than 1 needs `clip_range`."""
+    mini_batch_size: int | None = None
+    """Mini-batch size per optimizer step, in episodes (in turns, for vector observations). None: the whole update in
+    one step."""
+    max_batch_tokens: int | None = None
+    """Tokens per forward pass: a memory bound that does not change results. None: 2,048 on a CPU, 16,384 elsewhere."""
+
+    # Credit.
+
+    discount: float = 1.0
+    """Discount factor gamma per turn, 0..1."""
+    credit: Literal["turn", "token"] = "turn"
+    """Unit that has its own log-probability and ratio: a whole completion ("turn") or each token ("token")."""
+    clip_range: float | None = None
+    """PPO's clip range epsilon of the probability ratio per turn or token (see `credit`). None: no ratio, plain policy
+    gradient."""
+    clip_range_high: float | None = None
+    """Upper clip range of the probability ratio, where it differs from the lower one (clip-higher, DAPO,
+    arXiv:2503.14476). None: `clip_range` on both sides."""
+    divide_by_length: bool = False
+    """Divide by a completion's number of tokens: its log-probability with credit="turn", which makes the clipped ratio
+    GSPO's (arXiv:2507.18071); its weight in the loss with credit="token", so that completions of any length count the
+    same."""
+    target_kl: float | None = None
+    """KL divergence from the sampling policy, in nats per token, above which the remaining epochs are skipped. None:
+    never."""
+    advantage_normalization: AdvantageNormalization = "batch"
+    """Normalization of advantages to mean 0 and standard deviation 1: over all agents and turns ("batch"), per agent,
+    per turn, per agent and turn, or none."""
+
+    # Rewards.
+
+    reward_model: str | None = None
+    """Reward model, a folder or hub name of a sequence classifier: its score of the joint history after each turn
+    replaces the environment's reward in learning. None: the environment's reward."""
+    reward_scale: float = 1.0
+    """Factor on every reward before learning."""
+    reward_shift: float = 0.0
+    """Constant added to the reward of every turn before scaling, for example minus the best possible one."""
+    entropy_coef: float = 0.0
+    """Entropy coefficient: weight of the entropy bonus, loss -= this x mean entropy per token in nats."""
+    reference_kl_coef: float = 0.0
+    """KL coefficient: price per nat of divergence from the starting model. 0 keeps no copy of that model."""
+    reference_kl_in: Literal["reward", "loss"] = "loss"
+    """Place where the KL coefficient is charged."""
+    reference_kl_estimator: KLEstimator | None = None
+    """KL estimator of that divergence. None: k1 in the reward (unbiased), k2 in the loss (its gradient is the
+    divergence's own)."""
+
+    # Evaluating and saving.
+
     eval_interval: int = 0
-    """Updates between evaluations on held-out tasks; 0: none but the last."""
+    """Updates between evaluations on held-out tasks. 0: only before the first and after the last update."""
     eval_num_samples: int = 64
-    """Episodes of an evaluation."""
+    """Episodes per evaluation and way of playing (sampled, greedy)."""
     save_interval: int = 0
-    """Updates between checkpoints from which training can resume; 0: only the end."""
+    """Updates between checkpoints that training can resume from. 0: no checkpoints."""
     seed: int = 0
-    """Of tasks, sampling, weights of critics and heads, and the order of mini-batches."""
+    """Seed of tasks, sampling, initial weights of critics and heads, and the order of mini-batches."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ActorCriticConfig(TrainConfig):
-    """What algorithms with a critic are told besides."""
+    """Settings that algorithms with a critic add."""
+
+    # Advantages.
 
     estimator: Estimator = "gae"
-    """Of advantages: td (one step), n_step, gae, monte_carlo."""
+    """Advantage estimator: one-step temporal difference ("td"), n-step return ("n_step"), generalized advantage
+    estimation ("gae"), or Monte Carlo return ("monte_carlo")."""
     trace: float = 0.9
-    """Lambda of gae: 0 trusts the critic, 1 the return."""
+    """GAE lambda, 0..1: 0 trusts the critic, 1 the return."""
     num_steps: int = 3
-    """Turns that n_step looks ahead."""
+    """Turns that the n-step estimator looks ahead."""
+
+    # Critic.
+
     critic_target: Estimator = "monte_carlo"
-    """What the critic learns to predict, made by that estimator; on sparse rewards an untrained critic's own estimates
-    (td) can collapse."""
+    """Estimator of the critic's regression targets. On sparse rewards "td" can collapse: an untrained critic then
+    learns from its own estimates."""
     critic_type: Literal["v", "q"] = "v"
-    """V(h); or Q(h, a) as well, for the advantage Q(h, a) - V(h), which takes the place of `estimator`'s."""
-    critic_learning_rate: float = 1e-3
-    """Of AdamW, for critics of their own."""
-    value_loss_coef: float = 0.6
-    """Weight of the value loss beside the policy's, where they share weights."""
-    value_clip_range: float | None = None
-    """PPO's clip of the value around its estimate at collection, in units of normalized values; None: no clip."""
-    value_normalization: bool = True
-    """Let the critic predict in units of the running mean and deviation of its targets."""
-    critic_steps: int = 2
-    """Optimizer steps of a critic of its own in an update."""
-    critic_batch_size: int = 64
-    """Episodes (turns, for vectors) of each of these steps, drawn from the replay."""
-    critic_replay: int = 16
-    """Updates whose episodes a critic of its own goes on learning from."""
-    critic_warmup: int = 5
-    """Updates at the start in which only a critic of its own learns."""
-    value_head_hidden_dim: int | None = None
-    """Of a tanh layer in the value head on an actor; None: linear."""
-    critic_value_head_hidden_dim: int | None = None
-    """Of a tanh layer in the head of a critic of its own; None: linear."""
+    """Kind of critic: V(h), or Q(h, a) beside it for the advantage Q(h, a) - V(h), which replaces `estimator`'s."""
     critic_model_name_or_path: str = "small"
-    """Body of a critic of its own: "small" (random weights, 64 wide, 1 layer, the actors' tokenizer), a folder, a hub
-    name, or "actor" (the first actor's weights and tokenizer)."""
+    """Model of a separate critic: "small" (random weights, 64 wide, 1 layer, the actors' tokenizer), "actor" (the first
+    actor's weights and tokenizer), a folder, a hub name, or a name given to `register_critic`."""
+    critic_learning_rate: float = 1e-3
+    """AdamW's learning rate for separate critics."""
+    critic_steps: int = 2
+    """Optimizer steps of a separate critic per update."""
+    critic_batch_size: int = 64
+    """Mini-batch size per step of a separate critic, in episodes (in turns, for vector observations), drawn from its
+    replay."""
+    critic_replay: int = 16
+    """Replay length of a separate critic: most recent updates whose episodes it learns from."""
+    critic_warmup: int = 5
+    """Critic warm-up: updates at the start in which only a separate critic learns."""
+    value_loss_coef: float = 0.6
+    """Value loss coefficient: weight of the value loss beside the policy's, where both share weights."""
+    value_clip_range: float | None = None
+    """PPO's clip range of the value around its estimate at collection, in units of normalized values. None: no clip."""
+    value_normalization: bool = True
+    """Value normalization: the critic predicts in units of the running mean and deviation of its targets."""
+    value_head_hidden_dim: int | None = None
+    """Width of a tanh layer in the value head on an actor. None: linear head."""
+    critic_value_head_hidden_dim: int | None = None
+    """Width of a tanh layer in the head of a separate critic. None: linear head."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class IACConfig(ActorCriticConfig):
+    """Settings of IAC."""
+
+    use_separate_critic: bool = True
+    """Separate model for each critic. False: a value head on each actor, trained with it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MAACConfig(ActorCriticConfig):
+    """Settings of MAAC."""
+
+    critic_input: CriticKnowledge = "joint"
+    """Input of the critic: "joint", all that the agents read and wrote; "privileged", in addition what the environment
+    hides from them (`TextParallelEnv.truth`; for vectors the environment's own state)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PPODefaults(ActorCriticConfig):
+    """Defaults that IPPO and MAPPO share."""
+
+    trace: float = 0.95
+    ppo_epochs: int = 4
+    clip_range: float | None = 0.2
+
+
+@dataclass(frozen=True, kw_only=True)
+class IPPOConfig(PPODefaults, IACConfig):
+    """Settings of IPPO."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MAPPOConfig(PPODefaults, MAACConfig):
+    """Settings of MAPPO."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReinforceConfig(TrainConfig):
+    """Settings of MAREINFORCE, MAGRPO and MAReMax."""
+
+    num_generations: int = 8
+    divide_by_std: bool = False
+    """Division by the standard deviation of the group's returns, which weights tasks by their difficulty
+    (arXiv:2503.20783)."""
+    joint_mode: Literal["aligned", "cross"] = "aligned"
+    """Combination of the completions of a group: those of one rollout ("aligned"), or every joint action of the group
+    ("cross"), at num_generations ** agents environment steps; needs games of one turn."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MARLOOConfig(ReinforceConfig):
+    """Settings of MARLOO. Normalized to unit standard deviation, MARLOO's advantages would equal MAGRPO's."""
+
+    advantage_normalization: AdvantageNormalization = "none"

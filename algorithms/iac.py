@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
 from .algorithm import ActorCritic, CriticReads
-from .config import ActorCriticConfig
-
-
-@dataclass(frozen=True, kw_only=True)
-class IACConfig(ActorCriticConfig):
-    """Settings of IAC."""
-
-    use_separate_critic: bool = True
-    """A model of its own for each critic; False: a value head on each actor, trained with it."""
-
+from .config import IACConfig
 
 Settings = TypeVar("Settings", bound=IACConfig)
 
 
 class IAC(ActorCritic[Settings]):
-    """delta = r + discount * V_i(h_i') - V_i(h_i), or its traces; the other agents are part of the world.
+    """Actor-critic per agent: TD errors r + discount * V_i(h_i') - V_i(h_i), summed as the estimator says.
 
-    Source: CoLLM-DC (arXiv:2601.21972). It needs no joint information even in training. Where an agent's own history
-    does not tell how the team stands, its critic cannot either, and its advantages stay as noisy as returns.
+    The other agents are part of the environment. Source: CoLLM-DC (arXiv:2601.21972). Training needs no joint
+    information. Where an agent's own history does not tell how the team stands, its critic cannot either, and its
+    advantages stay as noisy as returns.
     """
 
     critic_reads: ClassVar[CriticReads] = "own"
     config: IACConfig  # Settings narrows it
+
+    @property
+    def has_actor_heads(self) -> bool:
+        return not self.config.use_separate_critic
 
     def check(self) -> None:
         super().check()

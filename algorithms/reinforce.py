@@ -1,46 +1,22 @@
-"""The REINFORCE family: returns above a baseline that is made of the rollouts of the same task; no critic."""
+"""The REINFORCE family: returns minus a baseline from the rollouts of the same task; no critic."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import ClassVar, Literal, final
+from typing import ClassVar, final
 
 from torch import Tensor
 
-from .advantages import monte_carlo_returns
-from .algorithm import Algorithm
-from .baselines import group_max_advantages, group_mean_advantages, leave_one_out_advantages, raw_advantages
-from .config import AdvantageNormalization, TrainConfig
-from .grids import Grid
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReinforceConfig(TrainConfig):
-    """Settings of MAREINFORCE, MAGRPO and MAReMax."""
-
-    num_generations: int = 8
-    """Rollouts of each task, all from one seed: the group that the baseline is made of."""
-    divide_by_std: bool = False
-    """Divide by the deviation of the group's returns; it weighs tasks by their difficulty (arXiv:2503.20783)."""
-    joint_mode: Literal["aligned", "cross"] = "aligned"
-    """What meets what: the completions of one rollout only; or each with all of the group's, scored by
-    num_generations ** agents environment steps. cross needs games of one turn."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class MARLOOConfig(ReinforceConfig):
-    """Settings of MARLOO."""
-
-    advantage_normalization: AdvantageNormalization = "none"
-    """Bring advantages to deviation 1: over all agents and turns ("batch"), each agent's, each turn's, each turn's of
-    each agent; or not. Brought to one deviation, MARLOO's are MAGRPO's."""
+from .algorithm import Algorithm, Grid
+from .config import ReinforceConfig
+from .functions.advantages import monte_carlo_returns
+from .functions.baselines import group_max_advantages, group_mean_advantages, leave_one_out_advantages, raw_advantages
 
 
 class Reinforce(Algorithm[ReinforceConfig], ABC):
-    """Discounted return from each turn on, above a baseline of the same turn of the group's rollouts.
+    """Advantage: discounted return from each turn on, minus a baseline from the same turn of the group's rollouts.
 
-    Normalization keeps the mean here: moving it to 0 would make all four baselines the same.
+    Normalization keeps the mean here: subtracting it would make all four baselines the same.
     """
 
     centers_advantages: ClassVar[bool] = False
@@ -50,9 +26,13 @@ class Reinforce(Algorithm[ReinforceConfig], ABC):
         returns = monte_carlo_returns(grid.rewards, grid.is_real, self.config.discount)
         return self.above_baseline(returns, grid)
 
+    @property
+    def crosses_rollouts(self) -> bool:
+        return self.config.joint_mode == "cross"
+
     @abstractmethod
     def above_baseline(self, returns: Tensor, grid: Grid) -> Tensor:
-        """[B, T] returns less the rule's baseline."""
+        """[B, T] advantages: returns minus the algorithm's baseline."""
 
     def check(self) -> None:
         super().check()
@@ -76,7 +56,10 @@ class Reinforce(Algorithm[ReinforceConfig], ABC):
 
 @final
 class MAREINFORCE(Reinforce):
-    """No baseline: R. Unbiased, and noisy; it assumes rewards around 0, as a constant one pushes every reply up."""
+    """No baseline: the advantage is the return R. Unbiased and noisy.
+
+    Rewards should lie around 0: a positive constant raises the probability of every completion.
+    """
 
     min_generations: ClassVar[int] = 1
 
@@ -86,7 +69,7 @@ class MAREINFORCE(Reinforce):
 
 @final
 class MAGRPO(Reinforce):
-    """R - mean of the group (arXiv:2508.04652). A group of equal returns teaches nothing."""
+    """Advantage R - mean of the group (arXiv:2508.04652); 0 throughout a group of equal returns."""
 
     def above_baseline(self, returns: Tensor, grid: Grid) -> Tensor:
         return group_mean_advantages(returns, grid.group, grid.is_real, divide_by_std=self.config.divide_by_std)
@@ -94,7 +77,7 @@ class MAGRPO(Reinforce):
 
 @final
 class MARLOO(Reinforce):
-    """R - mean of the others in the group (arXiv:2402.14740): MAGRPO times G / (G - 1), and unbiased."""
+    """Advantage R - mean of the others in the group (RLOO, arXiv:2402.14740): MAGRPO's times G / (G - 1); unbiased."""
 
     def above_baseline(self, returns: Tensor, grid: Grid) -> Tensor:
         return leave_one_out_advantages(returns, grid.group, grid.is_real, divide_by_std=self.config.divide_by_std)
@@ -102,7 +85,7 @@ class MARLOO(Reinforce):
 
 @final
 class MAReMax(Reinforce):
-    """R - best of the group (after ReMax, arXiv:2310.10505): all but the best are pushed down, by how far they fell."""
+    """Advantage R - best return of the group (after ReMax, arXiv:2310.10505): 0 for the best, else below 0."""
 
     def above_baseline(self, returns: Tensor, grid: Grid) -> Tensor:
         return group_max_advantages(returns, grid.group, grid.is_real, divide_by_std=self.config.divide_by_std)

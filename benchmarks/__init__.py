@@ -1,1 +1,1 @@
-"""What is claimed: the command line, comparisons, statistics, reports, throughput."""
+"""Claims and how they are measured: the command line, comparisons, statistics, reports, throughput."""

@@ -6,19 +6,20 @@ import json
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-import tyro
-
 Arguments = TypeVar("Arguments")
 
 
 def parsed(kind: type[Arguments], command: str, args: Sequence[str]) -> Arguments:
     """Read a dataclass from the command line; nested dataclasses add their fields without a prefix."""
+    import tyro  # here, as what takes no arguments need not wait for it
+
     made: Arguments = tyro.cli(kind, prog=f"collm {command}", args=list(args), config=(tyro.conf.OmitArgPrefixes,))
     return made
 
 
 def keyword_arguments(pairs: Sequence[str]) -> dict[str, Any]:
-    """`key=value` pairs; a value that is JSON (a number, true, null, a list, an object) is read as such, else as text.
+    """Arguments from `key=value` pairs; a value that is JSON (a number, true, null, a list, an object) is read as such,
+    any other as text.
 
     Raises:
         ValueError: if a pair has no "=".

@@ -1,23 +1,27 @@
-"""The `collm` command: each of its commands is a module of this folder, imported when it is called."""
+"""The `collm` command: each of its commands is a module of `commands/`, imported when it is called."""
 
 from __future__ import annotations
 
 import importlib
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+
+from .errors import UserError
 
 COMMANDS = {
-    "envs": ("collm.benchmarks.listing", "list the environments; with --scores, their floors and ceilings"),
-    "check": ("collm.benchmarks.checking", "hold an environment to the whole contract"),
-    "play": ("collm.benchmarks.playing", "play one episode and print it"),
-    "train": ("collm.benchmarks.training", "train a team: collm train ALGORITHM --env ID"),
-    "evaluate": ("collm.benchmarks.evaluating", "let a trained team play held-out tasks"),
-    "demo": ("collm.benchmarks.demo", "watch two small language models learn to write together"),
-    "benchmark": ("collm.benchmarks.benchmark", "compare algorithms on environments with several seeds"),
-    "report": ("collm.benchmarks.reporting", "one page about runs: curves, intervals, episodes to read"),
-    "throughput": ("collm.benchmarks.throughput", "measure this machine: rollouts, updates, sandbox"),
+    "envs": ("collm.benchmarks.commands.envs", "list the environments; with --scores, their floors and ceilings"),
+    "check": ("collm.benchmarks.commands.check", "hold an environment to the whole contract"),
+    "play": ("collm.benchmarks.commands.play", "play one episode and print it"),
+    "train": ("collm.benchmarks.commands.train", "train a team: collm train ALGORITHM --env ID"),
+    "evaluate": ("collm.benchmarks.commands.evaluate", "let a trained team play held-out tasks"),
+    "demo": ("collm.benchmarks.commands.demo", "watch two small language models learn to write together"),
+    "benchmark": ("collm.benchmarks.commands.benchmark", "compare algorithms on environments with several seeds"),
+    "report": ("collm.benchmarks.commands.report", "one page about runs: curves, intervals, episodes to read"),
+    "throughput": (
+        "collm.benchmarks.commands.throughput",
+        "measure this machine: rollouts, decoding, updates, …",
+    ),
 }
 
 
@@ -46,23 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def usage() -> str:
-    """What `collm --help` prints."""
+    """Text of `collm --help`."""
     lines = [f"  {name:<12}{summary}" for name, (_, summary) in COMMANDS.items()]
     return "\n".join(["usage: collm COMMAND …", "", *lines, "", "`collm COMMAND --help` explains a command's options."])
-
-
-class UserError(Exception):
-    """A mistake in the call: its message is all that is shown."""
-
-
-@contextmanager
-def refusals() -> Iterator[None]:
-    """Show what is refused inside as one clear line, not as a traceback: for checks of what a person typed."""
-    try:
-        yield
-    except (ValueError, TypeError, LookupError, OSError, ImportError) as error:
-        # A KeyError shows its message in quotation marks.
-        raise UserError(str(error.args[0]) if isinstance(error, KeyError) else str(error)) from error
 
 
 if __name__ == "__main__":

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from collm.benchmarks.scores import mean_scores
+from collm.benchmarks.commands.scores import mean_scores
 from collm.envs import EnvSpec, make, specs
 from collm.envs.core import TextParallelEnv
-from collm.envs.registration import accepted_arguments
+from collm.envs.registration.registry import accepted_arguments
 
 FOLDER = Path(__file__).resolve().parent / "environments"
 NAMESPACE = "collm/"

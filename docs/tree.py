@@ -1,4 +1,4 @@
-"""`python docs/tree.py` writes the tree of the source into README.md: a phrase a file, from its own docstring."""
+"""`python docs/tree.py` writes docs/tree.md: the tree of the source, a phrase per file from its own docstring."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LAYERS = ("envs", "agents", "algorithms", "benchmarks")
-MARKS = ("<!-- tree -->", "<!-- end of tree -->")
-WIDTH = 118
+PAGE = Path(__file__).with_name("tree.md")
+WIDTH = 140
 
 
 def phrase(file: Path) -> str:
-    """The first sentence of a module's docstring, without what names the module itself."""
+    """The first sentence of a module's docstring."""
     docstring = ast.get_docstring(ast.parse(file.read_text())) or ""
-    first = re.split(r"(?<=[a-z)`\]])[.:](?:\s|$)", " ".join(docstring.split("\n\n")[0].split()))
-    text = first[1] if len(first) > 1 and len(first[0].split()) <= 2 and first[1] else first[0]
-    return text.strip().rstrip(".")
+    first = re.split(r"(?<=[a-z)`\]])\.(?:\s|$)", " ".join(docstring.split("\n\n")[0].split()))[0]
+    return first.strip().rstrip(".")
 
 
 def lines(folder: Path, depth: int = 0) -> list[str]:
@@ -32,25 +31,30 @@ def lines(folder: Path, depth: int = 0) -> list[str]:
 
 
 def tree() -> str:
-    """The block that stands in the README."""
+    """The page."""
     rows = [row.split("|", 1) for layer in LAYERS for row in lines(ROOT / layer)]
     rows += [
-        ["tests/", "mirror the tree"],
-        ["docs/", "pages: environments, speed, sandbox, use with other libraries"],
-        ["examples/", "short scripts, one a library"],
+        ["collm/", "The front door: what `import collm` offers, imported when it is used"],
+        ["tests/", "They mirror the tree; `interop/` runs other libraries' trainings"],
+        ["docs/", "Pages: environments, extending, speed, sandbox, use with other libraries"],
+        ["examples/", "Short scripts, one per library"],
     ]
     width = max(len(name) for name, _ in rows) + 2
     shown = [f"{name:<{width}}{text}" for name, text in rows]
     cut = [line if len(line) <= WIDTH else line[: WIDTH - 1].rsplit(" ", 1)[0] + " …" for line in shown]
-    return "\n".join([MARKS[0], "```text", *cut, "```", MARKS[1]])
-
-
-def updated(readme: str) -> str:
-    """The README with the tree as it is now."""
-    start, end = readme.index(MARKS[0]), readme.index(MARKS[1]) + len(MARKS[1])
-    return readme[:start] + tree() + readme[end:]
+    return "\n".join(
+        [
+            "# The tree",
+            "",
+            "A phrase per file, from its docstring (`python docs/tree.py`).",
+            "",
+            "```text",
+            *cut,
+            "```",
+            "",
+        ]
+    )
 
 
 if __name__ == "__main__":
-    file = ROOT / "README.md"
-    file.write_text(updated(file.read_text()))
+    PAGE.write_text(tree())

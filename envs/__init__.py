@@ -1,12 +1,21 @@
 """Multi-agent text environments: PettingZoo parallel environments that read and write text."""
 
-from .builtin import register_built_in
-from .checker import CheckFailure, check_env
+from .checks.checker import CheckFailure, check_env
 from .core import Message, Outcome, TextParallelEnv, Transcript, messages_of
-from .process_vector import ProcessVector, WorkerError
-from .registration import EnvSpec, UnknownEnvironmentError, make, pprint_registry, register, registry, spec, specs
+from .registration.builtin import register_built_in
+from .registration.registry import (
+    EnvSpec,
+    UnknownEnvironmentError,
+    make,
+    pprint_registry,
+    register,
+    registry,
+    spec,
+    specs,
+)
 from .spaces import OpenText
-from .vector import SyncVector, VectorEnv
+from .vectors.processes import ProcessVector, WorkerError
+from .vectors.vector import SyncVector, VectorEnv
 
 register_built_in()
 

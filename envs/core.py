@@ -191,7 +191,7 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
         """Start an episode.
 
         Args:
-            seed: of everything random in it; None goes on with the generator as it stands.
+            seed: starts everything random in it; None goes on with the generator as it stands.
             options: {"task": ...} picks the task; other keys are ignored.
         """
         if seed is not None:
@@ -271,8 +271,6 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
 
     def __str__(self) -> str:
         return str(self.metadata["name"])
-
-    # Machinery.
 
     def _reply(self, agent: str, actions: Mapping[str, str]) -> str:
         if agent not in actions:

@@ -35,7 +35,7 @@ class OpenText(Text):
     Args:
         max_length: in characters.
         min_length: in characters; 0 allows the empty text.
-        seed: of `sample`.
+        seed: starts what `sample` draws.
 
     Raises:
         ValueError: if not 0 <= min_length <= max_length.

@@ -1,10 +1,10 @@
-"""BenchMARL trains a whole team: IPPO on MiniWriting, two writers that choose phrases by what they read.
+"""BenchMARL trains a whole team: IPPO on MiniWriting, two writers that read a post and choose phrases.
 
     pip install torchrl==0.11.1 hydra-core tqdm; pip install --no-deps benchmarl
     python examples/benchmarl_ippo.py
 
-(Without --no-deps it replaces torch.) Its networks read floats and choose among a number of actions. Prints the team's
-mean return before and after.
+Without --no-deps the installation replaces torch. BenchMARL's networks read float vectors and choose discrete actions.
+Prints the team's mean return before and after training.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from torchrl.envs import EnvBase, PettingZooWrapper
 
 from collm.envs import make
 from collm.envs.views import NumericInfos, PhraseActions, TokenObservations, WordCodec, reference_phrases
-from collm.envs.writing.mini_rules import TOPICS
+from collm.envs.writing.mini_writing.rules import TOPICS
 
 WORDS = WordCodec([word for topic in TOPICS.values() for word in topic.words])
 
 
 class Writing(TaskClass):
-    """MiniWriting as one of BenchMARL's tasks."""
+    """MiniWriting as a BenchMARL task."""
 
     def get_env_fun(self, num_envs, continuous_actions, seed, device):
         def build() -> EnvBase:
@@ -78,7 +78,7 @@ class Writing(TaskClass):
 
 
 class Returns(Callback):
-    """The mean return of each batch of episodes of one turn."""
+    """Records the mean return of each batch of one-turn episodes."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,10 +1,10 @@
-"""The other way round: the algorithms here train on an environment of Gymnasium, as a team of one.
+"""collm trains on a Gymnasium environment, as a team of one agent.
 
     pip install .
     python examples/gymnasium_ippo.py
 
-IPPO on FrozenLake: to cross a lake whose ice is slippery, by the number of the field one stands on. Prints the mean
-return of 100 episodes before and after, the share of crossings that came through.
+IPPO on FrozenLake: the agent crosses a slippery frozen lake and observes the number of its field. Prints the mean
+return of 100 episodes before and after training, which is the success rate.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import tempfile
 from pathlib import Path
 
 from collm.algorithms import IPPOConfig
-from collm.algorithms.experiment import Experiment
-from collm.algorithms.run import run_experiment
+from collm.algorithms.runs.experiment import Experiment
+from collm.algorithms.runs.run import run_experiment
 
-ENV = "gymnasium/FrozenLake-v1"  # any id of Gymnasium, with this in front
+ENV = "gymnasium/FrozenLake-v1"  # any Gymnasium id, after "gymnasium/"
 
 
 def main(updates: int, seed: int) -> tuple[float, float]:
-    """Mean returns before and after."""
+    """Mean returns before and after training."""
     config = IPPOConfig(
         num_updates=updates,
         num_envs=8,

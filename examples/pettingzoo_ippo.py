@@ -1,12 +1,12 @@
-"""The other way round: the algorithms here train on environments of PettingZoo.
+"""collm trains on PettingZoo environments.
 
     pip install . mpe2 pygame-ce
     python examples/pettingzoo_ippo.py
 
-Three of them, each through one shared perceptron: `classic` tic-tac-toe, a game in turns, through PettingZoo's own
-conversion, where two players learn to keep to the rules; `butterfly` knights, archers, zombies, where two archers learn
-to hit; and `mpe2` simple spread, where two agents learn to stand on two landmarks, with MAPPO. Prints the mean return
-of an agent before and after for each.
+Three environments, each with one perceptron that all agents share: `classic` tic-tac-toe, a turn-based game that
+PettingZoo converts, in which two players learn to make legal moves; `butterfly` knights, archers, zombies, in which two
+archers learn to hit; and `mpe2` simple spread, in which two agents learn to stand on two landmarks, with MAPPO. Prints
+the mean return per agent before and after training.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from pettingzoo.classic import tictactoe_v3
 from pettingzoo.utils.conversions import turn_based_aec_to_parallel
 from pettingzoo.utils.env_logger import EnvLogger
 
-from collm.agents.loading import ModelConfig
+from collm.agents.config import ModelConfig
 from collm.algorithms import IPPOConfig, MAPPOConfig
-from collm.algorithms.experiment import Experiment
-from collm.algorithms.run import run_experiment
+from collm.algorithms.runs.experiment import Experiment
+from collm.algorithms.runs.run import run_experiment
 from collm.envs import register
 from collm.envs.views import FlatObservations
 
@@ -47,8 +47,8 @@ SHARED = ModelConfig(weights="shared")
 
 
 def tic_tac_toe():
-    """Both players move at every step, and that of whose turn it is counts; an illegal move loses."""
-    EnvLogger.suppress_output()  # it would remark on every illegal move
+    """Tic-tac-toe in which both players act at every step; only the player to move counts, an illegal move loses."""
+    EnvLogger.suppress_output()  # PettingZoo would log every illegal move
     return FlatObservations(turn_based_aec_to_parallel(tictactoe_v3.env()))
 
 
@@ -75,7 +75,7 @@ EXPERIMENTS = {
 
 
 def main(name: str, seed: int) -> tuple[float, float]:
-    """Mean returns before and after."""
+    """Mean returns before and after training."""
     experiment = EXPERIMENTS[name]
     experiment = replace(experiment, config=replace(experiment.config, seed=seed))
     returns = []

@@ -1,11 +1,11 @@
-"""RLlib trains a whole team: PPO on MiniWriting, two policies that choose phrases by what they read.
+"""RLlib trains a whole team: PPO on MiniWriting, two policies that read a post and choose phrases.
 
     pip install "ray[rllib]"
     python examples/rllib_ppo.py
 
-RLlib encodes no texts, so each writer reads which words are in the post and answers with the number of one of four
-phrases. It has to find the phrase that suits the post, and the one that its partner will choose for it. Prints the
-team's mean return before and after.
+RLlib encodes no texts, so each writer reads the post's bag of words and answers with the number of one of four phrases.
+A writer has to choose the phrase that suits the post and its partner's phrase. Prints the team's mean return before and
+after training.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from ray.tune.registry import register_env
 
 from collm.envs import make
 from collm.envs.views import NumericInfos, PhraseActions, TokenObservations, WordCodec, reference_phrases
-from collm.envs.writing.mini_rules import TOPICS
+from collm.envs.writing.mini_writing.rules import TOPICS
 
 AGENTS = ("writer_0", "writer_1")
 WORDS = WordCodec([word for topic in TOPICS.values() for word in topic.words])
 
 
 def build(settings: dict) -> ParallelPettingZooEnv:
-    """The team as RLlib sees it: floats in, the number of a phrase out."""
+    """Build the team for RLlib: float vectors in, the number of a phrase out."""
     env = make("collm/MiniWriting-v0")
     phrases = reference_phrases(env, num_episodes=4)
     env = PhraseActions(TokenObservations(env, kind="bag", codec=WORDS), phrases)
@@ -50,7 +50,7 @@ def main(iterations: int, seed: int) -> tuple[float, float]:
         .debugging(seed=seed, log_level="ERROR")
     )
     algorithm = config.build_algo()
-    # The sum over the writers, who are all paid the team's reward.
+    # The sum over the writers, who all get the team's reward.
     returns = [algorithm.train()["env_runners"]["episode_return_mean"] / len(AGENTS) for _ in range(max(2, iterations))]
     algorithm.stop()
     ray.shutdown()

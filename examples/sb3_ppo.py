@@ -1,9 +1,9 @@
-"""Stable-Baselines3 trains one writer of a team: PPO on MiniWriting, read as word ids and written as words of a list.
+"""Stable-Baselines3 trains one writer of a team: PPO on MiniWriting, with word ids as observations and actions.
 
     pip install stable-baselines3
     python examples/sb3_ppo.py
 
-The partner gives reference replies. Prints the mean return before and after.
+The partner gives reference replies. Prints the mean return before and after training.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from stable_baselines3.common.evaluation import evaluate_policy
 
 import collm.envs  # registers the environments with Gymnasium
 from collm.envs.views import TokenActions, TokenObservations, WordCodec
-from collm.envs.writing.mini_rules import vocabulary
+from collm.envs.writing.mini_writing.rules import vocabulary
 
 WORDS = WordCodec(sorted(vocabulary()))
 
@@ -33,7 +33,7 @@ def build() -> gymnasium.Env:
 
 
 def main(steps: int, seed: int) -> tuple[float, float]:
-    """Mean returns before and after."""
+    """Mean returns before and after training."""
     envs = make_vec_env(build, n_envs=8, seed=seed)
     model = PPO("MlpPolicy", envs, n_steps=64, batch_size=128, learning_rate=2e-3, gamma=0.0, seed=seed, device="cpu")
     before, _ = evaluate_policy(model, envs, n_eval_episodes=200, deterministic=False)

@@ -1,12 +1,12 @@
-"""The other way round: the algorithms here train a language model on a game of TextArena.
+"""collm trains a language model on a TextArena game.
 
     pip install . textarena
     python examples/textarena_ippo.py
 
 IPPO on GuessTheNumber: ten guesses at a number from 1 to 20, each answered by "higher" or "lower". The model is a small
-Llama with random weights that knows the game's own words; it has to find out that only a number in brackets is a guess,
-not to guess anything twice, and what the answers mean. Prints the mean return before and after, where 1 is a number
-found and less is the nearness of the last guess.
+Llama with random weights whose vocabulary is the game's words; it has to learn that only a number in brackets is a
+guess, not to repeat a guess, and the meaning of the answers. Prints the mean return before and after training: 1 where
+the number was found, else less, by the distance of the last guess.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Split
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from collm.agents.loading import ModelConfig
+from collm.agents.config import ModelConfig
 from collm.algorithms import IPPOConfig
-from collm.algorithms.experiment import Experiment
-from collm.algorithms.run import run_experiment
+from collm.algorithms.runs.experiment import Experiment
+from collm.algorithms.runs.run import run_experiment
 
 WORDS = ("<end>", "higher", "lower", "already", "invalid", *(f"[{number}]" for number in range(1, 21)))
 
 
 def save_model(folder: Path, seed: int) -> None:
-    """A model of random weights, and a tokenizer of the words above; all others are not read."""
+    """A model with random weights, and a tokenizer of the words above, which drops all other words."""
     tokenizer = Tokenizer(WordLevel({word: number for number, word in enumerate(WORDS)}))
     tokenizer.pre_tokenizer = Split(Regex("|".join(map(re.escape, WORDS))), "removed", invert=True)
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<end>", pad_token="<end>").save_pretrained(folder)
@@ -51,7 +51,7 @@ def save_model(folder: Path, seed: int) -> None:
 
 
 def main(updates: int, seed: int) -> tuple[float, float]:
-    """Mean returns before and after."""
+    """Mean returns before and after training."""
     config = IPPOConfig(
         num_updates=updates,
         rollout_buffer_size=64,

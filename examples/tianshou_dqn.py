@@ -1,4 +1,4 @@
-"""Tianshou trains one writer of a team: DQN on MiniWriting, a phrase chosen by what the post says.
+"""Tianshou trains one writer of a team: DQN on MiniWriting, which reads a post and chooses a phrase.
 
     pip install tianshou
     python examples/tianshou_dqn.py
@@ -22,13 +22,13 @@ from tianshou.utils.net.common import Net
 
 import collm.envs  # noqa: F401  registers the environments with Gymnasium
 from collm.envs.views import PhraseActions, TokenObservations, WordCodec, reference_phrases
-from collm.envs.writing.mini_rules import TOPICS
+from collm.envs.writing.mini_writing.rules import TOPICS
 
 WORDS = WordCodec([word for topic in TOPICS.values() for word in topic.words])
 
 
 def numbers(env, agent):
-    """The environment with one agent that reads which words there are and chooses phrases."""
+    """The environment with one agent that reads a bag of words and chooses phrases."""
     phrases = reference_phrases(env, num_episodes=12)
     return PhraseActions(TokenObservations(env, kind="bag", codec=WORDS, agents=[agent]), phrases, agents=[agent])
 
@@ -38,7 +38,7 @@ def build() -> gymnasium.Env:
 
 
 def main(epochs: int, seed: int) -> tuple[float, float]:
-    """Mean returns before and after."""
+    """Mean returns before and after training."""
     torch.manual_seed(seed)
     envs = DummyVectorEnv([build for _ in range(8)])
     envs.seed(seed)

@@ -4,7 +4,7 @@
     python examples/torchrl_reinforce.py
 
 `TextTeam` is the adapter, for any text environment: observations and actions are strings. The writers are two small
-models that choose words. Prints the mean return before and after.
+models that choose words. Prints the mean return before and after training.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from torchrl.envs.utils import check_env_specs
 
 from collm.agents.interop.torchrl import TextTeam
 from collm.envs import make
-from collm.envs.writing.mini_rules import vocabulary
+from collm.envs.writing.mini_writing.rules import vocabulary
 
 NUM_WORDS = {"writer_0": 8, "writer_1": 20}
 
 
 class WordChooser(nn.Module):
-    """Draws words, each with a weight of its own and one more if the post holds it."""
+    """Samples words by one logit per word, plus a shared weight for words that the post contains."""
 
     def __init__(self, num_words: int):
         super().__init__()
@@ -43,7 +43,7 @@ class WordChooser(nn.Module):
 
 
 class Team(nn.Module):
-    """Writes each agent's action, and what learning needs of how it was made."""
+    """Writes each agent's action, and what REINFORCE needs to recompute its log-probability."""
 
     def __init__(self) -> None:
         super().__init__()

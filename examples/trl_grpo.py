@@ -3,9 +3,9 @@
     pip install trl
     python examples/trl_grpo.py
 
-A row of the dataset is a prompt and the seed it came from; the reward function plays the seed's episode again with the
-model's completion in it, the partner giving its reference reply. That is all it takes for games of one turn. Prints the
-mean reward before and after.
+A row of the dataset is a prompt and the seed of its episode; the reward function replays that episode with the model's
+completion and the partner's reference reply. Games of one turn need no more. Prints the mean reward before and after
+training.
 """
 
 from __future__ import annotations

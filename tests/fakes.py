@@ -6,7 +6,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from collm.agents.language import LanguageModel, LanguagePolicy
+from collm.agents.language.policy import LanguageModel, LanguagePolicy
 from collm.agents.loading import with_adapters
 from collm.envs import Outcome, TextParallelEnv
 

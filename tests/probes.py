@@ -25,7 +25,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from collm.agents.language import LanguageModel, LanguagePolicy
+from collm.agents.language.policy import LanguageModel, LanguagePolicy
 from collm.envs.core import Outcome, TextParallelEnv
 
 PROBES = ("constant", "observed", "coordination", "partner", "delayed")

@@ -8,14 +8,12 @@ from typing import Any
 
 from rich.console import Console
 
-from collm.algorithms.checkpoint import write_config
-from collm.algorithms.experiment import Experiment
-from collm.algorithms.iac import IACConfig
-from collm.algorithms.loggers import JsonLines
-from collm.algorithms.maac import MAACConfig
-from collm.algorithms.reinforce import ReinforceConfig
-from collm.benchmarks.reporting import read_comparison
-from collm.benchmarks.summaries import RunSummary
+from collm.algorithms.config import IACConfig, MAACConfig, ReinforceConfig
+from collm.algorithms.runs.checkpoint import write_config
+from collm.algorithms.runs.experiment import Experiment
+from collm.algorithms.runs.loggers import JsonLines
+from collm.benchmarks.commands.report import read_comparison
+from collm.benchmarks.comparison.summaries import RunSummary
 from collm.envs import make
 
 ENV = {"max_turns": 2, "reward": "dense"}
@@ -39,6 +37,7 @@ def played(seed: int) -> dict:
         for agent, reply in replies.items():
             message = {"role": "user", "content": reads[agent], "author": "environment"}
             numbers = {"reward": rewards[agent], "value": 0.25, "advantage": 0.5, "logprob": -1.0, "entropy": 0.7}
+            numbers |= {"raw_advantage": 0.5 + len(infos), "return_to_go": float(seed % 2)}
             ids = {"prompt_ids": [*message["content"].encode()], "completion_ids": [*reply.encode()]}
             turns[agent].append({"time": len(infos), "read": [message], "wrote": reply, "is_cut": False, **numbers})
             turns[agent][-1] |= ids | {"is_extension": True}

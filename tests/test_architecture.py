@@ -1,4 +1,4 @@
-"""Imports point one way: envs <- agents <- algorithms <- benchmarks."""
+"""Imports point one way: between the layers, and between the rooms of every folder; no folder is a hall."""
 
 from __future__ import annotations
 
@@ -9,23 +9,95 @@ from pathlib import Path
 import pytest
 
 LAYERS = ("envs", "agents", "algorithms", "benchmarks")
+ORDER = {
+    "envs": (
+        "files spaces",
+        "core data sandbox",
+        "players writing coding games",
+        "registration",
+        "checks vectors views",
+    ),
+    "agents": (
+        "config batching",
+        "core",
+        "encoding registry decoding",
+        "scoring numeric scripted",
+        "vllm",
+        "language tiny",
+        "loading",
+        "interop",
+    ),
+    "algorithms": (
+        "config rollout",
+        "published functions",
+        "algorithm",
+        "registry iac maac reinforce",
+        "ppo",
+        "learning",
+        "runs",
+    ),
+    "benchmarks": ("arguments errors markdown", "cli", "comparison throughput", "report", "commands"),
+}
+"""The rooms of each layer from the ground up: a room imports only from floors below its own."""
+MAX_ROOMS = 14
+MAX_FLOORS = 7
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = sorted(path for layer in LAYERS for path in (ROOT / layer).rglob("*.py"))
+FOLDERS = sorted({path.parent for path in MODULES})
 
 
 def imported(path: Path) -> Iterator[str]:
-    """The full names a module imports, relative ones resolved from the root."""
+    """The full names a module imports, relative ones resolved from the root; of `from . import a` also `a` itself."""
     package = path.relative_to(ROOT).parent.parts
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             above = ("collm", *package)[: len(package) + 2 - node.level] if node.level else ()
-            yield ".".join((*above, node.module or ""))
+            name = ".".join((*above, *filter(None, [node.module])))
+            yield name
+            yield from (f"{name}.{alias.name}" for alias in node.names)
 
 
 def names(path: Path) -> str:
     return str(path.relative_to(ROOT))
+
+
+def rooms(folder: Path) -> dict[str, set[str]]:
+    """The modules and folders of a folder, and which of its other rooms each imports from."""
+    found: dict[str, set[str]] = {}
+    package = f"collm.{'.'.join(folder.relative_to(ROOT).parts)}."
+    paths = [path for path in folder.glob("*.py") if path.name != "__init__.py"]
+    paths += [path for path in folder.iterdir() if any(path.rglob("*.py"))]
+    inside = {path.stem for path in paths}
+    for path in paths:
+        modules = [path] if path.suffix == ".py" else list(path.rglob("*.py"))
+        targets = {
+            name.removeprefix(package).split(".")[0]
+            for each in modules
+            for name in imported(each)
+            if name.startswith(package)
+        }
+        found[path.stem] = (targets & inside) - {path.stem}
+    return found
+
+
+def floors(imports: dict[str, set[str]]) -> int:
+    """The longest chain of rooms in which each imports from the next.
+
+    Raises:
+        ValueError: if there is a circle.
+    """
+    heights: dict[str, int] = {}
+
+    def height(room: str, above: tuple[str, ...] = ()) -> int:
+        if room in above:
+            raise ValueError(" -> ".join([*above[above.index(room) :], room]))
+        if room not in heights:
+            heights[room] = 1 + max((height(other, (*above, room)) for other in imports[room]), default=0)
+        return heights[room]
+
+    return max((height(room) for room in imports), default=0)
 
 
 @pytest.mark.parametrize("path", MODULES, ids=names)
@@ -35,6 +107,30 @@ def test_a_module_imports_only_its_own_layer_and_those_below(path):
         name for name in imported(path) for other in LAYERS[layer + 1 :] if f"{name}.".startswith(f"collm.{other}.")
     ]
     assert above == []
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_inside_a_layer_rooms_import_only_from_floors_below(layer):
+    order = {room: floor for floor, row in enumerate(ORDER[layer]) for room in row.split()}
+    found = rooms(ROOT / layer)
+    assert sorted(order) == sorted(found), "every room has a floor in ORDER"
+    upward = [
+        f"{room} imports {other}" for room, others in found.items() for other in others if order[other] >= order[room]
+    ]
+    assert upward == []
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=names)
+def test_a_folder_is_small_enough_to_live_in(folder):
+    found = rooms(folder)
+    assert len(found) <= MAX_ROOMS
+    assert floors(found) <= MAX_FLOORS
+
+
+def test_floors_are_counted_along_the_longest_chain_and_a_circle_is_named():
+    assert floors({"a": set(), "b": {"a"}, "c": {"a", "b"}, "d": set()}) == 3
+    with pytest.raises(ValueError, match="a -> b -> a"):
+        floors({"a": {"b"}, "b": {"a"}})
 
 
 @pytest.mark.parametrize("path", MODULES, ids=names)
@@ -50,3 +146,24 @@ def test_a_module_is_imported_under_one_name(path):
 def test_worlds_know_nothing_of_models(path):
     heavy = {"torch", "transformers", "tokenizers", "wandb", "peft", "accelerate"}
     assert [name for name in imported(path) if name.partition(".")[0] in heavy] == []
+
+
+@pytest.mark.parametrize("path", [path for path in MODULES if path.name == "config.py"], ids=names)
+def test_settings_import_nothing_heavy(path):
+    """So that a command line can show them at once."""
+    heavy = {"torch", "transformers", "numpy", "gymnasium", "pettingzoo", "peft"}
+    assert [name for name in imported(path) if name.partition(".")[0] in heavy] == []
+
+
+@pytest.mark.parametrize("path", MODULES, ids=names)
+def test_nobody_asks_which_algorithm_s_settings_these_are(path):
+    """What differs between algorithms they say themselves: a user's own is no special case."""
+    concrete = {"IACConfig", "MAACConfig", "IPPOConfig", "MAPPOConfig", "ReinforceConfig", "MARLOOConfig"}
+    asked = [
+        ast.unparse(node)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) in ("isinstance", "issubclass")
+        and concrete & {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+    ]
+    assert asked == []

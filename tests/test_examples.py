@@ -16,7 +16,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 @pytest.fixture(scope="module")
 def trials():
     """What `make test-interop` runs, by script."""
-    spec = importlib.util.spec_from_file_location("interop_trials", ROOT / "interop" / "run.py")
+    spec = importlib.util.spec_from_file_location("interop_trials", ROOT / "tests" / "interop" / "run.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules["interop_trials"] = module  # dataclasses look their module up
     spec.loader.exec_module(module)

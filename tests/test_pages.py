@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from collm.envs import EnvSpec, specs
-from collm.envs.coding.sandbox import SandboxError
+from collm.envs.sandbox import SandboxError
 from docs.pages import FOLDER, NAMESPACE, described, history, index, page, short_name
+from docs.tree import PAGE, tree
 
 OWN = [spec for spec in specs() if spec.id.startswith(NAMESPACE)]
 
@@ -32,3 +33,7 @@ def test_the_arguments_of_a_docstring_are_read_with_their_continuation_lines():
 def test_a_new_version_needs_a_word_on_what_changed():
     with pytest.raises(ValueError, match="collm/MiniBuild-v1 is new; say in HISTORY"):
         history(EnvSpec("collm/MiniBuild-v1", "a:b"))
+
+
+def test_the_tree_is_true():
+    assert PAGE.read_text() == tree(), "python docs/tree.py writes it anew"

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from collm.agents.loading import ModelConfig
+from collm.agents.config import ModelConfig
 from collm.algorithms import IACConfig, ReinforceConfig, TrainConfig
 from collm.algorithms.config import ActorCriticConfig
-from collm.algorithms.experiment import Experiment
-from collm.algorithms.run import run_prepared
-from collm.algorithms.trainer import Trainer
-from collm.benchmarks.training import TrainArguments
+from collm.algorithms.learning.trainer import Trainer
+from collm.algorithms.runs.experiment import Experiment
+from collm.algorithms.runs.run import run_prepared
+from collm.benchmarks.commands.train import TrainArguments
 from collm.envs.core import Outcome, TextParallelEnv
 
 SETTINGS = (

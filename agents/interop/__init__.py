@@ -1,1 +1,1 @@
-"""Adapters to other libraries' trainers, one module a library; each needs its library, which nothing else here does."""
+"""Adapters to other libraries' trainers, one module per library, which alone needs that library."""

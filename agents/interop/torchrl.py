@@ -81,7 +81,7 @@ class PlayGame(Transform):
 
     Args:
         env: the agent's view of its team.
-        seed: of the first episode; later ones go on from it.
+        seed: the first episode's; later ones go on from it.
     """
 
     def __init__(self, env: SingleAgent, seed: int = 0):

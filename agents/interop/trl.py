@@ -20,7 +20,7 @@ from datasets import Dataset
 from ...envs.core import messages_of
 from ...envs.views import SingleAgent
 from ..core import Completion
-from ..encoding import Encoder, TokenTrace
+from ..encoding import Encoder, TokenRecord
 
 
 def dataset_of(env: SingleAgent, num_rows: int) -> Dataset:
@@ -55,7 +55,7 @@ class _Episode:
     env: SingleAgent
     observation: str
     prompt_ids: list[int]  # all that the model has read and written so far
-    num_first: int  # of them, those before its first word
+    num_first: int  # tokens before its first word
     is_own: list[int] = field(default_factory=list)  # of the rest: 1 for the model's tokens, 0 for what it read
     logprobs: list[float] = field(default_factory=list)
     earned: float = 0.0
@@ -90,7 +90,7 @@ class Episodes:
         return list(episode_return)
 
     def __call__(self, prompts: Sequence[str], trainer: Any) -> dict[str, list[Any]]:
-        """What TRL asks of a `rollout_func`: one episode a prompt."""
+        """What TRL asks of a `rollout_func`: one episode per prompt."""
         encoder = Encoder(trainer.processing_class, is_chat=self._is_chat)
         self._envs += [self._build() for _ in range(len(prompts) - len(self._envs))]
         episodes = []
@@ -114,7 +114,7 @@ class Episodes:
 def sample(
     trainer: Any, prompts: Sequence[Sequence[int]], stop_ids: frozenset[int]
 ) -> list[tuple[list[int], list[float]]]:
-    """One completion a prompt by the model in training, with its tokens' log-probabilities, temperature included."""
+    """One completion per prompt by the model in training, with its tokens' log-probabilities, temperature included."""
     model, settings = trainer.accelerator.unwrap_model(trainer.model), trainer.generation_config
     length = max(map(len, prompts))
     ids = torch.full((len(prompts), length), settings.pad_token_id, device=model.device)
@@ -148,7 +148,7 @@ def _play(episode: _Episode, encoder: Encoder, ids: list[int], logprobs: list[fl
     """Give a reply to the environment, and read on."""
     reply = encoder.text(ids)
     prompt = np.asarray(episode.prompt_ids)
-    trace = TokenTrace(prompt, np.asarray(ids), True, episode.observation)
+    tokens = TokenRecord(prompt, np.asarray(ids), True, episode.observation)
     observation, reward, is_terminated, is_truncated, _ = episode.env.step(reply)
     episode.earned += reward
     episode.is_over = is_terminated or is_truncated
@@ -157,7 +157,7 @@ def _play(episode: _Episode, encoder: Encoder, ids: list[int], logprobs: list[fl
     episode.logprobs += logprobs
     if episode.is_over:
         return
-    read_on, is_extension = encoder.prompt(observation, Completion(reply, trace=trace))
+    read_on, is_extension = encoder.prompt(observation, Completion(reply, tokens=tokens))
     if not is_extension:
         raise ValueError(
             f"{episode.env.env} rewrote a history, which one row of tokens cannot show; "

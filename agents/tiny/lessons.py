@@ -16,11 +16,11 @@ from ...envs.coding.mini_code import demonstration as coding
 from ...envs.core import Message
 from ...envs.games.mini_build import demonstration as building
 from ...envs.games.mini_build.prompts import Feedback
-from ...envs.writing.mini_prompts import demonstration as writing
+from ...envs.writing.mini_writing.prompts import demonstration as writing
 from ..encoding import Encoder
 from .vocabulary import words
 
-_TASKS = ("writing", "writing", "building", "building", "coding")  # writing gives one lesson an episode, the others two
+_TASKS = ("writing", "writing", "building", "building", "coding")  # writing gives 1 lesson per episode, the others 2
 _HORIZONS = (6, 6, 6, 6, 6, 4, 3, 2, 8, 12)  # the default most often
 _FEEDBACK: tuple[Feedback, ...] = ("own", "cross", "cross", "both", "none")
 _CODING_MISTAKES = (0.3, 0.5)

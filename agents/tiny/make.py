@@ -34,17 +34,17 @@ class Recipe:
     out: Path
     """Folder for the model and its tokenizer."""
     seed: int = 0
-    """Of the first weights and of all lessons."""
+    """Seed of the first weights and of all lessons."""
     recall_steps: int = 300
     """Updates on associative recall."""
     recall_batch: int = 48
-    """Sequences of an update on recall."""
+    """Sequences per update on recall."""
     recall_lr: float = 3e-3
     """Peak learning rate on recall."""
     task_steps: int = 1000
     """Updates on demonstrations."""
     task_batch: int = 32
-    """Sequences of an update on demonstrations."""
+    """Sequences per update on demonstrations."""
     task_lr: float = 2e-3
     """Peak learning rate on demonstrations."""
 

@@ -32,7 +32,7 @@ def wire_recall(model: LlamaForCausalLM, spellings: list[tuple[int, int]]) -> No
     """Set the first weights, with torch's own random generator.
 
     Args:
-        model: of two layers or more.
+        model: one of two layers or more.
         spellings: token ids of one word with and without a space before it, which start alike.
     """
     first, second = (layer.self_attn for layer in model.model.layers[:2])

@@ -1,4 +1,4 @@
-"""Summaries of runs → arrays to estimate from: which algorithms, where, with which seeds, and what is missing."""
+"""Summaries of runs → arrays to estimate from, by algorithm, environment and seed; unfinished runs are left out."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..curves import cost_to_reach
-from ..statistics import Floats
-from ..summaries import RunSummary
+from ...algorithms.rollout.intervals import Floats
+from ..comparison.summaries import RunSummary
+from .curves import cost_to_reach
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Finished runs, sorted out."""
+    """Finished runs by algorithm, environment and seed."""
 
     summaries: Sequence[RunSummary]
 
@@ -24,34 +24,34 @@ class Comparison:
 
     @property
     def algorithms(self) -> list[str]:
-        """Those with a finished run, in the order of the suite."""
+        """Names of the methods with a finished run, in the order of the suite."""
         return list(dict.fromkeys(each.algorithm for each in sorted(self.finished, key=lambda each: each.place[1])))
 
     @property
     def environments(self) -> list[str]:
-        """Those with a finished run, in the order of the suite."""
+        """Names of the environments with a finished run, in the order of the suite."""
         return list(dict.fromkeys(each.environment for each in sorted(self.finished, key=lambda each: each.place[0])))
 
     @property
     def thresholds(self) -> dict[str, float]:
-        """Of the environments that have one."""
+        """Return thresholds by environment, for those that have one."""
         found = {each.environment: each.threshold for each in self.finished if each.threshold is not None}
         return {name: found[name] for name in self.environments if name in found}
 
     @property
     def has_one_scale(self) -> bool:
-        """Whether all returns lie in 0..1, so that those of different environments can be taken together."""
+        """True where all returns lie in 0..1, so that those of different environments can be averaged."""
         return all(0 <= each.score(how) <= 1 for each in self.finished for how in ("sampled", "greedy"))
 
     def writes_text(self, environment: str) -> bool:
-        """Whether agents generate tokens there."""
+        """True where agents generate tokens in the environment."""
         return any(each.writes_text for each in self.finished if each.environment == environment)
 
     def costs_to_reach(self, algorithm: str, environment: str, cost: str) -> list[float]:
-        """What it cost each run to come to the environment's threshold; `NEVER` where it did not."""
+        """Cost of reaching the environment's threshold, per run; `NEVER` where it was not reached."""
         threshold = self.thresholds[environment]
         runs = self.runs(algorithm, environment)
-        return [cost_to_reach(each.curve(cost), each.curve("return"), threshold) for each in runs]
+        return [cost_to_reach(*each.learning_curve(cost), threshold) for each in runs]
 
     def runs(self, algorithm: str, environment: str) -> list[RunSummary]:
         """Finished runs, by seed."""
@@ -59,18 +59,23 @@ class Comparison:
         return sorted(found, key=lambda each: each.seed)
 
     def scores(self, algorithm: str, environment: str, how: str = "sampled") -> Floats:
-        """[R] returns, by seed: held out at the end, "sampled" or "greedy", or of the last half of "training"."""
-        return np.array([each.score(how) for each in self.runs(algorithm, environment)])
+        """[R] returns by seed: held out at the end ("sampled", "greedy"), or of the last half of "training"."""
+        return np.array(list(self._scores_by_seed(algorithm, environment, how).values()))
 
     def paired_scores(self, first: str, second: str, environment: str, how: str = "sampled") -> tuple[Floats, Floats]:
-        """[R, 1] and [R, 1]: of the seeds that both have finished."""
-        by_seed = [{each.seed: each.score(how) for each in self.runs(name, environment)} for name in (first, second)]
+        """[R, 1] and [R, 1]: returns of the seeds that both have finished."""
+        by_seed = [self._scores_by_seed(name, environment, how) for name in (first, second)]
         seeds = sorted(by_seed[0].keys() & by_seed[1].keys())
         one, other = (np.array([[scores[seed]] for seed in seeds]).reshape(-1, 1) for scores in by_seed)
         return one, other
 
+    def _scores_by_seed(self, algorithm: str, environment: str, how: str) -> dict[int, float]:
+        """Scores of the runs that have one; without an episode that ended in training there is none."""
+        scores = {each.seed: each.score(how) for each in self.runs(algorithm, environment)}
+        return {seed: score for seed, score in scores.items() if np.isfinite(score)}
+
     def matrix(self, algorithm: str) -> Floats | None:
-        """[R, K] over the seeds finished in all environments; None where there is no such seed."""
+        """[R, K] returns of the seeds finished in all K environments; None where there is no such seed."""
         seeds = [{each.seed for each in self.runs(algorithm, name)} for name in self.environments]
         common = sorted(set.intersection(*seeds)) if seeds else []
         if not common:
@@ -83,6 +88,6 @@ class Comparison:
         return scores
 
     def reference(self) -> str:
-        """Whom the others are compared with: multi-agent actor-critic where it takes part, else the first."""
+        """Name of the method that others are compared with: multi-agent actor-critic if there, else the first."""
         by_kind = {each.experiment["algorithm"]: each.algorithm for each in reversed(self.finished)}
         return by_kind.get("maac", self.algorithms[0] if self.finished else "none")

@@ -1,4 +1,4 @@
-"""Recorded episodes → what the page's browser shows: a slim index, and chunks that are unpacked when they are read."""
+"""Recorded episodes → data of the page: a slim index, and compressed chunks that the browser unpacks on demand."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...algorithms.checkpoint import read_config
-from ...envs.registration import spec
-from ..summaries import run_label
+from ...algorithms.runs.checkpoint import read_config
+from ...envs.registration.registry import spec
+from ..comparison.summaries import has_critic, run_label
 from .scenes import Scenes
 
 CHUNK_SIZE = 40
@@ -20,18 +20,18 @@ CHUNK_SIZE = 40
 
 @dataclass(frozen=True)
 class Library:
-    """Episodes as the page holds them."""
+    """Episodes in the form that the page holds."""
 
     runs: Sequence[Mapping[str, Any]]
-    """What an episode's `run` stands for."""
+    """Algorithm, environment and seed by the number in an episode's `run`."""
     index: Mapping[str, Sequence[float]]
-    """A column each: run, update, return."""
+    """Columns run, update and return, one entry per episode."""
     chunks: Sequence[str]
     """JSON lists of `CHUNK_SIZE` episodes, gzip, base64."""
 
 
 def slim_episodes(directory: Path, rows: Sequence[Mapping[str, Any]], max_episodes: int) -> Iterator[dict[str, Any]]:
-    """A run's episodes without token ids and with their scenes.
+    """Episodes of a run without token ids and with their scenes.
 
     Where there are more than `max_episodes`: its best, its worst, and even steps through training.
     """
@@ -42,11 +42,11 @@ def slim_episodes(directory: Path, rows: Sequence[Mapping[str, Any]], max_episod
     heading = _heading(directory, config)
     scenes = Scenes(config["env"], config["env_kwargs"])
     for row in _spread(text, max_episodes):
-        yield {**heading, **_slim(row, config["config"].get("critic_learning_rate") is not None), **scenes.of(row)}
+        yield {**heading, **_slim(row, shows_values=has_critic(config)), **scenes.of(row)}
 
 
 def _heading(directory: Path, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Whose episodes lie in a run directory, and how to show what was written."""
+    """Names of a run, and the language in which the page shows its replies."""
     label = run_label(directory, config)
     return {
         "algorithm": label["algorithm"],
@@ -89,14 +89,14 @@ def _spread(rows: Sequence[Mapping[str, Any]], count: int) -> list[Mapping[str, 
     return [rows[i] for i in sorted(chosen)]
 
 
-def _slim(row: Mapping[str, Any], has_critic: bool) -> dict[str, Any]:
+def _slim(row: Mapping[str, Any], *, shows_values: bool) -> dict[str, Any]:
     agents = {}
     for agent, record in row["agents"].items():
         turns = []
         for turn in record["turns"]:
             slim = {"reward": _short(turn["reward"]), "wrote": turn["wrote"]}
             slim["read"] = [[message["author"] or message["role"], message["content"]] for message in turn["read"]]
-            wanted = ("advantage", "logprob", "entropy", *(("value",) if has_critic else ()))
+            wanted = ("advantage", "logprob", "entropy", *(("value",) if shows_values else ()))
             slim |= {name: _short(turn[name]) for name in wanted if turn.get(name) is not None}
             if turn.get("is_cut"):
                 slim["is_cut"] = True

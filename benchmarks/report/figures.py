@@ -1,4 +1,4 @@
-"""A comparison → pictures, one PNG each: small enough to be read on a phone, many on a wide screen."""
+"""A comparison → figures, one PNG file each, small enough to be read on a phone."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ..curves import NEVER, aligned, common_grid, median_cost, smoothed
-from ..statistics import Floats, interval, mean, profile_bands, student_quantile
-from ..suite import slug
-from ..summaries import RunSummary
+from ...algorithms.rollout.intervals import Floats
+from ..comparison.suite import slug
+from ..comparison.summaries import RunSummary
 from .comparison import Comparison
+from .curves import NEVER, aligned, common_grid, median_cost, smoothed
+from .statistics import interval, mean, profile_bands, student_quantile
 
 # Okabe and Ito's colours, which colour-blind people tell apart, then grey.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8B6F00", "#777777")
@@ -33,7 +34,7 @@ Draw = Callable[[Any], None]
 
 
 def draw_figures(comparison: Comparison, folder: Path) -> dict[str, list[Path]]:
-    """All figures as files, by the section of the page."""
+    """Draw all figures; returns their files by the section of the page."""
     folder.mkdir(parents=True, exist_ok=True)
     sections: dict[str, list[Path]] = {}
     for section, name, title, draw in _figures(comparison):
@@ -60,24 +61,16 @@ def _figures(comparison: Comparison) -> Iterator[tuple[str, str, str, Draw]]:
         yield "Steps to a threshold", f"steps to threshold {name}", title, partial(_reaching, comparison, name)
     if comparison.has_one_scale:
         yield "Performance profiles", "profile", "all environments", partial(_profiles, comparison=comparison)
-    for name in _with(comparison, "explained_variance"):
-        yield (
-            "What the critics foresee",
-            f"explained variance {name}",
-            name,
-            partial(_explained_variance, comparison=comparison, environment=name),
-        )
-    for name in _with(comparison, "advantage_square"):
-        yield (
-            "How much the advantages scatter",
-            f"advantages {name}",
-            name,
-            partial(_advantages, comparison=comparison, environment=name),
-        )
+    for field, section, file, draw in (
+        ("explained_variance", "Explained variance of the critics", "explained variance", _explained_variance),
+        ("advantage_square", "Spread of the advantages", "advantages", _advantages),
+    ):
+        for name in _with(comparison, field):
+            yield section, f"{file} {name}", name, partial(draw, comparison=comparison, environment=name)
 
 
 def _with(comparison: Comparison, field: str) -> list[str]:
-    """The environments where some run has the diagnostic; of agents that act by vectors there is none."""
+    """Environments where some run has the diagnostic; agents that act by vectors have none."""
     having = {run.environment for run in comparison.finished if not np.isnan(_column(run, field)).all()}
     return [name for name in comparison.environments if name in having]
 
@@ -103,15 +96,16 @@ def _style(comparison: Comparison, algorithm: str) -> dict[str, str]:
 def _curves(axes: Any, comparison: Comparison, environment: str, cost: str) -> None:
     means = []
     for algorithm in comparison.algorithms:
-        runs = [run for run in comparison.runs(algorithm, environment) if len(run.curve("return")) > 1]
-        if not runs:
+        curves = [run.learning_curve(cost) for run in comparison.runs(algorithm, environment)]
+        curves = [(costs, returns) for costs, returns in curves if len(returns) > 1]
+        if not curves:
             continue
-        grid = common_grid([run.curve(cost) for run in runs])
-        values = np.array([aligned(run.curve(cost), smoothed(run.curve("return"), SMOOTHING), grid) for run in runs])
+        grid = common_grid([costs for costs, _ in curves])
+        values = np.array([aligned(costs, smoothed(returns, SMOOTHING), grid) for costs, returns in curves])
         style = _style(comparison, algorithm)
         means.append(values.mean(axis=0))
         axes.plot(grid, values.mean(axis=0), label=algorithm, linewidth=1.8, **style)
-        if len(runs) > 1:
+        if len(curves) > 1:
             half = student_half_width(values)
             axes.fill_between(
                 grid, values.mean(axis=0) - half, values.mean(axis=0) + half, color=style["color"], alpha=0.13, lw=0

@@ -1,4 +1,4 @@
-"""Everything in one HTML file: no network, no build step, no library."""
+"""The page of a report as one HTML file: no network, no build step, no library."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from .tables import TableOfText
 CAPTIONS = {
     "Learning curves against environment steps": "Mean training return over seeds, smoothed over five updates; band: "
     "95 % Student interval of the mean, point by point.",
-    "Learning curves against generated tokens": "The same runs against what their agents wrote.",
+    "Learning curves against generated tokens": "The same runs against the tokens that their agents generated.",
     "Learning curves against seconds": "The same runs against wall time of collecting and learning, one thread each.",
     "Final scores": "Held-out return at the end: each seed (dots), their mean (bar) and its 95 % interval.",
     "Steps to a threshold": "Environment steps until the mean training return of five updates reached the threshold: "
     "each seed (dots), their median (bar) and its 95 % interval. In the grey strip: not within the budget.",
     "Performance profiles": "Share of all runs above each return; band: 95 %, point by point.",
-    "What the critics foresee": "1 - Var(return - value) / Var(return) in the last third of training; 1 is perfect, 0 "
-    "is no better than a constant.",
-    "How much the advantages scatter": "Mean square of the advantages before normalization, in the last third of "
-    "training: what the noise of a policy gradient grows with.",
+    "Explained variance of the critics": "1 - Var(return - value) / Var(return) in the last third of training; 1 is "
+    "perfect, 0 is no better than a constant.",
+    "Spread of the advantages": "Mean square of the advantages before normalization, in the last third of "
+    "training; the noise of the policy gradient grows with it.",
 }
 
 
@@ -39,7 +39,7 @@ def page(
     """The whole page.
 
     Args:
-        title: of it.
+        title: heading of the page.
         lead: short lines below the title.
         results, settings: tables, above and below the figures.
         figures: PNG files by section.

@@ -1,4 +1,4 @@
-"""What the world looked like after each turn: an episode is played again from its seed and its actions."""
+"""Pictures of the world after each turn of a recorded episode, which is played again from its seed and actions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...envs.games.pictured import PicturedEnv
-from ...envs.registration import make
+from ...envs.registration.registry import make
 
 Panels = list[list[Any]]
 
@@ -15,8 +15,8 @@ class Scenes:
     """Plays recorded episodes of one environment again.
 
     Args:
-        env: its id.
-        env_kwargs: as in training.
+        env: registered id of the environment.
+        env_kwargs: arguments of the environment in training.
     """
 
     def __init__(self, env: str, env_kwargs: Mapping[str, Any]):
@@ -24,7 +24,7 @@ class Scenes:
         self._is_pictured = isinstance(self._env, PicturedEnv)
 
     def of(self, record: Mapping[str, Any]) -> dict[str, Any]:
-        """What to add to an episode: `scenes`, panels before the first turn and after each, and their `palette`.
+        """Entries to add to an episode: `scenes`, panels before the first turn and after each, and their `palette`.
 
         Nothing where the world has no picture, or where the actions do not lead to the recorded rewards again, as in
         an environment that has changed since.

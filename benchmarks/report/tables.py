@@ -8,16 +8,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..curves import median_cost
-from ..statistics import Estimate, difference, improvement, interquartile_mean, interval, mean, median
+from ...algorithms.rollout.intervals import Interval
+from ..markdown import markdown_table
 from .comparison import Comparison
+from .curves import median_cost
+from .statistics import difference, improvement, interquartile_mean, interval, mean, median
 
 NONE = "-"
 
 
 @dataclass(frozen=True)
 class TableOfText:
-    """Cells, what they are about, and how to read them."""
+    """A table with its title and a note on how to read it."""
 
     title: str
     note: str
@@ -25,12 +27,11 @@ class TableOfText:
     rows: Sequence[Sequence[str]]
 
     def markdown(self) -> str:
-        lines = [f"### {self.title}", "", self.note, "", _line(self.header), _line(["---"] * len(self.header))]
-        return "\n".join([*lines, *map(_line, self.rows), ""])
+        return "\n".join([f"### {self.title}", "", self.note, "", markdown_table(self.header, self.rows), ""])
 
 
 def tables(comparison: Comparison) -> list[TableOfText]:
-    """All that there is something to say in."""
+    """All tables that have a row."""
     found = [
         final_scores(comparison, "sampled"),
         final_scores(comparison, "greedy"),
@@ -46,7 +47,7 @@ def tables(comparison: Comparison) -> list[TableOfText]:
 
 
 def final_scores(comparison: Comparison, how: str) -> TableOfText:
-    """Held-out returns at the end of training, or those of its last half."""
+    """Returns on held-out tasks at the end of training, or training returns of its last half."""
     rows = []
     starts = ["before training"]
     for environment in comparison.environments:
@@ -70,7 +71,7 @@ def final_scores(comparison: Comparison, how: str) -> TableOfText:
 
 
 def aggregates(comparison: Comparison) -> TableOfText:
-    """Over all environments, on the scale of their returns."""
+    """Mean, median and interquartile mean over all environments, on the scale of their returns."""
     rows = []
     if len(comparison.environments) > 1 and comparison.has_one_scale:
         for algorithm in comparison.algorithms:
@@ -90,7 +91,7 @@ def aggregates(comparison: Comparison) -> TableOfText:
 
 
 def differences(comparison: Comparison, how: str) -> TableOfText:
-    """How far above each other method the reference is, seed by seed."""
+    """Return of the reference minus each other method's, seed by seed."""
     reference = comparison.reference()
     rows = []
     for algorithm in comparison.algorithms:
@@ -112,7 +113,7 @@ def differences(comparison: Comparison, how: str) -> TableOfText:
 
 
 def improvements(comparison: Comparison) -> TableOfText:
-    """How often a run of the reference beats one of another method."""
+    """Chance that a run of the reference beats one of another method."""
     reference = comparison.reference()
     rows = []
     for algorithm in comparison.algorithms:
@@ -133,7 +134,7 @@ def improvements(comparison: Comparison) -> TableOfText:
 
 
 def sample_efficiency(comparison: Comparison, cost: str) -> TableOfText:
-    """What it cost to reach each environment's threshold."""
+    """Cost of reaching each environment's threshold."""
     thresholds = comparison.thresholds
     if cost == "sampled_tokens":
         thresholds = {name: value for name, value in thresholds.items() if comparison.writes_text(name)}
@@ -155,7 +156,7 @@ def sample_efficiency(comparison: Comparison, cost: str) -> TableOfText:
 
 
 def settings(comparison: Comparison) -> tuple[TableOfText, TableOfText]:
-    """What differs between the methods, and what is the same for all."""
+    """Settings that differ between the methods, and settings that are the same for all."""
     columns: dict[str, dict[str, str]] = {}
     for summary in comparison.summaries:
         column = (
@@ -176,7 +177,7 @@ def settings(comparison: Comparison) -> tuple[TableOfText, TableOfText]:
 
 
 def costs(comparison: Comparison) -> TableOfText:
-    """What a run took."""
+    """Seconds, tokens and updates of a run."""
     rows = []
     for algorithm in comparison.algorithms:
         row = [algorithm]
@@ -206,7 +207,7 @@ def _flat(experiment: object, prefix: str = "") -> dict[str, str]:
     return {prefix: experiment if isinstance(experiment, str) else json.dumps(experiment)}
 
 
-def _with_runs(estimate: Estimate, num_runs: int) -> str:
+def _with_runs(estimate: Interval, num_runs: int) -> str:
     if num_runs < 2:
         return f"{estimate.value:.3f} (one run)"
     return str(estimate)
@@ -217,7 +218,3 @@ def _starred(cell: str) -> str:
         return cell
     low, high = (float(number) for number in cell[cell.index("[") + 1 : -1].split(", "))
     return f"{cell} *" if low > 0 or high < 0 else cell
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

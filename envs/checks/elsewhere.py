@@ -6,7 +6,7 @@ import contextlib
 import pickle
 import sys
 
-from ..registration import EnvSpec
+from ..registration.registry import EnvSpec
 from .play import recorded, replay
 
 if __name__ == "__main__":

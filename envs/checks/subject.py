@@ -9,8 +9,8 @@ from typing import Any
 
 from pettingzoo import ParallelEnv
 
-from ..registration import EnvSpec
-from ..registration import spec as spec_of
+from ..registration.registry import EnvSpec
+from ..registration.registry import spec as spec_of
 from ..spaces import OpenText
 from .play import Call, Chooser, Env, Record, play, recorded
 
@@ -30,7 +30,7 @@ class Subject:
 
     @classmethod
     def of(cls, env: Any, choose: Chooser | None, seeds: tuple[int, ...], max_steps: int) -> Subject:
-        """From an id, a specification, an environment, or a function that builds one."""
+        """The subject of an id, a specification, an environment, or a function that builds one."""
         if isinstance(env, str):
             env = spec_of(env)
         if isinstance(env, EnvSpec):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .sandbox import Case, Limits, Sandbox
+from ..sandbox import Case, Limits, Sandbox
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ class Grade:
 
     @property
     def is_perfect(self) -> bool:
-        """Whether there are tests, and all passed."""
-        return bool(self.results) and self.num_passed == len(self.results)
+        """Whether there are tests, all passed, and the program ran to its end."""
+        return bool(self.results) and self.num_passed == len(self.results) and not self.fault
 
 
 def graded_by_source(
@@ -60,17 +60,32 @@ def graded_by_source(
     tests: str,
     limits: Limits,
     *,
+    seed: int,
     candidate: str,
+    functions: Sequence[str] = (),
     classes: Sequence[str] = (),
     support: str = "",
 ) -> Grade:
     """The program under a test source: assertions, a function `check(candidate)`, or unittest classes.
 
+    Args:
+        sandbox: where both run, apart from each other.
+        program: the source under test.
+        tests: the test source.
+        limits: of the program; those of the tests are twice as wide.
+        seed: what the tests draw from, and the program otherwise: another one in each episode and turn.
+        candidate: the name that `check` is given.
+        functions: further functions of the program that the tests call.
+        classes: classes of the program that the tests make instances of.
+        support: trusted source that runs before the tests.
+
     Raises:
         SandboxError: if the program could not be tested at all, which says nothing about it.
         ValueError: if the tests themselves are broken.
     """
-    report = sandbox.run_tests(program, tests, candidate, classes=classes, support=support, limits=limits)
+    report = sandbox.run_tests(
+        program, tests, candidate, functions=functions, classes=classes, support=support, limits=limits, seed=seed
+    )
     # Tests that could not even be set up are the data's fault; ones that died may have been worn out by the program.
     if report.test_failure is not None and report.test_failure.kind != "TestsDied":
         raise ValueError(f"the tests of {candidate!r} are broken: {report.test_failure}; repair the data's tests")
@@ -79,7 +94,13 @@ def graded_by_source(
 
 
 def graded_by_calls(
-    sandbox: Sandbox, program: str, function: str, calls: Sequence[tuple[tuple[Any, ...], Any]], limits: Limits
+    sandbox: Sandbox,
+    program: str,
+    function: str,
+    calls: Sequence[tuple[tuple[Any, ...], Any]],
+    limits: Limits,
+    *,
+    seed: int,
 ) -> Grade:
     """The program by the values that one of its functions returns.
 
@@ -89,9 +110,10 @@ def graded_by_calls(
         function: its name.
         calls: (arguments, expected value) of each test.
         limits: of all calls together.
+        seed: what the program draws from.
     """
     cases = [Case(arguments, expected, tolerance=1e-9) for arguments, expected in calls]
-    verdict = sandbox.check(program, function, cases, limits=limits)
+    verdict = sandbox.check(program, function, cases, limits=limits, seed=seed)
     results = tuple(
         TestResult(
             f"assert {function}({', '.join(map(repr, arguments))}) == {expected!r}",

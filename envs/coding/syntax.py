@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
@@ -15,7 +16,9 @@ def function_named(statements: Iterable[ast.stmt], name: str) -> ast.FunctionDef
     return found[-1] if found else None
 
 
-def needed_statements(statements: Sequence[ast.stmt], name: str, foreign: Collection[str] = ()) -> tuple[ast.stmt, ...]:
+def needed_statements(
+    statements: Sequence[ast.stmt], name: str, foreign: Collection[str] = (), also: Collection[str] = ()
+) -> tuple[ast.stmt, ...]:
     """The statements that a definition needs, itself among them, in their order.
 
     Examples of use, prints and tests around it are left behind, and so is whatever defines a foreign name.
@@ -24,8 +27,9 @@ def needed_statements(statements: Sequence[ast.stmt], name: str, foreign: Collec
         statements: at top level.
         name: what is wanted; if nothing defines it, nothing is needed.
         foreign: names that somebody else defines.
+        also: further names that are wanted where anything defines them.
     """
-    found = _definers(statements, {name}, foreign)
+    found = _definers(statements, {name, *also}, foreign)
     return tuple(found) if any(name in _bound_names(node) for node in found) else ()
 
 
@@ -186,6 +190,39 @@ def _is_main_guard(node: ast.stmt) -> bool:
 
 def _is_future_import(node: ast.stmt) -> bool:
     return isinstance(node, ast.ImportFrom) and node.module == "__future__"
+
+
+def names_bound_by(statements: Iterable[ast.stmt]) -> set[str]:
+    """The names that top-level statements define."""
+    return {name for node in statements for name in _bound_names(node)}
+
+
+def free_names(statements: Sequence[ast.stmt]) -> set[str]:
+    """The names that top-level statements read and nothing in them defines, builtins aside."""
+    bound = set(vars(builtins))
+    for node in statements:
+        for part in ast.walk(node):
+            if isinstance(part, ast.Name) and not isinstance(part.ctx, ast.Load):
+                bound.add(part.id)
+            elif isinstance(part, ast.arg):
+                bound.add(part.arg)
+            elif isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                bound.add(part.name)
+            elif isinstance(part, ast.alias):
+                bound.add(part.asname or part.name.partition(".")[0])
+    return {name for node in statements for name in _read_names(node)} - bound
+
+
+def rename_inside(statements: Iterable[ast.stmt], name: str, new: str) -> None:
+    """Rename what statements define themselves under a name that is somebody else's."""
+    for node in statements:
+        for part in ast.walk(node):
+            if isinstance(part, ast.Name) and part.id == name:
+                part.id = new
+            elif isinstance(part, ast.arg) and part.arg == name:
+                part.arg = new
+            elif isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and part.name == name:
+                part.name = new
 
 
 def returned_through(node: ast.stmt, function: str, name: str) -> ast.stmt:

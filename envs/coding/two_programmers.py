@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, get_args
 
 from ..core import Message, Outcome, TextParallelEnv, Transcript
 from ..data import load_tasks
+from ..sandbox import Limits, shared_sandbox
+from ..sandbox.settings import AskedIsolation
 from . import feedback as texts
-from .sandbox import Limits, shared_sandbox
-from .sandbox.settings import AskedIsolation
+from .rows import OnBadRow, Packages, Sources, checked
 
 # The clock only ends programs that sleep: wide enough that a busy machine ends no other, and no wider.
 _WALL_PER_CPU = 5
@@ -53,7 +55,10 @@ class TwoProgrammers(TextParallelEnv):
         stop_at: the reward at which an episode ends before its last turn; None for never.
         test_seconds: processor seconds after which a program is stopped, at least 0.1.
         max_timeouts: how often a program may be stopped, and tested on from the next test, at least 1.
-        packages: installed packages that programs may import besides the standard library, such as numpy.
+        packages: installed packages that programs may import besides the standard library, such as ("numpy",), or
+            "installed": of those that the data's rows import, the ones that are installed.
+        on_bad_row: what becomes of rows that cannot be dealt, such as tests that are no Python or that import what
+            programs may not: "error" names them when the environment is made, "skip" leaves them out.
         isolation: of the sandbox: "auto", a tier, or "none" to run models' code unconfined.
         **kwargs: of `TextParallelEnv`.
 
@@ -81,7 +86,8 @@ class TwoProgrammers(TextParallelEnv):
         stop_at: float | None,
         test_seconds: float = 10.0,
         max_timeouts: int = 3,
-        packages: Sequence[str] = (),
+        packages: Packages = (),
+        on_bad_row: OnBadRow = "error",
         isolation: AskedIsolation = "auto",
         **kwargs: Any,
     ):
@@ -94,7 +100,9 @@ class TwoProgrammers(TextParallelEnv):
             raise ValueError(
                 f"test_seconds must be at least 0.1 and max_timeouts at least 1, got {test_seconds} and {max_timeouts}"
             )
-        self.tasks = load_tasks(
+        if on_bad_row not in get_args(OnBadRow):
+            raise ValueError(f"on_bad_row must be one of {get_args(OnBadRow)}, got {on_bad_row!r}")
+        tasks = load_tasks(
             data,
             split,
             text_fields=self.text_fields,
@@ -102,8 +110,11 @@ class TwoProgrammers(TextParallelEnv):
             columns={"id": "task_id", **(columns or {})},
             test_fraction=test_fraction,
         )
+        kept = checked(tasks, self.sources, packages, on_bad_row, variant=(type(self), self.variant))
+        self.tasks = kept.tasks
+        self.missing_packages = kept.missing
         self.feedback_mode: texts.Feedback = feedback
-        self.sandbox = shared_sandbox(packages=packages, isolation=isolation)
+        self.sandbox = shared_sandbox(packages=kept.packages, isolation=isolation)
         wall_s = max(_LEAST_WALL_S, _WALL_PER_CPU * test_seconds)
         self.limits = Limits(cpu_s=test_seconds, wall_s=wall_s, max_deaths=max_timeouts)
         self._expert = expert
@@ -112,8 +123,20 @@ class TwoProgrammers(TextParallelEnv):
         self._shows_partner = partner_code
         self._stop_at = stop_at
         self._prompts: Mapping[str, str] = {}
+        self._episode_seed = 0
 
     # What a task fills.
+
+    variant: Hashable = None
+    """What `sources` depends on besides the row; set before this class is initialized."""
+
+    @abstractmethod
+    def sources(self, row: Mapping[str, Any]) -> Sources:
+        """What is run for a row of the data.
+
+        Raises:
+            ValueError: if it cannot be dealt.
+        """
 
     @abstractmethod
     def open(self, row: Mapping[str, Any]) -> Mapping[str, str]:
@@ -144,7 +167,13 @@ class TwoProgrammers(TextParallelEnv):
     def deal(self, task: Any) -> Mapping[str, str]:
         """A task: drawn, or the one at an index or with an id."""
         self._prompts = self.open(self.tasks.task(self.rng.randrange(len(self.tasks)) if task is None else task))
+        self._episode_seed = copy.copy(self.rng).getrandbits(64)  # of a copy: what later episodes draw stays the same
         return self._prompts
+
+    @property
+    def test_seed(self) -> int:
+        """What the tests of this turn draw from; the sandbox gives the programs under test another seed."""
+        return (self._episode_seed << 8) + self.turn + 1
 
     def play(self, replies: Mapping[str, str]) -> Outcome:
         judged = self.judge(replies)

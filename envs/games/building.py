@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import random
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Generic, Literal, Protocol, TypeVar, get_args
 
 from ..core import Outcome
 from .blocks import Box, World, built
 from .commands import Orders
-from .pictured import PicturedEnv
+from .pictured import TaskEnv
 from .settings import refuse_other
 from .sources import Source
 
@@ -26,14 +26,28 @@ class Structure(Protocol):
     def box(self) -> Box: ...
 
 
-T = TypeVar("T", bound=Structure)
+S = TypeVar("S", bound=Structure)
+R = TypeVar("R")
 
 
-class BuildingEnv(PicturedEnv, Generic[T]):
+@dataclass(frozen=True)
+class BuilderTurn(Generic[S, R]):
+    """One builder's turn as it ended: what its feedback is written from."""
+
+    task: S
+    world: World  # as it stands now
+    world_rule: WorldRule
+    builder: int
+    orders: Orders  # its own
+    value: float  # the turn's reward, before the shift
+    score: R  # how the world compares with the task
+
+
+class BuildingEnv(TaskEnv[S], Generic[S]):
     """Two builders write commands; builder_0's are carried out first; each turn's world is scored.
 
     Args:
-        source: of the tasks.
+        source: where the tasks come from.
         max_turns: turns of an episode.
         world: "rebuilt" (every turn starts from an empty world) or "kept" (turns add to what stands).
         stop_at: a score at which the episode ends early; None: never.
@@ -42,20 +56,13 @@ class BuildingEnv(PicturedEnv, Generic[T]):
     """
 
     def __init__(
-        self, source: Source[T], max_turns: int, *, world: WorldRule, stop_at: float | None, shift: float, **kwargs: Any
+        self, source: Source[S], max_turns: int, *, world: WorldRule, stop_at: float | None, shift: float, **kwargs: Any
     ):
-        super().__init__(("builder_0", "builder_1"), max_turns, **kwargs)
+        super().__init__(("builder_0", "builder_1"), max_turns, source, **kwargs)
         refuse_other("world", world, get_args(WorldRule))
-        self._source = source
         self._world_rule: WorldRule = world
         self._stop_at = stop_at
         self._shift = shift
-        self.task: T = source.pick(0, random.Random(0))
-        self.world: World = self.task.box.empty_world()
-
-    @abstractmethod
-    def start(self) -> Mapping[str, str]:
-        """Draw what else the episode needs, and return the prompts; `self.task` is set."""
 
     @abstractmethod
     def orders(self, reply: str, builder: int) -> Orders:
@@ -65,10 +72,17 @@ class BuildingEnv(PicturedEnv, Generic[T]):
     def scored(self, orders: tuple[Orders, Orders]) -> Outcome:
         """What the world that now stands is worth, before the shift, and what the builders read."""
 
-    def deal(self, task: Any) -> Mapping[str, str]:
-        self.task = self._source.pick(task, self.rng)
-        self.world = self.task.box.empty_world()
-        return self.start()
+    def told(
+        self, orders: tuple[Orders, Orders], value: float, score: R, text: Callable[[BuilderTurn[S, R]], str]
+    ) -> dict[str, str]:
+        """What each builder reads after a turn."""
+        return {
+            agent: text(BuilderTurn(self.task, self.world, self._world_rule, builder, orders[builder], value, score))
+            for builder, agent in enumerate(self.possible_agents)
+        }
+
+    def lay_out(self) -> None:
+        self.world: World = self.task.box.empty_world()
 
     def play(self, replies: Mapping[str, str]) -> Outcome:
         first, second = (self.orders(replies[agent], i) for i, agent in enumerate(self.possible_agents))

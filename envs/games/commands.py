@@ -1,6 +1,6 @@
-"""The command language of the building games: from a reply to the orders that are carried out.
+"""The command language of the building games: from a reply to the orders that are carried out, and to what is told.
 
-One command a line, `/setblock x y z block`, `/fill x1 y1 z1 x2 y2 z2 block` or `/kill`. A line that is not a legal
+One command per line, `/setblock x y z block`, `/fill x1 y1 z1 x2 y2 z2 block` or `/kill`. A line that is not a legal
 command, or one too many, is left out and counted: a reply is data, never an error. What is tolerated is what the
 published benchmark tolerates: a fenced code block, list markers, a missing slash, the prefix `minecraft:`.
 """
@@ -16,6 +16,12 @@ from typing import Literal
 from .blocks import AIR, Box, Fill
 
 Verb = Literal["setblock", "fill"]
+
+RUN_ORDER = (
+    "Your partner's commands run after yours, so they may replace your blocks.",
+    "Your commands run after your partner's, so they may replace your partner's blocks.",
+)
+"""What each builder is told of whose commands are carried out first."""
 
 _LIST_MARKER = re.compile(r"(?:[-*]+|\d+[.)])\s*")
 _LANGUAGE_TAG = re.compile(r"\s*[\w-]+[^\S\n]*\n", re.ASCII)
@@ -88,6 +94,12 @@ def command(fill: Fill, names: tuple[str, ...], verb: Verb = "fill") -> str:
     """A fill as a command; `setblock` names its first corner only."""
     corners = fill[: _NUM_COORDINATES[verb]]
     return f"/{verb} {' '.join(map(str, corners))} {names[fill.block]}"
+
+
+def counted(orders: Orders) -> str:
+    """How many commands were carried out and refused, as a builder reads it."""
+    refused = f", {orders.num_rejected} lines refused" if orders.num_rejected else ""
+    return f"{orders.num_accepted} commands carried out{refused}."
 
 
 def allowed(names: tuple[str, ...], numbers: tuple[int, ...]) -> dict[str, int]:

@@ -8,10 +8,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 Cell = tuple[int, int]
 """A place on the map: x to the right, z downwards, both from 0."""
+
+Feedback = Literal["none", "score"]
+"""What is read after a turn besides what can be seen: nothing, or the turn's score."""
 
 MAX_MESSAGE_LENGTH = 400  # characters
 
@@ -120,6 +123,11 @@ def num_words(text: str) -> int:
 def listed(cells: Iterable[Cell]) -> str:
     """Cells in reading order, as text."""
     return ", ".join(f"{x} {z}" for x, z in sorted(cells, key=lambda place: (place[1], place[0]))) or "none"
+
+
+def with_score(text: str, score: float, mode: Feedback) -> str:
+    """What is read after a turn, headed by the score where that is told."""
+    return f"Score {score:.3f}.\n{text}" if mode == "score" else text
 
 
 def straight_walk(start: Cell, end: Cell, max_steps: int | None) -> tuple[Cell, ...]:

@@ -1,14 +1,15 @@
-"""The base of games that can be seen: besides the text, a picture of the world."""
+"""The bases of the games: a picture of the world besides the text, and tasks from a source."""
 
 from __future__ import annotations
 
 import sys
 from abc import abstractmethod
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Generic
 
 from ..core import TextParallelEnv
 from .pictures import Colour, Picture, Row, ansi, drawn
+from .sources import Source, T
 
 
 class PicturedEnv(TextParallelEnv):
@@ -45,3 +46,33 @@ class PicturedEnv(TextParallelEnv):
 
     def render(self) -> Any:
         return self.picture() if self.render_mode == "rgb_array" else super().render()
+
+
+class TaskEnv(PicturedEnv, Generic[T]):
+    """A game whose every episode is one task of a source.
+
+    Args:
+        agents: see `TextParallelEnv`.
+        max_turns: turns of an episode.
+        source: where the tasks come from.
+        **kwargs: of `TextParallelEnv`.
+    """
+
+    def __init__(self, agents: Sequence[str], max_turns: int, source: Source[T], **kwargs: Any):
+        super().__init__(agents, max_turns, **kwargs)
+        self._source = source
+        self.task: T = source.pick(0, self.rng)
+        self.lay_out()  # what is rendered before the first episode is the first task
+
+    @abstractmethod
+    def lay_out(self) -> None:
+        """Set the world to what it is before the first turn of `self.task`."""
+
+    @abstractmethod
+    def start(self) -> Mapping[str, str]:
+        """Draw what else the episode needs, and return the prompts; the world is laid out."""
+
+    def deal(self, task: Any) -> Mapping[str, str]:
+        self.task = self._source.pick(task, self.rng)
+        self.lay_out()
+        return self.start()

@@ -68,7 +68,7 @@ def drawn(rows: Sequence[Row], palette: Sequence[Colour]) -> Picture:
 
 
 def ansi(rows: Sequence[Row], letters: str, palette: Sequence[Colour] | None = None) -> str:
-    """The rows as text, one letter a cell; with a palette, on the cells' colours as a terminal shows them."""
+    """The rows as text, one letter per cell; with a palette, on the cells' colours as a terminal shows them."""
     lines: list[str] = []
     for row in rows:
         lines.append(row.caption)

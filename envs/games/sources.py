@@ -85,6 +85,34 @@ class Generated(Shared, Generic[T]):
         raise ValueError(f"generated tasks go by their number, an integer; got {which!r}")
 
 
+def source_of(
+    data: Data,
+    split: Split,
+    difficulty: int,
+    *,
+    highest: int,
+    listed: Callable[[Data, Split], Sequence[T]],
+    new: Callable[..., T],
+) -> Source[T]:
+    """Where a game's tasks come from, by its settings: a list of the data, or generated tasks of some difficulty.
+
+    Args:
+        data: `GENERATED`, or what `listed` reads.
+        split: "train" or "test"; or "all", of data that is a list.
+        difficulty: how hard generated tasks are.
+        highest: the highest difficulty that the generator has.
+        listed: the tasks of some data and split.
+        new: the generated task with a number; takes `difficulty` and `split` by name.
+
+    Raises:
+        ValueError: if the generator has no such difficulty or split, or the data is not what `listed` reads.
+    """
+    if data != GENERATED:
+        return Listed(listed(data, split))
+    refuse_difficulty(difficulty, highest)
+    return Generated(partial(new, difficulty=difficulty, split=generated_split(split)))
+
+
 def refuse_difficulty(difficulty: int, highest: int) -> None:
     """Raise if the difficulty is not one the generator has."""
     if isinstance(difficulty, bool) or difficulty not in range(1, highest + 1):

@@ -8,7 +8,7 @@ from gymnasium.spaces import Text
 from pettingzoo import AECEnv, ParallelEnv
 from pettingzoo.utils.conversions import parallel_to_aec
 
-from ..mirrors import make_parallel
+from .parallel import make_parallel
 from .structured import DictObservations
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from copy import deepcopy
 from typing import Any, TypeAlias
 
 from pettingzoo import ParallelEnv
+
+from ..players import RandomPlayer, reference_player
 
 Partner: TypeAlias = Callable[[str, Any, random.Random], Any]
 """(agent, observation, generator) -> action. All its randomness comes from the generator."""
@@ -24,23 +25,19 @@ class Partners:
     """
 
     def __init__(self, env: ParallelEnv[str, Any, Any], given: Partner | Mapping[str, Partner] | None):
-        self._env = env
         self._given = given
         self._rng = random.Random(0)
-        self._spaces = {agent: deepcopy(env.action_space(agent)) for agent in env.possible_agents}
+        self._agents = tuple(env.possible_agents)
+        self._random = RandomPlayer({agent: env.action_space(agent) for agent in self._agents})
+        self._stand_in = reference_player(env) or self._random
 
     def seed(self, seed: int) -> None:
         """Start an episode's randomness."""
         self._rng = random.Random(seed)
-        for number, space in enumerate(self._spaces.values()):
-            space.seed(self._rng.randrange(2**31) + number)
+        for number, agent in enumerate(self._agents):
+            self._random.seed(agent, self._rng.randrange(2**31) + number)
 
     def action(self, agent: str, observation: Any) -> Any:
         """What a partner does."""
         partner = self._given.get(agent) if isinstance(self._given, Mapping) else self._given
-        if partner is not None:
-            return partner(agent, observation, self._rng)
-        try:
-            return self._env.unwrapped.reference_reply(agent)
-        except (AttributeError, NotImplementedError):
-            return self._spaces[agent].sample()
+        return self._stand_in(agent, observation) if partner is None else partner(agent, observation, self._rng)

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import gymnasium
 from pettingzoo import ParallelEnv
 
-from ..registration import make
+from ..registration.registry import make
 from .partners import Partner, Partners
 from .structured import ChatObservations, DictObservations
 from .tokens import TokenActions, TokenObservations

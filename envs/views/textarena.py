@@ -24,7 +24,7 @@ class TextArena(TextParallelEnv):
     Args:
         game: an id of TextArena's; those that end in "-raw" have none of its wrappers, which join histories by
             themselves.
-        num_players: of the game.
+        num_players: players of the game.
         seat: whose place is taken, from 0 up.
         partners: plays the other seats, `player_0` and so on; None for games of one player.
         max_turns: moves of the player, after which the episode ends without a reward.

@@ -1,6 +1,6 @@
 """Writing together: two writers, one turn."""
 
-from .env import TLDR, ArxivExpansion
-from .mini import MiniWriting
+from .documents.env import TLDR, ArxivExpansion
+from .mini_writing.env import MiniWriting
 
 __all__ = ["TLDR", "ArxivExpansion", "MiniWriting"]

@@ -3,7 +3,8 @@
 import pytest
 from fakes import language_policy
 
-from collm.agents.loading import ModelConfig, load_policies, model_folder
+from collm.agents.config import ModelConfig
+from collm.agents.loading import check_models, load_policies, model_folder
 from collm.agents.tiny import TINY_DIRECTORY
 
 AGENTS = ("writer_0", "writer_1")
@@ -60,7 +61,7 @@ def test_the_embedded_model_is_a_folder():
 )
 def test_wrong_settings_are_refused(config, message):
     with pytest.raises(ValueError, match=message):
-        config.check(2)
+        check_models(config, 2)
 
 
 @pytest.mark.parametrize("name", ["./nowhere", "/no/such/folder", "tinny"])

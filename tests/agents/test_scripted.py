@@ -4,7 +4,7 @@ import pytest
 
 from collm.agents.core import Request
 from collm.agents.scripted import RandomPolicy, fixed_policy, reference_policy
-from collm.algorithms.rollout import Plan, RolloutCollector
+from collm.algorithms.rollout.collector import Plan, RolloutCollector
 from collm.envs import OpenText, SyncVector, make
 
 
@@ -38,5 +38,5 @@ def test_random_replies_lie_in_the_space_and_depend_on_the_stream_alone():
 def test_an_environment_without_a_reference_player_says_so():
     env = make("collm/MiniBuild-v0").unwrapped
     with pytest.raises(ValueError, match="has no reference player"):
-        reference_policy(type("Plain", (), {"__str__": lambda self: "plain_v0"})())
+        reference_policy(type("Plain", (), {"__str__": lambda self: "plain_v0", "unwrapped": None})())
     assert reference_policy(env) is not None

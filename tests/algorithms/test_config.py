@@ -11,10 +11,9 @@ import re
 import pytest
 
 from collm import algorithms
-from collm.agents.loading import ModelConfig
-from collm.agents.numeric_config import NetworkConfig
+from collm.agents.config import ModelConfig
+from collm.agents.numeric.config import NetworkConfig
 from collm.algorithms import (
-    ALGORITHMS,
     IAC,
     IPPO,
     MAAC,
@@ -24,34 +23,46 @@ from collm.algorithms import (
     IPPOConfig,
     MAACConfig,
     ReinforceConfig,
+    algorithm_spec,
+    algorithm_specs,
 )
-from collm.algorithms.experiment import Experiment
 from collm.algorithms.published import PublishedConfig
+from collm.algorithms.runs.experiment import Experiment
 
-CONFIGS = sorted({config for _, config in ALGORITHMS.values()} | {PublishedConfig, ModelConfig, NetworkConfig}, key=str)
+NAMES = [spec.name for spec in algorithm_specs()]
+CONFIGS = sorted({spec.config for spec in algorithm_specs()} | {PublishedConfig, ModelConfig, NetworkConfig}, key=str)
+
+
+def docstrings(config) -> dict[str, str]:
+    """What each field that a class declares is followed by."""
+    (body,) = ast.parse(inspect.cleandoc(inspect.getsource(config))).body
+    found = {}
+    for statement, following in zip(body.body, [*body.body[1:], None], strict=True):
+        if isinstance(statement, ast.AnnAssign):
+            is_text = isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)
+            found[statement.target.id] = following.value.value if is_text else ""
+    return found
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.__name__)
-def test_every_field_is_followed_by_what_it_means(config):
-    for ancestor in config.__mro__[:-1]:
-        (body,) = ast.parse(inspect.cleandoc(inspect.getsource(ancestor))).body
-        for statement, following in zip(body.body, [*body.body[1:], None], strict=True):
-            if isinstance(statement, ast.AnnAssign):
-                assert isinstance(following, ast.Expr), f"{ancestor.__name__}.{statement.target.id} has no docstring"
-                assert len(following.value.value) > 5
+def test_every_field_is_followed_by_what_it_means_where_it_is_first_declared(config):
+    declared = [docstrings(ancestor) for ancestor in config.__mro__[:-1]]
+    for field in dataclasses.fields(config):
+        first = [each[field.name] for each in declared if field.name in each][-1]
+        assert len(first) > 5, f"{config.__name__}.{field.name} has no docstring"
 
 
 def test_every_setting_of_training_is_read_somewhere(root):
-    code = "\n".join(file.read_text() for file in (root / "algorithms").glob("*.py") if file.name != "config.py")
+    code = "\n".join(file.read_text() for file in (root / "algorithms").rglob("*.py") if file.name != "config.py")
     names = {field.name for config in CONFIGS[:-2] for field in dataclasses.fields(config)}
     names -= {field.name for config in (ModelConfig, NetworkConfig) for field in dataclasses.fields(config)}
     unread = [name for name in sorted(names) if not re.search(rf"(config|self\.config)\.{name}\b", code)]
     assert unread == []
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", NAMES)
 def test_an_experiment_survives_the_way_through_json(name):
-    config = ALGORITHMS[name][1](seed=3, agent_learning_rates={"writer_0": 1e-4})
+    config = algorithm_spec(name).config(seed=3, agent_learning_rates={"writer_0": 1e-4})
     experiment = Experiment(
         algorithm=name,
         config=config,
@@ -65,9 +76,9 @@ def test_an_experiment_survives_the_way_through_json(name):
 
 def test_the_published_settings_are_those_of_the_paper():
     for name, has_separate_critic in (("collm-cc", None), ("collm-dc", True)):
-        algorithm_class, config_class = ALGORITHMS[name]
-        config = config_class()
-        algorithm_class(config)
+        spec = algorithm_spec(name)
+        config = spec.config()
+        spec.make(config)
         assert (config.estimator, config.critic_target) == ("td", "td")
         assert (config.agent_learning_rate, config.critic_learning_rate) == (5e-6, 5e-6)
         assert (config.value_loss_coef, config.discount, config.ppo_epochs, config.clip_range) == (0.6, 1.0, 1, None)
@@ -103,7 +114,7 @@ def test_settings_that_contradict_each_other_are_refused_with_the_reason(make, r
 
 
 def experiment(algorithm="magrpo", env="collm/MiniWriting-v0", **parts):
-    config = ALGORITHMS[algorithm][1](**parts.pop("config", {}))
+    config = algorithm_spec(algorithm).config(**parts.pop("config", {}))
     return Experiment(algorithm=algorithm, config=config, env=env, **parts)
 
 
@@ -140,7 +151,7 @@ def test_an_experiment_that_cannot_run_is_refused_before_a_model_loads(parts, er
 
 
 def test_an_unknown_algorithm_is_refused_with_those_that_exist():
-    with pytest.raises(ValueError, match="choose one of iac, maac"):
+    with pytest.raises(LookupError, match="did you mean 'magrpo'\\? there are iac, maac"):
         Experiment(algorithm="grpo", config=ReinforceConfig(), env="collm/MiniWriting-v0").check()
 
 

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from collm.algorithms import ALGORITHMS
-from collm.algorithms.loggers import read_lines
+from collm.algorithms import ActorCriticConfig, algorithm_spec
+from collm.algorithms.runs.loggers import read_lines
 from collm.benchmarks.cli import main
 
 ASKED_FOR = ("iac", "maac", "ippo", "mappo", "mareinforce", "magrpo", "marloo", "maremax", "collm-dc", "collm-cc")
@@ -15,8 +15,9 @@ ASKED_FOR = ("iac", "maac", "ippo", "mappo", "mareinforce", "magrpo", "marloo", 
 
 def test_the_help_lists_every_algorithm(capsys):
     assert main(["train", "--help"]) == 0
-    listed = capsys.readouterr().out.split("algorithms: ")[1].splitlines()[0].split(", ")
-    assert set(listed) == set(ASKED_FOR) == set(ALGORITHMS)
+    rows = capsys.readouterr().out.split("algorithms:\n")[1].split("\n\n")[0].splitlines()
+    listed = {name: summary for name, summary in (row.split(None, 1) for row in rows)}
+    assert set(ASKED_FOR) <= set(listed) and all(listed.values())
 
 
 @pytest.mark.slow
@@ -25,7 +26,7 @@ def test_the_help_lists_every_algorithm(capsys):
 def test_one_update_runs_from_the_command_line(name, env, tmp_path):
     call = ["train", name, "--env", env, "--out", str(tmp_path / "run"), "--steps", "1", "--max-new-tokens", "8"]
     call += ["--rollout-buffer-size", "8", "--eval-num-samples", "2"]
-    if name in ("iac", "maac", "ippo", "mappo", "collm-dc", "collm-cc"):
+    if issubclass(algorithm_spec(name).config, ActorCriticConfig):
         call += ["--critic-warmup", "0", "--critic-steps", "1"]
     assert main(call) == 0
     (update,) = [line for line in read_lines(tmp_path / "run" / "metrics.jsonl") if "policy_loss" in line]

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from collm.agents.core import Completion
-from collm.algorithms import ALGORITHMS
-from collm.algorithms.credit import assign_credit
-from collm.algorithms.episode import Episode, Turn
+from collm.algorithms import algorithm_spec
+from collm.algorithms.learning.crediting import assign_credit
+from collm.algorithms.rollout.episode import Episode, Turn
 
 FAMILY = ("mareinforce", "magrpo", "marloo", "maremax")
 REWARDS = ((1.0, 3.0), (2.0, 0.0), (0.0, 6.0), (5.0, 1.0))  # four rollouts of two turns
@@ -34,7 +34,8 @@ def episodes():
 
 
 def credited(name, **settings):
-    algorithm_class, config_class = ALGORITHMS[name]
+    spec = algorithm_spec(name)
+    algorithm_class, config_class = spec.algorithm_class(), spec.config
     algorithm = algorithm_class(config_class(num_generations=4, **settings))
     credits, _ = assign_credit(algorithm, episodes(), ["a_0"], {})
     return credits["a_0"].advantages.view(4, 2)

@@ -1,8 +1,11 @@
 """The command line as a person meets it: what works prints what was asked, what is wrong costs one line."""
 
+import ast
 import json
+import re
 import subprocess
 import sys
+from itertools import pairwise
 
 import pytest
 import torch
@@ -10,12 +13,14 @@ from PIL import Image
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from collm.algorithms import ALGORITHMS
-from collm.algorithms.loggers import read_lines
+from collm.algorithms import algorithm_spec, algorithm_specs
+from collm.algorithms.runs.loggers import read_lines
 from collm.benchmarks.arguments import keyword_arguments
 from collm.benchmarks.cli import COMMANDS, main
 
 SMALL = ["--steps", "2", "--rollout-buffer-size", "4", "--eval-num-samples", "2", "--max-new-tokens", "12"]
+
+NAMES = [spec.name for spec in algorithm_specs()]
 
 
 @pytest.fixture(scope="module")
@@ -46,14 +51,34 @@ def test_help_names_every_command(capsys):
     assert all(f"  {name} " in text for name in COMMANDS)
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", NAMES)
 def test_the_help_of_an_algorithm_explains_every_field(algorithm, capsys):
     with pytest.raises(SystemExit):
         main(["train", algorithm, "--help"])
     text = " ".join(capsys.readouterr().out.split())
-    _, config = ALGORITHMS[algorithm]
+    config = algorithm_spec(algorithm).config
     for field in config.__dataclass_fields__:
         assert f"--{field.replace('_', '-')}" in text
+
+
+def settings_of_commands(root):
+    """(command, setting, docstring) of all arguments, in the order of their lines."""
+    for path in sorted((root / "benchmarks" / "commands").glob("*.py")):
+        for kind in ast.walk(ast.parse(path.read_text())):
+            if isinstance(kind, ast.ClassDef) and kind.name.endswith("Arguments"):
+                for field, after in pairwise([*kind.body, ast.Pass()]):
+                    if isinstance(field, ast.AnnAssign):
+                        is_explained = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+                        yield path.stem, field.target.id, after.value.value if is_explained else None
+
+
+def test_the_help_of_a_setting_is_read_without_its_neighbours(root):
+    found = list(settings_of_commands(root))
+    nested = {("train", "model"), ("train", "network"), ("train", "config")}  # their own fields are shown
+    assert {(command, name) for command, name, text in found if text is None} == nested
+    vague = r"(Of|That|What|Whether|Which|Who|How|Where|When|Its?|They|Their|To|Also)\b"
+    assert [(command, name) for command, name, text in found if text and re.match(vague, text)] == []
+    assert len(found) > 40
 
 
 def test_envs_lists_every_id(capsys, monkeypatch):
@@ -145,7 +170,7 @@ def test_a_run_resumes_to_the_same_end_as_one_that_never_stopped(tmp_path, monke
         *SMALL,
     ]
     assert main([*call, "--out", str(tmp_path / "whole")]) == 0
-    from collm.algorithms.trainer import Trainer
+    from collm.algorithms.learning.trainer import Trainer
 
     step = Trainer.step
 

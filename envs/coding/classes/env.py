@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from ...core import TextParallelEnv
 from ..extraction import code_in
 from ..grading import graded_by_source
+from ..rows import Sources
 from ..two_programmers import Judgement, TwoProgrammers
 from . import prompts, rules
 from .skeletons import ClassTask, delivery_of, merged, task_of
@@ -43,6 +44,10 @@ class ClassEval(TwoProgrammers):
             raise RuntimeError("no episode is running; call reset() first")
         return self._task
 
+    def sources(self, row: Mapping[str, Any]) -> Sources:
+        task = task_of(row)
+        return Sources(task.tests, f"{task.skeleton}\n{task.solution}")
+
     def open(self, row: Mapping[str, Any]) -> Mapping[str, str]:
         self._task = task_of(row)
         return {agent: prompts.prompt(self._task, agent) for agent in self.programmers}
@@ -54,7 +59,15 @@ class ClassEval(TwoProgrammers):
         deliveries = (first, second)
         program = merged(task, deliveries)
         grade = (
-            graded_by_source(self.sandbox, program, task.tests, self.limits, candidate=task.name, classes=[task.name])
+            graded_by_source(
+                self.sandbox,
+                program,
+                task.tests,
+                self.limits,
+                seed=self.test_seed,
+                candidate=task.name,
+                classes=[task.name],
+            )
             if program is not None
             else None
         )

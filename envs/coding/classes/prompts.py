@@ -6,9 +6,9 @@ import ast
 from collections.abc import Sequence
 
 from ..extraction import Code, parsed, source
-from ..feedback import Feedback, fenced
+from ..feedback import Feedback, fenced, quoted
 from ..grading import Grade
-from .skeletons import ClassTask, Delivery, class_named
+from .skeletons import ClassTask, Delivery, class_named, has_self, with_helpers
 
 AGENTS = ("programmer_0", "programmer_1")
 _MAX_NAMES = 20
@@ -68,7 +68,7 @@ def verdict(mode: Feedback, task: ClassTask, deliveries: tuple[Delivery, Deliver
         return "\n".join(lines)
     lines += [f"- not written: {_names(missing)}"] if missing else []
     lines += [f"- written by both of you: {_names(both)}"] if both else []
-    lines += [f"- fault: {grade.fault}"] if grade.fault else []
+    lines += [f"- fault: {quoted(grade.fault)}"] if grade.fault else []
     failed = [result.name for result in grade.results if not result.is_passed]
     if failed:
         more = f" and {len(failed) - _MAX_NAMES} more" if len(failed) > _MAX_NAMES else ""
@@ -81,8 +81,10 @@ def reference_reply(task: ClassTask, agent: str) -> str:
     own, _ = _shares(task, agent)
     statements = parsed(task.solution) or []
     solved = class_named(statements, task.name)
-    body = [node for node in solved.body if isinstance(node, ast.FunctionDef) and node.name in own] if solved else []
+    body = with_helpers(task, solved, own) if solved else []
     around = [node for node in statements if node is not solved and not isinstance(node, ast.If | ast.Expr)]
+    if solved and not all(has_self(node) for node in body):  # outside of its class, such a method would be a function
+        body = [ast.ClassDef(task.name, solved.bases, [], body, [])]
     return (source([*around, *body]) or "") if body else "pass"
 
 

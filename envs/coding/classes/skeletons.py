@@ -18,7 +18,7 @@ class ClassTask:
 
     id: str
     name: str
-    """Of the class."""
+    """Name of the class."""
     skeleton: str
     """Source of the class with methods to be written; those that it gives in full are kept."""
     shares: tuple[tuple[str, ...], tuple[str, ...]]
@@ -129,6 +129,31 @@ def delivery_of(task: ClassTask, code: Code) -> Delivery:
     rest = [node for node in code.statements if node not in found.values()]
     around = defining_statements(rest, list(methods.values()), foreign={task.name, *methods})
     return Delivery(methods, around, code.broken)
+
+
+def with_helpers(task: ClassTask, solved: ast.ClassDef, own: Sequence[str]) -> list[ast.stmt]:
+    """A programmer's methods in a solution, with those that they need and that the skeleton does not have."""
+    skeleton = class_named(parsed(task.skeleton) or [], task.name)
+    listed = {node.name for node in _methods(skeleton)} if skeleton else set()
+    kept = {node.name for node in _methods(solved) if node.name in own}
+    is_growing = bool(kept)
+    while is_growing:
+        used = {
+            part.attr
+            for node in _methods(solved)
+            if node.name in kept
+            for part in ast.walk(node)
+            if isinstance(part, ast.Attribute)
+        }
+        more = {node.name for node in _methods(solved) if node.name in used - listed} - kept
+        kept |= more
+        is_growing = bool(more)
+    return [node for node in _methods(solved) if node.name in kept]
+
+
+def has_self(node: ast.stmt) -> bool:
+    """Whether a statement is a function whose first parameter is `self`."""
+    return isinstance(node, ast.FunctionDef) and _has_self(node)
 
 
 def _has_self(node: ast.FunctionDef) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, get_args
 from ...core import TextParallelEnv
 from ..extraction import code_in
 from ..grading import Grade, graded_by_calls, graded_by_source, values_of
+from ..rows import Sources
 from ..two_programmers import Judgement, TwoProgrammers
 from . import prompts, rules
 from .inputs import drawn_arguments
@@ -55,6 +56,7 @@ class FunctionPair(TwoProgrammers):
         stop_at: float | None = 3.8,
         **kwargs: Any,
     ):
+        self.variant = self._is_generated = tests == "generated"
         super().__init__(stop_at=stop_at, **kwargs)
         style = style or self.own_style
         if style not in get_args(prompts.Style):
@@ -65,11 +67,8 @@ class FunctionPair(TwoProgrammers):
             raise ValueError(f"num_public must be 0 to num_generated - 1 = {num_generated - 1}, got {num_public}")
         if num_revealed is not None and num_revealed < 0:
             raise ValueError(f"num_revealed must be at least 0, or None for all, got {num_revealed}")
-        if tests == "generated" and (lacking := [row["id"] for row in self.tasks if not row.get("inputs")]):
-            raise ValueError(f"tests='generated' needs a column 'inputs', which task {lacking[0]!r} lacks; use 'given'")
         self._style: prompts.Style = style
         self._num_revealed = num_revealed
-        self._is_generated = tests == "generated"
         self._num_generated = num_generated
         self._num_public = num_public
         self._problem: Problem | None = None
@@ -81,6 +80,16 @@ class FunctionPair(TwoProgrammers):
         if self._problem is None:
             raise RuntimeError("no episode is running; call reset() first")
         return self._problem
+
+    def sources(self, row: Mapping[str, Any]) -> Sources:
+        problem = problem_of(row)
+        if self._is_generated and (problem.inputs is None or problem.reference is None):
+            raise ValueError(f"tests='generated' needs a column 'inputs' and a solution, task {problem.id!r} lacks one")
+        if not self._is_generated and not problem.tests:
+            raise ValueError(f"task {problem.id!r} has no tests; give it some, or use tests='generated'")
+        return Sources(
+            "\n".join([problem.support, problem.tests]), "\n".join([problem.preamble, *(problem.reference or ())])
+        )
 
     def open(self, row: Mapping[str, Any]) -> Mapping[str, str]:
         self._problem = problem_of(row)
@@ -119,8 +128,7 @@ class FunctionPair(TwoProgrammers):
     def _generated_calls(self) -> tuple[tuple[tuple[Any, ...], Any], ...]:
         """(arguments, expected value) of this episode's tests."""
         problem = self.problem
-        if problem.inputs is None or problem.reference is None:
-            raise ValueError(f"task {problem.id!r} needs 'inputs' and a reference to have tests generated; use 'given'")
+        assert problem.inputs is not None and problem.reference is not None  # `sources` has seen to it
         calls = drawn_arguments(problem.inputs, self.rng, self._num_generated)
         program = "\n\n".join((problem.preamble, *problem.reference))
         values = values_of(self.sandbox, program, problem.entry_point, calls, self.limits)
@@ -143,9 +151,17 @@ class FunctionPair(TwoProgrammers):
         public = {number for number, _ in self._public_tests()}
         if self._is_generated:
             calls = self._calls[len(public) :]
-            return graded_by_calls(self.sandbox, program, problem.entry_point, calls, self.limits)
+            return graded_by_calls(self.sandbox, program, problem.entry_point, calls, self.limits, seed=self.test_seed)
         grade = graded_by_source(
-            self.sandbox, program, problem.tests, self.limits, candidate=problem.entry_point, support=problem.preamble
+            self.sandbox,
+            program,
+            problem.tests,
+            self.limits,
+            seed=self.test_seed,
+            candidate=problem.entry_point,
+            functions=problem.functions,
+            classes=problem.classes,
+            support=problem.support,
         )
         return grade.of(lambda result: result.line not in public)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..extraction import parsed, source
-from ..syntax import function_named, returned_through
+from ..syntax import free_names, function_named, names_bound_by, rename_inside, returned_through
 
 HELPER_FUNCTION = "aux"
 _IDENTITY = f"def {HELPER_FUNCTION}(value):\n    return value"
@@ -34,8 +34,14 @@ class Problem:
     """Source with a function `check(candidate)`, or with assertions at top level; empty if tests are only generated."""
     reference: tuple[str, str] | None
     """Code of the helper and of the main programmer that solves it."""
+    support: str
+    """What the tests' own jail runs before them: the preamble, and imports that they leave to the solution."""
+    functions: tuple[str, ...] = ()
+    """Further functions that the solution must define, since the tests call them."""
+    classes: tuple[str, ...] = ()
+    """Classes that it must define, since the tests make instances of them."""
     inputs: tuple[Mapping[str, Any], ...] | None = None
-    """Of which kinds the arguments are, for generated tests (`inputs`)."""
+    """Kinds of the arguments, for generated tests (`inputs`)."""
 
 
 def problem_of(row: Mapping[str, Any]) -> Problem:
@@ -61,13 +67,21 @@ def problem_of(row: Mapping[str, Any]) -> Problem:
     given = parsed(prompt) or parsed(f"{prompt.rstrip()}\n    pass") or []
     stub = function_named(given, entry_point)
     signature = stub or function_named(parsed(solution) or [], entry_point)
+    preamble = (source([node for node in given if node is not stub]) or "") if stub else ""
+    solved = parsed(solution) or []
+    wanted = free_names(parsed(tests) or []) - names_bound_by(parsed(preamble) or []) - {entry_point, "candidate"}
+    imports = [node for node in solved if isinstance(node, ast.Import | ast.ImportFrom)]
+    lent: list[ast.stmt] = [node for node in imports if names_bound_by([node]) & wanted]
     return Problem(
         id=str(row["id"]),
         prompt=prompt,
         entry_point=entry_point,
         head=f"def {entry_point}({ast.unparse(signature.args)})" if signature else entry_point,
         description=(stub and ast.get_docstring(stub)) or prompt,
-        preamble=(source([node for node in given if node is not stub]) or "") if stub else "",
+        preamble=preamble,
+        support="\n".join(part for part in (preamble, source(lent)) if part),
+        functions=tuple(node.name for node in solved if isinstance(node, ast.FunctionDef) and node.name in wanted),
+        classes=tuple(node.name for node in solved if isinstance(node, ast.ClassDef) and node.name in wanted),
         tests=tests,
         reference=_reference(row, entry_point, solution),
         inputs=tuple(row["inputs"]) if row.get("inputs") else None,
@@ -109,6 +123,7 @@ def _reference(row: Mapping[str, Any], entry_point: str, solution: str) -> tuple
     statements = parsed(solution)
     if not statements or not function_named(statements, entry_point):
         return None
+    rename_inside(statements, HELPER_FUNCTION, f"inner_{HELPER_FUNCTION}")
     changed = source([returned_through(node, entry_point, HELPER_FUNCTION) for node in statements])
     return (_IDENTITY, changed) if changed else None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from ..feedback import Feedback, fenced
+from ..feedback import Feedback, fenced, quoted
 from ..grading import Grade
 from .problems import Problem
 from .rules import Pair
@@ -27,6 +27,7 @@ _ROLES = {
         "`aux` for it: call `aux`, use what it returns, and do the rest of the work yourself. Do not define `aux`."
     ),
 }
+_ALSO = "The tests also use {names}, which the programmer of `{name}` defines."
 _FORM = "Answer with Python code only: your function, and the imports that it needs."
 _AGAIN = {
     HELPER: "Write `aux` once more, better if you can: the whole function, as Python code only.",
@@ -46,6 +47,9 @@ def prompt(problem: Problem, agent: str, style: Style, public_tests: Sequence[st
     parts = [_TASKS[style], task(problem, style)]
     if public_tests:
         parts.append("It must pass, among other tests:\n\n" + "\n".join(public_tests))
+    if problem.functions or problem.classes:
+        names = [*(f"the class `{name}`" for name in problem.classes), *(f"`{name}`" for name in problem.functions)]
+        parts.append(_ALSO.format(name=problem.entry_point, names=", ".join(names)))
     parts += [_ROLES[agent].format(name=problem.entry_point), _FORM]
     return "\n\n".join(parts)
 
@@ -101,9 +105,9 @@ def _levels(problem: Problem, pair: Pair, grade: Grade | None) -> list[str]:
 
 
 def _diagnoses(grade: Grade, num_revealed: int | None) -> list[str]:
-    lines = [f"- fault: {grade.fault}"] if grade.fault else []
+    lines = [f"- fault: {quoted(grade.fault)}"] if grade.fault else []
     for result in grade.results[:num_revealed]:
-        outcome = "passed" if result.is_passed else f"failed: {result.message}" if result.message else "failed"
+        outcome = "passed" if result.is_passed else f"failed: {quoted(result.message)}" if result.message else "failed"
         lines.append(f"- {result.name}\n  {outcome}")
     return lines
 

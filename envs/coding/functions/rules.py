@@ -14,14 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..extraction import Code, source
-from ..syntax import (
-    function_named,
-    ignores_result,
-    is_thin_wrapper,
-    needed_statements,
-    returns_value,
-    uses_function,
-)
+from ..syntax import function_named, ignores_result, is_thin_wrapper, needed_statements, returns_value, uses_function
 from .problems import HELPER_FUNCTION, Problem
 
 MAX_REWARD = 4.0
@@ -60,7 +53,8 @@ def pair_of(problem: Problem, helper: Code, main: Code) -> Pair:
     is not found elsewhere.
     """
     aux_part = needed_statements(helper.statements, HELPER_FUNCTION, foreign={problem.entry_point})
-    main_part = needed_statements(main.statements, problem.entry_point, foreign={HELPER_FUNCTION})
+    also = (*problem.functions, *problem.classes)
+    main_part = needed_statements(main.statements, problem.entry_point, foreign={HELPER_FUNCTION}, also=also)
     aux_function = function_named(aux_part, HELPER_FUNCTION)
     main_function = function_named(main_part, problem.entry_point)
     aux_text, main_text = source(aux_part), source(main_part)

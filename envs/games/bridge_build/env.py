@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, get_args
 
 from ...core import Outcome
-from ..pictured import PicturedEnv
+from ..fog import Feedback
+from ..pictured import TaskEnv
 from ..pictures import Row
 from ..settings import refuse_other
-from ..sources import (
-    GENERATED,
-    Data,
-    Generated,
-    Listed,
-    Source,
-    Split,
-    generated_split,
-    refuse_difficulty,
-    rows_of_split,
-)
+from ..sources import GENERATED, Data, Split, rows_of_split, source_of
 from . import prompts
 from .generator import HIGHEST_DIFFICULTY, new_bridge
 from .rules import Bridge, after, beginning, missing
-
-Feedback = Literal["none", "score"]
 
 _SAMPLE = Path(__file__).parent / "sample.json"
 _KINDS = ".#STYN=12?P"
@@ -36,7 +24,7 @@ _COLOURS = (
 )
 
 
-class BridgeBuild(PicturedEnv):
+class BridgeBuild(TaskEnv[Bridge]):
     """Two workers join S and T with planks, without seeing the whole map, nor which pillars are true.
 
     A worker sees the surroundings of where it has been, learns a pillar's kind by probing, and can tell its partner.
@@ -46,11 +34,11 @@ class BridgeBuild(PicturedEnv):
         split: "train" or "test"; or "all", of data that is a list.
         data: "generated" (maps of some `difficulty`), "builtin" (ten maps in the package), or a file or hub name with
             the columns "task_id" and "map", a list of rows.
-        difficulty: of generated maps, 1 to 5.
+        difficulty: how hard generated maps are, 1 to 5.
         max_turns: turns of an episode.
         view: cells that a worker sees in each direction.
-        max_steps: of a worker's walk in one turn; None: as many as it likes, as published.
-        max_probes: cells a worker may probe in one turn.
+        max_steps: steps of a worker's walk per turn; None: as many as it likes, as published.
+        max_probes: cells a worker may probe per turn.
         feedback: "none" (only what can be seen) or "score" (the turn's reward too).
         **kwargs: of `TextParallelEnv`.
 
@@ -58,7 +46,7 @@ class BridgeBuild(PicturedEnv):
         ValueError: if a setting is none of the above.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {**PicturedEnv.metadata, "name": "bridge_build_v0"}
+    metadata: ClassVar[dict[str, Any]] = {**TaskEnv.metadata, "name": "bridge_build_v0"}
     block_letters = _KINDS
     block_colours = _COLOURS
 
@@ -75,22 +63,21 @@ class BridgeBuild(PicturedEnv):
         feedback: Feedback = "none",
         **kwargs: Any,
     ):
-        super().__init__(("worker_0", "worker_1"), max_turns, **kwargs)
+        source = source_of(data, split, difficulty, highest=HIGHEST_DIFFICULTY, listed=bridges, new=new_bridge)
+        super().__init__(("worker_0", "worker_1"), max_turns, source, **kwargs)
         refuse_other("feedback", feedback, get_args(Feedback))
         wrong = {"view": view, "max_steps": max_steps or 0, "max_probes": max_probes}
         if min(wrong.values()) < 0:
             raise ValueError(f"view, max_steps and max_probes must not be negative, got {wrong}")
-        self._source: Source[Bridge] = _source(data, split, difficulty)
         self._view = view
         self._max_steps = max_steps
         self._max_probes = max_probes
         self._feedback: Feedback = feedback
-        self.task = self._source.pick(0, self.rng)
+
+    def lay_out(self) -> None:
         self._state = beginning(self.task)
 
-    def deal(self, task: Any) -> Mapping[str, str]:
-        self.task = self._source.pick(task, self.rng)
-        self._state = beginning(self.task)
+    def start(self) -> Mapping[str, str]:
         return {
             agent: prompts.prompt(
                 self.task,
@@ -127,7 +114,8 @@ class BridgeBuild(PicturedEnv):
                     worker,
                     view=self._view,
                     heard=said[1 - worker],
-                    score=score if self._feedback == "score" else None,
+                    score=score,
+                    mode=self._feedback,
                 )
                 for worker, agent in enumerate(self.possible_agents)
             },
@@ -166,13 +154,6 @@ def bridges(data: Data, split: Split) -> list[Bridge]:
     """The maps of a file, a hub name, or the package's sample ("builtin")."""
     rows = rows_of_split(data, split, builtin=_SAMPLE, text_fields=("task_id",), other_fields=("map",))
     return [Bridge(row["task_id"], tuple(str(line) for line in row["map"])) for _, row in rows]
-
-
-def _source(data: Data, split: Split, difficulty: int) -> Source[Bridge]:
-    if data != GENERATED:
-        return Listed(bridges(data, split))
-    refuse_difficulty(difficulty, HIGHEST_DIFFICULTY)
-    return Generated(partial(new_bridge, difficulty=difficulty, split=generated_split(split)))
 
 
 def _numbers(rows: Sequence[Sequence[str]]) -> list[list[int]]:

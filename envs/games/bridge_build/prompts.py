@@ -7,7 +7,7 @@ from typing import Any
 
 from ..blocks import AIR, Fill
 from ..commands import allowed, read_orders
-from ..fog import Cell, action, as_json, cell, is_on_map, listed, message, num_words, walk
+from ..fog import Cell, Feedback, action, as_json, cell, is_on_map, listed, message, num_words, walk, with_score
 from .rules import BLOCKS, MAX_COMMANDS, PLANK, Action, Bridge, Score, State, visible
 
 _KEYS = frozenset({"comm", "probe", "cmds", "path"})
@@ -55,10 +55,9 @@ def prompt(
     return text + state_text(bridge, state, worker, view=view, heard="")
 
 
-def feedback(bridge: Bridge, state: State, worker: int, *, view: int, heard: str, score: Score | None) -> str:
-    """What a worker reads after a turn; the score only if it is given."""
-    text = state_text(bridge, state, worker, view=view, heard=heard)
-    return text if score is None else f"Score {score.published:.3f}.\n{text}"
+def feedback(bridge: Bridge, state: State, worker: int, *, view: int, heard: str, score: Score, mode: Feedback) -> str:
+    """What a worker reads after a turn."""
+    return with_score(state_text(bridge, state, worker, view=view, heard=heard), score.published, mode)
 
 
 def state_text(bridge: Bridge, state: State, worker: int, *, view: int, heard: str) -> str:

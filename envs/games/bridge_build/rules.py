@@ -17,7 +17,7 @@ from ..sources import Shared
 
 BLOCKS = ("air", "oak_planks")
 PLANK = 1
-MAX_COMMANDS = 40  # of both workers together, in one turn
+MAX_COMMANDS = 40  # per turn, both workers together
 
 _KINDS = frozenset("#.STYN")
 
@@ -93,7 +93,7 @@ class Action:
     fills: tuple[Fill, ...] = ()
     probes: tuple[Cell, ...] = ()
     walk: tuple[Cell, ...] = ()  # from where it is; empty: it stays
-    num_words: int = 0  # of its message
+    num_words: int = 0  # in its message
     num_rejected: int = 0  # commands that are not legal
 
 
@@ -112,7 +112,7 @@ class Score:
         """The published reward, at most 0.
 
             -1 for a false pillar with a plank beside it, -2 for a true one without, -5 while S and T are apart,
-            -0.3 for a probe, -0.001 for a token of a message
+            -0.3 per probe, -0.001 per token of a message
 
         Source: LLM_Collab_Minecraft, BridgeBuild.
         """

@@ -8,36 +8,14 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
 from ...core import Outcome
-from ..blocks import cells
 from ..building import BuildingEnv, WorldRule
 from ..commands import Orders, allowed, read_orders
 from ..pictures import Row, colours
 from ..settings import refuse_other
-from ..sources import (
-    GENERATED,
-    Data,
-    Generated,
-    Listed,
-    Source,
-    Split,
-    generated_split,
-    refuse_difficulty,
-    rows_of_split,
-)
+from ..sources import GENERATED, Data, Split, rows_of_split, source_of
 from . import prompts
 from .generator import HIGHEST_DIFFICULTY, new_house
-from .rules import (
-    MAX_COMMANDS,
-    House,
-    Score,
-    affordable_rectangles,
-    house,
-    missing,
-    rectangles_to_mend,
-    score,
-    spiders,
-    wrong_cells,
-)
+from .rules import MAX_COMMANDS, House, Score, house, missing, score, spiders
 
 Reward = Literal["reference", "paper", "iou"]
 
@@ -48,19 +26,19 @@ class HouseBuild(BuildingEnv[House]):
     """Two builders fill cuboids to build a house given in layers; one of them must remember the spiders.
 
     Both builders' commands are carried out, builder_0's first. Of a block that the house has n times, each builder
-    may fill ceil(n / 2) + floor(n / 4) cells a turn. The reward of every turn compares the world after it with the
+    may fill ceil(n / 2) + floor(n / 4) cells per turn. The reward of every turn compares the world after it with the
     house.
 
     Args:
         split: "train" or "test"; or "all", of data that is a list.
         data: "generated" (houses of some `difficulty`), "builtin" (ten houses in the package), or a file or hub name
             of the benchmark's form.
-        difficulty: of generated houses, 1 to 5.
+        difficulty: how hard generated houses are, 1 to 5.
         max_turns: turns of an episode.
         world: "rebuilt" (every turn starts from an empty world) or "kept" (turns add to what stands).
-        reward: "reference", as the released code computes it, at most 1 a turn, where an empty world gets 0.3 to 0.5;
-            "paper", as the paper's text is read, at most 2 a turn; or "iou", at most 1 a turn, which pays nothing
-            for an empty world. The released code's score is always in `metric/score`.
+        reward: "reference", as the released code computes it, at most 1 per turn, where an empty world gets 0.3 to 0.5;
+            "paper", as the paper's text is read, at most 2 per turn; or "iou", at most 1 per turn, which pays
+            nothing for an empty world. The released code's score is always in `metric/score`.
         feedback: what is read after a turn: "score", "perfect" (wrong cells, shared out), "position" (all cells of
             the house), "position_modification" (the lowest wrong cells), "rect_modification" (the rectangles to
             mend) or "resource_schedule" (what the stock would still do for).
@@ -92,9 +70,8 @@ class HouseBuild(BuildingEnv[House]):
         shift: float = 0.0,
         **kwargs: Any,
     ):
-        super().__init__(
-            _source(data, split, difficulty), max_turns, world=world, stop_at=stop_at, shift=shift, **kwargs
-        )
+        source = source_of(data, split, difficulty, highest=HIGHEST_DIFFICULTY, listed=houses, new=new_house)
+        super().__init__(source, max_turns, world=world, stop_at=stop_at, shift=shift, **kwargs)
         refuse_other("reward", reward, get_args(Reward))
         refuse_other("feedback", feedback, get_args(prompts.Feedback))
         if feedback_limit < 1:
@@ -135,12 +112,10 @@ class HouseBuild(BuildingEnv[House]):
         if self._world_rule == "kept" and num_kills:
             self._is_safe = True
         value = {"reference": result.published, "paper": result.paper, "iou": result.strict}[self._reward]
+        text = partial(prompts.feedback, self._feedback, limit=self._feedback_limit)
         return Outcome(
             value,
-            feedback={
-                agent: self._feedback_text(value, result, orders[builder], builder)
-                for builder, agent in enumerate(self.possible_agents)
-            },
+            feedback=self.told(orders, value, result, text),
             terms=_terms(self._reward, result),
             metrics={
                 "score": result.published,
@@ -173,27 +148,6 @@ class HouseBuild(BuildingEnv[House]):
         fills = missing(self.task, self.next_start, builder)
         return prompts.reply(fills, self.task, is_killing=builder == 0 and not self._is_safe)
 
-    def _feedback_text(self, value: float, result: Score, own: Orders, builder: int) -> str:
-        task, world, limit = self.task, self._world_rule, self._feedback_limit
-        match self._feedback:
-            case "score":
-                return prompts.score_feedback(value, result, own)
-            case "perfect":
-                return prompts.perfect_feedback(wrong_cells(task, self.world), builder, task, own, world)
-            case "position":
-                return prompts.position_feedback(task, list(cells(task.target, task.box)), own)
-            case "position_modification":
-                return prompts.position_modification(wrong_cells(task, self.world), limit, task, own, world)
-            case "rect_modification":
-                mend = rectangles_to_mend(task, self.world)
-                return prompts.rect_modification(mend, limit, builder, task, own, world)
-            case "resource_schedule":
-                left = {
-                    block: stock - sum(fill.volume for fill in own.fills if fill.block == block)
-                    for block, stock in task.stock.items()
-                }
-                return prompts.resource_schedule(affordable_rectangles(task, left), left, task, own)
-
 
 def houses(data: Data, split: Split) -> list[House]:
     """The houses of a file, a hub name, or the package's sample ("builtin")."""
@@ -201,13 +155,6 @@ def houses(data: Data, split: Split) -> list[House]:
         data, split, builtin=_SAMPLE, text_fields=("task_id",), other_fields=("inventory", "target_spec")
     )
     return [house(row) for _, row in rows]
-
-
-def _source(data: Data, split: Split, difficulty: int) -> Source[House]:
-    if data != GENERATED:
-        return Listed(houses(data, split))
-    refuse_difficulty(difficulty, HIGHEST_DIFFICULTY)
-    return Generated(partial(new_house, difficulty=difficulty, split=generated_split(split)))
 
 
 def _terms(reward: Reward, score: Score) -> dict[str, float]:

@@ -5,18 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
-from ..blocks import AIR, Fill
-from ..building import WorldRule
-from ..commands import Orders, command
-from .rules import HIT_POINTS, MAX_COMMANDS, House, Score
+from ..blocks import AIR, Fill, cells
+from ..building import BuilderTurn, WorldRule
+from ..commands import RUN_ORDER, Orders, command, counted
+from .rules import (
+    HIT_POINTS,
+    MAX_COMMANDS,
+    House,
+    Score,
+    affordable_rectangles,
+    rectangles_to_mend,
+    stock_left,
+    wrong_cells,
+)
 
 Feedback = Literal["score", "perfect", "position", "position_modification", "rect_modification", "resource_schedule"]
 
 _KILL = "/kill"
 _SHARED_HEIGHT = 2  # up to this y the first builder is told of rectangles, from it on the second
 
-_FIRST = "Your partner's commands run after yours, so they may replace your blocks."
-_SECOND = "Your commands run after your partner's, so they may replace your partner's blocks."
 _PROMPT = """\
 You are builder {number} of a team of two that builds a house. Both of you write at the same time, and neither sees \
 what the other writes. {order}
@@ -45,7 +52,7 @@ def prompt(house: House, builder: int, *, attacks: Sequence[int], turns: int, wo
     """What a builder reads first."""
     return _PROMPT.format(
         number=builder + 1,
-        order=_SECOND if builder else _FIRST,
+        order=RUN_ORDER[builder],
         lower=house.box.lower,
         upper=house.box.upper,
         layers="\n".join(
@@ -69,56 +76,76 @@ def reply(fills: Iterable[Fill], house: House, *, is_killing: bool) -> str:
     return "\n".join([*([_KILL] if is_killing else []), *(command(fill, house.blocks) for fill in fills)])
 
 
-def score_feedback(value: float, score: Score, orders: Orders) -> str:
+def feedback(mode: Feedback, turn: BuilderTurn[House, Score], *, limit: int) -> str:
+    """What a builder reads after a turn.
+
+    Args:
+        mode: what it is told of.
+        turn: its own.
+        limit: cells or rectangles in the two modes of modification.
+    """
+    house, world, builder, orders, rule = turn.task, turn.world, turn.builder, turn.orders, turn.world_rule
+    match mode:
+        case "score":
+            return _score_feedback(turn.value, turn.score, orders)
+        case "perfect":
+            return _perfect_feedback(wrong_cells(house, world), builder, house, orders, rule)
+        case "position":
+            return _position_feedback(house, list(cells(house.target, house.box)), orders)
+        case "position_modification":
+            return _position_modification(wrong_cells(house, world), limit, house, orders, rule)
+        case "rect_modification":
+            return _rect_modification(rectangles_to_mend(house, world), limit, builder, house, orders, rule)
+        case "resource_schedule":
+            left = stock_left(house, orders.fills)
+            return _resource_schedule(affordable_rectangles(house, left), left, house, orders)
+
+
+def _score_feedback(value: float, score: Score, orders: Orders) -> str:
     """Mode "score": the reward, and what spoilt it."""
     hurt = f" The spiders took {score.damage:.0%} of your hit points." if score.damage else ""
-    return f"Score {value:.4f}. {_counted(orders)}{hurt}"
+    return f"Score {value:.4f}. {counted(orders)}{hurt}"
 
 
-def perfect_feedback(
-    cells: Sequence[tuple[int, int, int, int]], builder: int, house: House, orders: Orders, world: WorldRule
+def _perfect_feedback(
+    wrong: Sequence[tuple[int, int, int, int]], builder: int, house: House, orders: Orders, rule: WorldRule
 ) -> str:
     """Mode "perfect": every wrong cell, from the top, to the two builders by turns."""
-    from_the_top = sorted(cells, key=lambda cell: (-cell[1], cell[0], cell[2]))
-    return f"{_counted(orders)} To change, as x y z block: {_cells(from_the_top[builder::2], house)}.{_AGAIN[world]}"
+    from_the_top = sorted(wrong, key=lambda cell: (-cell[1], cell[0], cell[2]))
+    return f"{counted(orders)} To change, as x y z block: {_cells(from_the_top[builder::2], house)}.{_AGAIN[rule]}"
 
 
-def position_feedback(house: House, wanted: Sequence[tuple[int, int, int, int]], orders: Orders) -> str:
+def _position_feedback(house: House, wanted: Sequence[tuple[int, int, int, int]], orders: Orders) -> str:
     """Mode "position": all cells of the house, and the advice to take half of them."""
     from_the_top = sorted(wanted, key=lambda cell: (-cell[1], cell[0], cell[2]))
     return (
-        f"{_counted(orders)} The cells of the house, as x y z block: {_cells(from_the_top, house)}. "
+        f"{counted(orders)} The cells of the house, as x y z block: {_cells(from_the_top, house)}. "
         f"Take about half of them ({max(1, len(wanted) // 2)})."
     )
 
 
-def position_modification(
-    cells: Sequence[tuple[int, int, int, int]], limit: int, house: House, orders: Orders, world: WorldRule
+def _position_modification(
+    wrong: Sequence[tuple[int, int, int, int]], limit: int, house: House, orders: Orders, rule: WorldRule
 ) -> str:
     """Mode "position_modification": the lowest wrong cells, the same for both builders."""
-    from_below = sorted(cells, key=lambda cell: (cell[1], cell[0], cell[2]))[:limit]
-    return f"{_counted(orders)} To change, as x y z block: {_cells(from_below, house)}.{_AGAIN[world]}"
+    from_below = sorted(wrong, key=lambda cell: (cell[1], cell[0], cell[2]))[:limit]
+    return f"{counted(orders)} To change, as x y z block: {_cells(from_below, house)}.{_AGAIN[rule]}"
 
 
-def rect_modification(
-    fills: Sequence[Fill], limit: int, builder: int, house: House, orders: Orders, world: WorldRule
+def _rect_modification(
+    fills: Sequence[Fill], limit: int, builder: int, house: House, orders: Orders, rule: WorldRule
 ) -> str:
     """Mode "rect_modification": rectangles with something wrong, low ones to the first builder, high to the other."""
     own = [fill for fill in fills if (fill.y1 >= _SHARED_HEIGHT if builder else fill.y1 <= _SHARED_HEIGHT)][:limit]
-    return f"{_carried_out(orders, house)}\nTo mend, as y: x1 z1 x2 z2 block: {_by_height(own, house)}.{_AGAIN[world]}"
+    return f"{_carried_out(orders, house)}\nTo mend, as y: x1 z1 x2 z2 block: {_by_height(own, house)}.{_AGAIN[rule]}"
 
 
-def resource_schedule(fills: Sequence[Fill], left: Mapping[int, int], house: House, orders: Orders) -> str:
+def _resource_schedule(fills: Sequence[Fill], left: Mapping[int, int], house: House, orders: Orders) -> str:
     """Mode "resource_schedule": what the stock still had, and what it would do for."""
     return (
         f"{_carried_out(orders, house)}\nStock left over: {_stock(house, left)}.\n"
         f"It would do for, as y: x1 z1 x2 z2 block: {_by_height(fills, house)}."
     )
-
-
-def _counted(orders: Orders) -> str:
-    refused = f", {orders.num_rejected} lines refused" if orders.num_rejected else ""
-    return f"{orders.num_accepted} commands carried out{refused}."
 
 
 def _carried_out(orders: Orders, house: House) -> str:
@@ -138,5 +165,5 @@ def _by_height(fills: Sequence[Fill], house: House) -> str:
     return "; ".join(f"{f.y1}: {_rectangles([f], house)}" for f in fills) or "nothing"
 
 
-def _cells(cells: Sequence[tuple[int, int, int, int]], house: House) -> str:
-    return "; ".join(f"{x} {y} {z} {house.blocks[block]}" for x, y, z, block in cells) or "nothing"
+def _cells(found: Sequence[tuple[int, int, int, int]], house: House) -> str:
+    return "; ".join(f"{x} {y} {z} {house.blocks[block]}" for x, y, z, block in found) or "nothing"

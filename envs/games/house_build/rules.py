@@ -7,7 +7,7 @@ attack whoever does not order them killed.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ..blocks import AIR, Box, Fill, World, cover, read_only
 from ..sources import Shared
 
-MAX_COMMANDS = 600  # of both builders together, in one turn
+MAX_COMMANDS = 600  # per turn, both builders together
 NUM_SPIDERS = 3
 ATTACKS = (1, 3)  # the least and the most damage of one spider
 HIT_POINTS = 5
@@ -47,7 +47,7 @@ class House(Shared):
 
     @cached_property
     def owners(self) -> NDArray[np.uint8]:
-        """Which builder sets a cell if each does half: of every block, builder 0 the lower cells; 1 clears the air."""
+        """Builder that sets a cell if each does half: of every block, builder 0 the lower cells; 1 clears the air."""
         owners = np.ones(self.target.shape, np.uint8)
         for block in range(1, len(self.blocks)):
             places = np.argwhere(self.target == block)
@@ -161,6 +161,13 @@ def rectangles_to_mend(house: House, world: World) -> list[Fill]:
         for fill in house.rectangles
         if is_wrong[fill.y1 - y, fill.z1 - z : fill.z2 - z + 1, fill.x1 - x : fill.x2 - x + 1].any()
     ]
+
+
+def stock_left(house: House, fills: Sequence[Fill]) -> dict[int, int]:
+    """What a builder's stock of each block still holds after its fills of a turn."""
+    return {
+        block: stock - sum(fill.volume for fill in fills if fill.block == block) for block, stock in house.stock.items()
+    }
 
 
 def affordable_rectangles(house: House, left: Mapping[int, int]) -> list[Fill]:

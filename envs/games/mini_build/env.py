@@ -23,7 +23,7 @@ _MATERIAL_COLOURS = (
 
 
 class MiniBuild(PicturedEnv):
-    """Two builders work down one goal of two parts a turn, without seeing each other's moves.
+    """Two builders work down one goal of two parts per turn, without seeing each other's moves.
 
     The goal lists 2 * max_turns parts with their materials, and both builders read it. Each turn each names one part
     and one material; the moves are applied in a random order; the first building of a part is final. The share of the
@@ -63,7 +63,7 @@ class MiniBuild(PicturedEnv):
     ):
         super().__init__(("builder_0", "builder_1"), max_turns, **kwargs)
         if max_turns > MAX_TURNS:
-            raise ValueError(f"max_turns must be at most {MAX_TURNS}, as two parts a turn are wanted, got {max_turns}")
+            raise ValueError(f"max_turns must be at most {MAX_TURNS} (a goal has two parts per turn), got {max_turns}")
         refuse_other("reward", reward, get_args(Reward))
         refuse_other("feedback", feedback, get_args(prompts.Feedback))
         if not 0 < threshold <= 1:

@@ -67,7 +67,7 @@ def truth_text(site: Site, verdicts: Sequence[Verdict]) -> str:
 
     Args:
         site: as it is now.
-        verdicts: of the last moves, by seat; empty before the first.
+        verdicts: what became of the last moves, by seat; empty before the first.
     """
     told = [f"builder {seat} {verdict}" for seat, verdict in enumerate(verdicts)]
     told += [f"{part} {'ok' if (part, material) in site.goal else 'wrong'}" for part, material in site.built]

@@ -3,41 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
 from ...core import Outcome
-from ..pictured import PicturedEnv
+from ..fog import Feedback
+from ..pictured import TaskEnv
 from ..pictures import Row
 from ..settings import refuse_other
-from ..sources import (
-    GENERATED,
-    Data,
-    Generated,
-    Listed,
-    Source,
-    Split,
-    generated_split,
-    refuse_difficulty,
-    rows_of_split,
-)
+from ..sources import GENERATED, Data, Split, rows_of_split, source_of
 from . import prompts
 from .generator import HIGHEST_DIFFICULTY, new_land
-from .rules import (
-    Land,
-    Settings,
-    after,
-    beginning,
-    is_completed,
-    progress,
-    reference_facts,
-    reference_walk,
-    visible,
-)
+from .rules import Land, Settings, after, beginning, is_completed, progress, reference_facts, reference_walk, visible
 
 Reward = Literal["reference", "progress"]
-Feedback = Literal["none", "score"]
 
 _SAMPLE = Path(__file__).parent / "sample.json"
 _KINDS = ".wsib12?"
@@ -47,33 +26,33 @@ _COLOURS = (
 )
 
 
-class ResourceGathering(PicturedEnv):
+class ResourceGathering(TaskEnv[Land]):
     """One gatherer takes wood, the other stone and iron; each begins where the other's things lie.
 
     Where a walk ends, all that fits the tools and lies within reach is taken. A gatherer sees the surroundings of
-    where it has been, and may tell its partner one thing a turn; only what is so is passed on. The episode ends when
+    where it has been, and may tell its partner one thing per turn; only what is so is passed on. The episode ends when
     enough of everything is gathered.
 
     Args:
         split: "train" or "test"; or "all", of data that is a list.
         data: "generated" (lands of some `difficulty`), "builtin" (ten lands in the package), or a file or hub name
             with the columns "task_id", "goal" and "rows".
-        difficulty: of generated lands, 1 to 5.
+        difficulty: how hard generated lands are, 1 to 5.
         max_turns: turns of an episode.
         reward: "reference": 10 for all progress, 4 for completing, and small bonuses for walking towards work
             and for telling what helps; or "progress", the first two alone, 14 at most.
         feedback: "none" (only what can be seen) or "score" (the turn's reward too).
         view: cells that a gatherer sees in each direction.
         reach: cells within which it takes things, along x and z together.
-        max_steps: of a walk.
-        max_facts: that may be told in one turn.
+        max_steps: steps of a walk.
+        max_facts: facts that may be told per turn.
         **kwargs: of `TextParallelEnv`.
 
     Raises:
         ValueError: if a setting is none of the above.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {**PicturedEnv.metadata, "name": "resource_gathering_v0"}
+    metadata: ClassVar[dict[str, Any]] = {**TaskEnv.metadata, "name": "resource_gathering_v0"}
     block_letters = _KINDS
     block_colours = _COLOURS
 
@@ -92,7 +71,6 @@ class ResourceGathering(PicturedEnv):
         max_facts: int = 1,
         **kwargs: Any,
     ):
-        super().__init__(("gatherer_0", "gatherer_1"), max_turns, **kwargs)
         refuse_other("reward", reward, get_args(Reward))
         refuse_other("feedback", feedback, get_args(Feedback))
         if min(view, reach, max_steps, max_facts) < 0:
@@ -100,16 +78,16 @@ class ResourceGathering(PicturedEnv):
                 f"view, reach, max_steps and max_facts must not be negative, got {view}, {reach}, {max_steps} and "
                 f"{max_facts}"
             )
-        self._source: Source[Land] = _source(data, split, difficulty)
-        self._settings = Settings(view, reach, max_steps, max_facts)
+        self._settings = Settings(view, reach, max_steps, max_facts)  # by which the first land is laid out
+        source = source_of(data, split, difficulty, highest=HIGHEST_DIFFICULTY, listed=lands, new=new_land)
+        super().__init__(("gatherer_0", "gatherer_1"), max_turns, source, **kwargs)
         self._reward: Reward = reward
         self._feedback: Feedback = feedback
-        self.task = self._source.pick(0, self.rng)
+
+    def lay_out(self) -> None:
         self._state = beginning(self.task, self._settings)
 
-    def deal(self, task: Any) -> Mapping[str, str]:
-        self.task = self._source.pick(task, self.rng)
-        self._state = beginning(self.task, self._settings)
+    def start(self) -> Mapping[str, str]:
         return {
             agent: prompts.prompt(self.task, self._state, i, settings=self._settings, turns=self.max_turns)
             for i, agent in enumerate(self.possible_agents)
@@ -138,7 +116,8 @@ class ResourceGathering(PicturedEnv):
                     i,
                     settings=self._settings,
                     told=facts[1 - i],
-                    score=score if self._feedback == "score" else None,
+                    score=score,
+                    mode=self._feedback,
                 )
                 for i, agent in enumerate(self.possible_agents)
             },
@@ -183,10 +162,3 @@ def lands(data: Data, split: Split) -> list[Land]:
     """The lands of a file, a hub name, or the package's sample ("builtin")."""
     rows = rows_of_split(data, split, builtin=_SAMPLE, text_fields=("task_id",), other_fields=("goal", "rows"))
     return [prompts.land(row) for _, row in rows]
-
-
-def _source(data: Data, split: Split, difficulty: int) -> Source[Land]:
-    if data != GENERATED:
-        return Listed(lands(data, split))
-    refuse_difficulty(difficulty, HIGHEST_DIFFICULTY)
-    return Generated(partial(new_land, difficulty=difficulty, split=generated_split(split)))

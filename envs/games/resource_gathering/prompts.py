@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..fog import Cell, action, as_json, cell, listed, walk
+from ..fog import Cell, Feedback, action, as_json, cell, listed, walk, with_score
 from .rules import RESOURCES, TOOLS, Amounts, Fact, Land, Score, Settings, State, true_facts, visible
 
 _KEYS = frozenset({"comm", "path"})
@@ -51,11 +51,17 @@ def prompt(land: Land, state: State, gatherer: int, *, settings: Settings, turns
 
 
 def feedback(
-    land: Land, state: State, gatherer: int, *, settings: Settings, told: Sequence[Fact], score: Score | None
+    land: Land,
+    state: State,
+    gatherer: int,
+    *,
+    settings: Settings,
+    told: Sequence[Fact],
+    score: Score,
+    mode: Feedback,
 ) -> str:
-    """What a gatherer reads after a turn; the score only if it is given."""
-    text = state_text(land, state, gatherer, settings=settings, told=told)
-    return text if score is None else f"Score {score.published:.3f}.\n{text}"
+    """What a gatherer reads after a turn."""
+    return with_score(state_text(land, state, gatherer, settings=settings, told=told), score.published, mode)
 
 
 def state_text(land: Land, state: State, gatherer: int, *, settings: Settings, told: Sequence[Fact]) -> str:

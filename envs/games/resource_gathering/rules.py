@@ -17,7 +17,7 @@ RESOURCES = ("wood", "stone", "iron")
 TOOLS = (("wood",), ("stone", "iron"))  # what each gatherer can take
 
 Amounts = tuple[int, int, int]
-"""Of wood, stone and iron."""
+"""How much wood, stone and iron."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,8 @@ class Settings:
 
     view: int = 2  # cells seen in each direction
     reach: int = 2  # cells, along x and z together, within which things are gathered
-    max_steps: int = 4  # of a walk
-    max_facts: int = 1  # that may be told in one turn
+    max_steps: int = 4  # steps of a walk
+    max_facts: int = 1  # facts that may be told per turn
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Score:
     is_completed: bool  # whether the last goal was reached in this turn
     num_steps_closer: int  # to where there is work, both gatherers together
     num_entries: int  # gatherers who came there for the first time
-    usefulness: float  # of what was told: for each gatherer the share of what the partner still needs, at most 1
+    usefulness: float  # what was told: for each gatherer the share of what the partner still needs, at most 1
 
     @property
     def published(self) -> float:
@@ -186,7 +186,7 @@ def visible(land: Land, state: State, gatherer: int, settings: Settings) -> froz
 def true_facts(
     land: Land, state: State, teller: int, claims: Sequence[tuple[Cell, str]], settings: Settings
 ) -> list[Fact]:
-    """Of what a gatherer claims, what it can see to be so; only facts are passed on, each once, up to the limit."""
+    """The claims of a gatherer that it can see to be so; only facts are passed on, each once, up to the limit."""
     seen = visible(land, state, teller, settings)
     facts: list[Fact] = []
     for cell, resource in dict.fromkeys(claims):
@@ -211,7 +211,7 @@ def usefulness(land: Land, state: State, teller: int, facts: Sequence[Fact], set
 
 
 def work_zone(land: Land, state: State, gatherer: int, settings: Settings) -> frozenset[Cell]:
-    """From where a gatherer could take something that is still wanted."""
+    """The cells from which a gatherer could take something that is still wanted."""
     kinds = [RESOURCES.index(resource) for resource in still_wanted(land, state, gatherer)]
     places = [cell for cell, amounts in state.lies.items() if any(amounts[kind] for kind in kinds)]
     reach = settings.reach

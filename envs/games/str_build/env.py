@@ -12,29 +12,9 @@ from ..building import BuildingEnv, WorldRule
 from ..commands import Orders, allowed, read_orders
 from ..pictures import Row, colours
 from ..settings import refuse_other
-from ..sources import (
-    GENERATED,
-    Data,
-    Generated,
-    Listed,
-    Source,
-    Split,
-    generated_split,
-    refuse_difficulty,
-    rows_of_split,
-)
+from ..sources import GENERATED, Data, Split, rows_of_split, source_of
 from . import prompts
-from .rules import (
-    BLOCKS,
-    HIGHEST_DIFFICULTY,
-    MAX_COMMANDS,
-    PALETTES,
-    Word,
-    missing,
-    new_word,
-    score,
-    word,
-)
+from .rules import BLOCKS, HIGHEST_DIFFICULTY, MAX_COMMANDS, PALETTES, Word, missing, new_word, score, word
 
 Reward = Literal["reference", "iou"]
 
@@ -55,8 +35,8 @@ class StrBuild(BuildingEnv[Word]):
         difficulty: letters of a generated word, 1 to 8.
         max_turns: turns of an episode.
         world: "rebuilt" (every turn starts from an empty world) or "kept" (turns add to what stands).
-        reward: "reference", the published score, at most 2 a turn; or "iou", 0 to 1 a turn, which pays nothing for
-            an empty world. The published score is always in `metric/score`.
+        reward: "reference", the published score, at most 2 per turn; or "iou", 0 to 1 per turn, which pays nothing
+            for an empty world. The published score is always in `metric/score`.
         feedback: what is read after a turn: "position" (all cells of the letters), "perfect" (what to change) or
             "score".
         shows_target: whether the first prompt shows the word; without, its cells are known from the second turn on.
@@ -87,9 +67,8 @@ class StrBuild(BuildingEnv[Word]):
         shift: float = 0.0,
         **kwargs: Any,
     ):
-        super().__init__(
-            _source(data, split, difficulty), max_turns, world=world, stop_at=stop_at, shift=shift, **kwargs
-        )
+        source = source_of(data, split, difficulty, highest=HIGHEST_DIFFICULTY, listed=words, new=new_word)
+        super().__init__(source, max_turns, world=world, stop_at=stop_at, shift=shift, **kwargs)
         refuse_other("reward", reward, get_args(Reward))
         refuse_other("feedback", feedback, get_args(prompts.Feedback))
         self._reward: Reward = reward
@@ -126,12 +105,10 @@ class StrBuild(BuildingEnv[Word]):
             "same_neighbours": -result.same_neighbours,
             "idle_palettes": -0.25 * result.num_idle,
         }
+        text = partial(prompts.feedback, self._feedback, is_reminded=not self._shows_target and self.turn == 0)
         return Outcome(
             value,
-            feedback={
-                agent: self._feedback_text(value, orders[builder], builder)
-                for builder, agent in enumerate(self.possible_agents)
-            },
+            feedback=self.told(orders, value, result, text),
             terms=terms if self._reward == "reference" else {"iou": value},
             metrics={"score": result.published, "iou": result.iou, "same_neighbours": result.same_neighbours},
         )
@@ -146,25 +123,8 @@ class StrBuild(BuildingEnv[Word]):
         """The commands with which two reference players make the plan of the rules, worth 2."""
         return prompts.reply(missing(self.task, self.next_start, self.possible_agents.index(agent)))
 
-    def _feedback_text(self, value: float, own: Orders, builder: int) -> str:
-        if self._feedback == "position":
-            return prompts.position_feedback(self.task, own)
-        if self._feedback == "perfect":
-            changes = missing(self.task, self.world, builder)
-            return prompts.perfect_feedback(changes, own, world=self._world_rule)
-        text = prompts.score_feedback(value, score(self.task, self.world), own)
-        is_new = not self._shows_target and self.turn == 0
-        return f"{text}\n{prompts.target_reminder(self.task)}" if is_new else text
-
 
 def words(data: Data, split: Split) -> list[Word]:
     """The words of a file, a hub name, or the package's sample ("builtin"); rows have a "string" and a "difficulty"."""
     rows = rows_of_split(data, split, builtin=_SAMPLE, text_fields=("string",), other_fields=("difficulty",))
     return [word(row["string"], f"str_build_{number:04d}", int(row["difficulty"])) for number, row in rows]
-
-
-def _source(data: Data, split: Split, difficulty: int) -> Source[Word]:
-    if data != GENERATED:
-        return Listed(words(data, split))
-    refuse_difficulty(difficulty, HIGHEST_DIFFICULTY)
-    return Generated(partial(new_word, difficulty=difficulty, split=generated_split(split)))

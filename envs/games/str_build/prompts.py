@@ -6,14 +6,12 @@ from collections.abc import Iterable
 from typing import Literal
 
 from ..blocks import Fill
-from ..building import WorldRule
-from ..commands import Orders, command
-from .rules import BLOCKS, MAX_COMMANDS, PALETTES, Score, Word
+from ..building import BuilderTurn, WorldRule
+from ..commands import RUN_ORDER, Orders, command, counted
+from .rules import BLOCKS, MAX_COMMANDS, PALETTES, Score, Word, missing
 
 Feedback = Literal["perfect", "position", "score"]
 
-_FIRST = "Your partner's commands run after yours, so they may replace your blocks."
-_SECOND = "Your commands run after your partner's, so they may replace your partner's blocks."
 _PROMPT = """\
 You are builder {number} of a team of two that builds a word out of blocks. Both of you write at the same time, and \
 neither sees what the other writes. {order}
@@ -36,10 +34,10 @@ def prompt(task: Word, builder: int, *, turns: int, world: WorldRule, shows_targ
     x, y, _ = task.box.upper
     return _PROMPT.format(
         number=builder + 1,
-        order=_SECOND if builder else _FIRST,
+        order=RUN_ORDER[builder],
         x=x,
         y=y,
-        target=_TARGET.format(rows="\n".join(task.rows)) if shows_target else _HIDDEN,
+        target=_target(task) if shows_target else _HIDDEN,
         own=_names(builder),
         other=_names(1 - builder),
         turns=turns,
@@ -53,43 +51,53 @@ def reply(fills: Iterable[Fill]) -> str:
     return "\n".join(command(fill, BLOCKS, "setblock") for fill in fills)
 
 
-def score_feedback(value: float, score: Score, orders: Orders) -> str:
+def feedback(mode: Feedback, turn: BuilderTurn[Word, Score], *, is_reminded: bool) -> str:
+    """What a builder reads after a turn.
+
+    Args:
+        mode: what it is told of.
+        turn: its own.
+        is_reminded: whether mode "score" shows the word, which was not shown before.
+    """
+    if mode == "position":
+        return _position_feedback(turn.task, turn.orders)
+    if mode == "perfect":
+        return _perfect_feedback(missing(turn.task, turn.world, turn.builder), turn.orders, turn.world_rule)
+    text = _score_feedback(turn.value, turn.score, turn.orders)
+    return f"{text}\n{_target(turn.task)}" if is_reminded else text
+
+
+def _score_feedback(value: float, score: Score, orders: Orders) -> str:
     """Mode "score": the reward and its parts."""
     return (
         f"Score {value:.4f}. Letters covered {score.coverage:.3f}, blocks beside them {score.extra:.3f}, "
         f"equal neighbours {score.same_neighbours:.3f}, builders with an unused kind {score.num_idle}. "
-        f"{_counted(orders)}"
+        f"{counted(orders)}"
     )
 
 
-def position_feedback(task: Word, orders: Orders) -> str:
+def _position_feedback(task: Word, orders: Orders) -> str:
     """Mode "position": all cells of the letters, and the advice to take half of them."""
     wanted = _from_the_top([(x, y) for x, y in _letter_cells(task)])
     return (
-        f"{_counted(orders)} The cells of the letters, as x y: {_listed(wanted)}. "
+        f"{counted(orders)} The cells of the letters, as x y: {_listed(wanted)}. "
         f"Take about half of them ({max(1, len(wanted) // 2)}), if you can no two that touch along a side."
     )
 
 
-def perfect_feedback(fills: list[Fill], orders: Orders, *, world: WorldRule) -> str:
+def _perfect_feedback(fills: list[Fill], orders: Orders, rule: WorldRule) -> str:
     """Mode "perfect": what to change, cell by cell."""
     changes = "; ".join(f"{x} {y} {BLOCKS[block]}" for x, y, _, _, _, _, block in fills) or "nothing"
-    rest = " Repeat all else that you built." if world == "rebuilt" else ""
-    return f"{_counted(orders)} To change, as x y block: {changes}.{rest}"
+    rest = " Repeat all else that you built." if rule == "rebuilt" else ""
+    return f"{counted(orders)} To change, as x y block: {changes}.{rest}"
 
 
-def target_reminder(task: Word) -> str:
-    """The word, for those who were not shown it at first."""
+def _target(task: Word) -> str:
     return _TARGET.format(rows="\n".join(task.rows))
 
 
 def _names(builder: int) -> str:
     return ", ".join(BLOCKS[block] for block in PALETTES[builder])
-
-
-def _counted(orders: Orders) -> str:
-    refused = f", {orders.num_rejected} lines refused" if orders.num_rejected else ""
-    return f"{orders.num_accepted} commands carried out{refused}."
 
 
 def _letter_cells(task: Word) -> list[tuple[int, int]]:

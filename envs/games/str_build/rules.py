@@ -18,7 +18,7 @@ from ..sources import Shared, Split, generated_split, is_held_out, refuse_diffic
 
 BLOCKS = ("air", "oak_planks", "stone", "white_concrete", "obsidian")
 PALETTES = ((1, 2), (3, 4))  # builder_0's blocks and builder_1's, by number
-MAX_COMMANDS = 300  # of both builders together, in one turn
+MAX_COMMANDS = 300  # per turn, both builders together
 HIGHEST_DIFFICULTY = 8  # letters of a generated word
 
 # The published words are for comparison, so the generator never makes them.

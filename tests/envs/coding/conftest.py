@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from collm.envs.coding.sandbox import SandboxUnavailable, shared_sandbox
+from collm.envs.sandbox import SandboxUnavailable, shared_sandbox
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,6 @@ from pettingzoo.test import api_test, max_cycles_test, parallel_api_test, parall
 from pettingzoo.test.state_test import state_test
 
 from collm.envs import check_env, make, registry, specs
-from collm.envs.mirrors import make_parallel, takes_max_turns
 from collm.envs.views import (
     ChatObservations,
     DictObservations,
@@ -27,6 +26,7 @@ from collm.envs.views import (
     to_aec,
 )
 from collm.envs.views.aec import make_aec
+from collm.envs.views.parallel import make_parallel, takes_max_turns
 
 IDS = [spec.id for spec in specs()]
 pytestmark = [  # their tests warn of whatever is no array

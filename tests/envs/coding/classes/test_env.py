@@ -166,6 +166,75 @@ def test_branches_in_mid_episode_play_on_alike(env):
     assert outcomes[0] == outcomes[1] == outcomes[2]
 
 
+SHAPES = {  # made-up rows of each kind that right code failed
+    "writes into an attribute": (
+        "def put(self, coin): self.coins.append(coin)\n    def total(self): return sum(self.coins)",
+        "purse.coins.append(4)\n        purse.coins[0] += 1\n        self.assertEqual(purse.total(), 5)",
+    ),
+    "writes into a table": (
+        "def put(self, coin): self.names[coin] = []\n    def total(self): return len(self.names['a'])",
+        "purse.put('a')\n        purse.names['a'].append(1)\n        self.assertEqual(purse.total(), 1)",
+    ),
+    "a deque": (
+        "def put(self, coin): self.line.append(coin)\n    def total(self): return self.line",
+        "purse.put(1)\n        self.assertEqual(purse.total(), deque([1]))\n        self.assertEqual(purse.line[0], 1)",
+    ),
+    "a decimal": (
+        "def put(self, coin): self.coins += [coin]\n    def total(self): return sum(self.coins, Decimal(0))",
+        "purse.put(Decimal('0.1'))\n        self.assertEqual(purse.total(), Decimal('0.1'))",
+    ),
+    "a date": (
+        "def put(self, coin): self.since = coin\n    def total(self): return self.since + timedelta(1)",
+        "purse.put(datetime(2024, 2, 28))\n        self.assertEqual(purse.total(), datetime(2024, 2, 29))",
+    ),
+    "a type and a builtin": (
+        "def put(self, coin): return coin('3')\n    def total(self): return int",
+        "self.assertEqual((purse.put(int), purse.put(len)), (3, 1))\n        self.assertIs(purse.total(), int)",
+    ),
+    "a helper that the skeleton lacks": (
+        "def put(self, coin): self.coins.append(self._half(coin))\n    def total(self): return sum(self.coins)\n"
+        "    def _half(self, coin): return Purse._by(coin, 2)\n    @staticmethod\n    def _by(x, y): return x // y",
+        "purse.put(8)\n        self.assertEqual(purse.total(), 4)",
+    ),
+    "a generator": (
+        "def put(self, coin): self.coins += [coin]\n    def total(self): yield from self.coins",
+        "purse.put(8)\n        self.assertEqual(list(purse.total()), [8])",
+    ),
+    "numpy": (
+        "def put(self, coin): self.coins = np.array(coin)\n    def total(self): return self.coins.mean(axis=0)",
+        "purse.put(np.ones((2, 3)))\n        np.testing.assert_array_equal(purse.total(), [1, 1, 1])\n"
+        "        self.assertEqual(len(purse.total()), 3)",
+    ),
+}
+IMPORTS = ["from collections import deque", "from datetime import datetime, timedelta", "from decimal import Decimal"]
+
+
+def shaped(name):
+    methods, body = SHAPES[name]
+    init = "def __init__(self):\n        self.coins = []\n        self.names = {}\n        self.line = deque()\n"
+    test = (
+        f"import unittest\nclass T(unittest.TestCase):\n    def test(self):\n        purse = Purse()\n        {body}\n"
+    )
+    empty = "    def put(self, coin):\n        pass\n    def total(self):\n        pass\n"
+    return {
+        "task_id": name,
+        "class_name": "Purse",
+        "import_statement": IMPORTS + ["import numpy as np"] * (name == "numpy"),
+        "skeleton": f"class Purse:\n    {init}{empty}",
+        "solution_code": f"class Purse:\n    {init}    {methods}\n",
+        "test": test,
+    }
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_right_code_of_each_shape_reaches_six(jsonl, name):
+    made = ClassEval(data=jsonl(shaped(name)), max_turns=1, packages="installed")
+    made.reset(seed=0)
+    rewards, infos = made.step({agent: made.reference_reply(agent) for agent in AGENTS})[1::3]
+    assert rewards["programmer_0"] == pytest.approx(6.0), infos
+    assert infos["programmer_0"]["metric/solved"] == 1
+
+
 def test_without_a_solution_there_is_no_reference(env):
     made = env()
     with pytest.raises(RuntimeError, match="reset"):

@@ -43,6 +43,22 @@ def scored(env, task, aux, main):
     return rewards["main_0"], infos["main_0"]
 
 
+LETTERS = "random.choice('abcdefghijklmnopqrstuvwxyz') for i in range(random.randint(10, 20))"
+CHEATS = {
+    "HumanEval/38": f"import random\ndef decode_cyclic(s):\n    out = ''.join({LETTERS})\n    return aux(out)",
+    "HumanEval/53": "import random\ndef add(x, y):\n    return aux(random.randint(0, 1000) + random.randint(0, 1000))",
+}
+CHEATS["HumanEval/50"] = CHEATS["HumanEval/38"].replace("cyclic", "shift")
+
+
+@pytest.mark.parametrize("task", CHEATS)
+def test_drawing_what_the_tests_draw_pays_nothing(env, task):
+    for seed in range(3):
+        env.reset(seed=seed, options={"task": task})
+        infos = env.step({"helper_0": IDENTITY, "main_0": CHEATS[task]})[4]["main_0"]
+        assert infos["metric/pass_rate"] == 0
+
+
 def head(problem):
     function = next(node for node in ast.parse(problem.prompt).body if getattr(node, "name", "") == problem.entry_point)
     return f"def {problem.entry_point}({ast.unparse(function.args)}):\n    ", [each.arg for each in function.args.args]

@@ -1,0 +1,156 @@
+"""Which adapters of a model are at work: one for everything, or one for each row of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from peft import PeftModel
+from peft.tuners.lora import Linear as LoraLinear
+from peft.tuners.tuners_utils import BaseTunerLayer
+from peft.utils.other import AuxiliaryTrainingWrapper
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import PreTrainedModel
+
+Valuer = Callable[[Tensor, Sequence[str | None]], NDArray[np.float32]]
+"""Values [N] from the hidden states [N, d] at the ends of prompts and the names of their adapters."""
+
+
+def check_adapter(model: PreTrainedModel | PeftModel, name: str | None) -> None:
+    """Refuse an adapter that the model does not have.
+
+    Raises:
+        ValueError: naming those that it has.
+    """
+    if name is None:
+        return
+    if not isinstance(model, PeftModel):
+        raise ValueError(f"adapter {name!r} is asked for, but the model has no adapters: wrap it with peft")
+    if name not in model.peft_config:
+        raise ValueError(f"the model has no adapter {name!r}; it has {sorted(model.peft_config)}")
+
+
+@contextmanager
+def active_adapter(model: PreTrainedModel | PeftModel, name: str | None) -> Iterator[None]:
+    """Let the adapter of this name act inside the block, or none of them; afterwards all is as it was.
+
+    Peft marks the adapter that it activates as trainable and the others as frozen; that is undone too.
+    """
+    if not isinstance(model, PeftModel):
+        yield
+        return
+    previous = model.active_adapter
+    is_trained = [(weight, weight.requires_grad) for weight in model.parameters()]
+    try:
+        if name is None:
+            with model.disable_adapter():
+                yield
+        else:
+            model.set_adapter(name)
+            yield
+    finally:
+        model.set_adapter(previous)
+        for weight, flag in is_trained:
+            weight.requires_grad_(flag)
+
+
+class AdapterBank:
+    """LoRA adapters side by side: each row of a batch passes through its own, all rows in one product.
+
+        y = W x + B (m * A x)
+
+    A and B hold the adapters' matrices one below (beside) the other, and the mask m, which depends on the row, lets one
+    adapter's share of the rank through. Adapters are small, so computing all of them for every row costs less than
+    sorting the rows; and rows may stand in any order.
+    """
+
+    def __init__(self, model: PeftModel, names: Sequence[str | None]) -> None:
+        """Take copies of the adapters' weights.
+
+        Args:
+            names: adapters by number; None is the model without adapters.
+        """
+        self._numbers = {name: number for number, name in enumerate(names)}
+        self._layers = [_BankLayer(layer, names) for layer in model.modules() if isinstance(layer, LoraLinear)]
+        self._selected: Tensor | None = None
+
+    @staticmethod
+    def serves(model: PreTrainedModel | PeftModel) -> bool:
+        """Whether every adapted layer is plain LoRA on a linear layer, nothing merged, wrapped or traded."""
+        if not isinstance(model, PeftModel):
+            return False
+        layers = [layer for layer in model.modules() if isinstance(layer, BaseTunerLayer | AuxiliaryTrainingWrapper)]
+        return bool(layers) and all(isinstance(layer, LoraLinear) and _is_plain(layer) for layer in layers)
+
+    def select(self, names: Sequence[str | None], device: torch.device) -> None:
+        """Name the adapter of each row of the next pass."""
+        self._selected = torch.tensor([self._numbers[name] for name in names], device=device)
+
+    @contextmanager
+    def acting(self) -> Iterator[None]:
+        """Let the selected adapters act inside the block, in place of whichever peft has active."""
+        with ExitStack() as stack:
+            for layer in self._layers:
+                vars(layer.module)["forward"] = layer.forward_of(self._rows)
+                stack.callback(vars(layer.module).pop, "forward")
+            yield
+
+    def _rows(self) -> Tensor:
+        assert self._selected is not None
+        return self._selected
+
+
+class _BankLayer:
+    """One layer's adapters."""
+
+    def __init__(self, module: LoraLinear, names: Sequence[str | None]) -> None:
+        self.module = module
+        down: list[Tensor] = []
+        up: list[Tensor] = []
+        ranks = []
+        for name in names:
+            ranks.append(0)
+            if name is not None and name in module.lora_A:
+                down.append(cast(nn.Linear, module.lora_A[name]).weight)
+                up.append(cast(nn.Linear, module.lora_B[name]).weight * module.scaling[name])
+                ranks[-1] = len(down[-1])
+        self._down = torch.cat(down) if down else None
+        self._up = torch.cat(up, dim=1) if up else None
+        self._mask = torch.block_diag(*[torch.ones(1, rank) for rank in ranks]).to(down[0]) if down else None
+
+    def forward_of(self, rows: Callable[[], Tensor]) -> Callable[..., Tensor]:
+        layer, down, up, mask = self.module.get_base_layer(), self._down, self._up, self._mask
+
+        def forward(x: Tensor, *args: object, **kwargs: object) -> Tensor:
+            result: Tensor = layer(x, *args, **kwargs)
+            if down is None or up is None or mask is None:
+                return result
+            inner = functional.linear(x.to(down.dtype), down)
+            inner = inner * mask[rows()].view(len(inner), *[1] * (inner.ndim - 2), -1)
+            return result + functional.linear(inner, up).to(result.dtype)
+
+        return forward
+
+
+def _is_plain(layer: LoraLinear) -> bool:
+    is_vanilla = type(layer) is LoraLinear and not layer.lora_variant and not any(layer.lora_bias.values())
+    return is_vanilla and not layer.merged and not layer.disable_adapters and "forward" not in vars(layer)
+
+
+def values_of(
+    heads: nn.Module | Mapping[str | None, nn.Module] | None, hidden: Tensor, names: Sequence[str | None]
+) -> NDArray[np.float32]:
+    """Each row's value by the head of its adapter: [N] from hidden states [N, d]; NaN where there is no head."""
+    values = np.full(len(names), np.nan, np.float32)
+    for name in dict.fromkeys(names):
+        head = heads.get(name) if isinstance(heads, Mapping) else heads
+        if head is not None:
+            rows = np.array([own == name for own in names])
+            own_hidden = hidden[torch.from_numpy(rows).to(hidden.device)]
+            values[rows] = head(own_hidden).float().flatten().cpu().numpy()
+    return values

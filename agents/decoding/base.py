@@ -1,0 +1,64 @@
+"""The base: the transformers model below peft's wrapper, its attention window, next logits and hidden states."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from peft import PeftModel
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+from transformers import PreTrainedModel
+from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
+
+WINDOW_NAMES = ("window_size", "attention_window_size")  # of models whose cache does not tell, as GPT-Neo
+
+
+def base_of(model: PreTrainedModel | PeftModel) -> PreTrainedModel:
+    """The transformers model below peft's wrapper, if there is one; adapters act in its layers all the same.
+
+    Raises:
+        ValueError: if there is none.
+    """
+    base = model.get_base_model() if isinstance(model, PeftModel) else model
+    if not isinstance(base, PreTrainedModel):
+        raise ValueError(f"{type(base).__name__} is not a transformers model: load it with AutoModelForCausalLM")
+    return base
+
+
+def window_of(base: PreTrainedModel) -> int | None:
+    """The shortest window of the model's attention layers in tokens; None if all of them see everything.
+
+    Raises:
+        ValueError: if a layer keeps something other than the keys and values of its tokens.
+    """
+    config = base.config.get_text_config(decoder=True)
+    windows = [window for name in WINDOW_NAMES if (window := getattr(config, name, None)) is not None]
+    for layer in DynamicCache(config=base.config).layers:
+        if type(layer) is DynamicSlidingWindowLayer:
+            windows.append(layer.sliding_window)
+        elif type(layer) is not DynamicLayer:
+            raise ValueError(f"its {type(layer).__name__} keeps more than one key and value per token")
+    return min(windows, default=None)
+
+
+def next_logits(base: PreTrainedModel, ids: Tensor, cache: DynamicCache | None) -> Tensor:
+    """Logits [N, V] after the last of the ids [N, T], which follow what the cache holds."""
+    kept = {} if cache is None else {"past_key_values": cache}
+    logits: Tensor = base(input_ids=ids, use_cache=cache is not None, **kept).logits[:, -1]
+    return logits
+
+
+@contextmanager
+def hidden_states_of(base: PreTrainedModel) -> Iterator[list[Tensor]]:
+    """A list whose only element is always the last hidden states [N, T, d] of the newest pass through the model."""
+    newest: list[Tensor] = []
+
+    def keep(module: nn.Module, args: object, output: object) -> None:
+        newest[:] = [output[0]]  # type: ignore[index]
+
+    handle: RemovableHandle = base.base_model.register_forward_hook(keep)
+    try:
+        yield newest
+    finally:
+        handle.remove()

@@ -1,0 +1,220 @@
+"""Batched decoding: many prompts in, one sample each out, whatever else is in the batch.
+
+    decoder = Decoder(model, stop_ids=[tokenizer.eos_token_id])
+    samples = decoder.generate([Prompt(ids, stream=(seed, episode, agent, turn), max_new_tokens=64)], Sampling())
+
+Rows leave the batch when they end and new ones take their place; rows parked between turns are extended by what was
+appended. A sample depends on its prompt, its stream and the weights alone.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from peft import PeftModel
+from torch import nn
+from transformers import PreTrainedModel
+
+from .adapters import AdapterBank, active_adapter, check_adapter, values_of
+from .base import base_of, window_of
+from .engine import Engine
+from .plain import decode_plainly
+from .samples import DrawRecorder, Prompt, Sample
+from .sampling import Sampling
+from .scheduler import Scheduler
+from .self_check import check_arena, is_cache_exact
+from .slots import Claim
+
+__all__ = ["Decoder", "Prompt", "Sample"]
+
+PREFILL_TOKENS = {"cpu": 1536, "cuda": 8192}  # a pass that fills the second-level cache, or the GPU
+
+
+class Decoder:
+    """Samples completions from one causal language model, with or without adapters on it."""
+
+    def __init__(
+        self,
+        model: PreTrainedModel | PeftModel,
+        stop_ids: Collection[int],
+        *,
+        max_slots: int = 128,
+        max_parked: int | None = None,
+        prefill_tokens: int | None = None,
+        value_head: nn.Module | Mapping[str | None, nn.Module] | None = None,
+    ) -> None:
+        """Check on the model itself whether the fast path is exact for it, and warn once if it is not.
+
+        Args:
+            model: any causal language model of transformers, bare or wrapped by peft.
+            stop_ids: tokens that end a completion; the token itself belongs to it.
+            max_slots: sequences decoded at the same time.
+            max_parked: sequences kept between calls beyond that, the oldest leaving first; None is `max_slots`.
+            prefill_tokens: most tokens in one pass over prompts; None chooses by device.
+            value_head: maps the hidden state [N, d] at the last prompt token to [N] or [N, 1]; or one for each adapter.
+
+        Raises:
+            ValueError: if a limit is below 1, a stop token outside the vocabulary, or the model shows a value head no
+                hidden states.
+        """
+        if max_slots < 1:
+            raise ValueError(f"max_slots {max_slots} leaves no room for a sequence: use at least 1")
+        self._model = model
+        self._base = base_of(model)
+        if value_head is not None and self._base.base_model is self._base:
+            raise ValueError(f"{type(self._base).__name__} does not show the hidden states that a value head reads")
+        self._heads = value_head
+        self._valuer = None if value_head is None else partial(values_of, value_head)
+        self._is_stop = self._stop_table(stop_ids)
+        self._prefill_tokens = prefill_tokens or PREFILL_TOKENS.get(self._base.device.type, PREFILL_TOKENS["cuda"])
+        self._engine = Engine(self._base, self._prefill_tokens)
+        num_parked = max_slots if max_parked is None else max_parked
+        self._scheduler = Scheduler(self._engine, self._is_stop, max_slots, num_parked)
+        self._reason = self._why_not_served()
+        self._window = None if self._reason else window_of(self._base)
+        self._is_cached: bool | None = None  # by the plain loop; None until that is needed
+        self._has_warned = False
+        self._computes = self._base.device, self._base.dtype
+
+    def generate(self, prompts: Sequence[Prompt], sampling: Sampling) -> list[Sample]:
+        """One sample for each prompt, in their order.
+
+        Raises:
+            ValueError: for an empty prompt, a limit below 1, two prompts with one handle, an unknown adapter, or more
+                tokens than the model has positions.
+        """
+        if not prompts:
+            return []
+        self._check(prompts)
+        self._follow_type_and_device()
+        recorder = DrawRecorder(prompts, sampling)
+        adapters = list(dict.fromkeys(prompt.adapter for prompt in prompts))
+        claims = [Claim(owner, prompt) for owner, prompt in enumerate(prompts)]
+        reason = self._why_not(prompts)
+        with torch.inference_mode(), self._evaluation():
+            if reason is None and len(adapters) > 1 and AdapterBank.serves(self._model):
+                assert isinstance(self._model, PeftModel)
+                self._engine.bank = AdapterBank(self._model, adapters)
+                try:
+                    with self._engine.bank.acting():
+                        self._scheduler.run(claims, sampling, recorder, self._valuer)
+                finally:
+                    self._engine.bank = None
+            else:
+                for adapter in adapters:
+                    with active_adapter(self._model, adapter):
+                        own = [claim for claim in claims if claim.prompt.adapter == adapter]
+                        self._complete(own, sampling, recorder, reason)
+        samples = recorder.samples(self._is_stop)
+        for prompt, sample in zip(prompts, samples, strict=True):
+            if prompt.key is not None:
+                ids = np.concatenate([np.asarray(prompt.ids, np.int64), sample.ids[:-1]])
+                self._scheduler.remember(prompt.key, ids)
+        return samples
+
+    def forget(self) -> None:
+        """Drop what is parked; necessary after every change of weights."""
+        self._scheduler.forget()
+
+    def _complete(
+        self, claims: Sequence[Claim], sampling: Sampling, recorder: DrawRecorder, reason: str | None
+    ) -> None:
+        """Complete the prompts of one adapter, through the arena unless there is a reason against it."""
+        if reason is None:
+            self._scheduler.run(claims, sampling, recorder, self._valuer)
+            return
+        self._warn(reason)
+        if self._is_cached is None:
+            self._is_cached = is_cache_exact(self._base)
+        decode_plainly(
+            self._base,
+            claims,
+            sampling,
+            self._is_stop,
+            recorder,
+            self._prefill_tokens,
+            self._valuer,
+            is_cached=self._is_cached,
+        )
+
+    def _follow_type_and_device(self) -> None:
+        """Drop parked rows if the model, or autocast, now computes in another type or place than they have."""
+        device = self._base.device
+        is_cast = torch.is_autocast_enabled(device.type)
+        computes = device, torch.get_autocast_dtype(device.type) if is_cast else self._base.dtype
+        if computes != self._computes:
+            self._computes = computes
+            self._engine.arena.release()
+            self._scheduler.forget()
+
+    def _why_not(self, prompts: Sequence[Prompt]) -> str | None:
+        """Why the arena must not serve these prompts; None if it may."""
+        longest = max(len(prompt.ids) + prompt.max_new_tokens for prompt in prompts)
+        if self._reason is None and self._window is not None and longest > self._window:
+            return f"{longest} tokens exceed its attention window of {self._window}"
+        return self._reason
+
+    def _check(self, prompts: Sequence[Prompt]) -> None:
+        config = self._base.config.get_text_config(decoder=True)
+        limit = getattr(config, "max_position_embeddings", None)
+        keys: set[Hashable] = set()
+        for number, prompt in enumerate(prompts):
+            if len(prompt.ids) == 0:
+                raise ValueError(f"prompt {number} has no tokens: a completion needs at least one to follow")
+            check_adapter(self._model, prompt.adapter)
+            if prompt.max_new_tokens < 1:
+                raise ValueError(f"prompt {number} has max_new_tokens {prompt.max_new_tokens}: use at least 1")
+            total = len(prompt.ids) + prompt.max_new_tokens
+            if limit is not None and total > limit:
+                raise ValueError(
+                    f"prompt {number} has {len(prompt.ids)} tokens, which with max_new_tokens {prompt.max_new_tokens} "
+                    f"makes {total}, above the model's max_position_embeddings {limit}: "
+                    "shorten the prompt or lower max_new_tokens"
+                )
+            if prompt.key is not None:
+                if prompt.key in keys:
+                    raise ValueError(f"two prompts of one call share the handle {prompt.parked!r}: use one for each")
+                keys.add(prompt.key)
+
+    def _stop_table(self, stop_ids: Collection[int]) -> NDArray[np.bool_]:
+        size = self._base.config.get_text_config(decoder=True).vocab_size
+        table = np.zeros(size, np.bool_)
+        for token in stop_ids:
+            if not 0 <= token < size:
+                raise ValueError(f"stop token {token} is outside the vocabulary of {size} tokens")
+            table[token] = True
+        return table
+
+    def _why_not_served(self) -> str | None:
+        try:
+            with torch.inference_mode(), self._evaluation():
+                check_arena(self._base)
+        except ValueError as error:
+            return str(error)
+        return None
+
+    def _warn(self, reason: str) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            name = type(self._base).__name__
+            warnings.warn(f"{name} is decoded by the slower plain loop: {reason}", stacklevel=4)
+
+    @contextmanager
+    def _evaluation(self) -> Iterator[None]:
+        """Dropout off inside the block; every module's mode is restored."""
+        roots: list[nn.Module] = [self._model]
+        if isinstance(self._heads, Mapping):
+            roots += self._heads.values()
+        elif self._heads is not None:
+            roots.append(self._heads)
+        with ExitStack() as stack:
+            for module in (module for root in roots for module in root.modules() if module.training):
+                module.training = False
+                stack.callback(setattr, module, "training", True)
+            yield

@@ -1,0 +1,70 @@
+"""Decoding through transformers' own cache: slower, and right for every decoder that transformers can run."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from transformers import PreTrainedModel
+from transformers.cache_utils import DynamicCache
+
+from .adapters import Valuer
+from .base import hidden_states_of, next_logits
+from .samples import DrawRecorder
+from .sampling import Sampling, draw
+from .slots import Claim
+
+
+def decode_plainly(
+    base: PreTrainedModel,
+    claims: Sequence[Claim],
+    sampling: Sampling,
+    is_stop: NDArray[np.bool_],
+    recorder: DrawRecorder,
+    prefill_tokens: int,
+    valuer: Valuer | None,
+    *,
+    is_cached: bool,
+) -> None:
+    """Complete these prompts and record them under their numbers.
+
+    Prompts of equal length run together, so that no padding and hence no mask is needed: masks are where models differ.
+
+    Args:
+        is_cached: whether transformers' cache serves the model; if not, every step passes over all tokens again.
+    """
+    for batch in _equal_lengths(claims, prefill_tokens):
+        owners = np.array([claim.owner for claim in batch])
+        limits = np.array([claim.prompt.max_new_tokens for claim in batch])
+        ids = torch.from_numpy(np.stack([claim.ids for claim in batch]))
+        cache = DynamicCache(config=base.config) if is_cached else None
+        is_open = np.ones(len(batch), bool)
+        for step in range(int(limits.max())):
+            with hidden_states_of(base) as hidden:
+                logits = next_logits(base, ids.to(base.device), cache)
+                if step == 0 and valuer is not None:
+                    recorder.record_values(owners, valuer(hidden[0][:, -1], [claim.prompt.adapter for claim in batch]))
+            noise = recorder.noise(owners, np.minimum(step, limits - 1))
+            drawn = draw(logits, sampling, None if noise is None else noise.to(logits.device))
+            tokens = drawn.tokens.cpu().numpy()
+            rows = torch.from_numpy(np.flatnonzero(is_open)).to(logits.device)
+            recorder.record(owners[is_open], tokens[is_open], drawn.of(rows))
+            is_open &= ~is_stop[tokens] & (step + 1 < limits)
+            if not is_open.any():
+                break
+            new = drawn.tokens[:, None]
+            ids = new if is_cached else torch.cat([ids.to(new.device), new], dim=1)
+
+
+def _equal_lengths(claims: Sequence[Claim], max_tokens: int) -> Iterator[list[Claim]]:
+    """Prompts that have the same length, at most this many tokens together."""
+    groups: defaultdict[int, list[Claim]] = defaultdict(list)
+    for claim in claims:
+        groups[len(claim.prompt.ids)].append(claim)
+    for length, group in groups.items():
+        size = max(1, max_tokens // length)
+        for first in range(0, len(group), size):
+            yield group[first : first + size]

@@ -1,0 +1,95 @@
+"""Self-check of decoding: whether the arena, or transformers' cache, gives what plain forward passes give."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from transformers import PreTrainedModel
+from transformers.cache_utils import DynamicCache
+
+from .base import next_logits, window_of
+from .engine import Engine
+from .samples import Prompt
+from .slots import Claim, SlotTable
+
+FAILURES = (ArithmeticError, AttributeError, LookupError, NotImplementedError, RuntimeError, TypeError, ValueError)
+"""What a model may raise that does not know what to do with a cache or a mask."""
+
+
+def tolerance(dtype: torch.dtype) -> float:
+    """By how much results of a model in this type may differ, as a share of the largest of them."""
+    return {torch.float64: 1e-8, torch.float32: 5e-5}.get(dtype, 0.05)
+
+
+def check_arena(base: PreTrainedModel) -> None:
+    """Compare rows of different lengths, begun, decoded, parked and extended, with plain forward passes.
+
+    Token ids are fixed, so that no random state is touched.
+
+    Raises:
+        ValueError: saying why the arena must not serve this model.
+    """
+    window_of(base)
+    if base.config.is_encoder_decoder or base.base_model is base:
+        raise ValueError("it is not a decoder with a separate head")
+    config = base.config.get_text_config(decoder=True)
+    longest = getattr(config, "max_position_embeddings", None) or 23
+    ids = [(np.arange(length) * 7 + 3 * length) % config.vocab_size for length in (11, 4, min(23, longest))]
+    try:
+        worst, scale = _largest_difference(base, ids)
+    except FAILURES as error:
+        raise ValueError(f"a pass through the arena fails with {type(error).__name__}: {error}") from error
+    if not worst <= tolerance(base.dtype) * scale:
+        raise ValueError(f"logits through the arena differ from a plain forward pass by {worst:.2g} of {scale:.2g}")
+
+
+def is_cache_exact(base: PreTrainedModel) -> bool:
+    """Whether transformers' own cache, fed one token at a time, gives the logits of a plain forward pass.
+
+    Some models take their state by another name and would silently start every token afresh.
+    """
+    ids = torch.arange(3, 12, device=base.device)[None] % base.config.get_text_config(decoder=True).vocab_size
+    expected = base(input_ids=ids, use_cache=False).logits[:, -1]
+    try:
+        cache = DynamicCache(config=base.config)
+        for part in (ids[:, :6], ids[:, 6:7], ids[:, 7:8], ids[:, 8:]):
+            logits = next_logits(base, part, cache)
+    except FAILURES:
+        return False
+    return bool((logits - expected).abs().max() <= tolerance(base.dtype) * expected.abs().max())
+
+
+def _largest_difference(base: PreTrainedModel, sequences: list[NDArray[np.int64]]) -> tuple[float, float]:
+    """Largest difference of a logit, and the largest logit."""
+    engine = Engine(base, prefill_tokens=64)
+    engine.arena.reserve(len(sequences), max(map(len, sequences)))
+    table = SlotTable(len(sequences))
+    plain = [base(input_ids=torch.from_numpy(ids)[None].to(base.device)).logits[0] for ids in sequences]
+    worst, scale = 0.0, max(float(logits.abs().max()) for logits in plain)
+    for shares in ((0.3, 0.5), (0.8, 1.0)):
+        cuts = [max(1, int(len(ids) * shares[0])) for ids in sequences]
+        ends = [int(len(ids) * shares[1]) for ids in sequences]
+        claims = [
+            Claim(owner, Prompt(ids[:cut], (), max_new_tokens=end - cut + 1, parked=owner))
+            for owner, (ids, cut, end) in enumerate(zip(sequences, cuts, ends, strict=True))
+        ]
+        seats = table.admit(claims, ())
+        engine.move(table.take_moves())
+        engine.prefill(seats)
+        while table.num_active:
+            count = table.num_active
+            logits = engine.step(table.token[:count].copy(), table.column[:count].copy())
+            for row in range(count):
+                expected = plain[table.owner[row]][table.column[row]]
+                worst = max(worst, float((logits[row] - expected).abs().max()))
+            table.column[:count] += 1
+            done = np.flatnonzero(table.column[:count] >= table.end[:count])
+            for row in np.flatnonzero(table.column[:count] < table.end[:count]).tolist():
+                table.token[row] = sequences[table.owner[row]][table.column[row]]
+            table.retire(done.tolist())
+            engine.move(table.take_moves())
+        for claim, ids, end in zip(claims, sequences, ends, strict=True):
+            assert claim.prompt.key is not None
+            table.remember(claim.prompt.key, ids[:end])
+    return worst, scale

@@ -1,0 +1,186 @@
+"""Which row of the arena holds what: bookkeeping on the host, free of tensors.
+
+The batch under way is always a prefix of the rows, so that the model sees views; behind it lie parked and free rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .samples import Prompt
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A prompt's claim to a row."""
+
+    owner: int  # number of the prompt in its call
+    prompt: Prompt
+
+    @property
+    def ids(self) -> NDArray[np.int64]:
+        """The prompt's tokens."""
+        return np.asarray(self.prompt.ids, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """The row that a claim got."""
+
+    claim: Claim
+    row: int
+    num_kept: int  # columns that already hold the prompt's keys and values
+
+
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """Rows to copy, all at once: sources[i] into targets[i]."""
+
+    targets: NDArray[np.int64]
+    sources: NDArray[np.int64]
+    width: int  # columns that matter
+
+
+class SlotTable:
+    """Rows of the arena by number; `owner`, `column`, `end` and `token` describe the active ones."""
+
+    def __init__(self, max_rows: int) -> None:
+        self.num_active = 0
+        self.owner = np.zeros(max_rows, np.int64)  # number of the request
+        self.start = np.zeros(max_rows, np.int64)  # column of the last prompt token
+        self.column = np.zeros(max_rows, np.int64)  # next to be written; before it, everything is kept
+        self.end = np.zeros(max_rows, np.int64)  # column at which the completion is cut
+        self.token = np.zeros(max_rows, np.int64)  # the token that belongs in `column`
+        self._max_rows = max_rows
+        self._keys: list[Hashable | None] = [None] * max_rows
+        self._parked: dict[Hashable, int] = {}  # key → row, oldest first
+        self._ids: dict[Hashable, NDArray[np.int64]] = {}  # what a parked row holds
+        self._rows = np.arange(max_rows)
+        self._source = self._rows.copy()  # where a row's content still lies, until the moves are taken
+
+    def admit(self, claims: Sequence[Claim], wanted: Collection[Hashable]) -> list[Seat]:
+        """Give each claim a row right behind the active ones and make it active.
+
+        Args:
+            claims: at most as many as there are rows behind the active ones.
+            wanted: keys that later claims will ask for; they are evicted last.
+        """
+        first, last = self.num_active, self.num_active + len(claims)
+        kept = [self._num_kept(claim) for claim in claims]
+        vacant = set(range(first, last))
+        for claim, count in zip(claims, kept, strict=True):
+            if count:
+                vacant.discard(self._parked[claim.prompt.key])
+            elif claim.prompt.key is not None:
+                self._drop(claim.prompt.key)
+        queue = sorted(vacant, reverse=True)
+        seats = []
+        for claim, count in sorted(zip(claims, kept, strict=True), key=lambda pair: pair[1] == 0):
+            ids, key = claim.ids, claim.prompt.key
+            if count:
+                row = self._parked[key]
+                if not first <= row < last:
+                    target = queue.pop()
+                    self._swap(row, target)
+                    row = target
+                del self._parked[key], self._ids[key]
+            else:
+                row = queue.pop()
+                self._clear(row, last, wanted)
+                self._source[row] = row
+            self._keys[row] = key
+            self.owner[row] = claim.owner
+            self.start[row] = self.column[row] = len(ids) - 1
+            self.end[row] = len(ids) - 1 + claim.prompt.max_new_tokens
+            self.token[row] = ids[-1]
+            seats.append(Seat(claim, row, count))
+        self.num_active = last
+        return seats
+
+    @property
+    def num_used(self) -> int:
+        """Rows that the arena must have for all that is active or parked."""
+        return max([self.num_active - 1, *self._parked.values()]) + 1
+
+    def retire(self, rows: Sequence[int]) -> None:
+        """End the completions in these active rows; those with a key stay parked, the others are free."""
+        for row in sorted(rows, reverse=True):
+            self.num_active -= 1
+            self._swap(row, self.num_active)
+            key = self._keys[self.num_active]
+            if key is not None:
+                self._parked[key] = self.num_active
+
+    def remember(self, key: Hashable, ids: NDArray[np.int64]) -> None:
+        """Say what the row parked under this key holds; nothing happens if it was evicted meanwhile."""
+        if key in self._parked:
+            self._ids[key] = ids
+
+    def clear(self) -> None:
+        """Free every row."""
+        self.num_active = 0
+        self._keys = [None] * self._max_rows
+        self._parked.clear()
+        self._ids.clear()
+        self._source = self._rows.copy()
+
+    def take_moves(self) -> Moves | None:
+        """The copies that bring every row's content to its place, and forget them."""
+        targets = np.flatnonzero(self._source != self._rows)
+        if not len(targets):
+            return None
+        sources = self._source[targets]
+        self._source[targets] = targets
+        is_held = (targets < self.num_active) | np.array([self._keys[row] is not None for row in targets])
+        if not is_held.any():
+            return None
+        targets, sources = targets[is_held], sources[is_held]
+        return Moves(targets, sources, int(self.column[targets].max()))
+
+    def _num_kept(self, claim: Claim) -> int:
+        """Leading tokens of the prompt, without the last, that the parked row holds."""
+        key = claim.prompt.key
+        kept = None if key is None else self._ids.get(key)
+        if kept is None:
+            return 0
+        ids = claim.ids
+        length = min(len(kept), len(ids) - 1)
+        differs = np.flatnonzero(kept[:length] != ids[:length])
+        return int(differs[0]) if len(differs) else length
+
+    def _clear(self, row: int, outside: int, wanted: Collection[Hashable]) -> None:
+        """Make a row free: what is parked there moves behind `outside`, in place of the oldest if all is taken."""
+        key = self._keys[row]
+        if key is None:
+            return
+        for other in range(outside, self._max_rows):
+            if self._keys[other] is None:
+                self._swap(row, other)
+                return
+        oldest = next((old for old, place in self._parked.items() if place >= outside and old not in wanted), key)
+        if key not in wanted and list(self._parked).index(key) < list(self._parked).index(oldest):
+            oldest = key
+        place = self._parked[oldest]
+        self._drop(oldest)
+        self._swap(row, place)
+
+    def _drop(self, key: Hashable) -> None:
+        row = self._parked.pop(key, None)
+        if row is not None:
+            self._keys[row] = None
+            self._ids.pop(key, None)
+
+    def _swap(self, row: int, other: int) -> None:
+        if row == other:
+            return
+        for array in (self.owner, self.start, self.column, self.end, self.token, self._source):
+            array[row], array[other] = array[other], array[row]
+        self._keys[row], self._keys[other] = self._keys[other], self._keys[row]
+        for place in (row, other):
+            key = self._keys[place]
+            if key in self._parked:
+                self._parked[key] = place

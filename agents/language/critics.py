@@ -1,0 +1,213 @@
+"""Critics of text: a head on the actor, or a model of their own on any history, an agent's or the joint one.
+
+Neither makes a logit: a value is one linear layer on one hidden state.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from transformers import AutoModel, AutoTokenizer, LlamaModel, PreTrainedModel, PreTrainedTokenizerBase
+
+from ...envs.core import Message, messages_of
+from ..batching import padded
+from ..core import Critic, CriticInput, HeadCritic
+from ..encoding import Encoder
+from ..scoring.small_models import selective_last_layer, states_at
+from .policy import LanguagePolicy, value_head_of
+from .reading import NUM_OWN_WORDS, CompactReader, PlainReader
+from .small import small_config
+
+HEAD_FILE = "critic_head.safetensors"
+SETTINGS_FILE = "collm_critic.json"
+MAX_KEPT_READINGS = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One critic input as token ids."""
+
+    rows: tuple[NDArray[np.int64], ...]
+    row_of: tuple[int, ...]  # of each value
+    position: tuple[int, ...]  # of each value in its row
+    num_tokens: int
+
+
+class TextCritic(Critic):
+    """V(h), and Q(h, a) where asked for, by a transformer of its own with its own tokenizer, on the histories' text.
+
+    One forward pass over an episode values all its turns, where each history extends the one before it. V is read where
+    a history ends, Q where what was done (`CriticInput.actions`, the messages to append) ends after it.
+
+    Args:
+        backbone: a causal transformer without a language-model head.
+        tokenizer: need not be the actors'.
+        head_hidden_dim: width of a tanh layer before the output; None: one linear layer.
+        is_compact: the last `NUM_OWN_WORDS` of the backbone's vocabulary are its own, for shorter histories.
+    """
+
+    def __init__(
+        self,
+        backbone: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        head_hidden_dim: int | None = None,
+        is_compact: bool = False,
+    ):
+        self.backbone = backbone.eval()
+        self.encoder = Encoder(tokenizer)
+        self.reader: PlainReader | CompactReader = PlainReader(self.encoder)
+        if is_compact:
+            num_words = backbone.config.get_text_config().vocab_size
+            self.reader = CompactReader(self.encoder, num_words - NUM_OWN_WORDS)
+        self.head = value_head_of(backbone, head_hidden_dim)
+        self._settings = {"head_hidden_dim": head_hidden_dim, "is_compact": is_compact}
+        self._selective = selective_last_layer(backbone)
+        self._readings: dict[Any, Reading] = {}  # a replay shows the same inputs in many updates
+
+    @classmethod
+    def small(
+        cls,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        hidden_dim: int = 64,
+        num_layers: int = 1,
+        max_tokens: int = 4096,
+        head_hidden_dim: int | None = None,
+        seed: int = 0,
+        device: torch.device | str = "cpu",
+    ) -> TextCritic:
+        """A small one from random weights: on small tasks it learns faster than one made from the actor's weights."""
+        num_words = len(tokenizer) + NUM_OWN_WORDS
+        config = small_config(num_words, hidden_dim=hidden_dim, num_layers=num_layers, max_tokens=max_tokens)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            backbone = LlamaModel(config).to(device)  # type: ignore[arg-type]
+            return cls(backbone, tokenizer, head_hidden_dim=head_hidden_dim, is_compact=True)
+
+    @classmethod
+    def load(cls, directory: Path) -> TextCritic:
+        """Read what `save` wrote."""
+        settings = json.loads((directory / SETTINGS_FILE).read_text())
+        critic = cls(
+            AutoModel.from_pretrained(directory, dtype=torch.float32),
+            AutoTokenizer.from_pretrained(directory),
+            **settings,
+        )
+        critic.head.load_state_dict(load_file(directory / HEAD_FILE))
+        return critic
+
+    def values(self, inputs: Sequence[CriticInput]) -> Tensor:
+        rows: list[NDArray[np.int64]] = []
+        row_of: list[int] = []
+        position: list[int] = []
+        for item in inputs:
+            reading = self._reading(item)
+            row_of += [len(rows) + row for row in reading.row_of]
+            position += reading.position
+            rows += reading.rows
+        longest = max(len(row) for row in rows)
+        limit = self.backbone.config.get_text_config().max_position_embeddings
+        if longest > limit:
+            raise ValueError(
+                f"a history of {longest} tokens is longer than the critic's {limit}; "
+                "give a critic with a longer context, or shorten the texts"
+            )
+        model_inputs = {"input_ids": padded(rows, self.backbone.device), "use_cache": False}
+        (hidden,) = states_at(self.backbone, model_inputs, [np.array([row_of, position])], self._selective)
+        values: Tensor = self.head(hidden.float())
+        return values[:, 0]
+
+    def num_tokens(self, item: CriticInput) -> int:
+        return self._reading(item).num_tokens
+
+    def parameters(self) -> list[nn.Parameter]:
+        return [*self.backbone.parameters(), *self.head.parameters()]
+
+    def state_dict(self) -> dict[str, Tensor]:
+        backbone = {f"backbone.{name}": weight for name, weight in self.backbone.state_dict().items()}
+        return backbone | {f"head.{name}": weight for name, weight in self.head.state_dict().items()}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        for prefix, module in (("backbone.", self.backbone), ("head.", self.head)):
+            module.load_state_dict({n.removeprefix(prefix): w for n, w in state.items() if n.startswith(prefix)})
+
+    def save(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.backbone.save_pretrained(directory)
+        self.encoder.tokenizer.save_pretrained(directory)
+        save_file(self.head.state_dict(), directory / HEAD_FILE)
+        (directory / SETTINGS_FILE).write_text(json.dumps(self._settings) + "\n")
+
+    def _reading(self, item: CriticInput) -> Reading:
+        key = (item.histories, item.actions)
+        found = self._readings.get(key)
+        if found is None:
+            if len(self._readings) >= MAX_KEPT_READINGS:
+                self._readings.clear()
+            found = self._readings[key] = self._read(item)
+        return found
+
+    def _read(self, item: CriticInput) -> Reading:
+        readings, places = _readings(item)
+        rows: list[NDArray[np.int64]] = []
+        ends: list[tuple[int, int]] = []
+        for chain in _chains(readings):
+            ids: list[int] = [self.encoder.end_id]  # an empty history must have a token to be read at
+            last = [0]
+            for piece in self.reader.pieces(chain[-1]):
+                ids += piece
+                last.append(len(ids) - 1)
+            ends += [(len(rows), last[len(history)]) for history in chain]
+            rows.append(np.asarray(ids))
+        row_of, position = zip(*(ends[place] for place in places), strict=True)
+        return Reading(tuple(rows), row_of, position, sum(map(len, rows)))
+
+
+class ActorHead(HeadCritic[LanguagePolicy]):
+    """V(h) by the actor's own value head, on the very tokens that it read and sampled."""
+
+    def values(self, inputs: Sequence[CriticInput]) -> Tensor:
+        tracks = []
+        for item in inputs:
+            has_last = len(item.histories) > len(item.completions)
+            last = (self.policy.unanswered(item.histories[-1], item.completions[-1]),) if has_last else ()
+            tracks.append(item.completions + last)
+        return self.policy.prompt_values(tracks)
+
+    def num_tokens(self, item: CriticInput) -> int:
+        return self.policy.num_tokens(item.completions)
+
+
+def _readings(item: CriticInput) -> tuple[list[tuple[Message, ...]], list[int]]:
+    """What is read, in order of time: each history, and it with what was done; and the place of each value there."""
+    histories = [messages_of(history) for history in item.histories]
+    readings: list[tuple[Message, ...]] = []
+    of_histories, of_actions = [], []
+    for turn, history in enumerate(histories):
+        of_histories.append(len(readings))
+        readings.append(history)
+        if turn < len(item.actions):
+            of_actions.append(len(readings))
+            readings.append(history + tuple(item.actions[turn]))
+    return readings, of_histories + of_actions
+
+
+def _chains(readings: Sequence[tuple[Message, ...]]) -> list[list[tuple[Message, ...]]]:
+    """Runs of histories each of which extends the one before: one row of a batch serves a whole run."""
+    chains: list[list[tuple[Message, ...]]] = []
+    for reading in readings:
+        if chains and reading[: len(chains[-1][-1])] == chains[-1][-1]:
+            chains[-1].append(reading)
+        else:
+            chains.append([reading])
+    return chains

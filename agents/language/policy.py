@@ -1,0 +1,271 @@
+"""LanguagePolicy: a causal language model as a policy, with its tokenizer, sampling and, where asked for, a value head.
+
+Weights can be an agent's own, shared (one policy object for several agents), or one adapter per agent on a common base.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from peft import PeftModel
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from ..core import Completion, Evaluation, Policy, Request, TrainablePolicy
+from ..decoding.base import base_of
+from ..decoding.decoder import Decoder
+from ..decoding.samples import Generator, Prompt, Sample
+from ..decoding.sampling import Sampling
+from ..encoding import Encoder, TokenRecord
+from ..scoring.packing import num_tokens, rows_of
+from ..scoring.scorer import Scorer
+from ..vllm.server import VLLMServer
+
+SETTINGS_FILE = "collm_policy.json"
+VALUE_HEAD_FILE = "value_head.safetensors"
+
+
+class LanguageModel:
+    """A causal language model with its generator and scorer: what policies of equal or adapted weights have in common.
+
+    Args:
+        model: transformers' model, or peft's wrapper around it.
+        tokenizer: the model's.
+        is_chat: feed messages through the tokenizer's chat template; False feeds plain text.
+        compute_dtype: type of forward passes, by autocast; None computes in the weights' own type. Weights that learn
+            should be fp32: at learning rates near 1e-6 most updates of a bf16 weight round to nothing.
+        template_kwargs: passed to the chat template.
+        server: address of a vLLM server that samples; None samples here.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel | PeftModel,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        is_chat: bool = False,
+        compute_dtype: torch.dtype | None = None,
+        template_kwargs: dict[str, Any] | None = None,
+        server: str | None = None,
+    ):
+        self.model = model.eval()  # dropout would make the update score another distribution than was sampled
+        self.base = base_of(model)
+        self.encoder = Encoder(tokenizer, is_chat=is_chat, template_kwargs=template_kwargs)
+        self.compute_dtype = compute_dtype
+        self.scorer = Scorer(self.base)
+        self.server = server
+        self.generator = self.generator_with(None)
+
+    def generator_with(self, value_head: nn.Module | None) -> Generator:
+        """What samples completions, and values their prompts where there is a head."""
+        if self.server is None:
+            return Decoder(self.model, self.encoder.stop_ids, value_head=value_head)
+        return VLLMServer(self.server, self.model, self.scorer, self.encoder.stop_ids, value_head=value_head)
+
+    @property
+    def device(self) -> torch.device:
+        return self.base.device
+
+    def autocast(self) -> torch.autocast:
+        """The context of every forward pass."""
+        return torch.autocast(self.device.type, dtype=self.compute_dtype, enabled=self.compute_dtype is not None)
+
+    def use(self, adapter: str | None) -> None:
+        """Let the next forward pass run with this adapter."""
+        if adapter is not None:
+            assert isinstance(self.model, PeftModel)
+            self.model.set_adapter(adapter)
+
+
+class LanguagePolicy(TrainablePolicy):
+    """Answers with text.
+
+    Args:
+        language_model: may be shared with other policies.
+        sampling: temperature, filters. The log-probabilities that learning uses include the temperature and no filter.
+        max_new_tokens: a completion is cut there.
+        adapter: this policy's own, where the model is a peft model.
+        has_value_head: estimate returns by a linear layer on the last hidden state of the prompt.
+        value_head_hidden_dim: put a tanh layer of this width before it; None: none.
+    """
+
+    def __init__(
+        self,
+        language_model: LanguageModel,
+        *,
+        sampling: Sampling = Sampling(),  # noqa: B008  # frozen
+        max_new_tokens: int = 256,
+        adapter: str | None = None,
+        has_value_head: bool = False,
+        value_head_hidden_dim: int | None = None,
+    ):
+        if max_new_tokens < 1:
+            raise ValueError(f"max_new_tokens must be at least 1, got {max_new_tokens}")
+        self.language_model = language_model
+        self.sampling = sampling
+        self.max_new_tokens = max_new_tokens
+        self.adapter = adapter
+        self.value_head = value_head_of(language_model.base, value_head_hidden_dim) if has_value_head else None
+        # A head reads its own prompts' hidden states; policies without one share the model's slots.
+        self._generator = language_model.generator
+        if self.value_head is not None:
+            self._generator = language_model.generator_with(self.value_head)
+
+    def batch_key(self) -> object:
+        """Adapters of one base answer in one batch, if they sample alike and have no value heads of their own."""
+        if self.adapter is None or self.value_head is not None:
+            return id(self)
+        return (id(self.language_model), self.sampling)
+
+    def act(self, requests: Sequence[Request], *, greedy: bool = False) -> list[Completion]:
+        return self.act_together([(self, request) for request in requests], greedy=greedy)
+
+    def act_together(self, requests: Sequence[tuple[Policy, Request]], *, greedy: bool = False) -> list[Completion]:
+        prompts, observed = [], []
+        for policy, request in requests:
+            assert isinstance(policy, LanguagePolicy)
+            ids, is_extension = self.language_model.encoder.prompt(request.observation, request.previous)
+            prompts.append(
+                Prompt(
+                    ids=ids,
+                    stream=request.stream,
+                    max_new_tokens=policy.max_new_tokens,
+                    parked=request.stream[:-1],
+                    adapter=policy.adapter,
+                )
+            )
+            observed.append((request.observation, is_extension))
+        sampling = replace(self.sampling, greedy=True) if greedy else self.sampling
+        with torch.no_grad(), self.language_model.autocast():
+            samples = self._generator.generate(prompts, sampling)
+        return [
+            self._completion(prompt, sample, observation, is_extension)
+            for prompt, sample, (observation, is_extension) in zip(prompts, samples, observed, strict=True)
+        ]
+
+    def _completion(self, prompt: Prompt, sample: Sample, observation: str, is_extension: bool) -> Completion:
+        tokens = TokenRecord(np.asarray(prompt.ids), sample.ids, is_extension, observation)
+        return Completion(
+            action=self.language_model.encoder.text(sample.ids),
+            logprobs=sample.logprobs,
+            entropies=sample.entropies,
+            is_cut=sample.is_cut,
+            tokens=tokens,
+            value=sample.value,
+        )
+
+    def forget(self) -> None:
+        self._generator.forget()
+
+    def parameters(self) -> list[nn.Parameter]:
+        return [*self._weights().values(), *(self.value_head.parameters() if self.value_head is not None else ())]
+
+    def _weights(self) -> dict[str, nn.Parameter]:
+        """The language model's weights that this policy may change: all, or its adapter's."""
+        named = self.language_model.model.named_parameters()
+        return {name: weight for name, weight in named if self.adapter is None or f".{self.adapter}." in name}
+
+    def evaluate(self, tracks: Sequence[Sequence[Completion]]) -> Evaluation:
+        rows = [row for track in tracks for row in rows_of(track)]
+        model = self.language_model
+        model.use(self.adapter)
+        with model.autocast():
+            logprobs, entropies, prompt_ends = model.scorer.scores(rows, self.sampling.temperature)
+            values = None if self.value_head is None else self.value_head(prompt_ends.float())[:, 0]
+        lengths = torch.tensor([len(turn.completion_ids) for row in rows for turn in row.turns])
+        turn_of_token = torch.repeat_interleave(torch.arange(len(lengths)), lengths).to(logprobs.device)
+        return Evaluation(logprobs, entropies, turn_of_token, values)
+
+    def prompt_values(self, tracks: Sequence[Sequence[Completion]]) -> Tensor:
+        """[N] what the value head says before each turn, without a logit."""
+        assert self.value_head is not None
+        model = self.language_model
+        model.use(self.adapter)
+        with model.autocast():
+            hidden = model.scorer.prompt_states([row for track in tracks for row in rows_of(track)])
+            values: Tensor = self.value_head(hidden.float())[:, 0]
+        return values
+
+    def unanswered(self, observation: str, previous: Completion) -> Completion:
+        """A turn with a prompt and no token, for the value of a last history."""
+        ids, is_extension = self.language_model.encoder.prompt(observation, previous)
+        return Completion("", tokens=TokenRecord(ids, np.zeros(0, dtype=np.int64), is_extension, observation))
+
+    def num_tokens(self, track: Sequence[Completion]) -> int:
+        return num_tokens(track)
+
+    def batches(self, tracks: Sequence[Sequence[Completion]], items: Sequence[int], max_tokens: int) -> list[list[int]]:
+        return self.language_model.scorer.batches(tracks, items, max_tokens)
+
+    def reference(self) -> LanguagePolicy:
+        """A frozen copy, as the anchor of a KL penalty."""
+        twin = copy.copy(self)
+        twin.language_model = copy.copy(self.language_model)
+        twin.language_model.model = copy.deepcopy(self.language_model.model).requires_grad_(False)
+        twin.language_model.base = base_of(twin.language_model.model)
+        twin.language_model.scorer = Scorer(twin.language_model.base)
+        return twin
+
+    def state_dict(self) -> dict[str, Tensor]:
+        state = {f"model.{name}": weight.detach() for name, weight in self._weights().items()}
+        if self.value_head is not None:
+            state |= {f"value_head.{name}": weight for name, weight in self.value_head.state_dict().items()}
+        return state
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        with torch.no_grad():
+            for name, weight in self._weights().items():
+                weight.copy_(state[f"model.{name}"])
+        if self.value_head is not None:
+            prefix = "value_head."
+            self.value_head.load_state_dict(
+                {name.removeprefix(prefix): weight for name, weight in state.items() if name.startswith(prefix)}
+            )
+        self.forget()
+
+    def save(self, directory: Path) -> None:
+        """Write a folder that `AutoModelForCausalLM.from_pretrained` reads, with the tokenizer and the settings."""
+        directory.mkdir(parents=True, exist_ok=True)
+        model = self.language_model.model
+        if self.adapter is not None:
+            # peft puts an adapter that is not named "default" into a folder of its name
+            if directory.name != self.adapter:
+                raise ValueError(f"the adapter {self.adapter!r} must be saved to a folder of its name, not {directory}")
+            model.save_pretrained(str(directory.parent), selected_adapters=[self.adapter])
+        else:
+            model.save_pretrained(str(directory))
+        self.language_model.encoder.tokenizer.save_pretrained(directory)
+        if self.value_head is not None:
+            save_file(self.value_head.state_dict(), directory / VALUE_HEAD_FILE)
+        settings = {
+            "is_chat": self.language_model.encoder.is_chat,
+            "template_kwargs": self.language_model.encoder.template_kwargs,
+            "max_new_tokens": self.max_new_tokens,
+            "sampling": asdict(self.sampling),
+            "has_value_head": self.value_head is not None,
+        }
+        (directory / SETTINGS_FILE).write_text(json.dumps(settings, indent=2) + "\n")
+
+    def load_value_head(self, directory: Path) -> None:
+        """Take over the value head that `save` wrote into a folder, if it wrote one."""
+        file = directory / VALUE_HEAD_FILE
+        if self.value_head is not None and file.is_file():
+            self.value_head.load_state_dict(load_file(file))
+
+
+def value_head_of(model: PreTrainedModel, hidden_dim: int | None) -> nn.Module:
+    """V = w · hidden + b, or with a tanh layer before; from zero: the first advantages are returns, not noise."""
+    size = model.config.get_text_config().hidden_size
+    last = nn.Linear(hidden_dim or size, 1)
+    nn.init.zeros_(last.weight)
+    nn.init.zeros_(last.bias)
+    head = last if hidden_dim is None else nn.Sequential(nn.Linear(size, hidden_dim), nn.Tanh(), last)
+    return head.to(model.device)

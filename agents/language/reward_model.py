@@ -1,0 +1,99 @@
+"""RewardModel: how good a text is, said by any sequence-classification model with one output."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    LlamaForSequenceClassification,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from .small import small_config
+
+
+class RewardModel:
+    """Scores texts; trained on preferences (`algorithms/learning/preferences.py`), then frozen.
+
+    Args:
+        model: one of transformers' `...ForSequenceClassification` with `num_labels=1`.
+        tokenizer: the model's. Texts longer than it or the model allows lose their beginning.
+
+    Raises:
+        ValueError: if the model has more than one output.
+    """
+
+    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase):
+        if model.config.num_labels != 1:
+            raise ValueError(
+                f"a reward is one number, but {type(model).__name__} has {model.config.num_labels} outputs; "
+                "load it with num_labels=1"
+            )
+        if tokenizer.pad_token is None:
+            tokenizer.pad_token = tokenizer.eos_token
+        tokenizer.padding_side = "right"
+        tokenizer.truncation_side = "left"  # what was written last decides
+        model.config.pad_token_id = tokenizer.pad_token_id  # by it the model finds the last token of each row
+        self.model = model.eval()
+        self.tokenizer = tokenizer
+        limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+        self.max_tokens = min(limit or tokenizer.model_max_length, tokenizer.model_max_length)
+
+    @classmethod
+    def load(cls, name: str | Path, device: torch.device | str = "cpu") -> RewardModel:
+        """Load a folder or a hub name; weights are fp32, as they may learn."""
+        loaded: Any = AutoModelForSequenceClassification.from_pretrained(name, dtype=torch.float32, num_labels=1)
+        return cls(loaded.to(device), AutoTokenizer.from_pretrained(name))
+
+    @classmethod
+    def small(
+        cls,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        hidden_dim: int = 64,
+        num_layers: int = 2,
+        max_tokens: int = 4096,
+        seed: int = 0,
+        device: torch.device | str = "cpu",
+    ) -> RewardModel:
+        """A small one from random weights."""
+        config = small_config(len(tokenizer), hidden_dim=hidden_dim, num_layers=num_layers, max_tokens=max_tokens)
+        config.num_labels = 1
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            model = LlamaForSequenceClassification(config)
+        return cls(model.to(device), tokenizer)  # type: ignore[arg-type]
+
+    def scores(self, texts: Sequence[str]) -> Tensor:
+        """[N] with a gradient; the score of one text does not depend on the others."""
+        batch = self.tokenizer(
+            list(texts), padding=True, truncation=True, max_length=self.max_tokens, return_tensors="pt"
+        ).to(self.model.device)
+        inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
+        logits: Tensor = self.model(**inputs).logits
+        return logits[:, 0].float()
+
+    @torch.no_grad()
+    def rewards(self, texts: Sequence[str], *, batch_size: int = 32) -> list[float]:
+        """The scores as numbers, some texts at a time."""
+        found: list[float] = []
+        for start in range(0, len(texts), batch_size):
+            found += self.scores(texts[start : start + batch_size]).tolist()
+        return found
+
+    def parameters(self) -> list[nn.Parameter]:
+        """What learns from preferences."""
+        return list(self.model.parameters())
+
+    def save(self, directory: Path) -> None:
+        """Write a folder that `load` and plain transformers read."""
+        directory.mkdir(parents=True, exist_ok=True)
+        self.model.save_pretrained(directory)
+        self.tokenizer.save_pretrained(directory)

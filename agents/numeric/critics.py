@@ -1,0 +1,125 @@
+"""Critics for vector observations: a perceptron of their own, or a head on the actor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ..core import Critic, CriticInput, HeadCritic
+from .config import Activation
+from .features import Features
+from .perceptron import Normalizer, NumericNetwork, Perceptron, linear
+from .policy import NumericPolicy
+
+
+class NumericCritic(NumericNetwork, Critic):
+    """V(s), and Q(s, a) where asked for, by a perceptron of its own.
+
+    Q reads the state, the actions, and a 1 that says there are actions; V reads zeros in their places. One network, as
+    what the two predict differs little.
+
+    Args:
+        observation: how an agent's observations, or the joint states, become vectors.
+        actions: how actions become vectors, one for each agent whose action is read; empty for V. With one, an entry
+            of `CriticInput.actions` is that agent's action; with more it is a sequence of theirs.
+        hidden_dims: width of each hidden layer.
+        activation: after each hidden layer.
+        normalizes_observations: normalize by the running mean and deviation of what it valued without a gradient.
+        seed: draws the initial weights.
+        device: where it computes.
+    """
+
+    reads_turns_alone = True
+    settings_file = "collm_numeric_critic.json"
+    weights_file = "numeric_critic.safetensors"
+
+    def __init__(
+        self,
+        observation: Features,
+        actions: Sequence[Features] = (),
+        *,
+        hidden_dims: Sequence[int] = (64, 64),
+        activation: Activation = "tanh",
+        normalizes_observations: bool = False,
+        seed: int = 0,
+        device: torch.device | str = "cpu",
+    ):
+        generator = torch.Generator().manual_seed(seed)
+        self.observation = observation
+        self.actions = tuple(actions)
+        self._num_action_inputs = sum(action.size for action in actions) + 1 if actions else 0
+        size = observation.size + self._num_action_inputs
+        trunk = Perceptron(size, hidden_dims, activation, generator)
+        self.value = nn.Sequential(trunk, linear(trunk.width, 1, 1.0, generator))
+        self.normalizer = Normalizer(observation.size) if normalizes_observations else None
+        settings = {
+            "observation": asdict(observation),
+            "actions": [asdict(action) for action in actions],
+            "hidden_dims": list(hidden_dims),
+            "activation": activation,
+            "normalizes_observations": normalizes_observations,
+        }
+        super().__init__({"value": self.value, "normalizer": self.normalizer}, settings, device)
+
+    @classmethod
+    def load(cls, directory: Path, device: torch.device | str = "cpu") -> NumericCritic:
+        """Read what `save` wrote."""
+        settings = cls.saved_settings(directory)
+        actions = [Features.from_dict(each) for each in settings.pop("actions")]
+        critic = cls(Features.from_dict(settings.pop("observation")), actions, device=device, **settings)
+        critic.load_weights(directory)
+        return critic
+
+    def values(self, inputs: Sequence[CriticInput]) -> Tensor:
+        observed: list[NDArray[np.float32]] = []
+        acted: list[NDArray[np.float32]] = []
+        nothing = np.zeros(self._num_action_inputs, dtype=np.float32)
+        for item in inputs:
+            vectors = [self.observation.vector(history) for history in item.histories]
+            observed += [*vectors, *vectors[: len(item.actions)]]
+            acted += [nothing] * len(vectors) + [self._action_vector(action) for action in item.actions]
+        batch = torch.from_numpy(np.stack(observed)).to(self._device)
+        if self.normalizer is not None:
+            if not torch.is_grad_enabled():
+                self.normalizer.observe(batch)
+                self.normalizer.commit()
+            batch = self.normalizer(batch)
+        if self.actions:
+            batch = torch.cat([batch, torch.from_numpy(np.stack(acted)).to(self._device)], dim=-1)
+        values: Tensor = self.value(batch)
+        return values[:, 0]
+
+    def num_tokens(self, item: CriticInput) -> int:
+        return len(item.histories)
+
+    def _action_vector(self, action: Any) -> NDArray[np.float32]:
+        of_agents = [action] if len(self.actions) == 1 else action
+        if len(of_agents) != len(self.actions):
+            raise ValueError(
+                f"{action!r} is {len(of_agents)} actions, but the critic reads those of {len(self.actions)}"
+            )
+        # An agent that has left did nothing: zeros, which no choice is.
+        vectors = [
+            np.zeros(features.size, dtype=np.float32) if each is None else features.vector(each)
+            for features, each in zip(self.actions, of_agents, strict=True)
+        ]
+        return np.concatenate([*vectors, np.ones(1, dtype=np.float32)])
+
+
+class NumericActorHead(HeadCritic[NumericPolicy]):
+    """V(s) by the actor's own value head."""
+
+    reads_turns_alone = True
+
+    def values(self, inputs: Sequence[CriticInput]) -> Tensor:
+        return self.policy.values([history for item in inputs for history in item.histories])
+
+    def num_tokens(self, item: CriticInput) -> int:
+        return len(item.histories)

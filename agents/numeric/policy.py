@@ -1,0 +1,201 @@
+"""Policies for vector observations: perceptrons in the same contract as language models.
+
+A decision is one token: its log-probability is the whole action's.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..core import Completion, Evaluation, Request, TrainablePolicy
+from ..decoding.streams import uniforms
+from .action_heads import HEADS, ActionHead, head_for
+from .config import Activation
+from .features import Features
+from .perceptron import Normalizer, NumericNetwork, Perceptron, linear
+
+SETTINGS_FILE = "collm_numeric_policy.json"
+
+
+@dataclass(frozen=True, slots=True)
+class NumericRecord:
+    """What a decision can be evaluated from again."""
+
+    features: NDArray[np.float32]
+    """[F] the observation, not normalized."""
+    raw: NDArray[Any]
+    """[R] what was drawn, before clipping or squashing."""
+
+
+class NumericPolicy(NumericNetwork, TrainablePolicy):
+    """A perceptron that reads one vector and gives the parameters of a distribution over actions.
+
+    Args:
+        observation: how observations become vectors.
+        head: the distribution.
+        hidden_dims: width of each hidden layer.
+        activation: after each hidden layer.
+        has_value_head: estimate V(observation) from the last hidden layer too.
+        normalizes_observations: normalize by the running mean and deviation of what it was asked, as of the last
+            `forget`. Greedy requests do not count.
+        seed: draws the initial weights.
+        device: where it computes.
+    """
+
+    reads_turns_alone = True
+    settings_file = SETTINGS_FILE
+    weights_file = "numeric_policy.safetensors"
+
+    def __init__(
+        self,
+        observation: Features,
+        head: ActionHead,
+        *,
+        hidden_dims: Sequence[int] = (64, 64),
+        activation: Activation = "tanh",
+        has_value_head: bool = False,
+        normalizes_observations: bool = False,
+        seed: int = 0,
+        device: torch.device | str = "cpu",
+    ):
+        generator = torch.Generator().manual_seed(seed)
+        self.observation = observation
+        self.head = head
+        self.trunk = Perceptron(observation.size, hidden_dims, activation, generator)
+        # 0.01: the first policy is close to uniform, whatever it reads.
+        self.output = linear(self.trunk.width, head.num_outputs, 0.01, generator)
+        self.value_head = linear(self.trunk.width, 1, 1.0, generator) if has_value_head else None
+        self.normalizer = Normalizer(observation.size) if normalizes_observations else None
+        settings = {
+            "observation": asdict(observation),
+            "head": {"kind": head.kind, **head.settings},
+            "hidden_dims": list(hidden_dims),
+            "activation": activation,
+            "has_value_head": has_value_head,
+            "normalizes_observations": normalizes_observations,
+        }
+        parts = {
+            "trunk": self.trunk,
+            "output": self.output,
+            "head": head,
+            "value_head": self.value_head,
+            "normalizer": self.normalizer,
+        }
+        super().__init__(parts, settings, device)
+
+    @classmethod
+    def for_spaces(
+        cls,
+        observation_space: gymnasium.Space[Any],
+        action_space: gymnasium.Space[Any],
+        *,
+        is_squashed: bool = False,
+        initial_log_std: float = 0.0,
+        **settings: Any,
+    ) -> NumericPolicy:
+        """The policy that fits an environment's spaces; further settings as in the constructor.
+
+        Args:
+            observation_space: Box, Discrete, MultiDiscrete or MultiBinary.
+            action_space: Discrete, MultiDiscrete or Box.
+            is_squashed: for a Box, squash actions into its bounds rather than clip them to it.
+            initial_log_std: for a Box, the initial log standard deviation.
+
+        Raises:
+            ValueError: if there is no policy for the spaces.
+        """
+        head = head_for(action_space, is_squashed=is_squashed, initial_log_std=initial_log_std)
+        return cls(Features.of(observation_space), head, **settings)
+
+    @classmethod
+    def load(cls, directory: Path, device: torch.device | str = "cpu") -> NumericPolicy:
+        """Read what `save` wrote."""
+        settings = cls.saved_settings(directory)
+        head = dict(settings.pop("head"))
+        make_head = HEADS[head.pop("kind")]
+        policy = cls(Features.from_dict(settings.pop("observation")), make_head(**head), device=device, **settings)
+        policy.load_weights(directory)
+        return policy
+
+    def act(self, requests: Sequence[Request], *, greedy: bool = False) -> list[Completion]:
+        if not requests:
+            return []
+        features = np.stack([self.observation.vector(request.observation) for request in requests])
+        noise = None
+        if not greedy:
+            numbers = [uniforms(request.stream, self.head.num_uniforms) for request in requests]
+            noise = torch.from_numpy(np.stack(numbers)).to(self._device)
+            if self.normalizer is not None:
+                self.normalizer.observe(torch.from_numpy(features).to(self._device))
+        with torch.no_grad():
+            outputs, values = self._outputs(features)
+            raw = self.head.drawn(outputs, noise)
+            logprobs = self.head.logprobs(outputs, raw).cpu().numpy()[:, None]
+            entropies = self.head.entropies(outputs).cpu().numpy()[:, None]
+        return [
+            Completion(
+                action=self.head.action(drawn),
+                logprobs=logprobs[i],
+                entropies=entropies[i],
+                tokens=NumericRecord(features[i], drawn),
+                value=None if values is None else float(values[i]),
+            )
+            for i, drawn in enumerate(raw.cpu().numpy())
+        ]
+
+    def evaluate(self, tracks: Sequence[Sequence[Completion]]) -> Evaluation:
+        records: list[NumericRecord] = [completion.tokens for track in tracks for completion in track]
+        outputs, values = self._outputs(np.stack([record.features for record in records]))
+        raw = torch.from_numpy(np.stack([record.raw for record in records])).to(self._device)
+        return Evaluation(
+            logprobs=self.head.logprobs(outputs, raw),
+            entropies=self.head.entropies(outputs),
+            turn_of_token=torch.arange(len(records), device=self._device),
+            values=values,
+        )
+
+    def values(self, observations: Sequence[Any]) -> Tensor:
+        """[N] what the value head says of observations.
+
+        Raises:
+            ValueError: if there is no value head.
+        """
+        _, values = self._outputs(np.stack([self.observation.vector(each) for each in observations]))
+        if values is None:
+            raise ValueError("the policy has no value head; make it with has_value_head=True")
+        return values
+
+    def num_tokens(self, track: Sequence[Completion]) -> int:
+        return len(track)
+
+    def forget(self) -> None:
+        """Let the observations since the last call into the normalization, which stays fixed between calls.
+
+        So a completion is evaluated as it was drawn, until the weights have changed anyhow.
+        """
+        if self.normalizer is not None:
+            self.normalizer.commit()
+
+    def reference(self) -> NumericPolicy:
+        """A frozen copy, as the anchor of a KL penalty."""
+        twin = copy.deepcopy(self)
+        twin._network.requires_grad_(False)
+        return twin
+
+    def _outputs(self, features: NDArray[np.float32]) -> tuple[Tensor, Tensor | None]:
+        inputs = torch.from_numpy(features).to(self._device)
+        if self.normalizer is not None:
+            inputs = self.normalizer(inputs)
+        hidden = self.trunk(inputs)
+        values = None if self.value_head is None else self.value_head(hidden)[:, 0]
+        return self.output(hidden), values

@@ -1,0 +1,1 @@
+"""Sampled tokens → their log-probabilities with a gradient, in one forward pass per episode."""

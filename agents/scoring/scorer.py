@@ -1,0 +1,141 @@
+"""Token ids → hidden states → log-probabilities, with a gradient: the update's forward pass.
+
+Logits are made only where a token was sampled; the values of a shared head come from the same pass. Rollouts of one
+prompt share its tokens, where the model takes a mask that says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from ..batching import micro_batches
+from ..core import Completion
+from ..decoding.base import window_of
+from ..decoding.self_check import FAILURES, tolerance
+from ..encoding import TokenRecord
+from .packing import Layout, PassCost, Row, Tree, laid_out, rows_of, trees_of
+from .small_models import at, selective_last_layer, states_at
+from .token_scores import logit_scores, token_scores
+
+PAIR_SLOWNESS = 3
+"""An operation in attention takes so many times as long as one in a linear layer (CPU, heads of 32)."""
+
+
+class Scorer:
+    """Hidden states and selected logits of a causal language model.
+
+    Args:
+        base: the transformers model itself, below any adapter wrapper.
+
+    Two things are found by a comparison on a few tokens. A model whose logits are more than its output matrix times its
+    last hidden state (a soft cap, a scale) is run whole. One that does not follow a mask of trees exactly, or whose
+    attention has a window shorter than a row, gets every row with a prompt of its own.
+    """
+
+    def __init__(self, base: PreTrainedModel):
+        self.base = base
+        backbone: Any = base.base_model
+        self.backbone: PreTrainedModel = backbone
+        self.head: nn.Module = base.get_output_embeddings()
+        self.device = base.device
+        config = base.config.get_text_config(decoder=True)
+        looked_up = {id(weight) for weight in base.get_input_embeddings().parameters()}
+        linear = sum(weight.numel() for weight in self.backbone.parameters() if id(weight) not in looked_up)
+        pair = 4.0 * config.hidden_size * config.num_hidden_layers
+        self.cost = PassCost(token=2.0 * linear, pair=PAIR_SLOWNESS * pair)
+        self._has_plain_head = self._agrees()
+        self._window: int | None = None
+        self.shares_prompts = self._follows_trees()
+        self._selective = selective_last_layer(self.backbone)
+
+    def hidden(self, ids: Tensor) -> Tensor:
+        """[R, L, d] last hidden states of right-padded ids [R, L]."""
+        states: Tensor = self.backbone(input_ids=ids, use_cache=False).last_hidden_state
+        return states
+
+    def batches(self, tracks: Sequence[Sequence[Completion]], items: Sequence[int], max_tokens: int) -> list[list[int]]:
+        """Tracks (by number) to be scored in one pass, those that share a prompt together."""
+        rows = [rows_of(tracks[item]) for item in items]
+        lone = [number for number, own in enumerate(rows) if len(own) == 1]
+        groups = [[number] for number, own in enumerate(rows) if len(own) > 1]
+        sizes = [sum(len(row.ids) for row in rows[number]) for (number,) in groups]
+        for tree in self._trees([rows[number][0] for number in lone], max_tokens):
+            groups.append([lone[row] for row in tree.rows])
+            sizes.append(tree.length)
+        return [
+            [items[number] for group in batch for number in groups[group]]
+            for batch in micro_batches(sizes, range(len(groups)), max_tokens)
+        ]
+
+    def scores(self, rows: Sequence[Row], temperature: float) -> tuple[Tensor, Tensor, Tensor]:
+        """Log-probabilities [K], entropies [K] of all sampled tokens in order, and prompt-end hidden states [N, d]."""
+        layout = laid_out(rows, self._trees(rows))
+        targets = torch.from_numpy(layout.targets).to(self.device)
+        if self._has_plain_head:
+            predicting, ends = self._states(layout, layout.predictors, layout.prompt_ends)
+            return *token_scores(predicting, self.head, targets, temperature), ends
+        output = self.base(**self._inputs(layout), output_hidden_states=True)
+        logprobs, entropies = logit_scores(at(output.logits, layout.predictors), targets, temperature)
+        return logprobs, entropies, at(output.hidden_states[-1], layout.prompt_ends)
+
+    def prompt_states(self, rows: Sequence[Row]) -> Tensor:
+        """[N, d] hidden states at the ends of all turns' prompts, without a logit."""
+        layout = laid_out(rows, self._trees(rows))
+        return self._states(layout, layout.prompt_ends)[0]
+
+    def _states(self, layout: Layout, *wanted: NDArray[np.int64]) -> list[Tensor]:
+        """[K, d] last hidden states of each of these selections of tokens [2, K]."""
+        return states_at(self.backbone, self._inputs(layout), wanted, self._selective)
+
+    def _trees(self, rows: Sequence[Row], max_tree: int | None = None) -> list[Tree]:
+        if not self.shares_prompts:
+            return [Tree((number,), len(row.ids), len(row.ids)) for number, row in enumerate(rows)]
+        return trees_of(rows, self.cost, max_row=self._window, max_tree=max_tree)
+
+    def _inputs(self, layout: Layout) -> dict[str, Any]:
+        inputs: dict[str, Any] = {"input_ids": torch.from_numpy(layout.ids).to(self.device), "use_cache": False}
+        if layout.is_visible is not None:
+            hides = torch.from_numpy(~layout.is_visible).to(self.device)[:, None]
+            dtype = self.base.dtype
+            mask = torch.zeros(hides.shape, dtype=dtype, device=self.device)
+            inputs["attention_mask"] = mask.masked_fill_(hides, torch.finfo(dtype).min)
+            inputs["position_ids"] = torch.from_numpy(layout.places).to(self.device)
+        return inputs
+
+    @torch.no_grad()
+    def _agrees(self) -> bool:
+        size = self.base.config.get_text_config(decoder=True).vocab_size
+        ids = torch.arange(1, 5, device=self.base.device)[None] % size
+        plain = self.head(self.hidden(ids))
+        return bool(torch.allclose(plain, self.base(input_ids=ids, use_cache=False).logits, atol=1e-4, rtol=1e-3))
+
+    @torch.no_grad()
+    def _follows_trees(self) -> bool:
+        """Whether a tree's logits are those of its rows alone."""
+        try:
+            self._window = window_of(self.base)
+            trees, apart = (_trial_states(self, is_shared) for is_shared in (True, False))
+        except FAILURES:
+            return False  # it takes no such mask, or no positions
+        return bool((trees - apart).abs().max() <= tolerance(self.base.dtype) * apart.abs().max())
+
+
+def _trial_states(scorer: Scorer, is_shared: bool) -> Tensor:
+    """[K, d] where the replies of two trees of rows are predicted, in the order of the rows."""
+    size = scorer.base.config.get_text_config(decoder=True).vocab_size
+    rows = []
+    for prompt_length, lengths in ((5, (3, 1, 6)), (2, (4, 2))):
+        prompt = (np.arange(prompt_length) * 7 + 3) % size
+        for number, length in enumerate(lengths):
+            reply = (np.arange(length) * 5 + 11 * number + 1) % size
+            rows.append(Row(np.concatenate([prompt, reply]), (TokenRecord(prompt, reply, False, ""),)))
+    trees = [Tree((0, 1, 2), 5, 15), Tree((3, 4), 2, 8)]
+    layout = laid_out(rows, trees if is_shared else [Tree((n,), len(r.ids), len(r.ids)) for n, r in enumerate(rows)])
+    return at(scorer.backbone(**scorer._inputs(layout)).last_hidden_state, layout.predictors)

@@ -1,0 +1,164 @@
+"""Hidden states → log-probabilities and entropies of given tokens, in bounded memory however wide the vocabulary.
+
+    z = head(h) / temperature;  log pi(k) = z[k] - logsumexp z;  H = logsumexp z - sum over words of softmax(z) z
+
+Axes: K scored tokens, d hidden units, V words of the vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.utils.checkpoint import checkpoint
+
+MAX_LOGITS = 2**25
+"""More logits than these (128 MiB in fp32) are made in tiles, and made again in the backward pass."""
+TILE_LOGITS = 2**23
+
+
+def token_scores(
+    hidden: Tensor,
+    head: nn.Module,
+    targets: Tensor,
+    temperature: float,
+    *,
+    max_logits: int = MAX_LOGITS,
+    tile_logits: int = TILE_LOGITS,
+) -> tuple[Tensor, Tensor]:
+    """Log-probability of each target and entropy of its distribution, in nats.
+
+    Args:
+        hidden: [K, d].
+        head: makes logits. For a plain linear layer the tiles lie along the vocabulary, so that its gradient is written
+            once; for any other module they lie along the tokens.
+        targets: [K] long.
+        temperature: > 0.
+        max_logits: K * V above which tiles are used.
+        tile_logits: logits per tile.
+
+    Returns:
+        [K] and [K], in fp32 or wider.
+    """
+    with torch.no_grad():
+        num_words = head(hidden[:1]).shape[-1]
+    if len(hidden) * num_words <= max_logits:
+        return logit_scores(head(hidden), targets, temperature)
+    if type(head) is nn.Linear:
+        width = max(1, tile_logits // len(hidden))
+        scored: tuple[Tensor, Tensor] = _TiledScores.apply(  # type: ignore[no-untyped-call]
+            hidden, head.weight, head.bias, targets, temperature, width
+        )
+        return scored
+    rows = max(1, tile_logits // num_words)
+
+    def tile(part: Tensor, goal: Tensor) -> tuple[Tensor, Tensor]:
+        return logit_scores(head(part), goal, temperature)
+
+    pieces = [
+        checkpoint(tile, part, goal, use_reentrant=False, preserve_rng_state=False)
+        for part, goal in zip(hidden.split(rows), targets.split(rows), strict=True)
+    ]
+    return torch.cat([logprobs for logprobs, _ in pieces]), torch.cat([entropies for _, entropies in pieces])
+
+
+def logit_scores(logits: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """The same, of logits [K, V] that are there already."""
+    logits = logits.to(_wide(logits.dtype)) / temperature
+    total = torch.logsumexp(logits, dim=-1)
+    logprobs = logits.gather(-1, targets[:, None])[:, 0] - total
+    return logprobs, total - (torch.softmax(logits, dim=-1) * logits).sum(-1)
+
+
+class _TiledScores(torch.autograd.Function):
+    """One pass over the vocabulary in tiles, with running sums.
+
+    With p = softmax z:  d log pi(k) / dz = [k] - p  and  dH / dz = -p (z - sum p z).
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, temperature: float, width: int
+    ) -> tuple[Tensor, Tensor]:
+        kind = hidden.device.type
+        compute = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else hidden.dtype
+        ctx.set_materialize_grads(False)
+        ctx.settings = temperature, width, compute
+        chosen = hidden.new_empty(len(hidden), dtype=_wide(compute))
+        top = torch.full_like(chosen, -torch.inf)
+        total, weighted = torch.zeros_like(chosen), torch.zeros_like(chosen)  # sums of e^(z - top), of z e^(z - top)
+        for start, logits in _tiles(hidden, weight, bias, temperature, width, compute):
+            higher = torch.maximum(top, logits.amax(dim=-1))
+            shrink = torch.exp(top - higher)
+            shares = torch.exp(logits - higher[:, None])
+            total = total * shrink + shares.sum(dim=-1)
+            weighted = weighted * shrink + (shares * logits).sum(dim=-1)
+            top = higher
+            local = targets - start
+            inside = (local >= 0) & (local < logits.shape[1])
+            chosen = torch.where(inside, logits.gather(1, local.clamp(0, logits.shape[1] - 1)[:, None])[:, 0], chosen)
+        log_total, mean = top + torch.log(total), weighted / total
+        ctx.save_for_backward(hidden, weight, bias, targets, log_total, mean)
+        return chosen - log_total, log_total - mean
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, by_logprob: Tensor | None, by_entropy: Tensor | None) -> tuple[Tensor | None, ...]:
+        hidden, weight, bias, targets, log_total, mean = ctx.saved_tensors
+        temperature, width, compute = ctx.settings
+        wants_hidden, wants_weight, wants_bias = ctx.needs_input_grad[:3]
+        by_hidden = torch.zeros_like(hidden, dtype=_wide(compute)) if wants_hidden else None
+        by_weight = torch.empty_like(weight) if wants_weight else None
+        by_bias = torch.empty_like(bias) if wants_bias and bias is not None else None
+        for start, logits in _tiles(hidden, weight, bias, temperature, width, compute):
+            slope = _slope(logits, start, targets, log_total, mean, by_logprob, by_entropy).div_(temperature)
+            stop = start + logits.shape[1]
+            if by_bias is not None:
+                by_bias[start:stop] = slope.sum(dim=0)
+            slope = slope.to(compute)
+            if by_hidden is not None:
+                by_hidden += slope @ weight[start:stop].to(compute)
+            if by_weight is not None:
+                by_weight[start:stop] = slope.T @ hidden.to(compute)
+        return None if by_hidden is None else by_hidden.to(hidden.dtype), by_weight, by_bias, None, None, None
+
+
+def _tiles(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, temperature: float, width: int, compute: torch.dtype
+) -> Iterator[tuple[int, Tensor]]:
+    """Each tile's first word, and its logits [K, width], temperature included."""
+    states = hidden.to(compute)
+    for start in range(0, len(weight), width):
+        part = slice(start, start + width)
+        shift = None if bias is None else bias[part].to(compute)
+        logits = nn.functional.linear(states, weight[part].to(compute), shift)
+        logits = logits.to(_wide(compute))
+        yield start, logits if temperature == 1 else logits / temperature
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    """What sums over a vocabulary are made in."""
+    return torch.promote_types(dtype, torch.float32)
+
+
+def _slope(
+    logits: Tensor,
+    start: int,
+    targets: Tensor,
+    log_total: Tensor,
+    mean: Tensor,
+    by_logprob: Tensor | None,
+    by_entropy: Tensor | None,
+) -> Tensor:
+    """[K, width] gradient of the loss by the logits of a tile."""
+    shares = torch.exp(logits - log_total[:, None])
+    slope = torch.zeros_like(shares) if by_entropy is None else (mean[:, None] - logits) * shares * by_entropy[:, None]
+    if by_logprob is not None:
+        slope.addcmul_(shares, by_logprob[:, None], value=-1)
+        local = targets - start
+        rows = torch.nonzero((local >= 0) & (local < logits.shape[1]))[:, 0]
+        slope[rows, local[rows]] += by_logprob[rows]
+    return slope

@@ -1,0 +1,216 @@
+"""Advantages: how much better a turn went than expected. Pure functions of tensors; no models, optimizers or devices.
+
+Axes: B tracks, T turns. A *track* is one agent's sequence of turns in one episode. Tracks differ in length and are
+padded at the end to T. Arguments that all functions share:
+
+    rewards   [B, T], any unit; `rewards[b, t]` follows turn t. Every result has this unit.
+    values    [B, T + 1], in reward units; `values[b, t]` is V of the history before turn t, and
+              `values[b, length of b]` that of the history after the last turn: 0 where the episode terminated,
+              V(final history) where it was truncated. The caller fills it in, so one formula serves both ends.
+    is_real   [B, T] bool, True where turn t of track b happened. Padding, NaN included, is never read, and every
+              result is 0 there.
+    discount  gamma per turn, 0..1.
+
+Values must not depend on the action of their own turn: with an exact Q(h, a) in place of V(h) every TD error is zero on
+average, and nothing is learned. Nothing is detached: compute under `torch.no_grad()` what should carry no gradient.
+Baselines from groups of rollouts of one task are in `baselines.py`.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..config import Estimator
+
+
+def td_errors(rewards: Tensor, values: Tensor, is_real: Tensor, discount: float) -> Tensor:
+    """TD error of each turn: the change of the expected return.
+
+        delta[t] = r[t] + discount * V[t + 1] - V[t]
+
+    Source: Sutton and Barto, Reinforcement Learning (2018), section 6.1.
+
+    Returns:
+        [B, T], in reward units.
+
+    Raises:
+        ValueError: if the shapes disagree, padding precedes a turn, or the discount leaves 0..1.
+    """
+    _check_grid(rewards, is_real, discount)
+    _check_values(values, rewards)
+    errors = rewards + discount * values[:, 1:] - values[:, :-1]
+    return torch.where(is_real, errors, 0.0)
+
+
+def td_targets(rewards: Tensor, values: Tensor, is_real: Tensor, discount: float) -> Tensor:
+    """One-step TD target of each history: r[t] + discount * V[t + 1]; [B, T]."""
+    _check_grid(rewards, is_real, discount)
+    _check_values(values, rewards)
+    return torch.where(is_real, rewards + discount * values[:, 1:], 0.0)
+
+
+def gae(rewards: Tensor, values: Tensor, is_real: Tensor, discount: float, trace: float) -> Tensor:
+    """Generalized advantage estimation (GAE): TD errors of this and all later turns, decayed by distance.
+
+        A[t] = sum over k >= 0 of (discount * trace)^k * delta[t + k]
+
+    Source: Schulman et al. (arXiv:1506.02438), equation 16.
+
+    Args:
+        trace: GAE's lambda, 0..1. 0 gives TD errors, 1 the Monte Carlo return - V.
+
+    Returns:
+        [B, T], in reward units.
+
+    Raises:
+        ValueError: if the shapes disagree, padding precedes a turn, or discount or trace leave 0..1.
+    """
+    if not 0.0 <= trace <= 1.0:
+        raise ValueError(f"trace is {trace}, but must lie in 0..1")
+    errors = td_errors(rewards, values, is_real, discount)
+    # Padding has error 0 and lies behind the last turn, so it adds nothing on the way back.
+    advantage = errors.new_zeros(errors.shape[0])
+    columns = []
+    for turn in reversed(range(errors.shape[1])):
+        advantage = errors[:, turn] + discount * trace * advantage
+        columns.append(advantage)
+    return torch.stack(columns[::-1], dim=1) if columns else errors
+
+
+def lambda_returns(rewards: Tensor, values: Tensor, is_real: Tensor, discount: float, trace: float) -> Tensor:
+    """Lambda-return: gae + V; [B, T]. Lambda (`trace`) 0 gives `td_targets`, 1 the Monte Carlo return."""
+    return _above_values(gae(rewards, values, is_real, discount, trace), values, is_real)
+
+
+def n_step_advantages(rewards: Tensor, values: Tensor, is_real: Tensor, discount: float, num_steps: int) -> Tensor:
+    """N-step advantage: the rewards of the next n turns and the value after them, minus the value now.
+
+        A[t] = sum over k < m of discount^k * r[t + k] + discount^m * V[t + m] - V[t],  m = min(n, turns left)
+
+    Source: Mnih et al., A3C (arXiv:1602.01783), section 4.
+
+    Args:
+        num_steps: n >= 1; 1 gives TD errors, n >= T the Monte Carlo return - V.
+
+    Returns:
+        [B, T], in reward units.
+
+    Raises:
+        ValueError: as `td_errors`, or if num_steps < 1.
+    """
+    if num_steps < 1:
+        raise ValueError(f"num_steps is {num_steps}, but an n-step advantage looks at least 1 turn ahead")
+    errors = td_errors(rewards, values, is_real, discount)
+    # The n-step advantage is a sum of discounted TD errors in which the inner values cancel.
+    advantages = errors.clone()
+    for step in range(1, min(num_steps, errors.shape[1])):
+        advantages[:, :-step] += discount**step * errors[:, step:]
+    return torch.where(is_real, advantages, 0.0)
+
+
+def monte_carlo_returns(
+    rewards: Tensor, is_real: Tensor, discount: float, final_values: Tensor | None = None
+) -> Tensor:
+    """Monte Carlo return: the discounted reward from each turn to the end.
+
+        G[t] = r[t] + discount * G[t + 1],  G[length] = the final value
+
+    Args:
+        final_values: [B], the return after the last turn: 0 after a terminal end, V(final history) after a truncated
+            one. None: 0 for all, as for methods without a critic.
+
+    Returns:
+        [B, T], in reward units.
+
+    Raises:
+        ValueError: if the shapes disagree, padding precedes a turn, or the discount leaves 0..1.
+    """
+    _check_grid(rewards, is_real, discount)
+    to_go = rewards.new_zeros(rewards.shape[0]) if final_values is None else final_values
+    if to_go.shape != rewards.shape[:1]:
+        raise ValueError(f"final_values has shape {tuple(to_go.shape)}, but there are {rewards.shape[0]} tracks")
+    columns = []
+    for turn in reversed(range(rewards.shape[1])):
+        to_go = torch.where(is_real[:, turn], rewards[:, turn] + discount * to_go, to_go)
+        columns.append(torch.where(is_real[:, turn], to_go, 0.0))
+    return torch.stack(columns[::-1], dim=1) if columns else rewards
+
+
+def estimated_advantages(
+    rewards: Tensor,
+    values: Tensor,
+    is_real: Tensor,
+    discount: float,
+    estimator: Estimator,
+    trace: float = 0.95,
+    num_steps: int = 1,
+) -> Tensor:
+    """Advantages by a named estimator, the choice that all actor-critic methods share.
+
+    Args:
+        estimator: "td", "n_step", "gae" or "monte_carlo".
+        trace: GAE's lambda, read by "gae" alone.
+        num_steps: n, read by "n_step" alone.
+
+    Returns:
+        [B, T], in reward units.
+
+    Raises:
+        ValueError: if there is no estimator of that name, or as the estimator itself.
+    """
+    if estimator == "td":
+        return td_errors(rewards, values, is_real, discount)
+    if estimator == "n_step":
+        return n_step_advantages(rewards, values, is_real, discount, num_steps)
+    if estimator == "gae":
+        return gae(rewards, values, is_real, discount, trace)
+    if estimator == "monte_carlo":
+        _check_grid(rewards, is_real, discount)
+        _check_values(values, rewards)
+        final_values = values.gather(1, is_real.sum(dim=1, keepdim=True)).squeeze(1)
+        returns = monte_carlo_returns(rewards, is_real, discount, final_values)
+        return torch.where(is_real, returns - values[:, :-1], 0.0)
+    raise ValueError(f"estimator is {estimator!r}; choose one of td, n_step, gae, monte_carlo")
+
+
+def critic_targets(
+    rewards: Tensor,
+    values: Tensor,
+    is_real: Tensor,
+    discount: float,
+    estimator: Estimator,
+    trace: float = 0.95,
+    num_steps: int = 1,
+) -> Tensor:
+    """Regression targets of the critic: `estimated_advantages` + V; [B, T].
+
+    Advantages and targets may use different estimators.
+    """
+    advantages = estimated_advantages(rewards, values, is_real, discount, estimator, trace, num_steps)
+    return _above_values(advantages, values, is_real)
+
+
+def _above_values(advantages: Tensor, values: Tensor, is_real: Tensor) -> Tensor:
+    return torch.where(is_real, advantages + values[:, :-1], 0.0)
+
+
+def _check_grid(rewards: Tensor, is_real: Tensor, discount: float) -> None:
+    if rewards.dim() != 2 or is_real.shape != rewards.shape or is_real.dtype != torch.bool:
+        raise ValueError(
+            f"rewards {tuple(rewards.shape)} and is_real {tuple(is_real.shape)} of {is_real.dtype} must be one grid "
+            "[B, T], is_real of bool"
+        )
+    if bool((is_real[:, 1:] & ~is_real[:, :-1]).any()):
+        raise ValueError("is_real has a turn behind padding; pad every track at its end")
+    if not 0.0 <= discount <= 1.0:
+        raise ValueError(f"discount is {discount}, but must lie in 0..1")
+
+
+def _check_values(values: Tensor, rewards: Tensor) -> None:
+    needed = (rewards.shape[0], rewards.shape[1] + 1)
+    if values.shape != needed:
+        raise ValueError(
+            f"values has shape {tuple(values.shape)}, but rewards {tuple(rewards.shape)} need {needed}: "
+            "one value before each turn and one after the last"
+        )

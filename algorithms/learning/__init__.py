@@ -1,0 +1,1 @@
+"""Episodes → gradient steps: the one training loop and its parts."""

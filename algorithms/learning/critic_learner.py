@@ -1,0 +1,147 @@
+"""CriticLearner: inputs and targets → gradient steps of one critic, with a replay of recent updates."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ...agents.batching import default_max_tokens, micro_batches
+from ...agents.core import Critic, CriticInput
+from ...agents.numeric.moments import RunningMoments
+from ..config import ActorCriticConfig
+from ..functions.losses import value_loss
+from .optimizer import Optimizer
+
+
+class ReplayEntry(NamedTuple):
+    """Replay entry: a critic input, its value targets, and the values predicted when it was collected.
+
+    Targets and values are of the input's histories, then of its actions.
+    """
+
+    input: CriticInput
+    targets: Tensor  # [N] in reward units
+    values: Tensor  # [N] in reward units, when the input was collected
+
+
+class CriticLearner:
+    """Trains one critic, whose outputs are in units of the running mean and deviation of its targets.
+
+    A value head on a policy has no optimizer here: it only predicts, and learns with the policy.
+
+    Args:
+        critic: the critic that learns.
+        config: settings of its learning rate, steps and replay.
+        generator: source of the draws from the replay.
+    """
+
+    def __init__(self, critic: Critic, config: ActorCriticConfig, generator: torch.Generator):
+        self.critic = critic
+        self.config = config
+        self.generator = generator
+        self.moments = RunningMoments.empty()
+        parameters = critic.parameters()
+        self.optimizer = Optimizer(parameters, config.critic_learning_rate, config) if parameters else None
+        device = parameters[0].device if parameters else torch.device("cpu")
+        self.max_tokens = config.max_batch_tokens or default_max_tokens(device)
+        self.replay: deque[list[ReplayEntry]] = deque(maxlen=config.critic_replay)
+
+    @torch.no_grad()
+    def values(self, inputs: Sequence[CriticInput]) -> Tensor:
+        """[N] predicted values of all inputs, flat, in reward units."""
+        sizes = [self.critic.num_tokens(each) for each in inputs]
+        found: dict[int, Tensor] = {}
+        for batch in micro_batches(sizes, range(len(inputs)), self.max_tokens):
+            values = self.critic.values([inputs[i] for i in batch])
+            found |= dict(zip(batch, torch.split(values, [_num_values(inputs[i]) for i in batch]), strict=True))
+        values = torch.cat([found[i] for i in range(len(inputs))]).float().cpu()
+        return self.moments.denormalize(values)
+
+    def observe(self, targets: Tensor) -> None:
+        """Update the running mean and deviation with targets."""
+        if self.config.value_normalization:
+            self.moments = self.moments.updated(targets)
+
+    def learn(self, inputs: Sequence[CriticInput], targets: Tensor, values: Tensor) -> dict[str, float]:
+        """Regress on targets, in mini-batches drawn from these and recent updates (the replay).
+
+        Args:
+            inputs: without the last history, which only bootstraps.
+            targets: [N] flat, in reward units.
+            values: [N] predicted before learning, in reward units.
+        """
+        self.observe(targets)
+        if self.optimizer is None:
+            return {}
+        lengths = [_num_values(each) for each in inputs]
+        items = [ReplayEntry(*each) for each in zip(inputs, targets.split(lengths), values.split(lengths), strict=True)]
+        if self.critic.reads_turns_alone:
+            items = [turn for item in items for turn in _turns(item)]
+        self.replay.append(items)
+        memory = [item for update in self.replay for item in update]
+        total_loss = total_norm = 0.0
+        for _ in range(self.config.critic_steps):
+            size = min(self.config.critic_batch_size, len(memory))
+            drawn = [memory[i] for i in torch.randperm(len(memory), generator=self.generator)[:size].tolist()]
+            loss, norm = self._step(self.optimizer, drawn)
+            total_loss += loss
+            total_norm += norm
+        steps = self.config.critic_steps
+        return {"value_loss": total_loss / steps, "critic_grad_norm": total_norm / steps}
+
+    def _step(self, optimizer: Optimizer, drawn: Sequence[ReplayEntry]) -> tuple[float, float]:
+        optimizer.zero_grad()
+        inputs = [item.input for item in drawn]
+        num_values = sum(len(item.targets) for item in drawn)
+        clip_range = self.config.value_clip_range
+        sizes = [self.critic.num_tokens(each) for each in inputs]
+        total = 0.0
+        for batch in micro_batches(sizes, range(len(drawn)), self.max_tokens):
+            values = self.critic.values([inputs[i] for i in batch])
+            targets = self.moments.normalize(torch.cat([drawn[i].targets for i in batch])).to(values)
+            earlier = None
+            if clip_range is not None:
+                earlier = self.moments.normalize(torch.cat([drawn[i].values for i in batch])).to(values)
+            loss = value_loss(values, targets, num_values, earlier, clip_range)
+            torch.autograd.backward(loss)
+            total += float(loss.detach())
+        return total, optimizer.step()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "critic": self.critic.state_dict(),
+            "optimizer": None if self.optimizer is None else self.optimizer.state_dict(),
+            "moments": self.moments,
+            "replay": list(self.replay),
+            "generator": self.generator.get_state(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.critic.load_state_dict(state["critic"])
+        if self.optimizer is not None:
+            self.optimizer.load_state_dict(state["optimizer"])
+        self.moments = state["moments"]
+        self.replay = deque(state["replay"], maxlen=self.config.critic_replay)
+        self.generator.set_state(state["generator"])
+
+
+def _num_values(item: CriticInput) -> int:
+    return len(item.histories) + len(item.actions)
+
+
+def _turns(item: ReplayEntry) -> list[ReplayEntry]:
+    """The entry split into one per turn."""
+    length = len(item.input.histories)
+    targets, values = item.targets.view(-1, length), item.values.view(-1, length)  # [1 or 2, T]: V, then Q
+    return [
+        ReplayEntry(
+            CriticInput((history,), item.input.actions[turn : turn + 1], item.input.completions[turn : turn + 1]),
+            targets[:, turn],
+            values[:, turn],
+        )
+        for turn, history in enumerate(item.input.histories)
+    ]

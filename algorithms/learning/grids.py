@@ -1,0 +1,82 @@
+"""Episodes → grids of rewards and values, one row per track, and back to a flat list of turns.
+
+Axes: B tracks, T turns, N turns of all tracks in a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ..algorithm import Grid
+from ..rollout.episode import Episode
+
+
+def agent_grid(
+    episodes: Sequence[Episode], agent: str, values: Tensor | None, *, has_action_values: bool = False
+) -> Grid:
+    """Grid of an agent's tracks: one row per episode that the agent took part in.
+
+    Args:
+        values: values of each episode's `own_input(agent)`, flat and in order; None: zeros.
+        has_action_values: whether each input's values are followed by those of its actions.
+    """
+    played = [episode for episode in episodes if agent in episode.tracks]
+    rewards = [[turn.reward for turn in episode.tracks[agent]] for episode in played]
+    goes_on = [not episode.is_terminated[agent] for episode in played]
+    return _grid(rewards, played, goes_on, values, has_action_values, agent)
+
+
+def joint_grid(episodes: Sequence[Episode], values: Tensor | None, *, has_action_values: bool = False) -> Grid:
+    """Grid of joint turns: one row per episode, with the team's reward, the mean over the agents that moved.
+
+    Args:
+        values: values of each episode's `joint_input()`, flat and in order; None: zeros.
+        has_action_values: whether each input's values are followed by those of its actions.
+    """
+    rewards = []
+    for episode in episodes:
+        sums, counts = [0.0] * episode.num_turns, [0] * episode.num_turns
+        for track in episode.tracks.values():
+            for turn in track:
+                sums[turn.time] += turn.reward
+                counts[turn.time] += 1
+        rewards.append([total / count for total, count in zip(sums, counts, strict=True)])
+    goes_on = [not all(episode.is_terminated.values()) for episode in episodes]
+    return _grid(rewards, episodes, goes_on, values, has_action_values, None)
+
+
+def of_agent(joint: Tensor, episodes: Sequence[Episode], agent: str) -> Tensor:
+    """[N] entries of a joint grid [B, T] at the turns of one agent."""
+    places = [(row, turn.time) for row, episode in enumerate(episodes) for turn in episode.tracks.get(agent, ())]
+    rows, times = zip(*places, strict=True)
+    return joint[list(rows), list(times)]
+
+
+def _grid(
+    rewards: Sequence[Sequence[float]],
+    episodes: Sequence[Episode],
+    goes_on: Sequence[bool],
+    values: Tensor | None,
+    has_action_values: bool,
+    agent: str | None,
+) -> Grid:
+    lengths = torch.tensor([len(row) for row in rewards])
+    num_turns = int(lengths.max())
+    is_real = torch.arange(num_turns) < lengths[:, None]
+    reward_grid = torch.zeros(is_real.shape)
+    reward_grid[is_real] = torch.tensor([reward for row in rewards for reward in row])
+    value_grid = torch.zeros(len(rewards), num_turns + 1)
+    action_values = torch.zeros(is_real.shape) if has_action_values else None
+    if values is not None:
+        num_values = lengths + torch.tensor(goes_on)
+        values = values.detach().float().cpu()
+        if action_values is not None:
+            counts = torch.stack([num_values, lengths], dim=1).flatten()
+            pieces = torch.split(values, counts.tolist())
+            values, action_values[is_real] = torch.cat(pieces[::2]), torch.cat(pieces[1::2])
+        value_grid[torch.arange(num_turns + 1) < num_values[:, None]] = values
+    group = torch.tensor([episode.group for episode in episodes])
+    return Grid(reward_grid, value_grid, action_values, is_real, group, agent, tuple(episodes))

@@ -1,0 +1,168 @@
+"""PolicyLearner: advantages → gradient steps of one policy, for all agents that share it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...agents.batching import default_max_tokens
+from ...agents.core import Completion, Evaluation, TrainablePolicy
+from ..algorithm import Algorithm, PolicyBatch
+from ..functions.losses import (
+    KL_ESTIMATORS,
+    approximate_kl,
+    entropy_bonus,
+    value_loss,
+)
+from .optimizer import Optimizer
+
+
+@dataclass(frozen=True, slots=True)
+class TurnBatch:
+    """Turns that one policy learns from. Axes: N turns of all tracks in a row, K tokens of all turns in a row."""
+
+    tracks: Sequence[Sequence[Completion]]
+    advantages: Tensor  # [N]
+    targets: Tensor | None = None  # [N] normalized, for a value head on the policy
+    old_values: Tensor | None = None  # [N] normalized, as predicted before the update
+    reference_logprobs: Tensor | None = None  # [K], for a KL penalty in the loss
+
+
+class PolicyLearner:
+    """Trains one policy; owns its optimizer.
+
+    Args:
+        policy: the policy that learns.
+        algorithm: source of the loss, the epochs and the learning-rate schedule.
+        generator: source of the order of mini-batches.
+        learning_rate: peak learning rate. None: `agent_learning_rate`.
+    """
+
+    def __init__(
+        self,
+        policy: TrainablePolicy,
+        algorithm: Algorithm[Any],
+        generator: torch.Generator,
+        learning_rate: float | None = None,
+    ):
+        self.policy = policy
+        self.algorithm = algorithm
+        self.config = config = algorithm.config
+        self.generator = generator
+        rate = config.agent_learning_rate if learning_rate is None else learning_rate
+        self.optimizer = Optimizer(policy.parameters(), rate, config)
+        device = policy.parameters()[0].device
+        self.device = device
+        self.max_tokens = config.max_batch_tokens or default_max_tokens(device)
+
+    @torch.no_grad()
+    def logprobs(self, policy: TrainablePolicy, tracks: Sequence[Sequence[Completion]]) -> list[Tensor]:
+        """Log-probabilities of the sampled tokens under a policy (the learner's or its reference), by track."""
+        found: dict[int, Tensor] = {}
+        for batch in policy.batches(tracks, range(len(tracks)), self.max_tokens):
+            evaluation = policy.evaluate([tracks[i] for i in batch])
+            lengths = [sum(len(turn.logprobs) for turn in tracks[i]) for i in batch]
+            found |= dict(zip(batch, torch.split(evaluation.logprobs, lengths), strict=True))
+        return [found[i] for i in range(len(tracks))]
+
+    def update(self, batch: TurnBatch) -> dict[str, float]:
+        """Learn from the batch; returns metrics, averaged over the update's optimizer steps."""
+        tracks = batch.tracks
+        if self.policy.reads_turns_alone and self.config.mini_batch_size is not None:
+            tracks = [(turn,) for track in tracks for turn in track]
+        turn_counts = [len(track) for track in tracks]
+        token_counts = [sum(len(turn.logprobs) for turn in track) for track in tracks]
+        turns = _slices(turn_counts)
+        tokens = _slices(token_counts)
+        all_sampled = torch.from_numpy(np.concatenate([turn.logprobs for track in tracks for turn in track]))
+        all_sampled = all_sampled.to(self.device)
+        sums: dict[str, float] = defaultdict(float)
+        num_steps = 0
+        error = 0.0
+        for chosen in self._steps(len(tracks)):
+            num_turns = sum(turn_counts[i] for i in chosen)
+            num_tokens = sum(token_counts[i] for i in chosen)
+            self.optimizer.zero_grad()
+            moved = 0.0
+            for micro in self.policy.batches(tracks, chosen, self.max_tokens):
+                evaluation = self.policy.evaluate([tracks[i] for i in micro])
+                turn_index = torch.cat([turns[i] for i in micro])
+                token_index = torch.cat([tokens[i] for i in micro])
+                sampled = all_sampled[token_index.to(self.device)]
+                loss = self._loss(batch, evaluation, sampled, turn_index, token_index, num_turns, num_tokens, sums)
+                if num_steps == 0:
+                    error = max(error, (evaluation.logprobs.detach() - sampled).abs().max().item())
+                moved += float(approximate_kl(evaluation.logprobs, sampled)) * (len(sampled) / num_tokens)
+                torch.autograd.backward(loss)
+            sums["kl_to_sampler"] += moved
+            sums["grad_norm"] += self.optimizer.step()
+            num_steps += 1
+            if self.config.target_kl is not None and moved > self.config.target_kl:
+                break
+        self.policy.forget()
+        means = {name: total / num_steps for name, total in sums.items()}
+        return means | {"logprob_error": error, "optimizer_steps": float(num_steps)}
+
+    def _loss(
+        self,
+        batch: TurnBatch,
+        evaluation: Evaluation,
+        sampled: Tensor,
+        turn_index: Tensor,
+        token_index: Tensor,
+        num_turns: int,
+        num_tokens: int,
+        sums: dict[str, float],
+    ) -> Tensor:
+        """Loss of a micro-batch: its part of the sum that makes the mini-batch's loss."""
+        config = self.config
+        advantages = batch.advantages[turn_index].to(self.device)
+        loss, metrics = self.algorithm.loss(
+            PolicyBatch(evaluation.logprobs, sampled, evaluation.turn_of_token, advantages, num_turns, num_tokens)
+        )
+        for name, share in metrics.items():
+            sums[name] += float(share)
+        sums["policy_loss"] += float(loss.detach())
+        if config.entropy_coef:
+            loss = loss - config.entropy_coef * entropy_bonus(evaluation.entropies, num_tokens)
+        if batch.reference_logprobs is not None:
+            estimate = KL_ESTIMATORS[config.reference_kl_estimator or "k2"]
+            divergence = estimate(evaluation.logprobs, batch.reference_logprobs[token_index].to(self.device))
+            sums["reference_kl"] += float(divergence.detach().sum()) / num_turns
+            if config.reference_kl_in == "loss":
+                items = num_turns if config.credit == "turn" else num_tokens
+                loss = loss + config.reference_kl_coef * divergence.sum() / items
+        if batch.targets is not None and evaluation.values is not None:
+            old = None if batch.old_values is None else batch.old_values[turn_index].to(self.device)
+            error = value_loss(
+                evaluation.values,
+                batch.targets[turn_index].to(self.device),
+                num_turns,
+                old if config.value_clip_range is not None else None,
+                config.value_clip_range,
+            )
+            sums["value_loss"] += float(error.detach())
+            loss = loss + config.value_loss_coef * error
+        return loss
+
+    def _steps(self, num_tracks: int) -> Iterator[list[int]]:
+        """Indices of the tracks of each optimizer step, epoch after epoch."""
+        size = self.config.mini_batch_size
+        for _ in range(self.config.ppo_epochs):
+            if size is None:
+                yield list(range(num_tracks))
+                continue
+            order = torch.randperm(num_tracks, generator=self.generator).tolist()
+            for start in range(0, num_tracks, size):
+                yield order[start : start + size]
+
+
+def _slices(counts: Sequence[int]) -> list[Tensor]:
+    """Indices of each track's entries in a flat list."""
+    return list(torch.split(torch.arange(sum(counts)), list(counts)))

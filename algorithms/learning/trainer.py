@@ -1,0 +1,263 @@
+"""Trainer: the one training loop (collect, value, credit, update). No algorithm has a loop of its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...agents.core import TrainablePolicy
+from ..algorithm import Algorithm
+from ..config import TrainConfig
+from ..rollout.collector import RolloutCollector, grouped_plans
+from ..rollout.episode import Episode
+from ..rollout.summary import episode_metrics
+from .crediting import Credit, assign_credit, critic_metrics
+from .critic_learner import CriticLearner
+from .crossing import crossed
+from .policy_learner import PolicyLearner, TurnBatch
+from .shaping import RewardProcessor, reward_rule, with_penalties, with_rewards
+
+Rewarder = Callable[[Sequence[Episode]], Sequence[Episode]]
+MAX_SEED = 2**31
+
+
+def task_seeds(seed: int, update: int, count: int) -> list[int]:
+    """Seeds of an update's tasks: a function of the run's seed and the update, so that a resumed run draws the same."""
+    drawn = np.random.SeedSequence([seed, update]).generate_state(count, np.uint64)
+    return [int(value % MAX_SEED) for value in drawn]
+
+
+def agent_learning_rates(config: TrainConfig, agents: Sequence[str]) -> dict[str, float]:
+    """Learning rate of each agent's policy.
+
+    Raises:
+        ValueError: if a rate is given for an agent that the environment does not have.
+    """
+    unknown = [name for name in config.agent_learning_rates if name not in agents]
+    if unknown:
+        raise ValueError(f"agent_learning_rates names {unknown}, but the agents are {list(agents)}")
+    return {agent: config.agent_learning_rates.get(agent, config.agent_learning_rate) for agent in agents}
+
+
+class Trainer:
+    """Trains policies on episodes that they play together.
+
+    Args:
+        algorithm: the settings, the credit rule and the loss.
+        collector: collector on the training environment; its trainable policies learn.
+        critics: critics by agent, one under the name "joint", or none, as `algorithm.critic_reads` says.
+        references: frozen copies of the policies, by agent, for a KL penalty; needed if its coefficient is not 0.
+        rewarder: replaces the episodes' rewards, as by a reward model's; logged returns stay the environment's.
+        reward_processor: applied to every reward before learning.
+
+    Raises:
+        ValueError: if no policy can learn, or if a learning rate is given for an agent that does not exist.
+    """
+
+    def __init__(
+        self,
+        algorithm: Algorithm[Any],
+        collector: RolloutCollector,
+        critics: Mapping[str, CriticLearner] | None = None,
+        *,
+        references: Mapping[str, TrainablePolicy] | None = None,
+        rewarder: Rewarder | None = None,
+        reward_processor: RewardProcessor | None = None,
+    ):
+        self.algorithm = algorithm
+        self.config = algorithm.config
+        self.collector = collector
+        self.critics = dict(critics or {})
+        self.references = dict(references or {})
+        self.rewarder = rewarder
+        self.reward_processor = reward_processor
+        self.generator = torch.Generator().manual_seed(self.config.seed)
+        self.update = 0  # updates done
+        self.num_turns = 0  # environment steps taken
+        self.num_tokens = 0  # tokens sampled
+        self.seconds = 0.0  # spent in collecting and learning
+        self.credits: Mapping[str, Credit] = {}  # credit of the last update's episodes, by agent
+        self.learners = self._make_learners()
+
+    def _make_learners(self) -> dict[str, PolicyLearner]:
+        """One learner per policy, under the name of each agent that the policy plays."""
+        by_policy: dict[int, PolicyLearner] = {}
+        learners: dict[str, PolicyLearner] = {}
+        rates = agent_learning_rates(self.config, list(self.collector.policies))
+        for agent, policy in self.collector.policies.items():
+            if isinstance(policy, TrainablePolicy):  # a scripted partner plays but does not learn
+                learner = by_policy.get(id(policy))
+                if learner is None:
+                    learner = PolicyLearner(policy, self.algorithm, self.generator, rates[agent])
+                    by_policy[id(policy)] = learner
+                elif learner.optimizer.learning_rate != rates[agent]:
+                    raise ValueError(
+                        f"agent_learning_rates gives {agent!r} {rates[agent]}, but it shares its weights with another "
+                        f"that learns at {learner.optimizer.learning_rate}; give all who share the same rate"
+                    )
+                learners[agent] = learner
+        if not learners:
+            raise ValueError("no policy of the collector can learn; give at least one TrainablePolicy")
+        return learners
+
+    def step(self) -> tuple[list[Episode], dict[str, float]]:
+        """One update: collect episodes and learn from them; returns the episodes and the update's metrics."""
+        start = time.perf_counter()
+        self.collector.seconds.clear()
+        episodes = self._collect()
+        learning = time.perf_counter()
+        metrics = episode_metrics(episodes) | self._learn(episodes)
+        end = time.perf_counter()
+        self.update += 1
+        self.seconds += end - start
+        num_tokens = sum(len(turn.completion.logprobs) for e in episodes for t in e.tracks.values() for turn in t)
+        self.num_turns += sum(episode.num_turns for episode in episodes)
+        self.num_tokens += num_tokens
+        phases = {f"seconds/{phase}": seconds for phase, seconds in self.collector.seconds.items()}
+        return episodes, metrics | phases | {
+            "update": self.update,
+            "environment_steps": self.num_turns,
+            "sampled_tokens": self.num_tokens,
+            "tokens_per_second": num_tokens / (learning - start),
+            "seconds/learning": end - learning,
+            "seconds/update": end - start,
+            "seconds/total": self.seconds,
+        }
+
+    def _collect(self) -> list[Episode]:
+        config = self.config
+        if config.turns_per_update is not None:
+            num_envs = self.collector.vector.num_envs
+            seeds = task_seeds(config.seed, self.update, num_envs * (config.turns_per_update + 1))
+            return self.collector.collect_turns(config.turns_per_update, seeds)
+        num_groups = config.rollout_buffer_size // config.num_generations
+        seeds = task_seeds(config.seed, self.update, num_groups)
+        return self.collector.collect(grouped_plans(seeds, config.num_generations))
+
+    def _learn(self, episodes: Sequence[Episode]) -> dict[str, float]:
+        for learner in self._unique_learners():
+            learner.optimizer.set_progress(self.update)
+        references = self._reference_logprobs(episodes)
+        shaped = self._shaped(episodes, references)
+        # A frozen partner gets no credit, though its turns are in the joint history.
+        agents = [agent for agent in self.learners if any(agent in episode.tracks for episode in episodes)]
+        credits, critic_batches = assign_credit(
+            self.algorithm, shaped, agents, self.critics, self.collector.vector.possible_agents
+        )
+        self.credits = credits
+        metrics = critic_metrics(critic_batches)
+        critic_losses = []
+        for critic, batch in critic_batches:
+            if critic.optimizer is not None:
+                critic.optimizer.set_progress(self.update)
+            critic_losses.append(critic.learn(batch.inputs, batch.targets, batch.values))
+        metrics |= _means(critic_losses)
+        if self.update < self.algorithm.critic_warmup and self._has_own_critics():
+            return metrics
+        played = {id(self.learners[agent]): self.learners[agent] for agent in agents}
+        updates = [learner.update(self._batch(learner, episodes, credits, references)) for learner in played.values()]
+        return metrics | _means(updates)
+
+    def _batch(
+        self,
+        learner: PolicyLearner,
+        episodes: Sequence[Episode],
+        credits: Mapping[str, Credit],
+        references: Mapping[str, Sequence[Tensor]],
+    ) -> TurnBatch:
+        agents = [agent for agent in credits if self.learners[agent] is learner]
+        targets = old_values = None
+        head = self.critics.get(agents[0])
+        if head is not None and head.optimizer is None:  # the critic is a head on this policy
+            targets = head.moments.normalize(torch.cat([credits[agent].targets for agent in agents]))
+            old_values = head.moments.normalize(torch.cat([credits[agent].values for agent in agents]))
+        return TurnBatch(
+            tracks=[track for agent in agents for track in _tracks(episodes, agent)],
+            advantages=torch.cat([credits[agent].advantages for agent in agents]),
+            targets=targets,
+            old_values=old_values,
+            reference_logprobs=(
+                torch.cat([piece for agent in agents for piece in references[agent]]) if references else None
+            ),
+        )
+
+    def _reference_logprobs(self, episodes: Sequence[Episode]) -> dict[str, list[Tensor]]:
+        if not self.config.reference_kl_coef:
+            return {}
+        return {
+            agent: learner.logprobs(self.references[agent], _tracks(episodes, agent))
+            for agent, learner in self.learners.items()
+        }
+
+    def _shaped(self, episodes: Sequence[Episode], references: Mapping[str, Sequence[Tensor]]) -> list[Episode]:
+        """Episodes with the rewards that are learned from."""
+        rule = reward_rule(self.config, self.reward_processor)
+        if self.rewarder is not None:
+            episodes = self.rewarder(episodes)
+        if self.algorithm.crosses_rollouts:
+            shaped, num_steps = crossed(episodes, self.collector.vector, rule)
+            self.num_turns += num_steps
+        else:
+            shaped = with_rewards(episodes, rule)
+        if references and self.config.reference_kl_in == "reward":
+            shaped = with_penalties(shaped, references, self.config)
+        return shaped
+
+    def _unique_learners(self) -> list[PolicyLearner]:
+        return list({id(learner): learner for learner in self.learners.values()}.values())
+
+    def unique_critics(self) -> dict[str, CriticLearner]:
+        """Each critic once, under the name of the first agent that it serves (or "joint")."""
+        found: dict[int, tuple[str, CriticLearner]] = {}
+        for name, critic in self.critics.items():
+            found.setdefault(id(critic), (name, critic))
+        return dict(found.values())
+
+    def _has_own_critics(self) -> bool:
+        return any(critic.optimizer is not None for critic in self.critics.values())
+
+    def state_dict(self) -> dict[str, Any]:
+        """State from which training resumes bit for bit."""
+        return {
+            "update": self.update,
+            "num_turns": self.num_turns,
+            "num_tokens": self.num_tokens,
+            "seconds": self.seconds,
+            "generator": self.generator.get_state(),
+            "algorithm": self.algorithm.state_dict(),
+            "collector": self.collector.state_dict(),
+            "learners": [
+                {"policy": learner.policy.state_dict(), "optimizer": learner.optimizer.state_dict()}
+                for learner in self._unique_learners()
+            ],
+            "critics": {name: critic.state_dict() for name, critic in self.unique_critics().items()},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Resume from what `state_dict` returned, as if never stopped."""
+        self.update = state["update"]
+        self.num_turns = state["num_turns"]
+        self.num_tokens = state["num_tokens"]
+        self.seconds = state["seconds"]
+        self.generator.set_state(state["generator"])
+        self.algorithm.load_state_dict(state.get("algorithm", {}))
+        self.collector.load_state_dict(state["collector"])
+        for learner, saved in zip(self._unique_learners(), state["learners"], strict=True):
+            learner.policy.load_state_dict(saved["policy"])
+            learner.optimizer.load_state_dict(saved["optimizer"])
+        for name, critic in self.unique_critics().items():
+            critic.load_state_dict(state["critics"][name])
+
+
+def _tracks(episodes: Sequence[Episode], agent: str) -> list[tuple[Any, ...]]:
+    return [tuple(turn.completion for turn in episode.tracks[agent]) for episode in episodes if agent in episode.tracks]
+
+
+def _means(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Mean of each metric over policies (or critics)."""
+    return {name: sum(row[name] for row in rows) / len(rows) for name in (rows[0] if rows else ())}

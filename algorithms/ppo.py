@@ -1,0 +1,26 @@
+"""IPPO and MAPPO, proximal policy optimization: IAC and MAAC with clipped ratios over several epochs."""
+
+from __future__ import annotations
+
+from typing import final
+
+from .config import IPPOConfig, MAPPOConfig
+from .iac import IAC
+from .maac import MAAC
+
+
+@final
+class IPPO(IAC[IPPOConfig]):
+    """IAC's advantages, with clipped probability ratios to the sampling policy, which bound the change per update.
+
+    Source: IPPO (arXiv:2011.09533), PPO (arXiv:1707.06347). The ratio is that of a whole completion (`credit="turn"`),
+    whose logarithm grows with length, or that of each token (`credit="token"`). IPPO without a clip is IAC with GAE.
+    """
+
+
+@final
+class MAPPO(MAAC[MAPPOConfig]):
+    """MAAC's advantages from one critic on the joint history, with PPO's clipped ratios per agent.
+
+    Source: MAPPO (arXiv:2103.01955), which also clips values (`value_clip_range`) and normalizes them.
+    """

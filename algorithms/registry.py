@@ -1,0 +1,168 @@
+"""Algorithms by name: this package's own, and those that users and other distributions register.
+
+A distribution that brings algorithms declares, in its `pyproject.toml`,
+
+    [project.entry-points."collm.algorithms"]
+    my_methods = "my_package.registrations"
+
+naming a module that calls `collm.register_algorithm` when imported, or a function that does. The registered names are
+then known to `collm train`, `evaluate`, `benchmark` and `report`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import re
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .._plugins import load_plugins
+from .config import IACConfig, IPPOConfig, MAACConfig, MAPPOConfig, MARLOOConfig, ReinforceConfig, TrainConfig
+from .published import CoLLMCCConfig, CoLLMDCConfig
+
+if TYPE_CHECKING:
+    from .algorithm import Algorithm
+
+GROUP = "collm.algorithms"
+_NAME = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*")
+
+
+class UnknownAlgorithmError(LookupError):
+    """No algorithm is registered under this name."""
+
+
+@dataclass(frozen=True)
+class AlgorithmSpec:
+    """An algorithm by name: its class and the class of its settings."""
+
+    name: str
+    entry_point: str | type[Algorithm[Any]]
+    """The algorithm's class, or "package.module:Class", which is imported when first needed."""
+    config: type[TrainConfig]
+    """Class of the settings, a frozen dataclass."""
+    summary: str = ""
+    """One line for listings."""
+
+    def algorithm_class(self) -> type[Algorithm[Any]]:
+        """The algorithm's class, imported if need be."""
+        if not isinstance(self.entry_point, str):
+            return self.entry_point
+        module, _, name = self.entry_point.partition(":")
+        try:
+            found: type[Algorithm[Any]] = getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError) as error:
+            raise ImportError(
+                f"the algorithm {self.name!r}: its class {self.entry_point!r} cannot be loaded: {error}"
+            ) from error
+        return found
+
+    def make(self, config: TrainConfig | None = None) -> Algorithm[Any]:
+        """The algorithm with its settings; None: the defaults.
+
+        Raises:
+            ValueError: if settings contradict each other.
+        """
+        return self.algorithm_class()(self.config() if config is None else config)
+
+
+_registry: dict[str, AlgorithmSpec] = {}
+
+
+def register_algorithm(
+    name: str,
+    algorithm: str | type[Algorithm[Any]],
+    config: type[TrainConfig],
+    *,
+    summary: str = "",
+    replace: bool = False,
+) -> AlgorithmSpec:
+    """Add an algorithm to the registry. Registering the same thing twice does nothing.
+
+    Args:
+        name: name for `collm train`: lower-case letters, digits, and ". _ -" between them.
+        algorithm: a subclass of `Algorithm`, or "package.module:Class", which is imported when first needed.
+        config: class of its settings, a frozen dataclass derived from `TrainConfig` (`ActorCriticConfig` for a critic).
+        summary: one line for listings. Left out, it is the first line of the class's docstring, where there is a class.
+        replace: whether to overwrite another algorithm of this name, as in a notebook cell that is run again.
+
+    Raises:
+        ValueError: if the name is malformed or taken.
+        TypeError: if the algorithm or its settings are not of these classes.
+    """
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"an algorithm's name must look like 'my-method', got {name!r}")
+    if isinstance(algorithm, str):
+        if not re.fullmatch(r"[\w.]+:\w+", algorithm):
+            raise ValueError(f"{name}: an algorithm is a class or 'package.module:Class', got {algorithm!r}")
+    else:
+        _check_class(name, algorithm)
+        summary = summary or (inspect.getdoc(algorithm) or "").partition("\n")[0]
+    if not (inspect.isclass(config) and issubclass(config, TrainConfig)):
+        raise TypeError(f"{name}: its settings must be a dataclass derived from TrainConfig, got {config!r}")
+    added = AlgorithmSpec(name, algorithm, config, summary)
+    if _registry.get(name, added) != added and not replace:
+        raise ValueError(
+            f"an algorithm {name!r} is already registered, {_registry[name].entry_point!r}; choose another name, "
+            "or pass replace=True"
+        )
+    _registry[name] = added
+    return added
+
+
+def algorithm_spec(name: str) -> AlgorithmSpec:
+    """The registered algorithm of a name.
+
+    Raises:
+        UnknownAlgorithmError: if there is none; the message gives the nearest name, and how others become known.
+    """
+    broken: tuple[str, ...] = ()
+    if name not in _registry:
+        broken = load_plugins(GROUP)
+    if name in _registry:
+        return _registry[name]
+    near = difflib.get_close_matches(name.lower(), _registry, 1, 0.5)
+    hint = f"did you mean {near[0]!r}? there are" if near else "there are"
+    raise UnknownAlgorithmError(
+        "; ".join(
+            [
+                f"there is no algorithm {name!r}; {hint} {', '.join(_registry)}",
+                "import or install what registers another (collm.register_algorithm)",
+                *broken,
+            ]
+        )
+    )
+
+
+def algorithm_specs() -> tuple[AlgorithmSpec, ...]:
+    """All algorithms: this package's own, then others in the order of registration.
+
+    A plugin that fails to load causes a warning.
+    """
+    for failure in load_plugins(GROUP):
+        warnings.warn(failure, RuntimeWarning, stacklevel=2)
+    return tuple(_registry.values())
+
+
+def _check_class(name: str, algorithm: type[Any]) -> None:
+    from .algorithm import Algorithm  # here, as it needs torch, and names are listed without
+
+    if not (inspect.isclass(algorithm) and issubclass(algorithm, Algorithm)):
+        raise TypeError(f"{name}: an algorithm is a class derived from collm.algorithms.Algorithm, got {algorithm!r}")
+
+
+for _name, _class, _config, _summary in (
+    ("iac", "iac:IAC", IACConfig, "independent actor-critic: a critic per agent, on the agent's own history"),
+    ("maac", "maac:MAAC", MAACConfig, "multi-agent actor-critic: one critic on the joint history"),
+    ("ippo", "ppo:IPPO", IPPOConfig, "IAC with PPO's clipped ratios over several epochs"),
+    ("mappo", "ppo:MAPPO", MAPPOConfig, "MAAC with PPO's clipped ratios over several epochs"),
+    ("magrpo", "reinforce:MAGRPO", ReinforceConfig, "Monte Carlo returns above the mean of the group"),
+    ("mareinforce", "reinforce:MAREINFORCE", ReinforceConfig, "Monte Carlo returns without a baseline"),
+    ("marloo", "reinforce:MARLOO", MARLOOConfig, "Monte Carlo returns above the mean of the others in the group"),
+    ("maremax", "reinforce:MAReMax", ReinforceConfig, "Monte Carlo returns above the best of the group"),
+    ("collm-cc", "maac:MAAC", CoLLMCCConfig, "MAAC with the settings of CoLLM-CC, as published"),
+    ("collm-dc", "iac:IAC", CoLLMDCConfig, "IAC with the settings of CoLLM-DC, as published"),
+):
+    register_algorithm(_name, f"{__package__}.{_class}", _config, summary=_summary)

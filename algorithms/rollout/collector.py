@@ -1,0 +1,262 @@
+"""RolloutCollector: many copies of a parallel environment, with one batched call per policy and decision.
+
+The collector knows nothing of text. It calls each policy once for all agents of all copies that are ready, lets those
+copies step, and starts the next episode in the place of one that ended. Copies in worker processes step while the
+policies decide for others.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...agents.core import Policy, Request
+from ...agents.numeric.features import Features
+from ...envs.vectors.vector import StepResult, SyncVector, VectorEnv
+from .episode import Episode, Turn
+from .plays import Plan, Play, grouped_plans, mean_info
+
+__all__ = ["Plan", "RolloutCollector", "grouped_plans"]
+
+HALF_WAIT_FACTOR = 1.0
+"""While fewer than half of the running copies are ready, wait at most this multiple of the last decision's duration
+before deciding. A decision for few copies takes almost as long as one for many; with halves, one half steps while the
+policies decide for the other."""
+ALL_WAIT_FACTOR = 0.25
+"""Once half of the running copies are ready, wait at most this multiple of the last decision's duration for the rest.
+Where turns are quick, one decision then serves all copies. A smaller factor gains more where turns take as long as
+decisions, and loses more where decisions take most of the time."""
+
+
+class RolloutCollector:
+    """Collects episodes with given policies.
+
+    An episode depends on its seed, its index and the weights, not on the number of copies that run side by side.
+
+    Args:
+        vector: copies of the environment.
+        policies: policy of each possible agent; several agents may share one.
+        reads_state: keep the joint history before each turn, for a centralized critic. Where the environment has no
+            `state()`, all agents' observations in a row take its place.
+        early_termination_threshold: team reward per turn above which an episode ends; None: never.
+
+    Raises:
+        ValueError: if an agent has no policy.
+    """
+
+    def __init__(
+        self,
+        vector: VectorEnv,
+        policies: Mapping[str, Policy],
+        *,
+        reads_state: bool = False,
+        early_termination_threshold: float | None = None,
+    ):
+        missing = [agent for agent in vector.possible_agents if agent not in policies]
+        if missing:
+            raise ValueError(f"no policy for {missing}; give one for each of {vector.possible_agents}")
+        self.vector = vector
+        self.policies = {agent: policies[agent] for agent in vector.possible_agents}
+        self.reads_state = reads_state
+        self.early_termination_threshold = early_termination_threshold
+        self.seconds: dict[str, float] = defaultdict(float)  # by phase, since the caller last cleared them
+        self._number = {agent: i for i, agent in enumerate(vector.possible_agents)}
+        self.next_index = 0
+        self._decision_s = 0.0  # duration of the last decision
+        self._unfinished: dict[int, Play] = {}
+        self._features: dict[str, Features] = {}  # by agent, of its observations, where the environment has no state
+
+    def collect(self, plans: Sequence[Plan], *, greedy: bool = False) -> list[Episode]:
+        """Play every plan to its end; returns the episodes in the order of the plans."""
+        first = self.next_index
+        self.next_index += len(plans)
+        waiting = deque(zip(range(first, self.next_index), plans, strict=True))
+        free = deque(range(self.vector.num_envs))
+        running: dict[int, Play] = {}
+        stepping: set[int] = set()
+        done: dict[int, Episode] = {}
+        last = time.perf_counter()
+        while waiting or running:
+            start = time.perf_counter()
+            while waiting and free:
+                index, plan = waiting.popleft()
+                place = free.popleft()
+                self.vector.send_reset(place, plan.seed, plan.options())
+                running[place] = Play(plan, index, place)
+                stepping.add(place)
+            num_deciding = len(running) - len(stepping)
+            rest = last + self._wait_s(num_deciding, len(running)) - start
+            for play in self._ended(running, stepping, max(0.0, rest) if num_deciding else None):
+                done[play.index] = play.episode()
+                del running[play.place]
+                free.append(play.place)
+            now = time.perf_counter()
+            self.seconds["environment"] += now - start
+            deciding = [play for place, play in running.items() if place not in stepping]
+            is_time = not stepping or now - last >= self._wait_s(len(deciding), len(running))
+            if deciding and is_time and not (waiting and free):
+                actions = self._decided(deciding, greedy)
+                last = time.perf_counter()
+                self._decision_s = last - now
+                self.vector.send(actions)
+                stepping |= actions.keys()
+                self.seconds["environment"] += time.perf_counter() - last
+        return [done[index] for index in sorted(done)]
+
+    def collect_turns(self, num_turns: int, seeds: Iterable[int]) -> list[Episode]:
+        """Play a number of joint turns per copy, continuing where the last call stopped.
+
+        Args:
+            num_turns: joint turns per copy.
+            seeds: seeds of the episodes that start; only as many as needed are drawn.
+
+        Returns:
+            Segments: each ends with its episode or, incomplete, with this call, where the value of its last history is
+            to bootstrap it.
+        """
+        draw = iter(seeds)
+        segments: list[Episode] = []
+        for place in range(self.vector.num_envs):
+            if place not in self._unfinished:
+                self._unfinished[place] = self._started(place, self._indexed(), Plan(next(draw)))
+        for _ in range(num_turns):
+            for play in self._tick(self._unfinished):
+                segments.append(play.episode())
+                self._unfinished[play.place] = self._started(play.place, self._indexed(), Plan(next(draw)))
+        for place, play in self._unfinished.items():
+            if play.infos:
+                segments.append(play.episode(is_complete=False))
+                self._unfinished[place] = play.continued()
+        return segments
+
+    def _indexed(self) -> int:
+        self.next_index += 1
+        return self.next_index - 1
+
+    def _started(self, place: int, index: int, plan: Plan) -> Play:
+        start = time.perf_counter()
+        play = Play(plan, index, place)
+        observations, _ = self.vector.reset(place, plan.seed, plan.options())
+        self._begin(play, observations)
+        self.seconds["environment"] += time.perf_counter() - start
+        return play
+
+    def _begin(self, play: Play, observations: dict[str, Any]) -> None:
+        play.observations = observations
+        play.agents = list(observations)
+        play.tracks = {agent: [] for agent in play.agents}
+        if self.reads_state:
+            play.states.append(self._state(play))
+
+    def _wait_s(self, num_ready: int, num_running: int) -> float:
+        """Longest time from one decision to the next, in seconds, in which further copies may become ready."""
+        return self._decision_s * (ALL_WAIT_FACTOR if 2 * num_ready >= num_running else HALF_WAIT_FACTOR)
+
+    def _ended(self, running: Mapping[int, Play], stepping: set[int], timeout_s: float | None) -> list[Play]:
+        """Receive the results of copies that have stepped; returns the plays that ended."""
+        arrived = self.vector.ready(timeout_s) if stepping else {}
+        ended = []
+        for place in stepping & arrived.keys():  # other results belong to a call that was interrupted
+            stepping.remove(place)
+            play = running[place]
+            if not play.agents:
+                self._begin(play, arrived[place][0])
+            elif self._stepped(play, arrived[place]):
+                ended.append(play)
+        return ended
+
+    def _tick(self, running: Mapping[int, Play]) -> list[Play]:
+        """One joint turn of every running copy; returns those that ended."""
+        actions = self._decided(list(running.values()), greedy=False)
+        start = time.perf_counter()
+        results = self.vector.step(actions)
+        ended = [play for place, play in running.items() if self._stepped(play, results[place])]
+        self.seconds["environment"] += time.perf_counter() - start
+        return ended
+
+    def _decided(self, plays: Sequence[Play], greedy: bool) -> dict[int, dict[str, Any]]:
+        """Actions of all agents in these plays' next joint turn, by place."""
+        start = time.perf_counter()
+        asked: dict[object, list[tuple[Policy, Request, Play]]] = defaultdict(list)
+        for play in plays:
+            play.decided = {}
+            for agent in play.agents:
+                policy = self.policies[agent]
+                stream = (play.plan.seed, play.index, self._number[agent], play.num_turns)
+                request = Request(agent, play.observations[agent], stream, play.previous.get(agent))
+                asked[policy.batch_key()].append((policy, request, play))
+        for asks in asked.values():
+            answers = asks[0][0].act_together([(policy, request) for policy, request, _ in asks], greedy=greedy)
+            for (_, request, play), completion in zip(asks, answers, strict=True):
+                play.decided[request.agent] = completion
+        self.seconds["decoding"] += time.perf_counter() - start
+        return {play.place: {agent: answer.action for agent, answer in play.decided.items()} for play in plays}
+
+    def _stepped(self, play: Play, result: StepResult) -> bool:
+        observations, rewards, terminations, truncations, infos = result
+        if self._is_good_enough([rewards[agent] for agent in play.agents]):
+            terminations = dict.fromkeys(terminations, True)
+        for agent in play.agents:
+            completion = play.decided[agent]
+            turn = Turn(play.observations[agent], completion, float(rewards[agent]), len(play.infos))
+            play.tracks.setdefault(agent, []).append(turn)
+            play.previous[agent] = completion
+            if terminations[agent] or truncations[agent]:
+                play.finals[agent] = observations[agent]
+                play.is_terminated[agent] = bool(terminations[agent])
+        play.infos.append(mean_info(infos))
+        play.num_turns += 1
+        play.observations = observations
+        play.agents = [agent for agent in observations if agent not in play.is_terminated]
+        if self.reads_state:
+            play.states.append(self._state(play))
+        return not play.agents
+
+    def _is_good_enough(self, rewards: Sequence[float]) -> bool:
+        threshold = self.early_termination_threshold
+        return threshold is not None and sum(rewards) / len(rewards) > threshold
+
+    def state_dict(self) -> dict[str, Any]:
+        """State to resume from: the count of episodes, and the plays that `collect_turns` has under way.
+
+        Raises:
+            ValueError: if episodes are under way in worker processes, from where they cannot be saved.
+        """
+        state: dict[str, Any] = {"next_index": self.next_index}
+        if self._unfinished:
+            if not isinstance(self.vector, SyncVector):
+                raise ValueError(
+                    "episodes are under way in worker processes and cannot be saved; save after whole episodes "
+                    "(turns_per_update=None), or use SyncVector"
+                )
+            state |= {"unfinished": copy.deepcopy(self._unfinished), "envs": copy.deepcopy(self.vector.envs)}
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Resume from what `state_dict` returned."""
+        self.next_index = state["next_index"]
+        self._unfinished = copy.deepcopy(state.get("unfinished", {}))
+        if self._unfinished:
+            assert isinstance(self.vector, SyncVector)
+            self.vector.envs = copy.deepcopy(state["envs"])
+
+    def _state(self, play: Play) -> Any:
+        state = self.vector.state(play.place)
+        if state is not None:
+            return state
+        if not self._features:
+            spaces = {agent: self.vector.observation_space(agent) for agent in self.vector.possible_agents}
+            self._features = {agent: Features.of(space) for agent, space in spaces.items()}
+        vectors = []
+        for agent in self.vector.possible_agents:
+            features = self._features[agent]
+            has_left = agent not in play.observations
+            vectors.append(
+                np.zeros(features.size, dtype=np.float32) if has_left else features.vector(play.observations[agent])
+            )
+        return np.concatenate(vectors)

@@ -1,0 +1,98 @@
+"""Turns, and the episodes made of them: the result of a rollout."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...agents.core import Completion, CriticInput
+from ...envs.core import Message, written
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One decision of one agent, and its reward."""
+
+    observation: Any
+    completion: Completion
+    reward: float
+    time: int
+    """Number of the joint turn, counted from the start of the episode (of the segment, where the collector cut it)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """An episode of the environment, or a segment: the part of one that a cut rollout (`turns_per_update`) contains."""
+
+    index: int
+    """Number of the episode, unique within a collector."""
+    seed: int
+    """Seed that the environment was reset with."""
+    group: int
+    """Group number, which the rollouts of one task share."""
+    tracks: Mapping[str, tuple[Turn, ...]]
+    """Track of each agent: its turns, in order. Agents that leave early have fewer."""
+    states: tuple[Any, ...]
+    """Joint history before each joint turn, and after the last one; empty where no critic reads it."""
+    finals: Mapping[str, Any]
+    """Last observation of each agent."""
+    is_terminated: Mapping[str, bool]
+    """Terminal end, by agent. False where a time limit truncated the episode, or the collector cut it."""
+    infos: tuple[Mapping[str, float], ...]
+    """Reward terms and metrics of each joint turn, averaged over the agents that report them."""
+    is_complete: bool = True
+    """False for a segment whose episode continues in the next rollout."""
+    earlier_return: float = 0.0
+    """Team return of the earlier segments of the episode."""
+
+    @property
+    def num_turns(self) -> int:
+        """Number of joint turns."""
+        return len(self.infos)
+
+    @property
+    def team_return(self) -> float:
+        """Undiscounted return, averaged over the agents."""
+        return sum(turn.reward for track in self.tracks.values() for turn in track) / len(self.tracks)
+
+    def own_input(self, agent: str, *, reads_actions: bool = False) -> CriticInput:
+        """Input of a decentralized critic: the agent's own histories, for Q with the agent's actions.
+
+        The history after the last turn is included where its value bootstraps.
+        """
+        track = self.tracks[agent]
+        completions = tuple(turn.completion for turn in track)
+        histories = tuple(turn.observation for turn in track)
+        last = () if self.is_terminated[agent] else (self.finals[agent],)
+        actions: tuple[Any, ...] = ()
+        if reads_actions:
+            actions = tuple(
+                (Message("assistant", done.action, agent),) if isinstance(done.action, str) else done.action
+                for done in completions
+            )
+        return CriticInput(histories + last, actions, completions)
+
+    def joint_input(self, agents: Sequence[str], *, reads_actions: bool = False) -> CriticInput:
+        """Input of a centralized critic: the joint history before each joint turn, for Q with the joint actions.
+
+        The history after the last turn is included where its value bootstraps. A joint action of agents that act by
+        vectors has one entry per agent of `agents`, None for one that has left.
+        """
+        is_over = all(self.is_terminated.values())
+        histories = self.states[: self.num_turns] if is_over else self.states
+        if not reads_actions:
+            return CriticInput(histories)
+        done: list[dict[str, Any]] = [{} for _ in range(self.num_turns)]
+        for agent, track in self.tracks.items():
+            for turn in track:
+                done[turn.time][agent] = turn.completion.action
+        return CriticInput(histories, tuple(_joined(actions, agents) for actions in done))
+
+
+def _joined(actions: Mapping[str, Any], agents: Sequence[str]) -> Any:
+    """One joint action: the messages that it adds to the joint history, or the agents' vectors."""
+    if all(isinstance(action, str) for action in actions.values()):
+        return tuple(written(agent, actions[agent]) for agent in agents if agent in actions)
+    vectors = tuple(actions.get(agent) for agent in agents)
+    return vectors if len(vectors) > 1 else vectors[0]

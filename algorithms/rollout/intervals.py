@@ -1,0 +1,58 @@
+"""Bootstrap intervals: the one result type and the one way of resampling, for evaluations and for reports.
+
+Axes: R scores to draw from (episodes, or runs), K strata (tasks; 1 for episodes), N resamples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Indices = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """An estimate and the ends of its confidence interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
+
+def bootstrap_interval(values: Sequence[float], *, confidence: float = 0.95, num_resamples: int = 5_000) -> Interval:
+    """Mean of independent values with its percentile bootstrap interval, from fixed resampling indices.
+
+    Raises:
+        ValueError: if there is no value.
+    """
+    if not len(values):
+        raise ValueError("an interval needs at least one value")
+    sample = np.asarray(values, dtype=np.float64)
+    indices = bootstrap_indices(len(sample), 1, num_resamples)
+    means = resampled(sample[:, None], indices)[..., 0].mean(axis=1)
+    return percentile_interval(float(sample.mean()), means, confidence)
+
+
+def bootstrap_indices(num_scores: int, num_strata: int, num_resamples: int, *, seed: int = 0) -> Indices:
+    """[N, R, K] indices of the scores in each resample, drawn separately per stratum."""
+    return np.random.default_rng(seed).integers(num_scores, size=(num_resamples, num_scores, num_strata))
+
+
+def resampled(scores: Floats, indices: Indices) -> Floats:
+    """[N, R, K] resampled scores: those of [R, K] at the indices, per stratum."""
+    return np.take_along_axis(scores[None], indices, axis=1)
+
+
+def percentile_interval(value: float, samples: Floats, confidence: float) -> Interval:
+    """Percentile interval of an estimate from its resamples [N] (Efron and Tibshirani, 1993, chapter 13)."""
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(samples, [tail, 1 - tail])
+    return Interval(value, float(low), float(high))

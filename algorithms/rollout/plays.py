@@ -1,0 +1,95 @@
+"""Plans and plays: episodes before and while they are played."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...agents.core import Completion
+from .episode import Episode, Turn
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """An episode to be played: its seed, group and task."""
+
+    seed: int
+    group: int = 0
+    task: Any = None
+    """Task for `reset(options={"task": ...})`. None: the environment draws one from the seed."""
+
+    def options(self) -> dict[str, Any] | None:
+        """Options for the environment's reset."""
+        return None if self.task is None else {"task": self.task}
+
+
+def grouped_plans(seeds: Iterable[int], group_size: int) -> list[Plan]:
+    """Plans of G rollouts per seed; the rollouts of one seed's task form a group."""
+    return [Plan(seed, group) for group, seed in enumerate(seeds) for _ in range(group_size)]
+
+
+@dataclass(slots=True)
+class Play:
+    """An episode under way; `episode` turns it into a finished episode or a segment."""
+
+    plan: Plan
+    index: int
+    place: int
+    """Number of the environment copy that plays it."""
+    observations: dict[str, Any] = field(default_factory=dict)
+    agents: list[str] = field(default_factory=list)
+    """Live agents; empty before the episode has begun."""
+    states: list[Any] = field(default_factory=list)
+    tracks: dict[str, list[Turn]] = field(default_factory=dict)
+    decided: dict[str, Completion] = field(default_factory=dict)
+    """Completions of the joint turn that is being played, by agent."""
+    previous: dict[str, Completion] = field(default_factory=dict)
+    finals: dict[str, Any] = field(default_factory=dict)
+    is_terminated: dict[str, bool] = field(default_factory=dict)
+    infos: list[dict[str, float]] = field(default_factory=list)
+    num_turns: int = 0
+    earlier_return: float = 0.0
+
+    def episode(self, *, is_complete: bool = True) -> Episode:
+        """The turns played so far, as an episode, or as a segment where it is cut here (is_complete=False)."""
+        tracks = {agent: tuple(track) for agent, track in self.tracks.items() if track}
+        return Episode(
+            index=self.index,
+            seed=self.plan.seed,
+            group=self.plan.group,
+            tracks=tracks,
+            states=tuple(self.states),
+            finals={agent: self.finals.get(agent, self.observations.get(agent)) for agent in tracks},
+            is_terminated={agent: self.is_terminated.get(agent, False) for agent in tracks},
+            infos=tuple(self.infos),
+            is_complete=is_complete,
+            earlier_return=self.earlier_return,
+        )
+
+    def continued(self) -> Play:
+        """The remainder of the episode, as a play that begins here."""
+        earned = sum(turn.reward for track in self.tracks.values() for turn in track) / max(1, len(self.tracks))
+        return Play(
+            self.plan,
+            self.index,
+            self.place,
+            self.observations,
+            self.agents,
+            self.states[-1:],
+            {agent: [] for agent in self.agents},
+            previous=self.previous,
+            num_turns=self.num_turns,
+            earlier_return=self.earlier_return + earned,
+        )
+
+
+def mean_info(infos: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+    """Reward terms and metrics of a joint turn, averaged over the agents that report them."""
+    sums: dict[str, list[float]] = defaultdict(list)
+    for info in infos.values():
+        for name, value in info.items():
+            if name.startswith(("reward/", "metric/")):
+                sums[name].append(float(value))
+    return {name: sum(values) / len(values) for name, values in sums.items()}

@@ -1,0 +1,1 @@
+"""What a run is and leaves: experiments, run directories, checkpoints, logs, evaluations."""

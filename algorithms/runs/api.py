@@ -1,0 +1,327 @@
+"""The short way: `train`, `evaluate`, `load_team`.
+
+run = train("maac", env="collm/MiniWriting-v0", num_updates=50)
+print(run.evaluate().team_return)
+"""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass, fields, replace
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import torch
+from pettingzoo import ParallelEnv
+from rich.console import Console
+from transformers.utils import logging as transformers_logging
+
+from ...agents.config import TINY, ModelConfig
+from ...agents.core import Policy
+from ...agents.numeric.config import NetworkConfig
+from ...agents.registry import Seat
+from ...envs.registration.registry import EnvSpec, make, register, registry
+from ..learning.shaping import RewardProcessor
+from ..registry import AlgorithmSpec, algorithm_spec
+from ..rollout.collector import RolloutCollector
+from .checkpoint import read_config
+from .display import TrainingDisplay
+from .evaluation import EvaluationResult
+from .evaluation import evaluate as play_held_out
+from .experiment import MAX_DEFAULT_ENVS, Experiment
+from .loggers import Logger, Sink, read_lines
+from .run import prepare_run, run_prepared
+from .teams import CriticSource, saved_team, seat_of
+
+Environment: TypeAlias = str | ParallelEnv[str, Any, Any] | Callable[..., ParallelEnv[str, Any, Any]]
+"""A registered id, an environment (which is copied), or what builds one."""
+PolicySource: TypeAlias = Mapping[str, Policy] | Callable[[Seat], Policy]
+"""Policies by agent, or what makes one for an agent."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A training run that is done: where it lies, and who learned."""
+
+    directory: Path
+    """Folder with config.json, metrics.jsonl, episodes.jsonl, evaluation.jsonl and the saved policies."""
+    experiment: Experiment
+    policies: Mapping[str, Policy]
+    """The team, by agent."""
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """Metrics of each update, in order: `return`, `policy_loss`, `entropy`, …"""
+        return read_lines(self.directory / "metrics.jsonl")
+
+    @property
+    def evaluations(self) -> list[dict[str, Any]]:
+        """Held-out returns before, while and after training: `evaluation/sampled/return`, …"""
+        return read_lines(self.directory / "evaluation.jsonl")
+
+    @property
+    def episodes(self) -> list[dict[str, Any]]:
+        """Records of all training episodes: what each agent read and wrote, rewards, values, advantages."""
+        return read_lines(self.directory / "episodes.jsonl")
+
+    def evaluate(
+        self, num_episodes: int = 100, *, greedy: bool = False, split: str = "test", **env_kwargs: Any
+    ) -> EvaluationResult:
+        """Let the team play held-out tasks.
+
+        Args:
+            num_episodes: how many, always the same tasks in the same order.
+            greedy: take the likeliest token in place of sampling.
+            split: of the environment's tasks, where it has splits.
+            env_kwargs: arguments of the environment that differ from training's.
+        """
+        if num_episodes < 1:
+            raise ValueError(f"num_episodes must be at least 1, got {num_episodes}")
+        experiment = replace(self.experiment, env_kwargs={**self.experiment.env_kwargs, **env_kwargs})
+        vector = experiment.make_vector(split, min(num_episodes, MAX_DEFAULT_ENVS))
+        try:
+            with _threads(experiment.model, None):
+                return play_held_out(RolloutCollector(vector, self.policies), num_episodes, greedy=greedy)
+        finally:
+            vector.close()
+
+
+def train(
+    algorithm: str,
+    env: Environment,
+    *,
+    out: str | Path | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
+    policies: PolicySource | None = None,
+    critics: CriticSource | None = None,
+    reward_processor: RewardProcessor | None = None,
+    loggers: Sequence[Logger] = (),
+    log: Sequence[Sink] = (),
+    resume: bool = False,
+    progress: bool = True,
+    threads: int | None = None,
+    **settings: Any,
+) -> Run:
+    """Train a team, and leave a run directory.
+
+    Args:
+        algorithm: a registered name: "iac", "maac", "ippo", "mappo", "magrpo", …
+        env: a registered id, an environment object (which is copied), or a class or function that builds one.
+        out: the run's folder; None: runs/<environment>-<algorithm>-<time>.
+        env_kwargs: arguments of the environment, where `env` is an id or builds one.
+        policies: policies by agent, in place of the settings' models (those left out are made from them); or a factory.
+            Trainable ones learn, others play along.
+        critics: a critic of the joint history, critics by agent, or a factory, in place of the settings'.
+        reward_processor: applied to every reward before learning.
+        loggers: objects with `log(step, metrics)` and `close()` that get every update's metrics.
+        log: other places for metrics, "wandb" or "tensorboard"; `metrics.jsonl` is always written.
+        resume: go on with the run in `out` from its last checkpoint.
+        progress: show it, live in a terminal and a notebook, else as lines.
+        threads: of torch; None: 1 for the embedded model on a CPU, where more only wait, else torch's own choice.
+        settings: fields of the algorithm's settings (`num_updates=50`), of `ModelConfig` (`model="tiny"`,
+            `max_new_tokens=64`) and of `NetworkConfig`.
+
+    Raises:
+        UnknownAlgorithmError, UnknownEnvironmentError: naming the nearest name.
+        TypeError: if there is no setting of a name; naming the nearest.
+        ValueError, OSError: for settings that contradict each other, or a folder that holds a run already.
+    """
+    spec = algorithm_spec(algorithm)
+    id, kwargs = _identified(env)
+    config, model, network = _settings(spec, settings)
+    experiment = Experiment(
+        algorithm=algorithm,
+        config=config,
+        env=id,
+        env_kwargs={**kwargs, **(env_kwargs or {})},
+        model=model,
+        network=network,
+    )
+    directory = Path(out) if out is not None else default_directory(experiment)
+    if callable(policies):
+        policies = _made(policies, experiment)
+    return train_experiment(
+        experiment,
+        directory,
+        policies=policies,
+        critics=critics,
+        reward_processor=reward_processor,
+        loggers=loggers,
+        sinks=log,
+        resume=resume,
+        threads=threads,
+        console=Console() if progress else Console(quiet=True),
+    )
+
+
+def train_experiment(
+    experiment: Experiment,
+    directory: Path,
+    *,
+    resume: bool = False,
+    threads: int | None = None,
+    console: Console | None = None,
+    is_prepared: bool = False,
+    **options: Any,
+) -> Run:
+    """Run an experiment with a live display; print the held-out returns and where everything lies.
+
+    Args:
+        is_prepared: whether `prepare_run` was called already.
+        options: those of `run_prepared`.
+    """
+    console = console or Console()
+    transformers_logging.disable_progress_bar()
+    if not is_prepared:
+        prepare_run(experiment, directory, resume=resume)
+    title = f"{experiment.algorithm} on {experiment.env}, model {experiment.model.model}"
+    with (
+        _threads(experiment.model, threads),
+        TrainingDisplay(title, experiment.config.num_updates, console) as display,
+    ):
+        trainer = run_prepared(
+            experiment,
+            directory,
+            resume=resume,
+            on_update=display.update,
+            on_evaluation=display.evaluated,
+            **options,
+        )
+    console.print(display.evaluation_table())
+    console.print(f"run directory: {directory}")
+    return Run(directory, experiment, trainer.collector.policies)
+
+
+def evaluate(
+    run: str | Path | Run,
+    num_episodes: int = 100,
+    *,
+    greedy: bool = False,
+    split: str = "test",
+    env: Environment | None = None,
+    **env_kwargs: Any,
+) -> EvaluationResult:
+    """Let a trained team play held-out tasks.
+
+    Args:
+        run: a run directory, or what `train` returned.
+        num_episodes: how many, always the same tasks in the same order.
+        greedy: take the likeliest token in place of sampling.
+        split: of the environment's tasks, where it has splits.
+        env: another environment than the one trained in; also where that one has no id of its own.
+        env_kwargs: arguments of the environment that differ from training's.
+    """
+    loaded = run if isinstance(run, Run) else load_run(run, env=env)
+    if isinstance(run, Run) and env is not None:
+        loaded = replace(loaded, experiment=_in_environment(loaded.experiment, env))
+    return loaded.evaluate(num_episodes, greedy=greedy, split=split, **env_kwargs)
+
+
+def load_run(directory: str | Path, *, env: Environment | None = None, device: str | None = None) -> Run:
+    """A run from its folder, with its saved team.
+
+    Args:
+        directory: what `train` was given as `out`.
+        env: another environment than the one trained in; also where that one has no id of its own.
+        device: another device than the run's.
+    """
+    directory = Path(directory)
+    experiment = Experiment.from_json(read_config(directory))
+    if env is not None:
+        experiment = _in_environment(experiment, env)
+    if device is not None:
+        experiment = replace(experiment, model=replace(experiment.model, device=device))
+    played = make(experiment.env, **experiment.env_kwargs)
+    try:
+        return Run(directory, experiment, saved_team(directory / "agents", played, experiment.model))
+    finally:
+        played.close()
+
+
+def load_team(directory: str | Path, *, device: str | None = None) -> dict[str, Policy]:
+    """The policies of a run, by agent.
+
+    Args:
+        directory: what `train` was given as `out`.
+        device: another device than the run's.
+    """
+    return dict(load_run(directory, device=device).policies)
+
+
+def default_directory(experiment: Experiment) -> Path:
+    """A new folder under runs/, named after what runs and when."""
+    name = experiment.env.split("/")[-1].replace(":", ".")
+    return Path("runs") / f"{name}-{experiment.algorithm}-{datetime.now():%Y%m%d-%H%M%S}"
+
+
+def _settings(spec: AlgorithmSpec, given: Mapping[str, Any]) -> tuple[Any, ModelConfig, NetworkConfig]:
+    """Settings by keyword, sorted into the classes that declare them."""
+    classes: tuple[type[Any], ...] = (spec.config, ModelConfig, NetworkConfig)
+    owners = {each.name: owner for owner in reversed(classes) for each in fields(owner)}
+    for name in given:
+        if name not in owners:
+            near = difflib.get_close_matches(name, owners, 1, 0.5)
+            hint = f"did you mean {near[0]!r}?" if near else f"`collm train {spec.name} --help` lists them"
+            raise TypeError(f"{spec.name!r} has no setting {name!r}; {hint}")
+    config, model, network = (
+        owner(**{name: value for name, value in given.items() if owners[name] is owner}) for owner in classes
+    )
+    return config, model, network
+
+
+def _identified(env: Environment) -> tuple[str, dict[str, Any]]:
+    """The id and the arguments under which an environment is made; what has no id is registered without a version."""
+    if isinstance(env, str):
+        return env, {}
+    if isinstance(env, ParallelEnv):
+        spec = getattr(env, "spec", None)
+        if isinstance(spec, EnvSpec) and registry.get(spec.id) is not None:
+            return spec.id, dict(spec.kwargs)
+        return _registered(type(env).__name__, partial(deepcopy, env)), {}
+    if not callable(env):
+        raise TypeError(f"env must be an id, an environment, or what builds one, got {env!r}")
+    module, name = getattr(env, "__module__", None), getattr(env, "__qualname__", "<")
+    if module not in (None, "__main__") and getattr(sys.modules.get(str(module)), name, None) is env:
+        return f"{module}:{name}", {}
+    return _registered(name.rpartition(".")[2].strip("<>"), env), {}
+
+
+def _registered(name: str, build: Callable[..., Any]) -> str:
+    """An id for what can be made in this process alone."""
+    cleaned = "".join(letter for letter in name if letter.isalnum() or letter == "_") or "environment"
+    return register(f"unregistered/{cleaned}-v0", build, replace=True).id
+
+
+def _in_environment(experiment: Experiment, env: Environment) -> Experiment:
+    id, kwargs = _identified(env)
+    return replace(experiment, env=id, env_kwargs=kwargs)
+
+
+def _made(factory: Callable[[Seat], Policy], experiment: Experiment) -> dict[str, Policy]:
+    """A policy for each agent."""
+    env = make(experiment.env, **experiment.env_kwargs)
+    algorithm = experiment.make_algorithm()
+    try:
+        return {agent: factory(seat_of(env, agent, experiment.model, algorithm)) for agent in env.possible_agents}
+    finally:
+        env.close()
+
+
+@contextmanager
+def _threads(model: ModelConfig, threads: int | None) -> Iterator[None]:
+    """Set torch's threads for a while; a small model is done before a second thread has woken."""
+    before = torch.get_num_threads()
+    if threads is not None:
+        torch.set_num_threads(threads)
+    elif TINY in model.model.split(",") and (model.device == "cpu" or not torch.cuda.is_available()):
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

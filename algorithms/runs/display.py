@@ -1,0 +1,129 @@
+"""Live display of a training run: a bar, a curve, the last metrics; plain lines outside a terminal and a notebook."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from types import TracebackType
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from ..rollout.intervals import Interval
+
+BARS = "▁▂▃▄▅▆▇█"
+SHOWN = {
+    "return": "return",
+    "entropy": "entropy, nats per token",
+    "completion_tokens": "tokens per completion",
+    "explained_variance": "explained variance",
+    "kl_to_sampler": "KL to sampler",
+    "grad_norm": "gradient norm",
+    "logprob_error": "log-probability error",
+    "tokens_per_second": "tokens per second",
+    "seconds/decoding": "seconds decoding",
+    "seconds/environment": "seconds in environments",
+    "seconds/learning": "seconds learning",
+}
+
+
+def sparkline(values: Sequence[float], width: int = 60) -> str:
+    """Curve in one line of text: means of equal shares of the values, scaled from their least to their greatest."""
+    if not values:
+        return ""
+    size = max(1, math.ceil(len(values) / width))
+    means = [sum(values[i : i + size]) / len(values[i : i + size]) for i in range(0, len(values), size)]
+    low, high = min(means), max(means)
+    span = (high - low) or 1.0
+    return "".join(BARS[min(len(BARS) - 1, int((mean - low) / span * len(BARS)))] for mean in means)
+
+
+class TrainingDisplay:
+    """Progress of a training run, as a context manager.
+
+    Args:
+        title: heading of the panel.
+        num_updates: updates of the whole run.
+        console: output; one that is not a terminal gets about twenty lines instead of the panel.
+    """
+
+    def __init__(self, title: str, num_updates: int, console: Console):
+        self.title = title
+        self.console = console
+        self.returns: list[float] = []
+        self.metrics: Mapping[str, float] = {}
+        self.num_updates = num_updates
+        self.progress = Progress(
+            TextColumn("update"),
+            MofNCompleteColumn(),
+            BarColumn(bar_width=None),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=console,
+        )
+        self.task = self.progress.add_task("", total=num_updates)
+        self.evaluations: list[tuple[int, Mapping[str, float]]] = []
+        # In a notebook rich draws by ipywidgets; without them only lines can be shown.
+        is_live = console.is_terminal or (console.is_jupyter and find_spec("ipywidgets") is not None)
+        self.live = Live(self._panel(), console=console, refresh_per_second=4) if is_live else None
+
+    def __enter__(self) -> TrainingDisplay:
+        if self.live is not None:
+            self.live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self.live is not None:
+            self.live.stop()
+
+    def update(self, update: int, metrics: Mapping[str, float]) -> None:
+        """Show an update's metrics."""
+        self.metrics = metrics
+        if "return" in metrics:
+            self.returns.append(metrics["return"])
+        self.progress.update(self.task, completed=update)
+        if self.live is not None:
+            self.live.update(self._panel())
+        elif update % max(1, self.num_updates // 20) == 0 or update == self.num_updates:
+            seconds = metrics["seconds/total"]
+            recent = self.returns[-max(1, self.num_updates // 20) :]
+            self.console.print(
+                f"update {update:>4}/{self.num_updates}  return {sum(recent) / max(1, len(recent)):7.3f}  "
+                f"{seconds:6.0f} s  {metrics['tokens_per_second']:7.0f} tokens/s"
+            )
+
+    def evaluated(self, update: int, metrics: Mapping[str, float]) -> None:
+        """Keep an evaluation's metrics for the table."""
+        self.evaluations.append((update, metrics))
+
+    def evaluation_table(self) -> Table:
+        """Table of the held-out returns before, during and after training."""
+        title = "return on held-out tasks, mean [95 %]"
+        table = Table("after update", "sampled", "greedy", title=title, title_justify="left")
+        for update, metrics in self.evaluations:
+            intervals = (
+                Interval(*(metrics[f"evaluation/{how}/return{end}"] for end in ("", "_low", "_high")))
+                for how in ("sampled", "greedy")
+            )
+            table.add_row(str(update), *map(str, intervals))
+        return table
+
+    def _panel(self) -> RenderableType:
+        table = Table.grid(padding=(0, 2))
+        found = [(label, self.metrics[name]) for name, label in SHOWN.items() if name in self.metrics]
+        half = (len(found) + 1) // 2
+        for i in range(half):
+            row = [found[i]] + ([found[i + half]] if i + half < len(found) else [])
+            table.add_row(*(cell for label, value in row for cell in (f"[dim]{label}[/]", f"{value:.4g}")))
+        curve = sparkline(self.returns)
+        lines: list[RenderableType] = [self.progress]
+        if self.returns:
+            lines.append(f"[cyan]{curve}[/]  return {min(self.returns):.3f} … {max(self.returns):.3f}")
+        return Panel(Group(*lines, table), title=self.title, title_align="left")

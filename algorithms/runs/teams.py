@@ -1,0 +1,361 @@
+"""Settings and spaces → policies, critics, trainer: language models where agents write text, else perceptrons.
+
+The trainer treats both alike, and so policies and critics that a user registers or passes as objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeAlias, cast
+
+import torch
+from gymnasium.spaces import Text
+from transformers import AutoModel, AutoTokenizer
+
+from ...agents.config import ModelConfig
+from ...agents.core import Critic, Policy, TrainablePolicy
+from ...agents.language.critics import ActorHead, TextCritic
+from ...agents.language.policy import LanguagePolicy
+from ...agents.loading import check_models, load_policies, model_folder
+from ...agents.loading import load_team as load_language_team
+from ...agents.numeric.config import NetworkConfig
+from ...agents.numeric.critics import NumericActorHead, NumericCritic
+from ...agents.numeric.features import Features
+from ...agents.numeric.policy import SETTINGS_FILE, NumericPolicy
+from ...agents.registry import CriticSeat, Seat, registered_critic, registered_policy
+from ...envs.vectors.vector import VectorEnv
+from ..algorithm import Algorithm
+from ..config import ActorCriticConfig
+from ..learning.critic_learner import CriticLearner
+from ..learning.shaping import RewardProcessor
+from ..learning.trainer import Rewarder, Trainer
+from ..rollout.collector import RolloutCollector
+
+CriticSource: TypeAlias = Critic | Mapping[str, Critic] | Callable[[CriticSeat], Critic]
+"""One critic (of the joint history), critics by agent, or a factory of critics."""
+
+
+def writes_text(env: Any) -> bool:
+    """Whether the agents of an environment (or of its copies) act by text."""
+    return all(isinstance(env.action_space(agent), Text) for agent in env.possible_agents)
+
+
+def make_trainer(
+    algorithm: Algorithm[Any],
+    vector: VectorEnv,
+    policies: Mapping[str, Policy],
+    *,
+    critics: CriticSource | None = None,
+    network: NetworkConfig | None = None,
+    rewarder: Rewarder | None = None,
+    reward_processor: RewardProcessor | None = None,
+) -> Trainer:
+    """Assemble a trainer: a collector on the environments, the critics that the algorithm reads, references.
+
+    Args:
+        algorithm: the algorithm to train with.
+        vector: copies of the training environment.
+        policies: policy of each agent; trainable ones learn, others only play.
+        critics: objects or a factory, in place of those that the settings name.
+        network: widths of perceptron critics, for vector observations.
+        rewarder: replaces the episodes' rewards, as by a reward model's; needs the joint histories.
+        reward_processor: applied to every reward before learning.
+    """
+    config = algorithm.config
+    collector = RolloutCollector(
+        vector,
+        policies,
+        reads_state=algorithm.critic_reads == "joint" or rewarder is not None,
+        early_termination_threshold=config.early_termination_threshold,
+    )
+    references: dict[str, TrainablePolicy] = {}
+    if config.reference_kl_coef:
+        learning = {agent: policy for agent, policy in policies.items() if isinstance(policy, TrainablePolicy)}
+        frozen = {id(policy): policy.reference() for policy in set(learning.values())}
+        references = {agent: frozen[id(policy)] for agent, policy in learning.items()}
+    return Trainer(
+        algorithm,
+        collector,
+        make_critics(algorithm, policies, vector, network, critics),
+        references=references,
+        rewarder=rewarder,
+        reward_processor=reward_processor,
+    )
+
+
+def make_policies(
+    algorithm: Algorithm[Any],
+    vector: VectorEnv,
+    model: ModelConfig,
+    network: NetworkConfig,
+    given: Mapping[str, Policy] | None = None,
+) -> dict[str, Policy]:
+    """Policy of each agent: the given one, else the one registered under the model's name, else one for its spaces.
+
+    Raises:
+        ValueError: if a policy is given for an agent that does not exist.
+    """
+    agents = vector.possible_agents
+    config = algorithm.config
+    made: dict[str, Policy] = dict(given or {})
+    if unknown := [agent for agent in made if agent not in agents]:
+        raise ValueError(f"policies are given for {unknown}, but the agents are {agents}")
+    shared: Policy | None = None
+    for agent, name in zip(agents, model.names(len(agents)), strict=True):
+        spec = registered_policy(name)
+        if spec is not None and agent not in made:
+            if shared is None or model.weights != "shared":
+                shared = spec.make(seat_of(vector, agent, model, algorithm))
+            made[agent] = shared
+    others = [agent for agent in agents if agent not in made]
+    if others and writes_text(vector):
+        hidden_dim = config.value_head_hidden_dim if algorithm.has_actor_heads else None
+        made |= load_policies(
+            _part(model, agents, others),
+            others,
+            has_value_head=algorithm.has_actor_heads,
+            value_head_hidden_dim=hidden_dim,
+            seed=config.seed,
+        )
+    elif others:
+        made |= _perceptrons(algorithm, vector, model, network, others)
+    return {agent: made[agent] for agent in agents}
+
+
+def seat_of(env: Any, agent: str, model: ModelConfig, algorithm: Algorithm[Any] | None = None) -> Seat:
+    """Seat of a registered policy: agent, spaces and settings. Without an algorithm the policy only plays."""
+    return Seat(
+        agent=agent,
+        observation_space=env.observation_space(agent),
+        action_space=env.action_space(agent),
+        model=model,
+        has_value_head=algorithm is not None and algorithm.has_actor_heads,
+        seed=0 if algorithm is None else algorithm.config.seed + 1000 * list(env.possible_agents).index(agent),
+    )
+
+
+def check_team(env: Any, model: ModelConfig) -> None:
+    """Refuse a team that cannot be made, before a weight is loaded.
+
+    Raises:
+        ValueError: if there is no policy for the agents' spaces, or if agents with different spaces share weights.
+        FileNotFoundError: if a language model is missing.
+    """
+    agents = env.possible_agents
+    names = model.names(len(agents))
+    others = [agent for agent, name in zip(agents, names, strict=True) if registered_policy(name) is None]
+    if len(others) < len(agents) and model.weights == "adapters":
+        raise ValueError(f"weights='adapters' is for language models, but {model.model!r} is registered; use 'own'")
+    if not others:
+        return
+    if writes_text(env):
+        check_models(_part(model, agents, others), len(others))
+        return
+    spaces = {agent: (env.observation_space(agent), env.action_space(agent)) for agent in others}
+    for observation_space, action_space in spaces.values():
+        NumericPolicy.for_spaces(observation_space, action_space, hidden_dims=(1,))
+    if model.weights == "adapters":
+        raise ValueError("weights='adapters' is for language models; perceptrons are 'own' or 'shared'")
+    unlike = [agent for agent in others if spaces[agent] != spaces[others[0]]]
+    if model.weights == "shared" and unlike:
+        raise ValueError(
+            f"weights='shared', but {unlike[0]!r} has other spaces than {others[0]!r}: {spaces[unlike[0]]} and "
+            f"{spaces[others[0]]}; use weights='own'"
+        )
+
+
+def make_critics(
+    algorithm: Algorithm[Any],
+    policies: Mapping[str, Policy],
+    vector: VectorEnv | None = None,
+    network: NetworkConfig | None = None,
+    source: CriticSource | None = None,
+) -> dict[str, CriticLearner]:
+    """Critics that the algorithm reads: one per trainable policy, one "joint", or none.
+
+    Args:
+        vector, network: needed where agents act by vectors.
+        source: critics as objects or a factory; None: those that the settings name.
+
+    Raises:
+        ValueError: if critics are given that the algorithm does not read, or are missing.
+    """
+    config = algorithm.config
+    if algorithm.critic_reads == "nothing":
+        if source is not None:
+            raise ValueError(f"critics are given, but {type(algorithm).__name__} reads none; leave them out")
+        return {}
+    generator = torch.Generator().manual_seed(config.seed)
+    learning = {agent: policy for agent, policy in policies.items() if isinstance(policy, TrainablePolicy)}
+    make = _critic_maker(algorithm, vector, network, source)
+    if algorithm.critic_reads == "joint":
+        first = next(iter(learning.values()))
+        return {"joint": CriticLearner(make(None, first, 0), config, generator)}
+    learners: dict[int, CriticLearner] = {}
+    for number, (agent, policy) in enumerate(learning.items()):
+        if id(policy) not in learners:
+            learners[id(policy)] = CriticLearner(make(agent, policy, number), config, generator)
+    return {agent: learners[id(policy)] for agent, policy in learning.items()}
+
+
+def text_critic(config: ActorCriticConfig, actor: LanguagePolicy, *, seed: int) -> TextCritic:
+    """A separate critic for text, by the name in the settings."""
+    name = config.critic_model_name_or_path
+    hidden_dim = config.critic_value_head_hidden_dim
+    model = actor.language_model
+    if name == "small":
+        return TextCritic.small(model.encoder.tokenizer, head_hidden_dim=hidden_dim, seed=seed, device=model.device)
+    where: Any = model.base.name_or_path if name == "actor" else (model_folder(name) or name)
+    loaded: Any = AutoModel.from_pretrained(where, dtype=torch.float32)
+    backbone = loaded.to(model.device)
+    return TextCritic(backbone, AutoTokenizer.from_pretrained(where), head_hidden_dim=hidden_dim)
+
+
+def saved_team(directory: Path, env: Any, model: ModelConfig) -> dict[str, Policy]:
+    """Policies that a run saved, one folder per agent; those that did not learn are made anew.
+
+    Args:
+        directory: the run's `agents/`.
+        env: environment that they will play, or one with the same spaces.
+        model: settings of the run's models.
+    """
+    agents = list(env.possible_agents)
+    team: dict[str, Policy] = {}
+    for agent, name in zip(agents, model.names(len(agents)), strict=True):
+        spec = registered_policy(name)
+        if spec is not None:
+            seat = seat_of(env, agent, model)
+            saved = directory / agent
+            team[agent] = spec.load(saved, seat) if spec.load is not None and saved.is_dir() else spec.make(seat)
+        elif (directory / agent / SETTINGS_FILE).is_file():
+            team[agent] = NumericPolicy.load(directory / agent, device_of(model))
+        else:
+            team |= load_language_team(directory, [agent], device=model.device)
+    return team
+
+
+def device_of(model: ModelConfig) -> torch.device:
+    """Device of perceptrons: the CPU unless a device is named, as small networks gain nothing from a GPU."""
+    return torch.device("cpu" if model.device == "auto" else model.device)
+
+
+def device_of_policy(policy: TrainablePolicy) -> torch.device:
+    """Device of a policy's weights."""
+    return policy.parameters()[0].device
+
+
+def _part(model: ModelConfig, agents: Sequence[str], some: Sequence[str]) -> ModelConfig:
+    """Model settings of some of the agents."""
+    if len(some) == len(agents):
+        return model
+    names = dict(zip(agents, model.names(len(agents)), strict=True))
+    servers = dict(zip(agents, model.servers(len(agents)), strict=True))
+    addresses = [address for agent in some if (address := servers[agent]) is not None]
+    return replace(model, model=",".join(names[agent] for agent in some), server=",".join(addresses) or None)
+
+
+def _perceptrons(
+    algorithm: Algorithm[Any], vector: VectorEnv, model: ModelConfig, network: NetworkConfig, agents: Sequence[str]
+) -> dict[str, Policy]:
+    def perceptron(agent: str) -> NumericPolicy:
+        return NumericPolicy.for_spaces(
+            vector.observation_space(agent),
+            vector.action_space(agent),
+            is_squashed=network.is_squashed,
+            initial_log_std=network.initial_log_std,
+            hidden_dims=network.hidden_dims,
+            activation=network.activation,
+            normalizes_observations=network.normalizes_observations,
+            has_value_head=algorithm.has_actor_heads,
+            seed=algorithm.config.seed + 1000 * vector.possible_agents.index(agent),
+            device=device_of(model),
+        )
+
+    if model.weights == "shared":
+        return dict.fromkeys(agents, cast(Policy, perceptron(agents[0])))
+    return {agent: perceptron(agent) for agent in agents}
+
+
+def _critic_maker(
+    algorithm: Algorithm[Any], vector: VectorEnv | None, network: NetworkConfig | None, source: CriticSource | None
+) -> Callable[[str | None, TrainablePolicy, int], Critic]:
+    """Factory of the critic of an agent (None: of the joint history), given its policy and its number."""
+    config: ActorCriticConfig = algorithm.config
+    registered = registered_critic(config.critic_model_name_or_path)
+    factory = registered if source is None else source
+
+    def make(agent: str | None, policy: TrainablePolicy, number: int) -> Critic:
+        if isinstance(factory, Critic):
+            if agent is not None:
+                raise ValueError("one critic is given, but each agent has its own; give a mapping, or a factory")
+            return factory
+        if isinstance(factory, Mapping):
+            if (agent or "joint") not in factory:
+                raise ValueError(f"there is no critic for {agent or 'joint'!r} among those given, {sorted(factory)}")
+            return factory[agent or "joint"]
+        if factory is not None:
+            return factory(_critic_seat(config, agent, policy, number, vector))
+        if isinstance(policy, LanguagePolicy):
+            if algorithm.has_actor_heads:
+                return ActorHead(policy)
+            return text_critic(config, policy, seed=config.seed + number)
+        if isinstance(policy, NumericPolicy) and vector is not None and network is not None:
+            if algorithm.has_actor_heads:
+                return NumericActorHead(policy)
+            return _perceptron_critic(config, agent, policy, number, vector, network)
+        raise ValueError(
+            f"there is no critic for the policy class {type(policy).__name__}; give critics=…, or register one "
+            "(register_critic) and name it in critic_model_name_or_path"
+        )
+
+    return make
+
+
+def _critic_seat(
+    config: ActorCriticConfig, agent: str | None, policy: Policy, number: int, vector: VectorEnv | None
+) -> CriticSeat:
+    spaces = {}
+    if config.critic_type == "q" and vector is not None:
+        spaces = {name: vector.action_space(name) for name in ([agent] if agent else vector.possible_agents)}
+    is_own = agent is not None and vector is not None
+    return CriticSeat(
+        agent=agent,
+        policy=policy,
+        observation_space=vector.observation_space(agent) if is_own and vector and agent else None,
+        action_spaces=spaces,
+        head_hidden_dim=config.critic_value_head_hidden_dim,
+        seed=config.seed + number,
+    )
+
+
+def _perceptron_critic(
+    config: ActorCriticConfig,
+    agent: str | None,
+    policy: NumericPolicy,
+    number: int,
+    vector: VectorEnv,
+    network: NetworkConfig,
+) -> NumericCritic:
+    """A separate critic for vectors, on an agent's own observations or on the joint ones."""
+    agents = vector.possible_agents if agent is None else [agent]
+    actions = [Features.of(vector.action_space(each)) for each in agents] if config.critic_type == "q" else []
+    return NumericCritic(
+        _joint_features(vector, config.seed) if agent is None else policy.observation,
+        actions,
+        hidden_dims=network.hidden_dims,
+        activation=network.activation,
+        normalizes_observations=network.normalizes_observations,
+        seed=config.seed + 1000 * number + 500,
+        device=device_of_policy(policy),
+    )
+
+
+def _joint_features(vector: VectorEnv, seed: int) -> Features:
+    """Features of a centralized critic: the environment's state, or all observations as the collector joins them."""
+    vector.reset(0, seed=seed)
+    if vector.state(0) is not None and vector.state_space is not None:
+        return Features.of(vector.state_space)
+    sizes = (Features.of(vector.observation_space(agent)).size for agent in vector.possible_agents)
+    return Features(num_numbers=sum(sizes))

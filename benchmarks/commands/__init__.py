@@ -1,0 +1,1 @@
+"""The commands of `collm`: one module per command, named after it."""

@@ -1,0 +1,195 @@
+"""`collm benchmark SUITE`: a comparison of algorithms on environments with seeds, several runs at a time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from tyro.conf import Positional
+
+from ..arguments import keyword_arguments, parsed
+from ..comparison.runner import ComparisonResult, compare
+from ..comparison.suite import Job, Suite, jobs, parse_suite, read_suite
+from ..errors import UserError, refusals
+from . import classic_control
+
+CLASSIC_CONTROL = "classic-control"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchmarkArguments:
+    """Compare algorithms: same environments, seeds, starting weights and budgets for all."""
+
+    suite: Positional[Path | None] = None
+    """TOML file that describes the comparison, or the name of one that ships (smoke, claim, tuning, ablations,
+    sparsity, estimators, family); None: --algorithms on --envs. The comparison classic-control has options of its own:
+    `collm benchmark classic-control --help`."""
+    algorithms: tuple[str, ...] = ()
+    """Algorithms to compare, by the names of `collm train`; with a suite, only these of its entries; none: all."""
+    envs: tuple[str, ...] = ()
+    """Environments to compare on, by registered id; with a suite, only these of its entries, by name; none: all."""
+    seeds: tuple[int, ...] = ()
+    """Seeds of the runs; none: the suite's, or 0 to 4."""
+    environment_steps: int | None = None
+    """Budget of each run in joint turns; None: the suite's, or 3,200."""
+    generated_tokens: int | None = None
+    """Budget of each run in tokens that its agents generate, in place of joint turns; None: no such budget."""
+    config: tuple[str, ...] = ()
+    """Settings of all algorithms as key=value; they override the suite's."""
+    max_new_tokens: int | None = None
+    """Longest completion in tokens; None: the suite's, or the model's own limit."""
+    out: Path | None = None
+    """Folder of the comparison, whose finished runs are skipped; None: runs/<name of the suite>."""
+    workers: int | None = None
+    """Runs at a time; None: one per core."""
+
+
+def run(args: Sequence[str]) -> None:
+    if args and args[0] == CLASSIC_CONTROL:
+        classic_control.run(args[1:])
+        return
+    arguments = parsed(BenchmarkArguments, "benchmark", args)
+    console = Console()
+    with refusals():
+        suite = chosen_suite(arguments)
+        found = jobs(suite)
+        for job in {(job.algorithm, job.environment): job for job in found}.values():
+            job.experiment.check()
+    out = arguments.out or Path("runs") / suite.name
+    with ComparisonDisplay(len(found), console) as display:
+        result = compare(found, out, num_workers=arguments.workers or os.cpu_count() or 1, watcher=display)
+    conclude(result, out, console)
+
+
+def chosen_suite(arguments: BenchmarkArguments) -> Suite:
+    """The suite from the file or from the command line, with the changes that the command line asks for.
+
+    Raises:
+        ValueError, FileNotFoundError: naming what is wrong.
+    """
+    table: dict[str, Any] = {}
+    if arguments.environment_steps is not None:
+        table["budget"] = {"environment_steps": arguments.environment_steps}
+    if arguments.generated_tokens is not None:
+        if table:
+            raise ValueError("a budget is in environment steps or in generated tokens; give one of them")
+        table["budget"] = {"generated_tokens": arguments.generated_tokens}
+    model = {} if arguments.max_new_tokens is None else {"max_new_tokens": arguments.max_new_tokens}
+    config = keyword_arguments(arguments.config)
+    if arguments.suite is None:
+        if not arguments.algorithms or not arguments.envs:
+            raise ValueError("give a suite's TOML file, or both --algorithms and --envs")
+        return parse_suite(
+            {
+                "budget": {"environment_steps": 3_200},
+                **table,
+                "seeds": arguments.seeds or tuple(range(5)),
+                "environments": [{"id": id} for id in arguments.envs],
+                "algorithms": [{"name": name} for name in arguments.algorithms],
+                "config": {"save_interval": 10, **config},
+                "model": model,
+            }
+        )
+    suite = read_suite(arguments.suite)
+    budget = parse_suite({**_LEAST, **table}).budget if table else None
+    environments = [
+        replace(
+            entry,
+            budget=budget or entry.budget,
+            model={**entry.model, **model},
+            config={**entry.config, **config},
+        )
+        for entry in _only(arguments.envs, suite.environments, "environment")
+    ]
+    return replace(
+        suite,
+        seeds=arguments.seeds or suite.seeds,
+        environments=environments,
+        algorithms=_only(arguments.algorithms, suite.algorithms, "algorithm"),
+    )
+
+
+_LEAST = {"seeds": [0], "environments": [{"id": "any"}], "algorithms": [{"name": "iac"}]}
+
+
+def _only(names: Sequence[str], entries: Sequence[Any], what: str) -> list[Any]:
+    known = {entry.name: entry for entry in entries}
+    for name in names:
+        if name not in known:
+            raise ValueError(f"the suite has no {what} {name!r}; it has {', '.join(map(repr, known))}")
+    return [known[name] for name in names or known]
+
+
+def conclude(result: ComparisonResult, out: Path, console: Console) -> None:
+    """Print how many runs finished.
+
+    Raises:
+        UserError: if some failed; it lists them with their last line of error.
+    """
+    done = len(result.finished) + len(result.skipped)
+    console.print(f"{done} runs finished, {len(result.skipped)} of them before; folder: {out}")
+    if result.failures:
+        lines = "\n".join(f"  {directory}: {why}" for directory, why in result.failures.items())
+        raise UserError(f"{len(result.failures)} runs failed; the same command tries them again\n{lines}")
+    console.print(f"next: collm report {out}")
+
+
+class ComparisonDisplay:
+    """Progress of a comparison: one bar for all runs and one per running run; plain lines without a terminal."""
+
+    def __init__(self, num_runs: int, console: Console):
+        self.console = console
+        self.num_runs = num_runs
+        self.num_ended = 0
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}"),
+            TimeElapsedColumn(),
+            console=console,
+        )
+        self.total = self.progress.add_task("runs", total=num_runs, note="")
+        self.tasks: dict[Path, TaskID] = {}
+        self.live = Live(self.progress, console=console, refresh_per_second=4) if console.is_terminal else None
+
+    def __enter__(self) -> ComparisonDisplay:
+        if self.live is not None:
+            self.live.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self.live is not None:
+            self.live.stop()
+
+    def skipped(self, jobs: Sequence[Job]) -> None:
+        self.num_ended += len(jobs)
+        self.progress.update(self.total, completed=self.num_ended)
+        if jobs:
+            self.console.print(f"{len(jobs)} of {self.num_runs} runs are finished already")
+
+    def started(self, job: Job) -> None:
+        self.tasks[job.directory] = self.progress.add_task(_title(job), total=job.budget.amount, note="")
+
+    def updated(self, job: Job, update: int, metrics: Mapping[str, float]) -> None:
+        unit = "environment_steps" if job.budget.unit == "environment_steps" else "sampled_tokens"
+        note = f"return {metrics['return']:.3f}" if "return" in metrics else ""
+        self.progress.update(self.tasks[job.directory], completed=metrics[unit], note=note)
+
+    def ended(self, job: Job, failure: str | None) -> None:
+        self.num_ended += 1
+        self.progress.update(self.total, completed=self.num_ended)
+        note = self.progress.tasks[self.progress.task_ids.index(self.tasks[job.directory])].fields["note"]
+        self.progress.remove_task(self.tasks.pop(job.directory))
+        result = f"last {note}" if failure is None else f"failed: {failure.strip().splitlines()[-1]}"
+        self.console.print(f"{self.num_ended:>4}/{self.num_runs}  {_title(job)}  {result}", highlight=False)
+
+
+def _title(job: Job) -> str:
+    return f"{job.environment} · {job.algorithm} · seed {job.seed}"

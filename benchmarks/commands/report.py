@@ -1,0 +1,139 @@
+"""`collm report DIR`: one self-contained page about runs; its figures as PNG, its tables as Markdown and JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from tyro.conf import Positional
+
+from ...algorithms.runs.checkpoint import CONFIG_FILE
+from ..arguments import parsed
+from ..comparison.summaries import (
+    EPISODES_FILE,
+    SUMMARIES_FILE,
+    RunSummary,
+    failed_directories,
+    in_order,
+    kept_summaries,
+    read_episodes,
+    run_directories,
+    summarize,
+    write_summaries,
+)
+from ..errors import refusals
+from ..report.comparison import Comparison
+from ..report.episodes import pack, slim_episodes
+from ..report.figures import draw_figures
+from ..report.marl_eval import marl_eval_json
+from ..report.page import page
+from ..report.tables import TableOfText, costs, final_scores, settings, tables
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportArguments:
+    """Make a page about runs: learning curves, intervals, diagnostics, episodes to read."""
+
+    directory: Positional[Path | None] = None
+    """Folder of `collm benchmark` or `collm train`, or one with kept summaries; None: the newest under runs/."""
+    out: Path | None = None
+    """Folder of the page; None: the folder of the runs."""
+    title: str | None = None
+    """Title of the page; None: the name of the folder of the runs."""
+    max_episodes: int = 10_000
+    """Episodes in the page: an equal share per run, its best, its worst, and others evenly spread over training."""
+    notes: tuple[str, ...] = ()
+    """Lines of text below the title, such as the hardware."""
+
+
+def run(args: Sequence[str]) -> None:
+    arguments = parsed(ReportArguments, "report", args)
+    console = Console()
+    with refusals():
+        directory = arguments.directory or newest_comparison()
+        summaries, episodes = read_comparison(directory, arguments.max_episodes, console)
+    out = arguments.out or directory
+    out.mkdir(parents=True, exist_ok=True)
+    comparison = Comparison(summaries)
+    results = tables(comparison)
+    figures = draw_figures(comparison, out / "figures")
+    different, same = settings(comparison)
+    name = arguments.title or directory.resolve().name
+    lead = [*arguments.notes, *lead_lines(comparison, directory, len(episodes))]
+    html = page(name, lead, results, figures, [costs(comparison), different, same], pack(episodes))
+    (out / "report.html").write_text(html, encoding="utf-8")
+    text = "\n".join(table.markdown() for table in [*results, costs(comparison), different])
+    (out / "tables.md").write_text("\n".join([f"## {name}", "", *(f"{line}\n" for line in lead), text]))
+    (out / "marl_eval.json").write_text(json.dumps(marl_eval_json(summaries), indent=1) + "\n")
+    is_run = (out / CONFIG_FILE).is_file()  # its own episodes.jsonl is a record, not what a report keeps
+    if run_directories(directory) and not is_run:
+        write_summaries(summaries, out / SUMMARIES_FILE)
+        with (out / EPISODES_FILE).open("w", encoding="utf-8") as file:
+            file.writelines(json.dumps(each, ensure_ascii=False) + "\n" for each in episodes)
+    print_table(final_scores(comparison, "sampled"), console)
+    console.print(f"page: {out / 'report.html'}, {len(html) / 1e6:.1f} MB, {len(episodes)} episodes", highlight=False)
+
+
+def read_comparison(
+    directory: Path, max_episodes: int, console: Console
+) -> tuple[list[RunSummary], list[dict[str, Any]]]:
+    """Summaries of all runs in a folder, and episodes to read, equally many per run.
+
+    Raises:
+        FileNotFoundError: if the folder holds neither runs nor what an earlier report kept of them.
+    """
+    directories = run_directories(directory)
+    if not directories:
+        return kept_summaries(directory), read_episodes(directory)[:max_episodes]
+    summaries: list[RunSummary] = []
+    episodes: list[dict[str, Any]] = []
+    share = max(1, max_episodes // len(directories))
+    for each in track(directories, "reading runs", console=console, transient=True, disable=not console.is_terminal):
+        rows = read_episodes(each)
+        summaries.append(summarize(each, rows))
+        episodes += slim_episodes(each, rows, share)
+    return in_order(summaries), episodes
+
+
+def newest_comparison() -> Path:
+    """Folder under runs/ that was changed last.
+
+    Raises:
+        FileNotFoundError: if there is none.
+    """
+    found = [path for path in Path("runs").glob("*") if path.is_dir() and run_directories(path)]
+    if not found:
+        raise FileNotFoundError("there are no runs under runs/; give the --out of `collm benchmark` or `collm train`")
+    return max(found, key=lambda path: path.stat().st_mtime)
+
+
+def lead_lines(comparison: Comparison, directory: Path, num_episodes: int) -> list[str]:
+    """Lines that say what the page is about, and what is missing from it."""
+    seeds = sorted({each.seed for each in comparison.summaries})
+    lines = [
+        f"{len(comparison.finished)} finished runs: methods {len(comparison.algorithms)}, "
+        f"environments {len(comparison.environments)}, seeds {', '.join(map(str, seeds))}; "
+        f"{num_episodes} episodes to read."
+    ]
+    unfinished = len(comparison.summaries) - len(comparison.finished)
+    if unfinished:
+        lines.append(f"Not finished: {unfinished}. These runs are left out of all figures and tables.")
+    undiagnosed = sum(each.writes_text and not each.diagnostics for each in comparison.finished)
+    if undiagnosed:
+        lines.append(f"Without diagnostics: {undiagnosed}. Their episodes lack raw_advantage and return_to_go.")
+    lines += [f"Failed: {path.relative_to(directory)}" for path in failed_directories(directory)]
+    return lines
+
+
+def print_table(content: TableOfText, console: Console) -> None:
+    """Print a table in the terminal."""
+    table = Table(*content.header, title=content.title, title_justify="left", caption=content.note)
+    for row in content.rows:
+        table.add_row(*row)
+    console.print(table)

@@ -1,0 +1,32 @@
+"""Floors and ceilings of an environment: mean returns of the reference, random and empty players."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ...envs.players import PLAYERS, scripted_player
+
+
+def play_episode(env: Any, decide: Callable[[str, Any], Any], seed: int) -> float:
+    """Undiscounted team return of one episode."""
+    observations, _ = env.reset(seed=seed)
+    rewards: dict[str, float] = {}
+    while env.agents:
+        actions = {agent: decide(agent, observations[agent]) for agent in env.agents}
+        observations, step_rewards, *_ = env.step(actions)
+        for agent, reward in step_rewards.items():
+            rewards[agent] = rewards.get(agent, 0.0) + reward
+    return sum(rewards.values()) / len(rewards)
+
+
+def mean_scores(env: Any, num_episodes: int) -> Mapping[str, float | None]:
+    """Mean team return of each scripted player on the same seeds; None where there is no such player."""
+    scores: dict[str, float | None] = {}
+    for name in PLAYERS:
+        decide = scripted_player(env, name)
+        if decide is None:
+            scores[name] = None
+        else:
+            scores[name] = sum(play_episode(env, decide, seed) for seed in range(num_episodes)) / num_episodes
+    return scores

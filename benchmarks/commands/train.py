@@ -1,0 +1,92 @@
+"""`collm train ALGORITHM --env ID`: one training run with a live display, kept in a run directory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from ...agents.config import ModelConfig
+from ...agents.numeric.config import NetworkConfig
+from ...algorithms.config import TrainConfig
+from ...algorithms.registry import algorithm_spec, algorithm_specs
+from ...algorithms.runs.loggers import Sink
+from ..arguments import keyword_arguments, parsed
+from ..errors import refusals
+
+Settings = TypeVar("Settings", bound=TrainConfig)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainArguments(Generic[Settings]):
+    """Train a team in an environment: language models where agents write, perceptrons where they act by numbers."""
+
+    env: str
+    """Id of a registered environment; `collm envs` lists them."""
+    env_kwargs: tuple[str, ...] = ()
+    """Arguments of the environment as key=value; values may be JSON."""
+    out: Path | None = None
+    """Folder of the run. None: runs/<environment>-<algorithm>-<time>."""
+    resume: bool = False
+    """Continue the run in --out from its last checkpoint."""
+    log: tuple[Sink, ...] = ()
+    """Places that metrics go to besides metrics.jsonl."""
+    threads: int | None = None
+    """Threads of torch. None: 1 for the embedded model on a CPU, where more only wait, else torch's own choice."""
+    model: ModelConfig = field(default_factory=ModelConfig)
+    network: NetworkConfig = field(default_factory=NetworkConfig)
+    config: Settings
+
+
+def run(args: Sequence[str]) -> None:
+    if not args or args[0] in ("-h", "--help"):
+        print(listing())
+        return
+    name, *rest = args
+    with refusals():
+        settings = algorithm_spec(name).config
+    rest = ["--num-updates" if word == "--steps" else word for word in rest]
+    kind: Any = TrainArguments[settings]  # type: ignore[valid-type]  # one class of arguments for each algorithm
+    arguments: TrainArguments[Any] = parsed(kind, f"train {name}", rest)
+
+    from ...algorithms.runs.api import default_directory, train_experiment  # here: help needs no torch
+    from ...algorithms.runs.experiment import Experiment
+    from ...algorithms.runs.run import prepare_run
+
+    with refusals():
+        experiment = Experiment(
+            algorithm=name,
+            config=arguments.config,
+            env=arguments.env,
+            env_kwargs=keyword_arguments(arguments.env_kwargs),
+            model=arguments.model,
+            network=arguments.network,
+        )
+        directory = arguments.out or default_directory(experiment)
+        prepare_run(experiment, directory, resume=arguments.resume)
+    train_experiment(
+        experiment,
+        directory,
+        resume=arguments.resume,
+        threads=arguments.threads,
+        is_prepared=True,
+        sinks=arguments.log,
+    )
+
+
+def listing() -> str:
+    """What `collm train` prints: the algorithms, a line each."""
+    specs = algorithm_specs()
+    width = max(len(spec.name) for spec in specs) + 2
+    lines = [f"  {spec.name:<{width}}{spec.summary}".rstrip() for spec in specs]
+    return "\n".join(
+        [
+            "usage: collm train ALGORITHM --env ID …",
+            "",
+            "algorithms:",
+            *lines,
+            "",
+            "`collm train ALGORITHM --help` explains all options.",
+        ]
+    )

@@ -1,0 +1,240 @@
+"""Classic control: the trainer on CartPole, Acrobot, Pendulum and simple_spread, whose good scores are published.
+
+`collm benchmark classic-control` runs, tabulates and draws these experiments. A run writes one JSON file: its settings,
+its learning curve, and the mean return of 100 episodes on seeds that training never saw, sampled and greedy, beside an
+untrained player's.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
+
+from ...agents.config import ModelConfig
+from ...agents.core import Request
+from ...agents.numeric.config import NetworkConfig
+from ...agents.numeric.policy import NumericPolicy
+from ...algorithms import IPPOConfig, MAPPOConfig
+from ...algorithms.rollout.collector import RolloutCollector
+from ...algorithms.rollout.intervals import Interval
+from ...algorithms.runs.evaluation import evaluate
+from ...algorithms.runs.experiment import Experiment
+from ...algorithms.runs.teams import make_policies
+from ..markdown import markdown_table
+
+NUM_EVALUATION_EPISODES = 100
+
+# Eight copies, pieces of 128 turns, six epochs: the usual settings of PPO for the three tasks of one agent.
+_USUAL: dict[str, Any] = {
+    "num_envs": 8,
+    "turns_per_update": 128,
+    "agent_learning_rate": 1e-3,
+    "critic_learning_rate": 1e-3,
+    "learning_rate_schedule": "linear",
+    "discount": 0.99,
+    "ppo_epochs": 6,
+    "mini_batch_size": 256,
+    "critic_steps": 24,
+    "critic_batch_size": 256,
+    "critic_replay": 1,
+    "critic_warmup": 0,
+    "critic_target": "gae",
+}
+_PENDULUM: dict[str, Any] = _USUAL | {
+    "turns_per_update": 200,
+    "discount": 0.9,
+    "ppo_epochs": 10,
+    "critic_steps": 60,
+    "num_updates": 100,
+}
+# An episode ends after 25 turns by a clock that agents do not see, and returns are bootstrapped there. With a discount
+# of 0.99 the critic must predict 100 turns ahead: one seed of three learned nothing in 160,000 steps.
+_SPREAD: dict[str, Any] = _USUAL | {
+    "num_envs": 16,
+    "turns_per_update": 125,
+    "num_updates": 30,
+    "discount": 0.95,
+    "agent_learning_rate": 3e-3,
+    "critic_learning_rate": 3e-3,
+    "mini_batch_size": 1500,
+    "critic_batch_size": 1500,
+    "entropy_coef": 0.01,
+}
+_SPREAD_LONG = _SPREAD | {"num_updates": 600, "entropy_coef": 0.003}
+
+
+def _spread(algorithm: str, config: IPPOConfig | MAPPOConfig, **network: Any) -> Experiment:
+    return Experiment(
+        algorithm=algorithm,
+        config=config,
+        env="mpe2.simple_spread_v3:parallel_env",
+        model=ModelConfig(weights="shared"),
+        network=NetworkConfig(**network),
+    )
+
+
+EXPERIMENTS: dict[str, Experiment] = {
+    "cartpole": Experiment(algorithm="ippo", config=IPPOConfig(**_USUAL, num_updates=60), env="gymnasium/CartPole-v1"),
+    "acrobot": Experiment(
+        algorithm="ippo",
+        config=IPPOConfig(**_USUAL, num_updates=100),
+        env="gymnasium/Acrobot-v1",
+        network=NetworkConfig(normalizes_observations=True),
+    ),
+    "pendulum": Experiment(
+        algorithm="ippo",
+        config=IPPOConfig(**_PENDULUM),
+        env="gymnasium/Pendulum-v1",
+    ),
+    "pendulum-squashed": Experiment(
+        algorithm="ippo",
+        config=IPPOConfig(**_PENDULUM),
+        env="gymnasium/Pendulum-v1",
+        network=NetworkConfig(is_squashed=True),
+    ),
+    "spread-ippo": _spread("ippo", IPPOConfig(**_SPREAD)),
+    "spread-mappo": _spread("mappo", MAPPOConfig(**_SPREAD)),
+    "spread-ippo-long": _spread("ippo", IPPOConfig(**_SPREAD_LONG), hidden_dims=(128, 128)),
+    "spread-mappo-long": _spread("mappo", MAPPOConfig(**_SPREAD_LONG), hidden_dims=(128, 128)),
+}
+"""Settings by name. One-step actor-critic and A2C are the same with other settings: see the suite `estimators`."""
+
+
+def spread_return_as_published(team_return: float, num_agents: int = 3, num_turns: int = 25) -> float:
+    """Return in simple_spread of mpe2 (`local_ratio` 0.5), converted to the count of EPyMARL and of MAPPO's authors.
+
+        2 * num_agents * return - num_agents * num_turns
+
+    They play openai/multiagent-particle-envs, which pays each agent all agents' sum, without halving the distances and
+    collisions that the sum is made of, and counts each agent as colliding with itself in every turn.
+
+    Args:
+        team_return: mean over the agents.
+    """
+    return 2 * num_agents * team_return - num_agents * num_turns
+
+
+def published_spread(out: Path, num_agents: int = 3, num_turns: int = 25) -> dict[int, float]:
+    """Returns of EPyMARL's MAPPO in simple_spread by environment steps, in the units of mpe2; from `epymarl.json`.
+
+    Undoes `spread_return_as_published`, after dividing by the agents, whose equal payments EPyMARL adds up.
+    """
+    points = json.loads((out / "epymarl.json").read_text())["curve"]
+    return {
+        point["environment_steps"]: (point["sampled"] / num_agents + num_agents * num_turns) / (2 * num_agents)
+        for point in points
+    }
+
+
+def run_seed(name: str, seed: int, out: Path) -> dict[str, Any]:
+    """Train one seed, evaluate it, and write its result into the folder."""
+    experiment = EXPERIMENTS[name]
+    experiment = replace(experiment, config=replace(experiment.config, seed=seed))
+    trainer = experiment.make_trainer()
+    held_out = RolloutCollector(experiment.make_vector("test", 20), trainer.collector.policies)
+    untrained = make_policies(trainer.algorithm, held_out.vector, experiment.model, experiment.network)
+    chance = evaluate(RolloutCollector(held_out.vector, untrained), NUM_EVALUATION_EPISODES, greedy=False)
+    start, cpu = time.perf_counter(), time.process_time()
+    curve = []
+    for _ in range(experiment.config.num_updates):
+        _, metrics = trainer.step()
+        curve.append({"environment_steps": metrics["environment_steps"], "return": metrics.get("return")})
+    result: dict[str, Any] = {
+        "name": name,
+        "seed": seed,
+        "experiment": experiment.to_json(),
+        "environment_steps": trainer.num_turns,
+        "wall_seconds": time.perf_counter() - start,
+        "cpu_seconds": time.process_time() - cpu,
+        "untrained": _interval(chance.team_return),
+        "curve": curve,
+    }
+    for how, greedy in (("sampled", False), ("greedy", True)):
+        result[how] = _interval(evaluate(held_out, NUM_EVALUATION_EPISODES, greedy=greedy).team_return)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / f"{name}-{seed}.json").write_text(json.dumps(result) + "\n")
+    for agent, policy in trainer.collector.policies.items():
+        if name.startswith("pendulum") and seed == 0:
+            assert isinstance(policy, NumericPolicy)
+            policy.save(out / "policies" / name / agent)
+    return result
+
+
+def read_results(out: Path) -> list[dict[str, Any]]:
+    """All results in a folder, by name and seed."""
+    return [json.loads(file.read_text()) for file in sorted(out.glob("*-[0-9]*.json"))]
+
+
+def table(out: Path) -> str:
+    """All results as Markdown, one row per task; CPU seconds from the fastest seed to the slowest."""
+    cells = []
+    results = read_results(out)
+    for name, steps in sorted({(result["name"], result["environment_steps"]) for result in results}):
+        runs = [result for result in results if (result["name"], result["environment_steps"]) == (name, steps)]
+        seconds = [result["cpu_seconds"] for result in runs]
+        sampled, greedy = (", ".join(f"{each[how]['mean']:.1f}" for each in runs) for how in ("sampled", "greedy"))
+        untrained = np.mean([each["untrained"]["mean"] for each in runs])
+        cost = f"{min(seconds):.0f}-{max(seconds):.0f}"
+        cells.append((name, f"{steps:,}", cost, f"{untrained:.1f}", sampled, greedy))
+    header = ("task", "environment steps", "CPU seconds", "untrained", "sampled, by seed", "greedy, by seed")
+    return markdown_table(header, cells)
+
+
+def plot(out: Path) -> None:
+    """Draw the learning curves of all results, and the torque of the trained Pendulum policies in each state."""
+    results = read_results(out)
+    tasks = sorted({_task(result) for result in results})
+    figure = Figure(figsize=(4 * len(tasks), 3.2), layout="constrained")
+    for axes, task in zip(np.atleast_1d(figure.subplots(1, len(tasks))), tasks, strict=True):
+        names = sorted({result["name"] for result in results if _task(result) == task})
+        for number, name in enumerate(names):
+            for result in (each for each in results if each["name"] == name):
+                points = [(p["environment_steps"], p["return"]) for p in result["curve"] if p["return"] is not None]
+                label = name if result["seed"] == 0 else None
+                axes.plot(*zip(*points, strict=True), color=f"C{number}", alpha=0.7, linewidth=1, label=label)
+        if task == "spread" and (out / "epymarl.json").is_file():
+            longest = max(result["environment_steps"] for result in results if _task(result) == task)
+            points = [point for point in published_spread(out).items() if point[0] <= 1.1 * longest]
+            axes.plot(*zip(*points, strict=True), "k--", linewidth=1, label="EPyMARL MAPPO")
+        axes.set(title=task, xlabel="environment steps", ylabel="mean return")
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+        axes.legend(frameon=False)
+        axes.grid(alpha=0.3)
+    figure.savefig(out / "learning_curves.png", dpi=120)
+    policies = sorted((out / "policies").glob("pendulum*/agent_0"))
+    if policies:
+        plot_pendulum({folder.parent.name: NumericPolicy.load(folder) for folder in policies}, out / "pendulum.png")
+
+
+def plot_pendulum(policies: Mapping[str, NumericPolicy], file: Path) -> None:
+    """Draw the most likely torque at every angle and speed of the pendulum; upright is angle 0."""
+    angles, speeds = np.linspace(-np.pi, np.pi, 81), np.linspace(-8, 8, 81)
+    figure = Figure(figsize=(5 * len(policies), 4), layout="constrained")
+    for axes, (name, policy) in zip(np.atleast_1d(figure.subplots(1, len(policies))), policies.items(), strict=True):
+        observations = [
+            np.array([np.cos(angle), np.sin(angle), speed], np.float32) for speed in speeds for angle in angles
+        ]
+        requests = [Request("agent_0", each, (0,)) for each in observations]
+        torque = np.array([answer.action[0] for answer in policy.act(requests, greedy=True)])
+        torque = torque.reshape(len(speeds), len(angles))
+        image = axes.pcolormesh(angles, speeds, torque, cmap="coolwarm", vmin=-2, vmax=2, shading="auto")
+        axes.set(title=name, xlabel="angle from upright, rad", ylabel="angular speed, rad/s")
+        figure.colorbar(image, ax=axes, label="torque")
+    figure.savefig(file, dpi=120)
+
+
+def _task(result: Mapping[str, Any]) -> str:
+    name: str = result["name"]
+    return name.split("-")[0]
+
+
+def _interval(interval: Interval) -> dict[str, float]:
+    return {"mean": interval.value, "low": interval.low, "high": interval.high}

@@ -1,0 +1,269 @@
+"""A comparison as data: algorithms, environments, seeds and budget.
+
+name = "smoke"
+seeds = [0, 1, 2]
+budget = {environment_steps = 640}          # or {generated_tokens = 20_000}
+config = {agent_learning_rate = 5e-4}       # for all algorithms
+
+[[environments]]
+id = "collm/MiniBuild-v0"
+name = "build, 4 turns"                     # default: the id
+kwargs = {max_turns = 4}
+model = {max_new_tokens = 8}
+threshold = 0.5                             # return whose cost is reported as sample efficiency
+budget = {environment_steps = 2_560}        # in place of the suite's
+
+[[algorithms]]
+name = "IAC, trace 1"
+algorithm = "iac"
+config = {trace = 1.0}
+config_in = {"build, 4 turns" = {trace = 0.5}}
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal, cast, get_args
+
+from ...agents.config import ModelConfig
+from ...algorithms.registry import UnknownAlgorithmError, algorithm_spec
+from ...algorithms.runs.experiment import Experiment
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+SUITES = Path(__file__).parents[1] / "suites"
+
+BudgetUnit = Literal["environment_steps", "generated_tokens"]
+
+# What is the same for all algorithms of a comparison, so that no entry may set it for itself.
+SHARED = ("seed", "num_updates", "max_environment_steps", "max_sampled_tokens", "rollout_buffer_size")
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Limit of a run, which ends with the update that reaches it."""
+
+    amount: int
+    unit: BudgetUnit
+
+    @classmethod
+    def read(cls, table: Mapping[str, Any]) -> Budget:
+        """Budget from a table {unit: amount}."""
+        if len(table) != 1 or next(iter(table)) not in get_args(BudgetUnit):
+            raise ValueError(f"a budget is one of {', '.join(get_args(BudgetUnit))} with a number, got {dict(table)}")
+        ((unit, amount),) = table.items()
+        if not isinstance(amount, int) or amount < 1:
+            raise ValueError(f"a budget is a whole number of {unit} of at least 1, got {amount!r}")
+        return cls(amount, cast(BudgetUnit, unit))
+
+
+@dataclass(frozen=True)
+class EnvironmentEntry:
+    """A task of the comparison."""
+
+    id: str
+    name: str
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    model: Mapping[str, Any] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict)
+    budget: Budget | None = None  # None: the suite's
+    threshold: float | None = None  # a return; None: no sample efficiency
+    place: int = 0  # in the file, which tables keep to when only some entries are run
+
+
+@dataclass(frozen=True)
+class AlgorithmEntry:
+    """A method of the comparison: an algorithm with its settings."""
+
+    algorithm: str
+    name: str
+    config: Mapping[str, Any] = field(default_factory=dict)
+    config_in: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by the environment's name
+    place: int = 0  # in the file
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A whole comparison."""
+
+    name: str
+    seeds: Sequence[int]
+    environments: Sequence[EnvironmentEntry]
+    algorithms: Sequence[AlgorithmEntry]
+    budget: Budget | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)
+    model: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a comparison."""
+
+    algorithm: str  # the entry's name
+    environment: str  # the entry's name
+    seed: int
+    experiment: Experiment
+    budget: Budget
+    threshold: float | None
+    place: tuple[int, int]  # of the environment and of the algorithm in the suite
+
+    @property
+    def directory(self) -> Path:
+        """Folder of the run, relative to the comparison's."""
+        return Path("runs") / slug(self.environment) / slug(self.algorithm) / f"seed-{self.seed}"
+
+    @property
+    def label(self) -> dict[str, Any]:
+        """Label in the run's folder: its place in the comparison."""
+        return {
+            "algorithm": self.algorithm,
+            "environment": self.environment,
+            "seed": self.seed,
+            "threshold": self.threshold,
+            "budget": {self.budget.unit: self.budget.amount},
+            "place": list(self.place),
+        }
+
+
+def read_suite(path: Path) -> Suite:
+    """Comparison in a TOML file, or in one that ships here, by its name alone.
+
+    Raises:
+        ValueError, FileNotFoundError: naming what is wrong, and where.
+    """
+    shipped = SUITES / f"{path}.toml"
+    path = shipped if shipped.is_file() and not path.exists() else path
+    if not path.is_file():
+        known = ", ".join(sorted(each.stem for each in SUITES.glob("*.toml")))
+        raise FileNotFoundError(
+            f"there is no suite {path}; give a TOML file, one of {known}, or --algorithms and --envs"
+        )
+    try:
+        return parse_suite(tomllib.loads(path.read_text(encoding="utf-8")), default_name=path.stem)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def parse_suite(table: Mapping[str, Any], *, default_name: str = "benchmark") -> Suite:
+    """Comparison that a parsed file describes; every mistake in it is refused here."""
+    _refuse_unknown("the suite", table, {each.name for each in fields(Suite)})
+    environments: list[EnvironmentEntry] = []
+    for entry in table.get("environments", ()):
+        entry = {"id": entry.get("id", ""), "name": entry.get("id", ""), **entry}
+        _refuse_unknown("an environment", entry, {each.name for each in fields(EnvironmentEntry)} - {"place"})
+        if "budget" in entry:
+            entry["budget"] = Budget.read(entry["budget"])
+        environments.append(EnvironmentEntry(**entry, place=len(environments)))
+    algorithms: list[AlgorithmEntry] = []
+    for entry in table.get("algorithms", ()):
+        entry = {
+            "algorithm": entry.get("algorithm", entry.get("name", "")),
+            "name": entry.get("algorithm", ""),
+            **entry,
+        }
+        _refuse_unknown("an algorithm", entry, {each.name for each in fields(AlgorithmEntry)} - {"place"})
+        algorithms.append(AlgorithmEntry(**entry, place=len(algorithms)))
+    suite = Suite(
+        name=table.get("name", default_name),
+        seeds=tuple(table.get("seeds", ())),
+        environments=tuple(environments),
+        algorithms=tuple(algorithms),
+        budget=Budget.read(table["budget"]) if "budget" in table else None,
+        config=table.get("config", {}),
+        model=table.get("model", {}),
+    )
+    _check(suite)
+    return suite
+
+
+def jobs(suite: Suite) -> list[Job]:
+    """All runs, seed by seed, so that a comparison cut short is still one of whole seeds."""
+    return [
+        _job(suite, environment, algorithm, seed)
+        for seed in suite.seeds
+        for environment in suite.environments
+        for algorithm in suite.algorithms
+    ]
+
+
+def slug(name: str) -> str:
+    """Name that any file system takes."""
+    return re.sub(r"[^\w.-]+", "-", name).strip("-")
+
+
+def _job(suite: Suite, environment: EnvironmentEntry, algorithm: AlgorithmEntry, seed: int) -> Job:
+    budget = environment.budget or suite.budget
+    assert budget is not None
+    config_class = algorithm_spec(algorithm.algorithm).config
+    settings = {
+        **suite.config,
+        **environment.config,
+        **algorithm.config,
+        **algorithm.config_in.get(environment.name, {}),
+    }
+    known = {each.name for each in fields(config_class)}
+    _refuse_unknown(f"the config of {algorithm.name}", settings, known)
+    if settings.get("learning_rate_schedule", "constant") != "constant":
+        raise ValueError("a run that ends with its budget cannot know its last update; use a constant learning rate")
+    size = settings.get("rollout_buffer_size", config_class().rollout_buffer_size)
+    limit = "max_environment_steps" if budget.unit == "environment_steps" else "max_sampled_tokens"
+    # An episode has at least one step and one token, so the budget always ends the run first.
+    settings |= {"seed": seed, "num_updates": -(-budget.amount // size), limit: budget.amount}
+    experiment = Experiment(
+        algorithm=algorithm.algorithm,
+        config=config_class(**settings),
+        env=environment.id,
+        env_kwargs=dict(environment.kwargs),
+        model=ModelConfig(**{**suite.model, **environment.model}),
+    )
+    place = environment.place, algorithm.place
+    return Job(algorithm.name, environment.name, seed, experiment, budget, environment.threshold, place)
+
+
+def _check(suite: Suite) -> None:
+    for what, names in {
+        "seeds": [str(seed) for seed in suite.seeds],
+        "environments": [slug(entry.name) for entry in suite.environments],
+        "algorithms": [slug(entry.name) for entry in suite.algorithms],
+    }.items():
+        if not names:
+            raise ValueError(f"a comparison needs {what}, and none are given")
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise ValueError(f"{what} are told apart by name, but {sorted(twice)} occur twice; give each its own name")
+    if any(not isinstance(seed, int) or seed < 0 for seed in suite.seeds):
+        raise ValueError(f"seeds are whole numbers of at least 0, got {list(suite.seeds)}")
+    for algorithm in suite.algorithms:
+        try:
+            algorithm_spec(algorithm.algorithm)
+        except UnknownAlgorithmError as error:
+            raise ValueError(str(error)) from error
+        for where, config in {"config": algorithm.config, **algorithm.config_in}.items():
+            _refuse_shared(f"{where} of {algorithm.name}", config, SHARED)
+        _refuse_unknown(f"config_in of {algorithm.name}", algorithm.config_in, {e.name for e in suite.environments})
+    for environment in suite.environments:
+        if environment.budget is None and suite.budget is None:
+            raise ValueError(f"{environment.name} has no budget; give it or the suite one")
+        _refuse_shared(f"config of {environment.name}", environment.config, SHARED[:-1])
+        _refuse_unknown(f"model of {environment.name}", environment.model, {each.name for each in fields(ModelConfig)})
+    _refuse_shared("config of the suite", suite.config, SHARED[:-1])
+
+
+def _refuse_shared(where: str, config: Mapping[str, Any], names: Sequence[str]) -> None:
+    for name in names:
+        if name in config:
+            raise ValueError(
+                f"{where} sets {name}, which is the same for all algorithms of a comparison; use seeds and budget"
+            )
+
+
+def _refuse_unknown(where: str, given: Mapping[str, Any], known: set[str]) -> None:
+    for name in given:
+        if name not in known:
+            raise ValueError(f"{where} has no {name!r}; it takes {', '.join(sorted(known))}")

@@ -1,0 +1,167 @@
+"""Run directories → summaries for a report, small enough to be kept beside it; and back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...algorithms.rollout.intervals import Floats
+from ...algorithms.runs.checkpoint import CONFIG_FILE, read_config
+from ...algorithms.runs.loggers import read_lines
+from .diagnostics import TurnDiagnostics, diagnostics
+from .worker import FAILURE_FILE, FINISHED_FILE, LABEL_FILE
+
+SUMMARIES_FILE = "summaries.jsonl"
+EPISODES_FILE = "episodes.jsonl"
+CURVES = (
+    *("update", "environment_steps", "sampled_tokens", "seconds/total", "return", "return_std", "entropy"),
+    *("explained_variance", "grad_norm", "completion_tokens", "cut_share"),
+)
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """Summary of one run."""
+
+    algorithm: str
+    environment: str
+    seed: int
+    place: tuple[int, int]
+    """Places of the environment and of the algorithm in the suite; 0, 0 for a run of `collm train`."""
+    is_finished: bool
+    threshold: float | None
+    budget: Mapping[str, int]
+    experiment: Mapping[str, Any]
+    curves: Mapping[str, Sequence[float | None]]
+    """Columns of metrics.jsonl, one entry per update."""
+    evaluations: Sequence[Mapping[str, float]]
+    """Rows of evaluation.jsonl."""
+    diagnostics: Sequence[TurnDiagnostics]
+    """Advantages and returns by turn, in the last third of training; empty where agents act by vectors, and where the
+    episodes do not record `raw_advantage` and `return_to_go`."""
+
+    def curve(self, name: str) -> Floats:
+        """Column of that name; nan where an update has no such number."""
+        return np.array([np.nan if value is None else value for value in self.curves.get(name, ())], dtype=np.float64)
+
+    def learning_curve(self, cost: str) -> tuple[Floats, Floats]:
+        """Cost and mean training return of the updates in which an episode ended."""
+        returns = self.curve("return")
+        has_ended = np.isfinite(returns)
+        return self.curve(cost)[: len(returns)][has_ended], returns[has_ended]
+
+    @property
+    def writes_text(self) -> bool:
+        """True where agents generated text; where they act by vectors every action counts as one token."""
+        return any(length not in (None, 1.0) for length in self.curves.get("completion_tokens", (None,)))
+
+    def score(self, how: str = "sampled") -> float:
+        """Mean held-out return at the end; "training": of the last half of the updates. nan where there is none."""
+        if not self.is_finished:
+            return float("nan")
+        if how == "training":
+            _, returns = self.learning_curve("update")
+            return float(returns[len(returns) // 2 :].mean()) if len(returns) else float("nan")
+        if not self.evaluations:
+            return float("nan")
+        return float(self.evaluations[-1][f"evaluation/{how}/return"])
+
+    def start_score(self, how: str = "sampled") -> float:
+        """Mean held-out return before training; "training": of the first update."""
+        if how == "training":
+            _, returns = self.learning_curve("update")
+            return float(returns[0]) if len(returns) else float("nan")
+        return float(self.evaluations[0][f"evaluation/{how}/return"]) if self.evaluations else float("nan")
+
+
+def run_directories(directory: Path) -> list[Path]:
+    """Folders of the runs in a folder, or the folder itself."""
+    return sorted(path.parent for path in directory.rglob(CONFIG_FILE) if (path.parent / "metrics.jsonl").is_file())
+
+
+def failed_directories(directory: Path) -> list[Path]:
+    """Folders of the runs that failed."""
+    return sorted(path.parent for path in directory.rglob(FAILURE_FILE))
+
+
+def run_label(directory: Path, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Names of a run in tables; a run of `collm train` is called after its algorithm and its environment."""
+    names: dict[str, Any] = {"algorithm": config["algorithm"], "environment": config["env"], "place": [0, 0]}
+    names["seed"] = config["config"]["seed"]
+    file = directory / LABEL_FILE
+    return names | (json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {})
+
+
+def has_critic(config: Mapping[str, Any]) -> bool:
+    """True where a run of these settings learns with a critic; else the values in its records are zeros."""
+    return config["config"].get("critic_learning_rate") is not None
+
+
+def read_episodes(directory: Path) -> list[dict[str, Any]]:
+    """Records of a run's episodes, or those that an earlier report kept; an empty list without either."""
+    path = directory / EPISODES_FILE
+    return read_lines(path) if path.is_file() else []
+
+
+def summarize(directory: Path, episodes: Sequence[Mapping[str, Any]]) -> RunSummary:
+    """Summary of a run directory; one of `collm train` counts as finished."""
+    config = read_config(directory)
+    is_benchmark = (directory / LABEL_FILE).is_file()
+    label = run_label(directory, config)
+    rows = read_lines(directory / "metrics.jsonl")
+    evaluations = directory / "evaluation.jsonl"
+    return RunSummary(
+        algorithm=label["algorithm"],
+        environment=label["environment"],
+        seed=label["seed"],
+        place=tuple(label["place"]),
+        is_finished=(directory / FINISHED_FILE).is_file() or not is_benchmark,
+        threshold=label.get("threshold"),
+        budget=label.get("budget", {}),
+        experiment=config,
+        curves={name: [row.get(name) for row in rows] for name in CURVES if any(name in row for row in rows)},
+        evaluations=read_lines(evaluations) if evaluations.is_file() else [],
+        diagnostics=diagnostics(episodes, has_critic=has_critic(config)),
+    )
+
+
+def kept_summaries(directory: Path) -> list[RunSummary]:
+    """Summaries that an earlier report kept, where the runs themselves are gone.
+
+    Raises:
+        FileNotFoundError: if there are none.
+    """
+    kept = directory / SUMMARIES_FILE
+    if not kept.is_file():
+        raise FileNotFoundError(f"{directory} holds no runs; give the --out of `collm benchmark` or of `collm train`")
+    return [_from_json(row) for row in read_lines(kept)]
+
+
+def in_order(summaries: Sequence[RunSummary]) -> list[RunSummary]:
+    """Summaries in the order of the suite; rounded as kept ones are, so that both give the same tables."""
+    found = sorted(summaries, key=lambda each: (*each.place, each.algorithm, each.seed))
+    return [_from_json(_rounded(asdict(each))) for each in found]
+
+
+def write_summaries(summaries: Sequence[RunSummary], path: Path) -> None:
+    """Write one line per run; numbers with six digits, more than any of them is known to."""
+    lines = (json.dumps(_rounded(asdict(each)), ensure_ascii=False) for each in summaries)
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def _from_json(row: Mapping[str, Any]) -> RunSummary:
+    diagnostics = [TurnDiagnostics(**each) for each in row["diagnostics"]]
+    return RunSummary(**{**row, "place": tuple(row["place"]), "diagnostics": diagnostics})
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.6g}") if np.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _rounded(item) for key, item in value.items()}
+    return [_rounded(item) for item in value] if isinstance(value, (list, tuple)) else value

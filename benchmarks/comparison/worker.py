@@ -1,0 +1,139 @@
+"""One run of a comparison in a process of its own: start or resume it, and report its progress."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import threading
+import time
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from multiprocessing import connection, parent_process
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers.utils import logging as transformers_logging
+
+from ...algorithms.runs.checkpoint import CHECKPOINT_FILE, CONFIG_FILE, read_config
+from ...algorithms.runs.experiment import Experiment
+from ...algorithms.runs.run import run_experiment
+from .suite import Job
+
+LABEL_FILE = "benchmark.json"
+FINISHED_FILE = "finished.json"
+FAILURE_FILE = "failure.txt"
+
+Channel = connection.Connection
+
+
+def is_finished(directory: Path) -> bool:
+    """True once a run has used its budget and written its models."""
+    return (directory / FINISHED_FILE).is_file()
+
+
+def work(job: Job, directory: Path, channel: Channel) -> None:
+    """Start or resume a run; send (updates done, metrics) after each update, and at the end None or the error.
+
+    Args:
+        directory: folder of the run.
+        channel: connection to the parent.
+    """
+    _die_with_parent()
+    transformers_logging.disable_progress_bar()
+    # Several runs share the machine, and small models are done before a second thread has woken.
+    torch.set_num_threads(1)
+    failure = None
+    try:
+        with _only_one(directory):
+            if not is_finished(directory):
+                _run(job, directory, channel)
+    except Exception:
+        # Whatever a run stumbles over must not stop the others; it is kept where the run lies, and reported.
+        failure = traceback.format_exc()
+        (directory / FAILURE_FILE).write_text(failure)
+    channel.send(failure)
+    channel.close()
+
+
+def _run(job: Job, directory: Path, channel: Channel) -> None:
+    can_resume = _holds(job.experiment, directory)
+    if not can_resume:
+        _clear(directory)
+    (directory / FAILURE_FILE).unlink(missing_ok=True)
+    _write_whole(directory / LABEL_FILE, job.label)
+    start = time.perf_counter()
+
+    def tell(update: int, metrics: Mapping[str, float]) -> None:
+        channel.send((update, dict(metrics)))
+
+    trainer = run_experiment(job.experiment, directory, resume=can_resume, on_update=tell)
+    seconds = time.perf_counter() - start
+    _write_whole(directory / FINISHED_FILE, {"updates": trainer.update, "seconds_since_last_start": seconds})
+
+
+def _holds(experiment: Experiment, directory: Path) -> bool:
+    """True where the folder holds a checkpoint of this experiment.
+
+    Raises:
+        ValueError: if it holds a run of another one.
+    """
+    if not (directory / CONFIG_FILE).is_file():
+        return False
+    try:
+        saved = read_config(directory)
+    except json.JSONDecodeError:  # killed while writing it, so there is nothing else to keep
+        return False
+    if not _is_saved(experiment, saved):
+        raise ValueError(f"{directory} holds a run with other settings; give the comparison another --out")
+    return (directory / CHECKPOINT_FILE).is_file()
+
+
+def _is_saved(experiment: Experiment, saved: Mapping[str, Any]) -> bool:
+    """True where the saved settings are this experiment's; a setting newer than the run counts as its default."""
+    try:
+        return Experiment.from_json(saved) == experiment
+    except (KeyError, TypeError):  # of a setting that is no more
+        return False
+
+
+def _clear(directory: Path) -> None:
+    """Delete the files of a run that did not reach its first checkpoint."""
+    for path in directory.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name != ".lock":
+            path.unlink()
+
+
+@contextmanager
+def _only_one(directory: Path) -> Iterator[None]:
+    """Wait for a worker of a killed comparison that has not ended yet; the lock ends with its process."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _die_with_parent() -> None:
+    """End as soon as the parent does, however it ends: two comparisons must not write to one folder."""
+    parent = parent_process()
+    if parent is None:
+        return
+    sentinel = parent.sentinel
+
+    def wait() -> None:
+        connection.wait([sentinel])
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def _write_whole(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a file whole or not at all, whenever the process is killed."""
+    temporary = path.with_suffix(".new")
+    temporary.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    os.replace(temporary, path)

@@ -1,0 +1,131 @@
+"""FLOP/s of decoding and learning as a share of this machine's measured limit, that of one matrix product.
+
+    share = operations that the work needs / CPU second  :  operations of a matrix product / CPU second
+
+Both are measured on one thread of the same process; the limit is the best of many products, as other work on the
+machine slows it down most. The operations that the work needs are the model's matrix products alone: every token
+through every layer, logits where a token is sampled or scored, attention to earlier tokens; a gradient costs twice as
+much again. Skipped operations therefore raise the share, wasted ones (such as padding) lower it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from transformers import PreTrainedModel
+
+from ...agents.core import Completion
+from ...agents.decoding.decoder import Decoder, Prompt
+from ...agents.decoding.sampling import Sampling
+from ...agents.encoding import TokenRecord
+from ...agents.scoring.packing import rows_of
+from ...agents.scoring.scorer import Scorer
+from ..markdown import markdown_table
+from .decode import NEW_TOKENS, VOCABULARY, ragged_prompts, tiny_model
+from .timing import cpu_rates
+
+SIDE = 1024  # of the square matrices
+BATCH = 128
+MAX_TOKENS = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Share of the machine's limit that one kind of work reaches."""
+
+    name: str
+    tokens_per_s: float  # sampled or scored tokens per CPU second
+    operations_per_s: float
+    limit: float  # operations per CPU second of a matrix product
+    floor: float
+    goal: float
+
+    @property
+    def ratio(self) -> float:
+        return self.operations_per_s / self.limit
+
+
+def measure(repeats: int = 5) -> list[Share]:
+    """Shares of decoding and of learning at a large batch."""
+    model = tiny_model()
+    prompts = ragged_prompts(BATCH)
+    replies = np.random.default_rng(3).integers(1, VOCABULARY, (BATCH, NEW_TOKENS))
+    tracks = [
+        (Completion("", tokens=TokenRecord(prompt, reply, False, "")),)
+        for prompt, reply in zip(prompts, replies, strict=True)
+    ]
+    decoder, scorer = Decoder(model, [], max_slots=BATCH), Scorer(model)
+    limit = product_rate()
+    rates = cpu_rates(
+        {
+            "decode": partial(_decoded, decoder, prompts),
+            "training": partial(_learned, scorer, tracks),
+        },
+        repeats,
+    )
+    limit = max(limit, product_rate())
+    a_token = operations(model, [len(prompt) for prompt in prompts]) / (BATCH * NEW_TOKENS)
+    return [
+        Share("decode", rates["decode"], rates["decode"] * a_token, limit, 0.25, 0.40),
+        Share("training", rates["training"], rates["training"] * 3 * a_token, limit, 0.30, 0.45),
+    ]
+
+
+def product_rate(repeats: int = 20) -> float:
+    """Operations per CPU second of a matrix product, the best of several."""
+    factor = torch.rand(SIDE, SIDE)
+    seconds: list[float] = []
+    for _ in range(repeats + 1):
+        start = time.process_time()
+        factor @ factor
+        seconds.append(time.process_time() - start)
+    # The first warms the caches.
+    return 2.0 * SIDE**3 / min(seconds[1:])
+
+
+def operations(model: PreTrainedModel, prompt_lengths: Sequence[int], new_tokens: int = NEW_TOKENS) -> float:
+    """Operations of one forward pass over prompts and completions, with logits for the completions only."""
+    config = model.config.get_text_config(decoder=True)
+    looked_up = {id(weight) for weight in model.get_input_embeddings().parameters()}
+    linear = sum(weight.numel() for weight in model.base_model.parameters() if id(weight) not in looked_up)
+    lengths = [length + new_tokens for length in prompt_lengths]
+    logits = 2.0 * len(lengths) * new_tokens * config.hidden_size * config.vocab_size
+    attention = 4.0 * config.hidden_size * config.num_hidden_layers * sum(length**2 / 2 for length in lengths)
+    total: float = 2.0 * linear * sum(lengths) + logits + attention
+    return total
+
+
+def _decoded(decoder: Decoder, prompts: Sequence[NDArray[np.int64]]) -> int:
+    decoder.generate([Prompt(ids, (number,), NEW_TOKENS) for number, ids in enumerate(prompts)], Sampling())
+    return NEW_TOKENS * len(prompts)
+
+
+def _learned(scorer: Scorer, tracks: Sequence[Sequence[Completion]]) -> int:
+    scorer.base.zero_grad()
+    for batch in scorer.batches(tracks, range(len(tracks)), MAX_TOKENS):
+        logprobs, _, _ = scorer.scores([row for item in batch for row in rows_of(tracks[item])], 1.0)
+        torch.autograd.backward(logprobs.sum())
+    return sum(len(turn.tokens.completion_ids) for track in tracks for turn in track)
+
+
+def table(shares: Sequence[Share]) -> str:
+    """The shares as a Markdown table."""
+    title = f"Share of the machine's limit, {BATCH} sequences, prompts of 64 to 128 tokens, {NEW_TOKENS} new ones:"
+    header = ("", "tokens per CPU second", "GFLOP/s", "matrix product, GFLOP/s", "share", "floor", "goal")
+    cells = [
+        (
+            each.name,
+            f"{each.tokens_per_s:,.0f}",
+            f"{each.operations_per_s / 1e9:.1f}",
+            f"{each.limit / 1e9:.1f}",
+            *(f"{share:.0%}" for share in (each.ratio, each.floor, each.goal)),
+        )
+        for each in shares
+    ]
+    return f"{title}\n\n{markdown_table(header, cells)}"

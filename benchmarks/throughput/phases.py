@@ -1,0 +1,80 @@
+"""CPU seconds of an update by phase: collect, value, critic, forward, backward, optimizer."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...agents.config import ModelConfig
+from ...algorithms.learning.trainer import Trainer
+from ...algorithms.registry import algorithm_spec
+from ...algorithms.runs.experiment import Experiment
+from .timing import Stopwatch, timed_rounds
+
+EPISODES = 32
+SETTINGS: Mapping[str, Mapping[str, Any]] = {
+    "magrpo": {"num_generations": 4},
+    "maac": {"critic_warmup": 0},
+    "iac": {"use_separate_critic": False},
+}
+
+PHASES = ("collect", "value", "critic", "forward", "optimizer")
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseRow:
+    """CPU seconds of one update by phase, medians over updates."""
+
+    algorithm: str
+    total: float
+    collect: float
+    value: float  # the critics value what was collected
+    critic: float  # the critics learn
+    forward: float  # forward pass of the policies
+    optimizer: float  # optimizer steps of the policies
+
+    @property
+    def backward(self) -> float:
+        """Seconds outside the other phases: the policies' backward pass, and all work between phases."""
+        return self.total - self.collect - self.value - self.critic - self.forward - self.optimizer
+
+
+def measure(env: str, repeats: int, max_new_tokens: int = 48) -> list[PhaseRow]:
+    """Measure updates of each algorithm in turn, all of equally many episodes."""
+    updates = {name: _clocked_update(_trainer(name, env, max_new_tokens)) for name in SETTINGS}
+    return [
+        PhaseRow(
+            name,
+            statistics.median(total for _, total in rounds),
+            *(statistics.median(seconds.get(phase, 0.0) for seconds, _ in rounds) for phase in PHASES),
+        )
+        for name, rounds in timed_rounds(updates, repeats).items()
+    ]
+
+
+def _trainer(name: str, env: str, max_new_tokens: int) -> Trainer:
+    config_class = algorithm_spec(name).config
+    config = config_class(rollout_buffer_size=EPISODES, **SETTINGS[name])
+    model = ModelConfig(max_new_tokens=max_new_tokens, device="cpu")
+    return Experiment(algorithm=name, config=config, env=env, model=model).make_trainer()
+
+
+def _clocked_update(trainer: Trainer) -> Callable[[], dict[str, float]]:
+    """An update that returns its CPU seconds by phase."""
+    stopwatch = Stopwatch()
+    stopwatch.watch("collect", trainer, "_collect")
+    for critic in trainer.unique_critics().values():
+        stopwatch.watch("value", critic, "values")
+        stopwatch.watch("critic", critic, "learn")
+    for learner in {id(learner): learner for learner in trainer.learners.values()}.values():
+        stopwatch.watch("forward", learner.policy, "evaluate")
+        stopwatch.watch("optimizer", learner.optimizer, "step")
+
+    def update() -> dict[str, float]:
+        stopwatch.seconds.clear()
+        trainer.step()
+        return dict(stopwatch.seconds)
+
+    return update

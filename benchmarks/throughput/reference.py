@@ -1,0 +1,177 @@
+"""Whole training steps beside comlrl (PyPI), with the same model, game lengths and samples per update.
+
+comlrl is not a dependency; where it is not installed, nothing is measured and the reason is printed.
+
+    python -m venv reference && reference/bin/pip install collm comlrl==1.4.3
+    OMP_WAIT_POLICY=PASSIVE OMP_NUM_THREADS=1 reference/bin/collm throughput update
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from .synthetic import (
+    FEEDBACK_WORDS,
+    NUM_WORDS,
+    PROMPT_WORDS,
+    reward,
+    synthetic_model,
+    synthetic_tokenizer,
+    synthetic_trainer,
+)
+from .timing import Workload, cpu_rates
+
+VERSION = "1.4.3"
+TURNS = 6
+
+
+@dataclass(frozen=True)
+class Case:
+    """One algorithm at one size, with the ratios to comlrl that are asked for."""
+
+    name: str
+    algorithm: str
+    num_envs: int
+    num_turns: int
+    floor: float
+    goal: float
+
+    @property
+    def new_tokens(self) -> int:
+        return 64 if self.num_turns == 1 else 24
+
+    @property
+    def num_generations(self) -> int:
+        return 4 if self.algorithm == "magrpo" else 1
+
+
+CASES = (
+    Case("IAC, 1 turn, 8 environments", "iac", 8, 1, 2.5, 3.5),
+    Case("IAC, 1 turn, 32 environments", "iac", 32, 1, 4, 5),
+    Case("MAGRPO, 4 generations of 8 prompts", "magrpo", 32, 1, 1.8, 3),
+    Case("IAC, 6 turns, 8 environments", "iac", 8, TURNS, 5, 7),
+    Case("IAC, 6 turns, 32 environments", "iac", 32, TURNS, 7, 10),
+)
+
+
+def missing() -> str | None:
+    """Reason why nothing can be measured; None if it can."""
+    if importlib.util.find_spec("comlrl") is None:
+        return "comlrl is not installed: pip install comlrl in an environment of its own"
+    version = importlib.metadata.version("comlrl")
+    return None if version == VERSION else f"comlrl {version} is installed, but {VERSION} is what is compared with"
+
+
+def measure(repeats: int, cases: Sequence[Case] = CASES) -> list[tuple[Case, float, float]]:
+    """Joint turns per CPU second of each case: ours, and comlrl's.
+
+    comlrl trains one sequence after another, so that a sample costs it the same in an update of any size; for several
+    turns it plays 4 episodes per update, at any number of environments, to keep the measurement short.
+    """
+    workloads: dict[str, Workload] = {}
+    theirs: dict[tuple[str, int, int], str] = {}
+    for case in cases:
+        workloads[case.name] = _ours(case)
+        num_envs = case.num_envs if case.num_turns == 1 else 4
+        key = (case.algorithm, case.num_turns, num_envs)
+        if key not in theirs:
+            theirs[key] = f"comlrl: {case.name}"
+            workloads[theirs[key]] = _comlrl(case, num_envs)
+    rates = cpu_rates(workloads, repeats)
+    named = {
+        case: theirs[(case.algorithm, case.num_turns, case.num_envs if case.num_turns == 1 else 4)] for case in cases
+    }
+    return [(case, rates[case.name], rates[named[case]]) for case in cases]
+
+
+def _ours(case: Case) -> Workload:
+    settings: dict[str, Any] = {"use_separate_critic": False} if case.algorithm == "iac" else {"num_generations": 4}
+    trainer = synthetic_trainer(
+        case.algorithm,
+        case.num_envs,
+        num_turns=case.num_turns,
+        max_new_tokens=case.new_tokens,
+        **settings,
+    )
+
+    def run() -> int:
+        episodes, _ = trainer.step()
+        return sum(episode.num_turns for episode in episodes)
+
+    return run
+
+
+def _comlrl(case: Case, num_envs: int) -> Workload:
+    rng = Random(0)
+    dataset = importlib.import_module("datasets").Dataset.from_list(
+        [{"prompt": _words(rng, PROMPT_WORDS)} for _ in range(num_envs // case.num_generations)]
+    )
+    common = {
+        "num_turns": case.num_turns,
+        "num_agents": 2,
+        "max_new_tokens": case.new_tokens,
+        "temperature": 1.0,
+        "top_p": 1.0,
+        "top_k": 0,
+        "num_generations": case.num_generations,
+        "rollout_buffer_size": len(dataset) * case.num_turns,
+        "early_termination_threshold": None,
+        "eval_interval": 0,
+        "external_prompt_passthrough": True,
+    }
+    models = [synthetic_model(number) for number in range(2)]
+    shared: dict[str, Any] = {
+        "agents": models,
+        "tokenizer": [synthetic_tokenizer() for _ in models],
+        "reward_func": _rewards,
+        "formatters": [_formatted for _ in models],
+        "train_dataset": dataset,
+        "external_transition": _transition(rng) if case.num_turns > 1 else None,
+    }
+    if case.algorithm == "iac":
+        module = importlib.import_module("comlrl.trainers.actor_critic")
+        config = module.IACConfig(num_train_epochs=1, use_separate_critic=False, **common)
+        trainer = module.IACTrainer(args=config, **shared)
+    else:
+        module = importlib.import_module("comlrl.trainers.reinforce")
+        config = module.MAGRPOConfig(num_train_epochs=1, **common)
+        trainer = module.MAGRPOTrainer(args=config, num_agents=2, **shared)
+    trainer.verbose = False
+
+    def run() -> int:
+        trainer.train()
+        return num_envs * case.num_turns
+
+    return run
+
+
+def _rewards(first: Sequence[str], second: Sequence[str], **_: Any) -> list[float]:
+    return [(reward(a) + reward(b)) / 2 for a, b in zip(first, second, strict=True)]
+
+
+def _formatted(item: dict[str, Any], external_prompts: Any = None) -> str:
+    return str(item["prompt"] if external_prompts is None else external_prompts)
+
+
+def _transition(rng: Random) -> Callable[..., list[str]]:
+    """Next prompts: the whole history and new words, as our transcripts grow."""
+
+    def transition(
+        *, prompt_history_per_agent: Sequence[Sequence[str]], agent_completions: Sequence[str], **_: Any
+    ) -> list[str]:
+        return [
+            f"{prompts[-1]} {reply} {_words(rng, FEEDBACK_WORDS)}"
+            for prompts, reply in zip(prompt_history_per_agent, agent_completions, strict=True)
+        ]
+
+    return transition
+
+
+def _words(rng: Random, count: int) -> str:
+    return " ".join(f"w{rng.randrange(NUM_WORDS)}" for _ in range(count))

@@ -1,0 +1,157 @@
+"""Rollout speed: the collector beside one environment at a time through transformers' `generate`.
+
+Both play the same environment with the same model and sampling, and take turns in every round; rates are environment
+steps (joint turns) per CPU second of this process, medians over the rounds.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+import torch
+
+from ...agents.config import ModelConfig
+from ...agents.core import Completion
+from ...agents.decoding.decoder import Decoder
+from ...agents.encoding import TokenRecord
+from ...agents.language.policy import LanguagePolicy
+from ...agents.loading import load_policies
+from ...algorithms.rollout.collector import Plan, RolloutCollector
+from ...envs.registration.registry import make
+from ...envs.vectors.vector import SyncVector
+from ..markdown import markdown_table
+from .timing import Stopwatch, timed_rounds
+
+ENV = "collm/MiniWriting-v0"
+BATCHES = (1, 8, 32, 128)
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutRow:
+    """Rates of one way of playing."""
+
+    name: str
+    steps_per_s: float  # joint turns per CPU second
+    tokens_per_s: float  # sampled tokens per CPU second
+
+
+def measure(env: str = ENV, *, repeats: int = 3, max_new_tokens: int = 48) -> list[RolloutRow]:
+    """Play with `generate`, then with the collector at growing numbers of copies.
+
+    Returns:
+        One row per way of playing; the first is `generate`'s, which the others are compared with.
+    """
+    config = ModelConfig(max_new_tokens=max_new_tokens)
+    agents = make(env).possible_agents
+    policies = load_policies(config, agents)
+    workloads: dict[str, Callable[[], tuple[int, int]]] = {"generate, 1 copy": _generating(env, policies)}
+    for num_envs in BATCHES:
+        name = "collector, 1 copy" if num_envs == 1 else f"collector, {num_envs} copies"
+        workloads[name] = _collecting(SyncVector(env, num_envs), policies)
+    return [
+        RolloutRow(
+            name,
+            statistics.median(steps / seconds for (steps, _), seconds in rounds),
+            statistics.median(tokens / seconds for (_, tokens), seconds in rounds),
+        )
+        for name, rounds in timed_rounds(workloads, repeats).items()
+    ]
+
+
+def phases(env: str = ENV, *, num_envs: int = 32, repeats: int = 3, max_new_tokens: int = 48) -> dict[str, float]:
+    """CPU seconds per joint turn of one copy by phase; means over the rounds."""
+    policies = load_policies(ModelConfig(max_new_tokens=max_new_tokens), make(env).possible_agents)
+    vector = SyncVector(env, num_envs)
+    play = _collecting(vector, policies)
+    play()
+    stopwatch = Stopwatch()
+    stopwatch.watch("environment", vector, "send_reset")
+    stopwatch.watch("environment", vector, "send")
+    stopwatch.watch("environment", vector, "ready")
+    for policy in policies.values():
+        stopwatch.watch("text", policy.language_model.encoder, "prompt")
+        stopwatch.watch("text", policy.language_model.encoder, "text")
+        decoder = policy.language_model.generator
+        assert isinstance(decoder, Decoder)
+        stopwatch.watch("prompts", decoder._engine, "prefill")
+        stopwatch.watch("new tokens", decoder._engine, "step")
+        stopwatch.watch("sampling", decoder, "generate")
+    start = time.process_time()
+    steps = sum(play()[0] for _ in range(repeats))
+    total = time.process_time() - start
+    seconds = dict(stopwatch.seconds)
+    seconds["rest"] = total - sum(seconds.values())
+    return {phase: spent / steps for phase, spent in seconds.items()}
+
+
+def phase_table(seconds: Mapping[str, float], env: str, num_envs: int = 32) -> str:
+    """The phases as a Markdown table."""
+    total = sum(seconds.values())
+    cells = [(phase, f"{1000 * spent:.2f}", f"{spent / total:.0%}") for phase, spent in seconds.items()]
+    table = markdown_table(("phase", "ms", "share"), cells)
+    return f"{env}, {num_envs} copies, CPU milliseconds per joint turn:\n\n{table}"
+
+
+def _collecting(vector: SyncVector, policies: Mapping[str, LanguagePolicy]) -> Callable[[], tuple[int, int]]:
+    """Round of the collector on new episodes; returns joint turns and tokens."""
+    collector = RolloutCollector(vector, policies)
+    first_seeds = count(step=1000)
+
+    def play() -> tuple[int, int]:
+        first_seed = next(first_seeds)
+        episodes = collector.collect([Plan(first_seed + i) for i in range(max(16, vector.num_envs))])
+        tokens = sum(len(turn.completion.logprobs) for e in episodes for track in e.tracks.values() for turn in track)
+        return sum(episode.num_turns for episode in episodes), tokens
+
+    return play
+
+
+def _generating(env: str, policies: Mapping[str, LanguagePolicy]) -> Callable[[], tuple[int, int]]:
+    """Round of `play_by_generate` on new episodes."""
+    first_seeds = count(step=1000)
+    return lambda: play_by_generate(env, policies, num_episodes=16, first_seed=next(first_seeds))
+
+
+def play_by_generate(
+    env_id: str, policies: Mapping[str, LanguagePolicy], *, num_episodes: int, first_seed: int = 0
+) -> tuple[int, int]:
+    """Play one copy of the environment with one call of `generate` per reply; returns joint turns and tokens."""
+    env: Any = make(env_id)
+    steps = tokens = 0
+    for episode in range(num_episodes):
+        observations, _ = env.reset(seed=first_seed + episode)
+        previous: dict[str, Completion] = {}
+        while env.agents:
+            actions = {}
+            for agent in env.agents:
+                previous[agent] = _generated(policies[agent], observations[agent], previous.get(agent))
+                actions[agent] = previous[agent].action
+                tokens += len(previous[agent].tokens.completion_ids)
+            observations, *_ = env.step(actions)
+            steps += 1
+    return steps, tokens
+
+
+def _generated(policy: LanguagePolicy, observation: str, previous: Completion | None) -> Completion:
+    model = policy.language_model
+    prompt, is_extension = model.encoder.prompt(observation, previous)
+    ids = torch.from_numpy(prompt)[None]
+    base: Any = model.base
+    output = base.generate(
+        ids,
+        attention_mask=torch.ones_like(ids),
+        do_sample=True,
+        temperature=policy.sampling.temperature,
+        top_k=0,
+        top_p=1.0,
+        max_new_tokens=policy.max_new_tokens,
+        eos_token_id=sorted(model.encoder.stop_ids),
+        pad_token_id=model.encoder.end_id,
+    )
+    sampled = output[0, len(prompt) :].numpy()
+    return Completion(model.encoder.text(sampled), tokens=TokenRecord(prompt, sampled, is_extension, observation))

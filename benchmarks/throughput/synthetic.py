@@ -1,0 +1,110 @@
+"""A synthetic dialogue and a random model that speaks it, for timing: exact lengths, texts without meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from ...agents.language.policy import LanguageModel, LanguagePolicy
+from ...algorithms.learning.trainer import Trainer
+from ...algorithms.registry import algorithm_spec
+from ...algorithms.runs.teams import make_trainer
+from ...envs.core import Outcome, TextParallelEnv
+from ...envs.vectors.vector import SyncVector
+
+NUM_WORDS = 2048
+PROMPT_WORDS = 64
+FEEDBACK_WORDS = 24
+MODEL_SIZE = {
+    "hidden_size": 192,
+    "intermediate_size": 512,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 2048,
+}
+"""About 2 million weights: enough that arithmetic, not Python, dominates."""
+
+
+class SyntheticDialogue(TextParallelEnv):
+    """Dialogue in which each agent reads random words, says some, and reads more; its first word is its reward."""
+
+    metadata: ClassVar[dict[str, Any]] = {"name": "synthetic_dialogue_v0", "render_modes": ["ansi"]}
+
+    def __init__(self, num_agents: int = 2, num_turns: int = 1) -> None:
+        super().__init__(tuple(f"speaker_{i}" for i in range(num_agents)), num_turns)
+
+    def deal(self, task: Any) -> dict[str, str]:
+        return {agent: self._words(PROMPT_WORDS) for agent in self.possible_agents}
+
+    def play(self, replies: Mapping[str, str]) -> Outcome:
+        feedback = {agent: self._words(FEEDBACK_WORDS) for agent in replies}
+        return Outcome(sum(reward(reply) for reply in replies.values()) / len(replies), feedback)
+
+    def _words(self, count: int) -> str:
+        return " ".join(f"w{self.rng.randrange(NUM_WORDS)}" for _ in range(count))
+
+
+def reward(reply: str) -> float:
+    """Number of the first word, scaled to 0..1."""
+    first = reply.split(" ", 1)[0]
+    return int(first[1:]) / NUM_WORDS if first.startswith("w") else 0.0
+
+
+def synthetic_tokenizer() -> PreTrainedTokenizerFast:
+    """Tokenizer with one token per word."""
+    vocabulary = {f"w{i}": i for i in range(NUM_WORDS)} | {"<end>": NUM_WORDS}
+    inner = Tokenizer(WordLevel(vocabulary, unk_token="<end>"))
+    inner.pre_tokenizer = WhitespaceSplit()
+    return PreTrainedTokenizerFast(tokenizer_object=inner, unk_token="<end>", eos_token="<end>", pad_token="<end>")
+
+
+def synthetic_model(seed: int) -> LlamaForCausalLM:
+    """Random model with the words of the dialogue as its vocabulary."""
+    return random_llama(NUM_WORDS + 1, seed=seed, end_id=NUM_WORDS, pad_id=NUM_WORDS)
+
+
+def random_llama(vocab_size: int, *, seed: int, end_id: int | None, pad_id: int) -> LlamaForCausalLM:
+    """Llama of `MODEL_SIZE` with random weights."""
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=vocab_size,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=end_id,
+        pad_token_id=pad_id,
+        **MODEL_SIZE,  # type: ignore[arg-type]
+    )
+    model = LlamaForCausalLM(config)
+    model.eval()
+    return model
+
+
+def synthetic_trainer(
+    algorithm: str,
+    num_envs: int,
+    *,
+    num_agents: int = 2,
+    num_turns: int = 1,
+    max_new_tokens: int = 64,
+    **settings: Any,
+) -> Trainer:
+    """Agents with models of their own; one update learns from one episode of each environment."""
+    spec = algorithm_spec(algorithm)
+    rule = spec.make(spec.config(rollout_buffer_size=num_envs, **settings))
+    vector = SyncVector(SyntheticDialogue, num_envs, num_agents=num_agents, num_turns=num_turns)
+    policies = {
+        agent: LanguagePolicy(
+            LanguageModel(synthetic_model(number), synthetic_tokenizer()),
+            max_new_tokens=max_new_tokens,
+            has_value_head=rule.has_actor_heads,
+        )
+        for number, agent in enumerate(vector.possible_agents)
+    }
+    return make_trainer(rule, vector, policies)

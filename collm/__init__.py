@@ -1,0 +1,39 @@
+"""collm: multi-agent text environments, and the trainers that teach several language models to cooperate in them.
+
+    import collm
+
+    env = collm.make("collm/MiniWriting-v0")
+    run = collm.train("maac", env="collm/MiniWriting-v0", num_updates=50)
+    print(run.evaluate().team_return)
+
+What is exported here is imported when it is used: environments need no torch, and neither does listing algorithms.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from ._lazy import attach
+
+if TYPE_CHECKING:
+    from .algorithms.registry import register_algorithm as register_algorithm
+    from .algorithms.runs.api import evaluate as evaluate
+    from .algorithms.runs.api import load_team as load_team
+    from .algorithms.runs.api import train as train
+    from .envs import check_env as check_env
+    from .envs import make as make
+    from .envs import register as register
+
+    __version__: str
+
+if not TYPE_CHECKING:  # type checkers would take any name from a module with __getattr__
+    _attribute, _names, __all__ = attach(__name__, __file__)
+    __all__ += ["__version__"]
+
+    def __getattr__(name: str) -> Any:
+        if name != "__version__":
+            return _attribute(name)
+        from importlib.metadata import version  # here, as reading it takes longer than the rest
+
+        return version("collm")
+
+    def __dir__() -> list[str]:
+        return [*_names(), "__version__"]

@@ -1,0 +1,37 @@
+"""Names that a package exports without importing what holds them before they are used (PEP 562).
+
+A package writes its exports once, as imports that only type checkers follow:
+
+    if TYPE_CHECKING:
+        from .config import ModelConfig as ModelConfig
+
+    __getattr__, __dir__, __all__ = attach(__name__, __file__)
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+
+def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """A package's `__getattr__`, `__dir__` and `__all__`, from the imports under its `if TYPE_CHECKING`."""
+    homes = _homes(file)
+
+    def get(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(homes[name], package), name)
+
+    return get, lambda: sorted(homes), sorted(homes)
+
+
+def _homes(file: str) -> dict[str, str]:
+    """By exported name, the module that holds it, relative to the package: ".runs.api"."""
+    body = ast.parse(Path(file).read_text(encoding="utf-8")).body
+    blocks = [node.body for node in body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+    imports = [node for block in blocks for node in block if isinstance(node, ast.ImportFrom)]
+    return {alias.name: "." * node.level + (node.module or "") for node in imports for alias in node.names}

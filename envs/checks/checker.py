@@ -1,0 +1,101 @@
+"""`check_env`: the whole contract of an environment as one call, for authors of new ones."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import numpy as np
+
+from . import interface, repeatability, text
+from .play import CheckFailure, Chooser, DoesNotApply
+from .subject import Subject
+
+__all__ = ["RULES", "CheckFailure", "check_env"]
+
+RULES: Mapping[str, Callable[[Subject], None]] = {
+    rule.__name__: rule
+    for rule in (
+        interface.metadata,
+        interface.agent_names,
+        interface.same_spaces,
+        interface.returns,
+        interface.keys,
+        interface.agents,
+        interface.flags,
+        interface.rewards,
+        interface.infos,
+        interface.observations,
+        interface.state,
+        interface.ends,
+        interface.last_turn,
+        interface.pettingzoo_api,
+        interface.rendering,
+        repeatability.same_seed,
+        repeatability.own_generator,
+        repeatability.reset_midway,
+        repeatability.options,
+        repeatability.deepcopy_branches,
+        repeatability.pickle_branches,
+        repeatability.shared_objects,
+        text.hostile_replies,
+        text.missing_reply,
+        text.append_only,
+        text.own_reply,
+        text.private_replies,
+        text.reference,
+        repeatability.hash_seed,
+    )
+}
+"""The rules by name, in the order they are tried; a rule's docstring says what it demands."""
+
+
+def check_env(
+    env: Any,
+    *,
+    choose: Chooser | None = None,
+    seeds: tuple[int, ...] = (0, 1),
+    max_steps: int = 1000,
+    hash_seeds: bool | None = None,
+    skip: Collection[str] = (),
+) -> list[str]:
+    """Play episodes and hold the environment to every rule that applies to it.
+
+    Args:
+        env: an id, an `EnvSpec`, an environment, or a function that builds one.
+        choose: (agent, observation, generator) -> action, to reach more of the game than random replies do.
+        seeds: one per episode, at least one.
+        max_steps: turns after which an episode counts as endless.
+        hash_seeds: whether to play also in two processes of other hash seeds, which takes seconds; None: if another
+            process can build it, that is, `env` is an id or a specification that is importable and JSON.
+        skip: names of rules not to try, for environments that are not yours to repair.
+
+    Returns:
+        The names of the rules that were tried and passed.
+
+    Raises:
+        CheckFailure: on the first rule broken, with the rule's name and one sentence: what was seen, and the fix.
+    """
+    if not seeds:
+        raise ValueError("check_env needs at least one seed, got ()")
+    if unknown := set(skip) - set(RULES):
+        raise ValueError(f"no rules are called {sorted(unknown)}; the rules are {list(RULES)}")
+    subject = Subject.of(env, choose, seeds, max_steps)
+    if hash_seeds and not subject.is_portable:
+        raise ValueError("hash_seeds=True needs an id or EnvSpec whose entry point and kwargs other processes can load")
+    passed = []
+    generators = random.getstate(), np.random.get_state()
+    try:
+        for name, rule in RULES.items():
+            if name in skip or (name == "hash_seed" and hash_seeds is False):
+                continue
+            try:
+                rule(subject)
+            except DoesNotApply:
+                continue
+            passed.append(name)
+    finally:  # one rule moves them, to see who depends on them
+        random.setstate(generators[0])
+        np.random.set_state(generators[1])
+    return passed

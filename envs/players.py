@@ -1,0 +1,72 @@
+"""Players that do not learn: reference replies, random actions, one fixed action. Floors, ceilings and partners."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from typing import Any, TypeAlias
+
+from gymnasium.spaces import Space
+from pettingzoo import ParallelEnv
+
+from .core import TextParallelEnv
+
+Player: TypeAlias = Callable[[str, Any], Any]
+"""(agent, observation) -> action."""
+
+PLAYERS = ("reference", "random", "empty")
+"""The names that `scripted_player` knows."""
+
+
+class RandomPlayer:
+    """Draws each agent's actions from a copy of its action space.
+
+    Args:
+        spaces: action spaces by agent.
+        seed: the first agent's; the others' follow it.
+    """
+
+    def __init__(self, spaces: Mapping[str, Space[Any]], seed: int = 0):
+        self._spaces = {agent: deepcopy(space) for agent, space in spaces.items()}
+        for number, agent in enumerate(self._spaces):
+            self.seed(agent, seed + number)
+
+    def seed(self, agent: str, seed: int) -> None:
+        """Start an agent's draws anew."""
+        self._spaces[agent].seed(seed)
+
+    def __call__(self, agent: str, observation: Any) -> Any:
+        return self._spaces[agent].sample()
+
+
+def fixed_player(action: Any) -> Player:
+    """Always does the same; the empty reply is the floor of many games."""
+    return lambda agent, observation: action
+
+
+def reference_player(env: ParallelEnv[str, Any, Any]) -> Player | None:
+    """The environment's own player (`reference_reply`), acting in that very copy of it; None where it has none."""
+    reply = getattr(env.unwrapped, "reference_reply", None)
+    if reply is None or getattr(reply, "__func__", None) is TextParallelEnv.reference_reply:
+        return None
+    return lambda agent, observation: reply(agent)
+
+
+def scripted_player(env: ParallelEnv[str, Any, Any], name: str, seed: int = 0) -> Player | None:
+    """A player by name, for all agents; None for "reference" where the environment knows no reference replies.
+
+    Args:
+        env: where it plays.
+        name: one of `PLAYERS`.
+        seed: draws the random actions.
+
+    Raises:
+        ValueError: if there is no such player.
+    """
+    if name == "reference":
+        return reference_player(env)
+    if name == "random":
+        return RandomPlayer({agent: env.action_space(agent) for agent in env.possible_agents}, seed)
+    if name == "empty":
+        return fixed_player("")
+    raise ValueError(f"there is no scripted player {name!r}; choose one of {', '.join(PLAYERS)}")

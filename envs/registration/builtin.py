@@ -1,0 +1,39 @@
+"""The ids of this package's own environments."""
+
+from __future__ import annotations
+
+from .registry import register
+
+_BUILT_IN = (
+    (
+        "collm/MiniWriting-v0",
+        "writing.mini_writing.env:MiniWriting",
+        "Two writers retell a made-up post in a small vocabulary.",
+    ),
+    ("collm/TLDR-v0", "writing.documents.env:TLDR", "Two writers sum up a post, one in short and one at length."),
+    (
+        "collm/ArxivExpansion-v0",
+        "writing.documents.env:ArxivExpansion",
+        "Two writers expand an abstract into an introduction.",
+    ),
+    ("collm/MiniBuild-v0", "games.mini_build.env:MiniBuild", "Two builders divide one list of parts; paid at the end."),
+    ("collm/StrBuild-v0", "games.str_build.env:StrBuild", "Two builders write a word in blocks of changing kinds."),
+    ("collm/HouseBuild-v0", "games.house_build.env:HouseBuild", "Two builders fill regions of blocks, layer by layer."),
+    ("collm/BridgeBuild-v0", "games.bridge_build.env:BridgeBuild", "Two workers in the fog bridge a water."),
+    (
+        "collm/ResourceGathering-v0",
+        "games.resource_gathering.env:ResourceGathering",
+        "Two gatherers with different tools, who see different things.",
+    ),
+    ("collm/HumanEval-v0", "coding.functions.env:HumanEval", "A helper and a main programmer complete a function."),
+    ("collm/MBPP-v0", "coding.functions.env:MBPP", "A helper and a main programmer write what is told in words."),
+    ("collm/CoopHumanEval-v0", "coding.functions.env:CoopHumanEval", "Functions that are easier for two to write."),
+    ("collm/ClassEval-v0", "coding.classes.env:ClassEval", "Two programmers divide the methods of a class."),
+    ("collm/MiniCode-v0", "coding.mini_code.env:MiniCode", "A helper and a main programmer, one line of Python each."),
+)
+
+
+def register_built_in() -> None:
+    """Add them to the registry; nothing of them is imported before one is made."""
+    for id, entry_point, summary in _BUILT_IN:
+        register(id, f"collm.envs.{entry_point}", summary=summary)

@@ -1,0 +1,288 @@
+"""The registry: environments by id, made with `make("collm/TLDR-v0", **kwargs)`.
+
+An id is `namespace/Name-vN`; the version is raised whenever the behaviour changes, so that a score always names what it
+was measured on.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import json
+import re
+import warnings
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import gymnasium
+from pettingzoo import ParallelEnv
+
+from ..._plugins import load_plugins
+from .mirrors import mirror
+from .turn_limit import TurnLimit
+
+GROUP = "collm.envs"  # of entry points
+_FIXED_LENGTH = "the length of its episodes is fixed; collm.envs.views.TurnLimit(env, max_turns) cuts them short"
+_ID = re.compile(r"(?P<name>[\w-]+/[\w.-]+?)(-v(?P<version>\d+))?")
+
+
+class UnknownEnvironmentError(LookupError):
+    """No environment is registered under this id."""
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """How an environment is made. JSON-able where its entry point is importable and its kwargs are JSON."""
+
+    id: str
+    """`namespace/Name-vN`."""
+    entry_point: str | Callable[..., Any]
+    """What builds it: "package.module:Class", imported only when one is made, or the class or function itself."""
+    kwargs: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """Arguments of the entry point; those given to `make` come on top."""
+    max_turns: int | None = None
+    """A limit from outside: after this many turns the episode is truncated. None: the environment ends by itself."""
+    summary: str = ""
+    """What it is, in one line, for listings."""
+
+    def __post_init__(self) -> None:
+        match = _ID.fullmatch(self.id)
+        if match is None or match["version"] is None:
+            raise ValueError(f"an environment's id must look like 'namespace/Name-v0', got {self.id!r}")
+        if isinstance(self.entry_point, str) and not re.fullmatch(r"[\w.]+:[\w.]+", self.entry_point):
+            raise ValueError(
+                f"{self.id}: an entry point must be callable or look like 'package.module:Class', "
+                f"got {self.entry_point!r}"
+            )
+        if self.max_turns is not None and self.max_turns < 1:
+            raise ValueError(f"{self.id}: max_turns must be None or at least 1, got {self.max_turns}")
+
+    @property
+    def name(self) -> str:
+        """The id without its version."""
+        return self.id.rpartition("-v")[0]
+
+    @property
+    def version(self) -> int:
+        """The number at the end of the id."""
+        return int(self.id.rpartition("-v")[2])
+
+    def constructor(self) -> Callable[..., Any]:
+        """What builds the environment, imported if need be."""
+        if not isinstance(self.entry_point, str):
+            return self.entry_point
+        module, _, path = self.entry_point.partition(":")
+        try:
+            found: Any = importlib.import_module(module)
+            for name in path.split("."):
+                found = getattr(found, name)
+        except (ImportError, AttributeError) as error:
+            raise ImportError(f"{self.id}: its entry point {self.entry_point!r} cannot be loaded: {error}") from error
+        constructor: Callable[..., Any] = found
+        return constructor
+
+    def make(self, **kwargs: Any) -> ParallelEnv[str, Any, Any]:
+        """A new environment; its `spec` is this one with the arguments that were used."""
+        constructor = self.constructor()
+        used = {**deepcopy(dict(self.kwargs)), **kwargs}
+        _refuse_unknown_arguments(self.id, constructor, used)
+        try:
+            env = constructor(**used)
+        except TypeError as error:
+            _explain_fixed_argument(self.id, used, error)
+            raise
+        if not isinstance(env, ParallelEnv):
+            raise TypeError(
+                f"{self.id}: its entry point must build a pettingzoo.ParallelEnv, it built a {type(env).__name__}"
+            )
+        if self.max_turns is not None:
+            env = TurnLimit(env, self.max_turns)
+        env.spec = replace(self, kwargs=used)
+        return env
+
+    def to_json(self) -> str:
+        """This specification as JSON, so that another process can make the same environment."""
+        entry_point = self.entry_point
+        if not isinstance(entry_point, str):
+            path = getattr(entry_point, "__qualname__", "<")
+            if "<" in path:
+                raise ValueError(
+                    f"{self.id}: {entry_point!r} cannot be imported by name, so it has no JSON; "
+                    "register it as 'package.module:Class'"
+                )
+            entry_point = f"{entry_point.__module__}:{path}"
+        try:
+            return json.dumps({**vars(self), "entry_point": entry_point, "kwargs": dict(self.kwargs)})
+        except TypeError as error:
+            raise ValueError(f"{self.id}: its kwargs {dict(self.kwargs)} are not JSON: {error}") from error
+
+    @classmethod
+    def from_json(cls, text: str) -> EnvSpec:
+        """The inverse of `to_json`."""
+        return cls(**json.loads(text))
+
+
+registry: dict[str, EnvSpec] = {}
+
+
+def register(
+    id: str,
+    entry_point: str | Callable[..., Any],
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+    max_turns: int | None = None,
+    summary: str = "",
+    replace: bool = False,
+) -> EnvSpec:
+    """Add an environment to the registry, to PettingZoo's, and (as seen by one agent) to Gymnasium's.
+
+    Registering the same thing twice does nothing.
+
+    Args:
+        id: `namespace/Name-vN`.
+        entry_point: "package.module:Class", imported only when one is made; or the class or function itself.
+        kwargs: arguments of the entry point.
+        max_turns: a limit from outside, which truncates; an environment's own last turn terminates.
+        summary: what it is, in one line.
+        replace: whether to overwrite another environment of this id, as in a notebook cell that is run again.
+
+    Raises:
+        ValueError: if the id is malformed or taken.
+    """
+    added = EnvSpec(id, entry_point, dict(kwargs or {}), max_turns, summary)
+    if registry.get(id, added) != added and not replace:
+        raise ValueError(
+            f"{id} is already registered, as {registry[id].entry_point!r}; raise the version, or pass replace=True"
+        )
+    registry[id] = added
+    mirror(id)
+    return added
+
+
+def spec(id: str) -> EnvSpec:
+    """The registered specification of an id; without a version, the newest one, with a warning.
+
+    Not registered but understood: "gymnasium/CartPole-v1" or "CartPole-v1", any of Gymnasium as a team of one; and
+    "package.module:parallel_env", any class or function that builds a parallel environment.
+
+    Raises:
+        UnknownEnvironmentError: naming the nearest id and, where the version is wrong, the newest.
+    """
+    if id in registry:
+        return registry[id]
+    broken = load_plugins(GROUP)
+    if id in registry:
+        return registry[id]
+    if foreign := _foreign(id):
+        return foreign
+    match = _ID.fullmatch(id)
+    if match is None:
+        raise UnknownEnvironmentError(_sentence(f"{id!r} is not of the form 'namespace/Name-v0'", _nearest(id), broken))
+    versions = [found for found in registry.values() if found.name == match["name"]]
+    if not versions:
+        raise UnknownEnvironmentError(_sentence(f"no environment is called {id!r}", _nearest(id), broken))
+    newest = max(versions, key=lambda found: found.version)
+    if match["version"] is not None:
+        raise UnknownEnvironmentError(
+            _sentence(f"{match['name']} has no version {match['version']}", f"the newest is {newest.id!r}", broken)
+        )
+    warnings.warn(f"{id!r} names no version; using the newest, {newest.id!r}", UserWarning, stacklevel=2)
+    return newest
+
+
+def make(id: str | EnvSpec, **kwargs: Any) -> ParallelEnv[str, Any, Any]:
+    """A new environment.
+
+    Args:
+        id: a registered id, or a specification.
+        kwargs: arguments of the environment, on top of those it was registered with.
+
+    Raises:
+        UnknownEnvironmentError: if no environment has this id.
+        TypeError: if the environment does not take one of the arguments.
+    """
+    return (id if isinstance(id, EnvSpec) else spec(id)).make(**kwargs)
+
+
+def specs() -> tuple[EnvSpec, ...]:
+    """All environments by id, plugins' too; a plugin that fails to load is a warning."""
+    for failure in load_plugins(GROUP):
+        warnings.warn(failure, RuntimeWarning, stacklevel=2)
+    return tuple(registry[id] for id in sorted(registry))
+
+
+def pprint_registry() -> None:
+    """Print every id with its line."""
+    found = specs()
+    width = max((len(each.id) for each in found), default=0)
+    for each in found:
+        print(f"{each.id:<{width}}  {each.summary}".rstrip())
+
+
+def accepted_arguments(constructor: Callable[..., Any]) -> frozenset[str] | None:
+    """The names of the arguments that a constructor takes; None if it takes any.
+
+    A class that hands `**kwargs` on to its base class takes the base's arguments as well.
+    """
+    steps: list[Any] = [constructor]
+    if inspect.isclass(constructor):
+        steps = [vars(ancestor)["__init__"] for ancestor in constructor.__mro__ if "__init__" in vars(ancestor)]
+    if steps[0] is object.__init__:
+        return frozenset()
+    names: set[str] = set()
+    for step in steps:
+        if step is object.__init__:  # it takes nothing, so the class above must have read **kwargs itself
+            break
+        parameters = inspect.signature(step).parameters.values()
+        names |= {each.name for each in parameters if each.kind in (each.KEYWORD_ONLY, each.POSITIONAL_OR_KEYWORD)}
+        if not any(each.kind is each.VAR_KEYWORD for each in parameters):
+            return frozenset(names - {"self"})
+    return None
+
+
+def _refuse_unknown_arguments(id: str, constructor: Callable[..., Any], given: Mapping[str, Any]) -> None:
+    accepted = accepted_arguments(constructor)
+    for name in given:
+        if accepted is not None and name not in accepted:
+            near = difflib.get_close_matches(name, accepted, 1, 0.5)
+            hint = f"did you mean {near[0]!r}? it" if near else "it"
+            raise TypeError(  # Python's own words, which other libraries look for
+                f"{id} got an unexpected keyword argument {name!r}; "
+                f"{_FIXED_LENGTH if name == 'max_turns' else f'{hint} takes {_listed(accepted)}'}"
+            )
+
+
+def _explain_fixed_argument(id: str, given: Mapping[str, Any], error: TypeError) -> None:
+    """Say it where a class sets an argument of its base class by itself, and it was given as well."""
+    found = re.search(r"multiple values for (?:keyword )?argument '(\w+)'", str(error))
+    if found is not None and found[1] in given:
+        hint = _FIXED_LENGTH if found[1] == "max_turns" else "leave it out"
+        raise TypeError(f"{id} sets {found[1]!r} by itself; {hint}") from error
+
+
+def _listed(names: frozenset[str]) -> str:
+    return ", ".join(sorted(names)) or "none"
+
+
+def _foreign(id: str) -> EnvSpec | None:
+    if re.fullmatch(r"[\w.]+:[\w.]+", id):
+        return EnvSpec(f"unregistered/{id.rpartition(':')[2]}-v0", id)
+    name = id.removeprefix("gymnasium/")
+    if "/" not in name and name in gymnasium.registry:
+        return EnvSpec(f"gymnasium/{name}", "collm.envs.views.gym_as_parallel:GymAsParallel", {"env": name})
+    return None
+
+
+def _nearest(id: str) -> str:
+    by_name = {found.rpartition("/")[2].lower(): found for found in registry} | {
+        found.lower(): found for found in registry
+    }
+    near = difflib.get_close_matches(id.lower(), by_name, 1, 0.5)
+    return f"did you mean {by_name[near[0]]!r}?" if near else "collm.envs.pprint_registry() lists them all"
+
+
+def _sentence(fault: str, fix: str, broken: tuple[str, ...]) -> str:
+    return "; ".join([fault, fix, *broken])

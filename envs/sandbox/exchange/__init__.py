@@ -1,0 +1,1 @@
+"""Values that cross the wall of the jail, and what answers mean."""

@@ -1,0 +1,1 @@
+"""Which isolation a machine offers, and whether it holds."""

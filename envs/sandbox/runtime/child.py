@@ -1,0 +1,66 @@
+"""What one run does, once confined: read the request, run the code, answer with values."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+from . import frames, objects, solution
+from .codec import decode, encode
+
+
+def _answer_calls(channel: int, request: dict[str, Any]) -> None:
+    try:
+        module = solution.load(request["code"], "solution")
+        function = getattr(module, request["function"])
+    except BaseException as error:
+        frames.write(channel, f'["load",{solution.failure(error)}]')
+        return
+    for arguments, keywords in request["calls"]:
+        try:
+            if type(arguments) is list:  # in wire form, as only some types need it
+                arguments, keywords = decode(arguments), decode(keywords)
+            result = f'["v",{encode(function(*arguments, **keywords))}]'
+        except BaseException as error:
+            result = f'["x",{solution.failure(error)}]'
+        frames.write(channel, result)  # one by one: what is answered before a death counts
+
+
+def _run_program(channel: int, request: dict[str, Any]) -> None:
+    result = '["v",null]'
+    try:
+        solution.load(request["code"], "__main__")
+    except SystemExit as leaving:
+        if leaving.code is not None and leaving.code != 0:
+            result = f'["x",{solution.failure(leaving)}]'
+    except BaseException as error:
+        result = f'["x",{solution.failure(error)}]'
+    frames.write(channel, result)
+
+
+def _offer_objects(channel: int, request: dict[str, Any]) -> None:
+    try:
+        module = solution.load(request["code"], "solution")
+    except BaseException as error:
+        frames.write(channel, f'["load",{solution.failure(error)}]')
+        return
+    frames.write(channel, '["ready"]')
+    objects.serve(channel, module, request["first_handle"])
+
+
+_SILENT_END = '["end","",""]'
+Mode = Callable[[int, dict[str, Any]], None]
+MODES: dict[str, Mode] = {"calls": _answer_calls, "program": _run_program, "objects": _offer_objects}
+
+
+def answer(source: int, channel: int, streams: solution.Streams) -> None:
+    """Serve the one request of this process: read it from `source`, answer to `channel`."""
+    gc.enable()
+    request = frames.read(source)
+    if request["seed"]:
+        solution.seed_generators(request["seed"])  # else they stand as the zygote left them, at 0
+    if request["stdin"]:
+        solution.feed(request["stdin"])
+    MODES[request["mode"]](channel, request)
+    frames.write(channel, f'["end",{streams.texts(request["max_stdout_length"])}]' if streams.are_used else _SILENT_END)

@@ -1,0 +1,166 @@
+"""Objects of the solution that tests in another jail work with by handle."""
+
+from __future__ import annotations
+
+import operator
+import types
+from collections.abc import Callable
+from typing import Any
+
+from . import codec, frames, solution
+
+_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType)
+_GENERATORS = (types.GeneratorType, map, filter, zip, enumerate, reversed)
+
+
+def _enter(manager: Any) -> None:
+    manager.__enter__()  # tests go on with the handle that they have
+
+
+def _exit(manager: Any) -> None:
+    manager.__exit__(None, None, None)
+
+
+_OPERATIONS: dict[str, Callable[..., Any]] = {
+    "setattr": setattr,
+    "delattr": delattr,
+    "setitem": operator.setitem,
+    "delitem": operator.delitem,
+    "len": len,
+    "list": list,
+    "str": str,
+    "repr": repr,
+    "isinstance": isinstance,
+    "eq": operator.eq,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+    "enter": _enter,
+    "exit": _exit,
+}
+
+
+class _Server:
+    """Carries out operations, on objects that live as long as the run once they have gone out by handle."""
+
+    def __init__(self, channel: int, module: types.ModuleType, first_handle: int) -> None:
+        self._channel = channel
+        self._module = module
+        self._next = first_handle  # not 0 in a second life: a handle of the first must not name another object
+        self._objects: dict[int, Any] = {}
+        self._instances: dict[int, str] = {}
+        """Handle of each that the tests made, by its id."""
+        self._of_tests: dict[int, Callable[..., Any]] = {}
+
+    def serve(self) -> None:
+        """Carry out operations until the other side has no more."""
+        while True:
+            message = frames.read(self._channel)
+            if message[0] == "stop":
+                return
+            frames.write(self._channel, self._reply(*message[1:]))
+
+    def _reply(self, operation: str, operands: codec.Wire, keywords: codec.Wire) -> str:
+        try:
+            values = codec.decode(operands, self._resolve)
+            if operation == "call":
+                return self._call(values, codec.decode(keywords, self._resolve))
+            if operation == "make":
+                kind, *arguments = values
+                made = kind(*arguments, **codec.decode(keywords, self._resolve))
+                handle = self._handle("h", made)
+                self._instances[id(made)] = handle
+                return f'["v",{handle}]'
+            if operation == "getattr" or operation == "getitem":
+                found = getattr(*values) if operation == "getattr" else operator.getitem(*values)
+                if solution.is_container(found):
+                    return f'["c",{self._keep(found)},{codec.encode(found)}]'
+                if id(found) in self._instances:  # the tests have put it there themselves, or may not have it
+                    return f'["v",{self._instances[id(found)]}]'
+                return f'["v",{self._encoded(found)}]'
+            if operation == "next":
+                return self._following(values[0])
+            if operation == "update":
+                return self._update(*values)
+            return f'["v",{codec.encode(_OPERATIONS[operation](*values))}]'
+        except BaseException as error:
+            return f'["x",{solution.failure(error)}]'
+
+    def _following(self, iterator: Any) -> str:
+        try:
+            item = next(iterator)
+        except StopIteration:
+            return '["over",null]'
+        return f'["v",{self._encoded(item)}]'
+
+    def _update(self, container: Any, before: Any, after: Any) -> str:
+        if codec.encode(container, self._known) != codec.encode(before, self._known):
+            raise RuntimeError("the tests and the code have both changed it; take it from its attribute again")
+        solution.update(container, after)
+        return '["v",null]'
+
+    def _call(self, values: list[Any], keywords: dict[str, Any]) -> str:
+        function, *arguments = values
+        changeable = [place for place, argument in enumerate(arguments) if solution.is_container(argument)]
+        before = [codec.encode(arguments[place], self._known) for place in changeable]
+        value = self._encoded(function(*arguments, **keywords))
+        # Tests may look at a list that they passed in: what the function did to it goes back with the value.
+        changed = [
+            place
+            for place, then in zip(changeable, before, strict=True)
+            if codec.encode(arguments[place], self._known) != then
+        ]
+        changes = [f",{place},{codec.encode(arguments[place])}" for place in changed]
+        return f'["v",{value}{"".join(changes)}]'
+
+    def _keep(self, value: Any) -> int:
+        number, self._next = self._next, self._next + 1
+        self._objects[number] = value
+        return number
+
+    def _handle(self, tag: str, value: Any) -> str:
+        return f'["{tag}",{self._keep(value)}]'
+
+    def _known(self, value: Any) -> str:
+        """An object of either side among the arguments of a call: it counts as the same as long as it is the same."""
+        return f'["id",{id(value)}]'
+
+    def _encoded(self, value: Any) -> str:
+        """A result: plain data, or what tests may call, ask for the next item, or look into."""
+        if isinstance(value, _GENERATORS):
+            return self._handle("y", value)
+        kind = type(value)
+        if kind.__name__ == "Match" and kind.__module__ == "re":
+            groups = range(value.re.groups + 1)
+            parts = [tuple(map(value.group, groups)), tuple(map(value.span, groups)), dict(value.re.groupindex)]
+            return f'["m",{",".join(map(codec.encode, parts))}]'
+        if isinstance(value, _FUNCTIONS) or (callable(value) and not codec.is_extended(value)):
+            return self._handle("k", value)
+        return codec.encode(value)
+
+    def _resolve(self, wire: list[Any]) -> Any:
+        if wire[0] == "g":
+            return getattr(self._module, wire[1])
+        return self._function_of_tests(wire[1]) if wire[0] == "k" else self._objects[wire[1]]
+
+    def _function_of_tests(self, number: int) -> Callable[..., Any]:
+        """A function that lives with the tests; one number is one function, as it is there."""
+
+        def call(*arguments: Any, **keywords: Any) -> Any:
+            wires = f"{codec.encode(list(arguments))},{codec.encode(keywords)}"
+            frames.write(self._channel, f'["back",{number},{wires}]')
+            while True:
+                kind, *parts = frames.read(self._channel)
+                if kind == "return":
+                    return codec.decode(parts[0], self._resolve)
+                if kind == "raise":
+                    raise solution.rebuilt(parts[0])
+                frames.write(self._channel, self._reply(*parts))  # the function calls the solution in turn
+
+        return self._of_tests.setdefault(number, call)
+
+
+def serve(channel: int, module: types.ModuleType, first_handle: int) -> None:
+    """Carry out operations until the other side has no more."""
+    _Server(channel, module, first_handle).serve()

@@ -1,0 +1,385 @@
+"""Reading and comparing what the code under test sent, on the trusted side.
+
+The bytes are hostile. Nothing here builds a hash table of keys that they chose (ints that collide would make it take
+quadratic time), parses a long decimal, calls a method of theirs, or goes deeper than a fixed depth.
+"""
+
+from __future__ import annotations
+
+import cmath
+import json
+import re
+from collections import deque
+from collections.abc import Sequence
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any, NoReturn
+
+from .runtime.codec import EXTENDED, MAX_DEPTH, TYPES, Wire, extended
+
+MAX_NODES = 1_000_000
+MAX_PARTS = 100_000
+"""Arrays in all messages of a run: most of what they cost the trusted side, 0.1 s for so many."""
+_MAX_EQUAL_HASHES = 64
+_MAX_KEY_NODES = 10_000
+_MAX_DIGITS = 17
+_MAX_FLOAT_LENGTH = 32
+_MAX_HEXADECIMAL = 3500  # just below the 4300 decimal digits at which str() raises, wherever a value is then logged
+_MAX_DECIMAL, _MAX_EXPONENT, _MAX_ISO = 4300, 6144, 40
+_MAX_BITS = 1 << 16
+_DECIMAL = re.compile(r"-?(?:\d+(?:\.\d+)?(?:E([+-]\d{1,5}))?|NaN|Infinity)", re.ASCII)
+_SURROGATES = re.compile("[\ud800-\udfff]")
+_SEQUENCE_TAGS = ("l", "t", "s", "d")
+_TABLES = ("Counter", "OrderedDict")
+_NUMBERS = bool | int | float | complex
+_FLOATS = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
+
+
+class MalformedValue(ValueError):
+    """Bytes that are no value: whoever sent them is not our end of the protocol."""
+
+
+class TooLarge(MalformedValue):
+    """Bytes of more parts than are read: no sign of tampering."""
+
+
+def _refuse_object(pairs: Sequence[tuple[str, Any]]) -> NoReturn:
+    raise MalformedValue("an object where only arrays may be")
+
+
+def _refuse_constant(text: str) -> NoReturn:
+    raise MalformedValue(f"{text} is not JSON")
+
+
+def _integer(text: str) -> int:
+    if len(text) > _MAX_DIGITS:
+        raise MalformedValue(f"a decimal of {len(text)} digits; long integers travel in hexadecimal")
+    return int(text)
+
+
+def _float(text: str) -> float:
+    if len(text) > _MAX_FLOAT_LENGTH:
+        raise MalformedValue(f"a float of {len(text)} characters")
+    return float(text)
+
+
+_decoder = json.JSONDecoder(
+    object_pairs_hook=_refuse_object, parse_constant=_refuse_constant, parse_int=_integer, parse_float=_float
+)
+
+
+def num_parts(body: bytes) -> int:
+    """How many arrays a message opens, at most: what reading it costs, known before it is read."""
+    return body.count(b"[")
+
+
+def parse(body: bytes, max_parts: int = MAX_PARTS) -> list[Any]:
+    """A message: a JSON array that starts with its kind.
+
+    Raises:
+        TooLarge: if it holds more arrays than that.
+        MalformedValue: if it is anything else.
+    """
+    if num_parts(body) > max_parts:
+        raise TooLarge(f"sent a value of more than {max_parts} parts")
+    try:
+        text = body.decode("ascii")
+        message, end = _decoder.raw_decode(text)
+    except (ValueError, RecursionError) as error:
+        raise MalformedValue(str(error)[:200]) from None
+    if end != len(text) or type(message) is not list or not message or type(message[0]) is not str:
+        raise MalformedValue("not a message")
+    return message
+
+
+def _tag(wire: list[Any]) -> str:
+    if not wire or type(wire[0]) is not str:
+        raise MalformedValue("an array without a tag")
+    return wire[0]
+
+
+def _text(wire: list[Any]) -> str:
+    if len(wire) != 2 or type(wire[1]) is not str:
+        raise MalformedValue(f"bad payload of {wire[0]!r}")
+    return wire[1]
+
+
+def _number(wire: list[Any]) -> Any:
+    try:
+        return int(_text(wire), 16) if wire[0] == "i" else _FLOATS[_text(wire)]
+    except (KeyError, ValueError):
+        raise MalformedValue(f"bad payload of {wire[0]!r}") from None
+
+
+def _scalar(wire: list[Any]) -> Any:
+    """Value of a tagged form that holds no container."""
+    tag = _tag(wire)
+    if tag == "i" or tag == "f":
+        return _number(wire)
+    if tag == "b" or tag == "u":
+        try:
+            data = bytes.fromhex(_text(wire))
+            return data if tag == "b" else data.decode("utf-8", "surrogatepass")
+        except ValueError:
+            raise MalformedValue(f"bad payload of {tag!r}") from None
+    parts = wire[1:]
+    if any(type(part) is list and _tag(part) not in ("i", "f") for part in parts):
+        raise MalformedValue("a container where a number may be")
+    parts = [_number(part) if type(part) is list else part for part in parts]
+    if tag == "c" and len(parts) == 2 and all(type(part) is float for part in parts):
+        return complex(*parts)
+    if tag == "r" and len(parts) == 3 and all(type(part) is int for part in parts) and parts[2]:
+        return range(*parts)
+    raise MalformedValue(f"no such value: {tag[:20]!r}")
+
+
+def _check_hashes(keys: list[Any]) -> None:
+    hashes = sorted(map(hash, keys))
+    window = _MAX_EQUAL_HASHES
+    if any(low == high for low, high in zip(hashes, hashes[window:], strict=False)):
+        raise MalformedValue(f"more than {window} keys of one hash: a table of them would take quadratic time to build")
+
+
+def _keys(items: list[Any]) -> list[Any]:
+    try:
+        _check_hashes(items)
+    except TypeError:
+        raise MalformedValue("an unhashable key") from None
+    return items
+
+
+def _check_parts(name: str, parts: list[Any]) -> None:
+    """Refuse what would be long to build, or to work with once it is built."""
+    if name == "Decimal":
+        found = _DECIMAL.fullmatch(parts[0]) if len(parts) == 1 and type(parts[0]) is str else None
+        is_right = found is not None and len(parts[0]) <= _MAX_DECIMAL and abs(int(found[1] or 0)) <= _MAX_EXPONENT
+    elif name in ("Fraction", "timedelta"):
+        is_right = all(type(part) is int for part in parts)
+        is_right = is_right and len(parts) == (2 if name == "Fraction" else 3)
+    elif name == "deque":
+        is_right = bool(parts) and (parts[0] is None or (type(parts[0]) is int and parts[0] >= len(parts) - 1))
+    else:
+        is_right = len(parts) == 1 and type(parts[0]) is str and len(parts[0]) <= _MAX_ISO
+    if not is_right:
+        raise MalformedValue(f"no such {name[:20]}")
+
+
+def _is_short(value: range) -> bool:
+    return abs(value.stop - value.start) // abs(value.step) < MAX_NODES
+
+
+class _Reader:
+    def __init__(self, max_nodes: int, *, is_kept: bool = True) -> None:
+        self._nodes_left = max_nodes
+        self._is_kept = is_kept
+
+    def read(self, wire: Wire, depth: int = 0, *, as_key: bool = False) -> Any:
+        """Value of a form; a set that will be a key or an element is a frozenset."""
+        if type(wire) is not list:
+            return wire
+        tag = _tag(wire)
+        if tag == "e":
+            return self._extended(wire, depth)
+        if tag not in _SEQUENCE_TAGS:
+            value = _scalar(wire)
+            if self._is_kept:
+                self._check_kept(tag, value, wire)
+            return value
+        self._count(len(wire), depth)
+        if tag == "d":
+            if not len(wire) % 2:
+                raise MalformedValue("a key without a value")
+            keys = _keys([self.read(item, depth + 1, as_key=True) for item in wire[1::2]])
+            return dict(zip(keys, [self.read(item, depth + 1) for item in wire[2::2]], strict=True))
+        items = [self.read(item, depth + 1, as_key=as_key or tag == "s") for item in wire[1:]]
+        if tag == "l":
+            return items
+        if tag == "t":
+            return tuple(items)
+        return frozenset(_keys(items)) if as_key else set(_keys(items))
+
+    def _check_kept(self, tag: str, value: Any, wire: list[Any]) -> None:
+        if tag == "i" and len(wire[1]) > _MAX_HEXADECIMAL:
+            raise MalformedValue("an integer that Python would refuse to print")
+        if tag == "u" and _SURROGATES.search(value):
+            raise MalformedValue("a text with a lone surrogate, which nothing could encode")
+        if tag == "r":
+            self._count(len(value) if _is_short(value) else MAX_NODES + 1)
+
+    def _count(self, num_nodes: int, depth: int = 0) -> None:
+        self._nodes_left -= num_nodes
+        if self._nodes_left < 0 or depth > MAX_DEPTH:
+            raise MalformedValue("too large or too deep")
+
+    def _extended(self, wire: list[Any], depth: int) -> Any:
+        self._count(len(wire), depth)
+        name = wire[1] if len(wire) > 1 else None
+        if type(name) is not str or (name not in EXTENDED and (name not in TYPES or len(wire) > 2)):
+            raise MalformedValue("no such type")
+        if name in TYPES:
+            return TYPES[name]
+        if name in _TABLES:
+            return extended(name, [part for item in self.read(["d", *wire[2:]], depth).items() for part in item])
+        parts = [self.read(part, depth + 1) for part in wire[2:]]
+        _check_parts(name, parts)
+        try:
+            return extended(name, parts)
+        except (ValueError, ArithmeticError):
+            raise MalformedValue(f"no such {name}") from None
+
+
+def read(wire: Wire, max_nodes: int = MAX_NODES) -> Any:
+    """Value of a wire form, as builtin data.
+
+    Raises:
+        MalformedValue: on an unknown or inconsistent form, on one that is too large or too deep, and on sets and dicts
+            whose keys were chosen to collide.
+    """
+    return _Reader(max_nodes).read(wire)
+
+
+def check(wire: Wire, max_nodes: int = MAX_NODES) -> None:
+    """Refuse what is no value; unlike `read`, not what is one that no process outside of a jail should have to hold.
+
+    Raises:
+        MalformedValue: as `read` does, but not for a long integer, a long range, or a text that cannot be encoded.
+    """
+    _Reader(max_nodes, is_kept=False).read(wire)
+
+
+def read_text(wire: Wire) -> str:
+    """Text of a wire form, for people and prompts: a lone surrogate, which nothing could encode, becomes `?`.
+
+    Raises:
+        MalformedValue: if it is anything else.
+    """
+    text = _scalar(wire) if type(wire) is list else wire
+    if type(text) is not str:
+        raise MalformedValue("not a text")
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def is_equal(wire: Wire, expected: Any, tolerance: float = 0.0, depth: int = 0) -> bool:
+    """Whether a wire form stands for a value that equals the expected one, which alone decides the types.
+
+    The rule, in full (docs/sandbox.md has it too). Sets and dicts are looked up in the expected one's own table, so a
+    hostile choice of keys costs nothing.
+
+        expected                    equal to it are
+        str, bytes, range, None     the same value of the same type; a bytearray counts as bytes
+        bool, int                   numbers of the same value; with a tolerance also a float or complex number near it,
+                                    unless that is another whole number
+        float, complex              numbers of the same value; with a tolerance also any finite number near it
+        an infinity                 that infinity
+        nan                         nan
+        Decimal, Fraction           numbers of the same value, without any tolerance
+        date, time, type, ...       the same value of the same type; so are datetime, timedelta, int, str, ...
+        list, tuple, deque          one of the same type and length whose items are equal to its items
+        set, frozenset              a set of the same elements, without any tolerance
+        dict, also Counter          a dict of the same keys, without any tolerance, and of values equal to its values
+
+    Near is: at most tolerance * max(1, |expected|) away.
+
+    Args:
+        wire: as parsed; not trusted.
+        expected: trusted.
+        tolerance: allowed difference of numbers, relative above 1 and absolute below.
+
+    Raises:
+        MalformedValue: if the wire form is none.
+    """
+    if depth > MAX_DEPTH:
+        raise MalformedValue("too deep")
+    if type(wire) is list and _tag(wire) == "e":
+        return _is_equal_extended(wire, expected, tolerance, depth)
+    if type(wire) is not list or _tag(wire) not in _SEQUENCE_TAGS:
+        return _is_equal_scalar(_scalar(wire) if type(wire) is list else wire, expected, tolerance)
+    tag, items = wire[0], wire[1:]
+    if tag == "l" or tag == "t":
+        if not isinstance(expected, list if tag == "l" else tuple) or len(items) != len(expected):
+            return False
+        pairs = zip(items, expected, strict=True)
+        return all(is_equal(item, answer, tolerance, depth + 1) for item, answer in pairs)
+    if tag == "s":
+        return isinstance(expected, set | frozenset) and _matches(items, expected) is not None
+    if len(items) % 2:
+        raise MalformedValue("a key without a value")
+    keys = _matches(items[::2], expected) if isinstance(expected, dict) else None
+    if keys is None:
+        return False
+    return all(is_equal(item, expected[key], tolerance, depth + 1) for key, item in zip(keys, items[1::2], strict=True))
+
+
+def _is_equal_extended(wire: list[Any], expected: Any, tolerance: float, depth: int) -> bool:
+    name = wire[1] if len(wire) > 1 else None
+    if name in _TABLES:
+        return is_equal(["d", *wire[2:]], expected, tolerance, depth)
+    if name == "deque":
+        return isinstance(expected, deque) and is_equal(["l", *wire[3:]], list(expected), tolerance, depth)
+    value = _Reader(_MAX_KEY_NODES).read(wire)
+    if isinstance(value, Decimal | Fraction):
+        return isinstance(expected, _NUMBERS | Decimal | Fraction) and _is_same_number(value, expected)
+    return type(value) is type(expected) and bool(value == expected)
+
+
+def _matches(items: list[Wire], expected: Any) -> list[Any] | None:
+    """For each item the expected key that it equals; None unless this pairs them off one to one."""
+    if len(items) != len(expected):
+        return None
+    keys, places = list(expected), {key: place for place, key in enumerate(expected)}
+    is_taken = bytearray(len(keys))
+    matched = []
+    for item in items:
+        try:
+            place = places.get(_Reader(_MAX_KEY_NODES).read(item, as_key=True))
+        except TypeError:  # unhashable, so it is no key
+            return None
+        if place is None or is_taken[place]:
+            return None
+        is_taken[place] = True
+        matched.append(keys[place])
+    return matched
+
+
+def _is_equal_scalar(value: Any, expected: Any, tolerance: float) -> bool:
+    if isinstance(value, _NUMBERS):
+        if isinstance(expected, Decimal | Fraction):
+            return _is_same_number(value, expected)
+        return isinstance(expected, _NUMBERS) and _is_equal_number(value, expected, tolerance)
+    builtin = isinstance(expected, str | bytes | bytearray | range) or expected is None
+    return builtin and type(value) is not list and bool(value == expected)
+
+
+def _is_same_number(value: Any, expected: Any) -> bool:
+    if isinstance(value, int) and value.bit_length() > _MAX_BITS:
+        return False  # to make a Decimal of it would take long
+    return bool(value == expected or (value != value and expected != expected))
+
+
+def _is_equal_number(value: Any, expected: Any, tolerance: float) -> bool:
+    if value == expected:
+        return True
+    if not (_is_finite(value) and _is_finite(expected)):
+        return _parts(value) == _parts(expected)
+    if not tolerance or (isinstance(expected, int) and _is_whole(value)):
+        return False  # an integer is met by no other whole number, however large it is and of whatever type the other
+    try:
+        return bool(abs(value - expected) <= tolerance * max(1.0, abs(expected)))
+    except OverflowError:
+        return False
+
+
+def _is_finite(number: Any) -> bool:
+    return isinstance(number, int) or cmath.isfinite(number)
+
+
+def _is_whole(number: Any) -> bool:
+    if isinstance(number, complex):
+        return number.imag == 0 and number.real.is_integer()
+    return isinstance(number, int) or number.is_integer()
+
+
+def _parts(number: Any) -> tuple[Any, Any]:
+    """Real and imaginary part, as things of which nan, too, equals itself."""
+    real, imaginary = (number.real, number.imag) if isinstance(number, complex) else (number, 0)
+    return real if real == real else "nan", imaginary if imaginary == imaginary else "nan"

@@ -1,0 +1,1 @@
+"""The processes in which code runs, as the trusted side holds them."""

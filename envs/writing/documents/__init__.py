@@ -1,0 +1,1 @@
+"""TLDR and ArxivExpansion: two writers write about one source."""

@@ -1,0 +1,1 @@
+"""MiniWriting: the writing game in a vocabulary that the embedded model knows."""

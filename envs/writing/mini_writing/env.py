@@ -1,0 +1,55 @@
+"""MiniWriting: two writers tell one post, one in short and one at length, in a vocabulary of about 140 words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from random import Random
+from typing import Any, ClassVar, get_args
+
+from ...core import Outcome, TextParallelEnv
+from . import prompts, rules
+
+
+class MiniWriting(TextParallelEnv):
+    """The writing game in a small vocabulary, with posts generated from the seed; one turn, reward 0 to 1.
+
+    Both writers read the post. `writer_0` writes a short text (its first 14 words are read), `writer_1` a long one
+    with linking words (36). Neither sees the other's; the score is of the pair (`mini_rules.terms`).
+
+    Args:
+        split: "train" or "test"; the posts of the two do not overlap.
+        render_mode: see `TextParallelEnv`.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "mini_writing_v0"}
+
+    def __init__(self, *, split: rules.Split = "train", render_mode: str | None = None):
+        if split not in get_args(rules.Split):
+            raise ValueError(f"split must be 'train' or 'test', got {split!r}")
+        super().__init__(prompts.AGENTS, max_turns=1, render_mode=render_mode)
+        self._split = split
+        self._post: rules.Post | None = None
+
+    def deal(self, task: Any) -> Mapping[str, str]:
+        """A post: drawn, or where the task is a whole number from 0 up, that post of the split."""
+        if task is not None and (isinstance(task, bool) or not isinstance(task, int) or task < 0):
+            raise ValueError(f"a task of {self} is a whole number from 0 up, the seed of its post; got {task!r}")
+        self._post = rules.generated_post(self.rng if task is None else Random(task), self._split)
+        return {agent: prompts.prompt(self._post, agent) for agent in self.possible_agents}
+
+    def play(self, replies: Mapping[str, str]) -> Outcome:
+        parts = rules.terms(self._dealt(), *(replies[agent] for agent in prompts.AGENTS))
+        return Outcome(
+            reward=rules.score(parts),
+            terms={name: rules.WEIGHTS[name] * value for name, value in parts.items()},
+            metrics={f"{agent}_words": len(replies[agent].split()) for agent in prompts.AGENTS},
+        )
+
+    def reference_reply(self, agent: str) -> str:
+        """The agent's text of a pair about the current post that scores 1."""
+        return prompts.reference_reply(self._dealt(), agent)
+
+    def _dealt(self) -> rules.Post:
+        if self._post is None:
+            raise RuntimeError("no episode is running; call reset() first")
+        return self._post

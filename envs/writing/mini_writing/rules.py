@@ -1,0 +1,147 @@
+"""Rules of MiniWriting: posts generated from a small vocabulary, and the score of a pair of texts about one."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Literal
+
+from ..documents.bands import Band
+
+Split = Literal["train", "test"]
+
+SHORT, LONG = 0, 1
+MAX_WORDS = (14, 36)
+LINKS = ("first", "then", "also", "later", "meanwhile", "finally", "however", "therefore", "besides", "still")
+NUM_WANTED_LINKS = 3
+MIN_SHORT_WORDS = 4
+RATIO = Band(1.0, 2.0, 3.0, 5.0)
+FULL_OVERLAP = 0.5
+WEIGHTS = {"length_ratio": 0.3, "overlap": 0.25, "links": 0.25, "groundedness": 0.2}
+FUNCTION_WORDS = frozenset({"the", "a", "and", "of", "it"})
+
+
+@dataclass(frozen=True)
+class Topic:
+    """Twelve words that go together; no two topics share one."""
+
+    nouns: tuple[str, ...]  # 6
+    verbs: tuple[str, ...]  # 3
+    adjectives: tuple[str, ...]  # 3
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return self.nouns + self.verbs + self.adjectives
+
+
+def _topic(nouns: str, verbs: str, adjectives: str) -> Topic:
+    return Topic(tuple(nouns.split()), tuple(verbs.split()), tuple(adjectives.split()))
+
+
+TOPICS = {
+    "garden": _topic("gardener roses fence shed pond rabbit", "watered shaded circled", "muddy blooming wild"),
+    "kitchen": _topic("cook kettle oven onions soup pan", "stirred warmed burned", "salty spicy hungry"),
+    "school": _topic("teacher pupil essay desk library exam", "graded studied copied", "strict clever noisy"),
+    "harbor": _topic("sailor boat anchor gull lighthouse net", "hauled followed towed", "windy foggy drifting"),
+    "office": _topic("manager printer meeting report intern memo", "booked signed mailed", "busy urgent late"),
+    "concert": _topic("drummer guitar stage choir melody crowd", "tuned cheered recorded", "loud gentle famous"),
+    "journey": _topic("tourist train suitcase ticket hotel map", "packed missed found", "heavy distant delayed"),
+    "hospital": _topic("nurse doctor patient bandage ward pill", "healed visited checked", "tired careful pale"),
+    "stadium": _topic("coach runner ball keeper whistle trophy", "chased trained kicked", "fast proud injured"),
+    "farm": _topic("farmer tractor barn goat hay orchard", "plowed fed harvested", "dusty golden stubborn"),
+}
+
+
+@dataclass(frozen=True)
+class Post:
+    """What both writers read: four sentences over eight of a topic's words; the first two hold all eight."""
+
+    topic: str
+    sentences: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.sentences)
+
+
+def vocabulary() -> frozenset[str]:
+    """Every word that a post, a scripted text or a score knows; the prompts add their own few."""
+    return frozenset(LINKS) | FUNCTION_WORDS | {word for topic in TOPICS.values() for word in topic.words}
+
+
+def split_of(post: Post) -> Split:
+    """Split that a post belongs to, by a hash of its text: one post in five is a test post."""
+    return "test" if zlib.crc32(post.text.encode()) % 5 == 0 else "train"
+
+
+def generated_post(rng: Random, split: Split = "train") -> Post:
+    """A random post of the split."""
+    while True:
+        post = random_post(rng)
+        if split_of(post) == split:
+            return post
+
+
+def random_post(rng: Random) -> Post:
+    """A random post of either split."""
+    name = rng.choice(sorted(TOPICS))
+    topic = TOPICS[name]
+    nouns, verbs, adjectives = rng.sample(topic.nouns, 4), rng.sample(topic.verbs, 2), rng.sample(topic.adjectives, 2)
+    told = [sentence(adjectives[i], nouns[2 * i], verbs[i], nouns[2 * i + 1]) for i in range(2)]
+    for _ in range(2):
+        subject, thing = rng.sample(nouns, 2)
+        told.append(sentence(rng.choice(adjectives), subject, rng.choice(verbs), thing))
+    return Post(name, tuple(told))
+
+
+def sentence(adjective: str, subject: str, verb: str, thing: str) -> str:
+    return f"the {adjective} {subject} {verb} the {thing}."
+
+
+def words_of(text: str, max_words: int) -> list[str]:
+    """The text's first words in lower case; what follows them is not read."""
+    words = []
+    for match in re.finditer(r"[^\W_]+", text.lower()):
+        words.append(match.group())
+        if len(words) == max_words:
+            break
+    return words
+
+
+def content_of(words: Sequence[str]) -> frozenset[str]:
+    """The different words that carry meaning: neither function words nor links."""
+    return frozenset(words) - FUNCTION_WORDS - frozenset(LINKS)
+
+
+def terms(post: Post, short: str, long: str) -> dict[str, float]:
+    """The parts of the score, each 0 to 1.
+
+        length_ratio = RATIO(d(long) / d(short)) * min(1, d(short) / MIN_SHORT_WORDS)
+        overlap      = min(1, Jaccard(content(short), content(long)) / FULL_OVERLAP)
+        links        = min(1, different linking words in long / NUM_WANTED_LINKS)
+        groundedness = mean over the two texts of |content(text) in the post| / |content(text)|
+
+    where d counts different words. The factor on the ratio keeps the writers from agreeing on two words.
+    """
+    read = [words_of(short, MAX_WORDS[SHORT]), words_of(long, MAX_WORDS[LONG])]
+    content = [content_of(words) for words in read]
+    num_short, num_long = (len(set(words)) for words in read)
+    union = content[SHORT] | content[LONG]
+    source = content_of(words_of(post.text, len(post.text)))
+    ratio = RATIO.credit(num_long / num_short) if num_short else 0.0
+    jaccard = len(content[SHORT] & content[LONG]) / len(union) if union else 0.0
+    grounded = [len(words & source) / len(words) if words else 0.0 for words in content]
+    return {
+        "length_ratio": ratio * min(1.0, num_short / MIN_SHORT_WORDS),
+        "overlap": min(1.0, jaccard / FULL_OVERLAP),
+        "links": min(1.0, len(set(read[LONG]) & set(LINKS)) / NUM_WANTED_LINKS),
+        "groundedness": sum(grounded) / 2,
+    }
+
+
+def score(parts: dict[str, float]) -> float:
+    """The team's reward, 0 to 1: the terms by their weights."""
+    return sum(WEIGHTS[name] * value for name, value in parts.items())

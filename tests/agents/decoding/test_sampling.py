@@ -1,0 +1,68 @@
+"""Tokens are drawn from exactly the distribution that was asked for."""
+
+import math
+
+import pytest
+import torch
+
+from collm.agents.decoding.sampling import Sampling, draw, inverse_transform
+from collm.agents.decoding.streams import uniforms
+
+
+def logits_of(*probabilities: float) -> torch.Tensor:
+    return torch.tensor([probabilities]).log()
+
+
+def test_a_draw_by_hand():
+    drawn = draw(logits_of(0.5, 0.25, 0.25), Sampling(), torch.tensor([0.6], dtype=torch.float64))
+    assert drawn.tokens.tolist() == [1]
+    assert drawn.logprobs.item() == pytest.approx(math.log(0.25))
+    assert drawn.entropies.item() == pytest.approx(1.5 * math.log(2))
+
+
+def test_temperature_is_part_of_the_log_probabilities_and_filters_are_not():
+    logits = torch.randn(5, 300, generator=torch.Generator().manual_seed(0))
+    expected = torch.log_softmax(logits / 0.7, -1)
+    drawn = draw(logits.clone(), Sampling(temperature=0.7, top_k=3, top_p=0.5), torch.rand(5, dtype=torch.float64))
+    assert torch.allclose(drawn.logprobs, expected.gather(1, drawn.tokens[:, None])[:, 0], atol=1e-6)
+    assert torch.allclose(drawn.entropies, -(expected.exp() * expected).sum(-1), atol=1e-5)
+
+
+def test_a_greedy_draw_takes_the_most_probable_token():
+    assert draw(logits_of(0.2, 0.5, 0.3), Sampling(greedy=True)).tokens.tolist() == [1]
+
+
+def test_an_impossible_token_is_never_drawn_and_adds_nothing_to_the_entropy():
+    logits = torch.tensor([[-math.inf, 0.0, -math.inf, 0.0, -math.inf]]).repeat(1000, 1)
+    drawn = draw(logits, Sampling(), torch.linspace(0, 1 - 1e-16, 1000, dtype=torch.float64))
+    assert set(drawn.tokens.tolist()) == {1, 3}
+    assert torch.allclose(drawn.entropies, torch.full((1000,), math.log(2)))
+
+
+@pytest.mark.parametrize("size", [1, 63, 64, 65, 1000])
+def test_inverse_transform_agrees_with_a_plain_running_sum(size):
+    generator = torch.Generator().manual_seed(size)
+    weights = torch.rand(200, size, generator=generator) ** 8
+    weights[:, 1::3] = 0
+    noise = torch.rand(200, generator=generator, dtype=torch.float64)
+    sums = weights.double().cumsum(-1)
+    expected = (sums <= noise[:, None] * sums[:, -1:]).sum(-1)
+    assert inverse_transform(weights, noise).tolist() == expected.tolist()
+
+
+def test_draws_have_the_frequencies_of_the_distribution():
+    probabilities = torch.tensor([0.05, 0.45, 0.2, 0.3])
+    noise = torch.from_numpy(uniforms((1, 2), 40_000))
+    tokens = inverse_transform(probabilities.repeat(40_000, 1), noise)
+    assert torch.allclose(tokens.bincount() / 40_000, probabilities, atol=0.01)
+
+
+@pytest.mark.parametrize("bad", [{"temperature": 0.0}, {"temperature": math.nan}, {"top_k": -1}, {"top_p": 0.0}])
+def test_sampling_refuses_values_without_a_meaning(bad):
+    with pytest.raises(ValueError, match=next(iter(bad))):
+        Sampling(**bad)
+
+
+def test_a_draw_refuses_to_sample_without_noise():
+    with pytest.raises(ValueError, match="random number"):
+        draw(torch.zeros(1, 2), Sampling())

@@ -1,0 +1,112 @@
+"""Rows move, park, return and are evicted, and each claim still finds what it left."""
+
+import numpy as np
+import pytest
+
+from collm.agents.decoding.samples import Prompt
+from collm.agents.decoding.slots import Claim, SlotTable
+
+
+class Rows:
+    """What an arena would hold: the ids whose keys and values lie in each row, moved when the table says so."""
+
+    def __init__(self, num_rows):
+        self.held = [np.zeros(0, np.int64)] * num_rows
+
+    def move(self, moves):
+        if moves is not None:
+            copies = [self.held[source][: moves.width] for source in moves.sources]
+            for target, copy in zip(moves.targets, copies, strict=True):
+                self.held[target] = copy
+
+
+def claim(owner, ids, max_new_tokens=2, key=None):
+    return Claim(owner, Prompt(ids, (), max_new_tokens, parked=key))
+
+
+def key_of(handle):
+    return Prompt([0], (), 1, parked=handle).key
+
+
+def test_a_parked_row_keeps_what_the_next_prompt_begins_with():
+    table = SlotTable(4)
+    table.admit([claim(0, [5, 6, 7], key="a")], ())
+    table.retire([0])
+    table.remember(key_of("a"), np.array([5, 6, 7, 8]))
+    [seat] = table.admit([claim(0, [5, 6, 7, 9, 9], key="a")], ())
+    assert (seat.row, seat.num_kept) == (0, 3)
+
+
+def test_at_least_the_last_token_of_a_prompt_is_left_to_compute():
+    table = SlotTable(4)
+    table.admit([claim(0, [5, 6, 7], key="a")], ())
+    table.retire([0])
+    table.remember(key_of("a"), np.array([5, 6, 7, 8]))
+    [seat] = table.admit([claim(0, [5, 6], key="a")], ())
+    assert seat.num_kept == 1
+
+
+def test_active_rows_are_a_prefix_after_any_retirement():
+    table = SlotTable(6)
+    table.admit([claim(owner, [1, 2]) for owner in range(5)], ())
+    table.retire([0, 3])
+    assert table.num_active == 3
+    assert sorted(table.owner[:3]) == [1, 2, 4]
+
+
+def test_the_oldest_row_that_no_one_waits_for_is_evicted():
+    table = SlotTable(2)
+    for key in ("a", "b"):
+        table.admit([claim(0, [1, 2, 3], key=key)], ())
+        table.retire([0])
+        table.remember(key_of(key), np.array([1, 2, 3]))
+    table.admit([claim(0, [9, 9], key="c")], {key_of("a")})
+    table.retire([0])
+    assert table.admit([claim(0, [1, 2, 3, 4], key="a")], ())[0].num_kept == 3
+    table.retire([0])
+    assert table.admit([claim(0, [1, 2, 3, 4], key="b")], ())[0].num_kept == 0
+
+
+def test_a_cleared_table_keeps_nothing():
+    table = SlotTable(2)
+    table.admit([claim(0, [1, 2, 3], key="a")], ())
+    table.retire([0])
+    table.remember(key_of("a"), np.array([1, 2, 3]))
+    table.clear()
+    assert table.admit([claim(0, [1, 2, 3], key="a")], ())[0].num_kept == 0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_rows_hold_their_own_tokens_through_any_history(seed):
+    rng = np.random.default_rng(seed)
+    max_active, max_rows = int(rng.integers(1, 6)), int(rng.integers(6, 12))
+    table, rows = SlotTable(max_rows), Rows(max_rows)
+    histories = {key: rng.integers(0, 9, 3) for key in range(9)}
+    for _ in range(30):
+        keys = rng.permutation(9)[: rng.integers(1, 9)].tolist()
+        queue = [claim(key, histories[key], int(rng.integers(1, 5)), key if key < 7 else None) for key in keys]
+        while queue or table.num_active:
+            if queue and rng.random() < 0.7:
+                count = min(len(queue), max_active - table.num_active)
+                batch, queue = queue[:count], queue[count:]
+                seats = table.admit(batch, {later.prompt.key for later in queue})
+                rows.move(table.take_moves())
+                for seat in seats:
+                    assert seat.claim.ids[: seat.num_kept].tolist() == rows.held[seat.row][: seat.num_kept].tolist()
+                    rows.held[seat.row] = seat.claim.ids[:-1]
+            for row in range(table.num_active):
+                owner, column = table.owner[row], table.column[row]
+                assert rows.held[row][:column].tolist() == histories[owner][:column].tolist()
+                rows.held[row] = np.append(rows.held[row][:column], table.token[row])
+                table.column[row] += 1
+                table.token[row] = rng.integers(0, 9)
+                histories[owner] = np.append(rows.held[row], table.token[row])
+            done = [row for row in range(table.num_active) if table.column[row] == table.end[row]]
+            table.retire(done)
+            rows.move(table.take_moves())
+        for key in keys:
+            if key < 7:
+                table.remember(key_of(key), histories[key][:-1])
+            if rng.random() < 0.1:
+                histories[key] = rng.integers(0, 9, int(rng.integers(1, 6)))
+            histories[key] = np.append(histories[key], rng.integers(0, 9, int(rng.integers(0, 4))))

@@ -1,0 +1,140 @@
+"""Critics of text: one pass an episode, equal to one pass a history; heads start at zero; what is saved loads."""
+
+import numpy as np
+import pytest
+import torch
+from fakes import Chatter, byte_tokenizer, language_policy
+
+from collm.agents.core import CriticInput
+from collm.agents.encoding import Encoder
+from collm.agents.language.critics import ActorHead, TextCritic
+from collm.agents.language.reading import MAX_POWER, CompactReader
+from collm.algorithms.rollout.collector import Plan, RolloutCollector
+from collm.envs import SyncVector
+from collm.envs.core import Message
+
+AGENTS = ("fox_0", "stone_0")
+
+
+@pytest.fixture(scope="module")
+def episodes():
+    policy = language_policy(has_value_head=True)
+    torch.nn.init.normal_(policy.value_head.weight)
+    policies = {"fox_0": policy, "stone_0": policy}
+    collector = RolloutCollector(SyncVector(Chatter, 3), policies, reads_state=True)
+    return policy, collector.collect([Plan(seed) for seed in range(3)])
+
+
+@pytest.fixture
+def critic():
+    made = TextCritic.small(byte_tokenizer(), hidden_dim=32)
+    torch.nn.init.normal_(made.head.weight)
+    return made
+
+
+@pytest.mark.parametrize("kind", ["own", "joint"])
+def test_an_episode_in_one_row_is_valued_as_history_by_history(episodes, critic, kind):
+    for episode in episodes[1]:
+        item = episode.own_input("fox_0") if kind == "own" else episode.joint_input(AGENTS)
+        apart = [CriticInput((history,)) for history in item.histories]
+        together = critic.values([item])
+        assert len(together) == len(item.histories) == 3
+        torch.testing.assert_close(together, critic.values(apart), atol=1e-5, rtol=1e-4)
+        # one row, not one for each history
+        assert critic.num_tokens(item) < sum(critic.num_tokens(each) for each in apart)
+
+
+def test_q_depends_on_what_was_done_and_v_does_not(episodes, critic):
+    episode = episodes[1][0]
+    item = episode.joint_input(AGENTS, reads_actions=True)
+    other = CriticInput(
+        item.histories, tuple(tuple(m._replace(content=m.content + "!") for m in a) for a in item.actions)
+    )
+    assert not torch.allclose(critic.values([item]), critic.values([other]))
+    assert torch.equal(critic.values([CriticInput(item.histories)]), critic.values([CriticInput(other.histories)]))
+
+
+def test_views_of_several_episodes_come_back_in_order(episodes, critic):
+    inputs = [episode.joint_input(AGENTS) for episode in episodes[1]]
+    apart = torch.cat([critic.values([item]) for item in inputs])
+    torch.testing.assert_close(critic.values(inputs), apart, atol=1e-5, rtol=1e-4)
+
+
+def test_a_new_critic_says_zero():
+    item = CriticInput(("hello",))
+    assert TextCritic.small(byte_tokenizer()).values([item]).tolist() == [0.0]
+    assert TextCritic.small(byte_tokenizer(), head_hidden_dim=8).values([item]).tolist() == [0.0]
+
+
+def test_two_critics_of_one_seed_are_equal_and_leave_the_global_generator_alone():
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    a, b = TextCritic.small(byte_tokenizer(), seed=5), TextCritic.small(byte_tokenizer(), seed=5)
+    assert torch.equal(before, torch.get_rng_state())
+    assert all(torch.equal(weight, b.state_dict()[name]) for name, weight in a.state_dict().items())
+
+
+def test_the_head_on_an_actor_reads_the_tokens_it_sampled(episodes):
+    policy, played = episodes
+    values = ActorHead(policy).values([episode.own_input("fox_0") for episode in played])
+    acted = [turn.completion.value for episode in played for turn in episode.tracks["fox_0"]]
+    np.testing.assert_allclose(values.detach().numpy(), acted, atol=1e-4)
+
+
+def test_the_head_on_an_actor_values_a_last_history_that_was_not_answered(episodes):
+    policy, played = episodes
+    track = played[0].tracks["fox_0"]
+    whole = ActorHead(policy).values([played[0].own_input("fox_0")])
+    # the history before the third turn is, to an input of two turns, the last one
+    cut = CriticInput(
+        tuple(turn.observation for turn in track), completions=tuple(turn.completion for turn in track[:2])
+    )
+    torch.testing.assert_close(ActorHead(policy).values([cut]), whole, atol=1e-4, rtol=1e-4)
+
+
+def test_a_policy_without_a_head_is_no_critic():
+    with pytest.raises(ValueError, match="no value head"):
+        ActorHead(language_policy())
+
+
+def test_what_is_saved_loads(critic, tmp_path, episodes):
+    inputs = [episode.joint_input(AGENTS) for episode in episodes[1]]
+    critic.save(tmp_path)
+    torch.testing.assert_close(TextCritic.load(tmp_path).values(inputs), critic.values(inputs))
+
+
+def test_a_history_beyond_the_context_is_refused_with_both_numbers(critic):
+    short = TextCritic.small(byte_tokenizer(), max_tokens=8)
+    with pytest.raises(ValueError, match="longer than the critic's 8"):
+        short.values([CriticInput(("hello " * 50,))])
+
+
+def test_a_compact_reader_writes_each_name_and_each_repeated_text_as_one_word():
+    tokenizer = byte_tokenizer()
+    encoder, first = Encoder(tokenizer), len(tokenizer)
+    reader = CompactReader(encoder, first)
+    shown = "the old river: "
+    history = (
+        Message("user", f"[fox_0 reads] {shown}short"),
+        Message("user", f"[stone_0 reads] {shown}long"),
+        Message("user", "[stone_0 writes] hello"),
+        Message("user", "[fox_0, stone_0 reads] go on"),
+    )
+    pieces = reader.pieces(history)
+    fox_reads, stone_reads = first + 2 * MAX_POWER, first + 2 * MAX_POWER + 2
+    assert [piece[0] for piece in pieces] == [fox_reads, stone_reads, stone_reads + 1, fox_reads]
+    assert pieces[0][1:] == encoder.content(f"{shown}short")
+    assert first <= pieces[1][1] < first + MAX_POWER  # so many tokens are the same as above
+    assert len(pieces[1]) < len(pieces[0])
+    assert pieces[3][:2] == [fox_reads, stone_reads]
+    assert reader.pieces(history[:2]) == pieces[:2]
+
+
+def test_texts_that_differ_anywhere_are_read_apart():
+    reader = CompactReader(Encoder(byte_tokenizer()), 1000)
+    rng = np.random.default_rng(0)
+    seen = {}
+    for _ in range(2000):
+        pair = ["".join(rng.choice(list("ab"), int(rng.integers(0, 10)))) for _ in range(2)]
+        pieces = reader.pieces([Message("user", f"[x reads] {text}") for text in pair])
+        assert seen.setdefault(str(pieces), pair) == pair

@@ -1,0 +1,69 @@
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collm.agents.numeric.moments import RunningMoments
+
+batches = st.lists(st.lists(st.floats(-100, 100), min_size=0, max_size=5), min_size=1, max_size=5)
+
+
+def column(values):
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def test_moments_by_hand():
+    moments = RunningMoments.empty().updated(column([1.0, 3.0])).updated(column([5.0]))
+    assert moments.count == 3 and moments.mean == 3
+    assert moments.std.item() == pytest.approx((8 / 3) ** 0.5)
+
+
+@settings(deadline=None)
+@given(batches)
+def test_moments_do_not_depend_on_how_items_were_batched(batches):
+    whole = RunningMoments.empty().updated(column([x for batch in batches for x in batch]))
+    pieces = RunningMoments.empty()
+    for batch in batches:
+        pieces = pieces.updated(column(batch))
+    torch.testing.assert_close(pieces.mean, whole.mean, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(pieces.squares, whole.squares, rtol=1e-9, atol=1e-6)
+
+
+def test_moments_of_vectors_are_kept_for_each_component():
+    items = torch.tensor([[0.0, 5.0], [2.0, 5.0]])
+    normalized = RunningMoments.empty((2,)).updated(items).normalize(items)
+    # the second component never varied: it is centred, not divided by nothing
+    assert normalized.tolist() == [[-1.0, 0.0], [1.0, 0.0]]
+    assert normalized.dtype == torch.float32
+
+
+def test_denormalize_undoes_normalize():
+    moments = RunningMoments.empty().updated(column([1.0, 2.0, 9.0]))
+    torch.testing.assert_close(moments.denormalize(moments.normalize(column([4.0, -7.0]))), column([4.0, -7.0]))
+
+
+def test_moments_of_nothing_change_nothing():
+    assert RunningMoments.empty().normalize(column([4.0, -7.0])).tolist() == [4.0, -7.0]
+    assert RunningMoments.empty().updated(column([])).count == 0
+
+
+def test_a_decay_forgets_the_past():
+    moments = RunningMoments.empty().updated(column([100.0] * 10)).updated(column([0.0, 2.0]), decay=0.0)
+    assert moments.count == 2 and moments.mean == 1 and moments.std == 1
+
+
+def test_a_constant_is_no_spread():
+    moments = RunningMoments.empty()
+    for _ in range(50):
+        moments = moments.updated(column([0.1, 0.1, 0.1]))
+    assert moments.std == 1
+
+
+def test_items_of_another_shape_are_refused():
+    with pytest.raises(ValueError, match=r"items have shape \(3,\)"):
+        RunningMoments.empty((2,)).updated(torch.zeros(3))
+
+
+def test_a_decay_above_1_is_refused():
+    with pytest.raises(ValueError, match="decay"):
+        RunningMoments.empty().updated(column([1.0]), decay=1.5)

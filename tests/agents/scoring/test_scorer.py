@@ -1,0 +1,218 @@
+"""One row an episode and one prompt a group give what every turn alone gives, gradients included."""
+
+import numpy as np
+import pytest
+import torch
+from architectures import model_of
+from fakes import language_policy, random_llama
+from torch import nn
+
+from collm.agents.core import Completion
+from collm.agents.encoding import TokenRecord
+from collm.agents.scoring.packing import PassCost, laid_out, num_tokens, rows_of, trees_of
+from collm.agents.scoring.scorer import Scorer
+from collm.agents.scoring.token_scores import logit_scores, token_scores
+
+
+def track_of(rng, prompt, num_turns):
+    """Turns that extend each other, of random lengths."""
+    track, ids = [], prompt
+    for turn in range(num_turns):
+        reply = rng.integers(1, 97, int(rng.integers(1, 9)))
+        track.append(Completion("", tokens=TokenRecord(ids, reply, turn > 0, "")))
+        ids = np.concatenate([ids, reply, rng.integers(1, 97, 3)])
+    return tuple(track)
+
+
+def groups(num_groups=3, size=4, num_turns=1, prompt_length=12):
+    rng = np.random.default_rng(0)
+    tracks = []
+    for number in range(num_groups):
+        prompt = rng.integers(1, 97, prompt_length + 3 * number)
+        tracks += [track_of(rng, prompt, num_turns) for _ in range(size)]
+    return tracks
+
+
+def turns_alone(track):
+    return [
+        (Completion("", tokens=TokenRecord(t.tokens.prompt_ids, t.tokens.completion_ids, False, "")),) for t in track
+    ]
+
+
+def scored(scorer, tracks, temperature=0.8):
+    """Log-probabilities, entropies, prompt ends, and a gradient that weighs every token and turn differently."""
+    scorer.base.zero_grad()
+    logprobs, entropies, ends = scorer.scores([row for track in tracks for row in rows_of(track)], temperature)
+    loss = (logprobs * torch.linspace(-1, 1, len(logprobs))).sum() + (
+        entropies * torch.linspace(0, 1, len(logprobs))
+    ).sum()
+    (loss + (ends.sum(dim=1) * torch.linspace(-1, 2, len(ends))).sum()).backward()
+    gradient = torch.cat([weight.grad.flatten() for weight in scorer.base.parameters() if weight.grad is not None])
+    return logprobs.detach(), entropies.detach(), ends.detach(), gradient
+
+
+@pytest.mark.parametrize("num_turns", [1, 3])
+@pytest.mark.parametrize("name", ["llama", "gpt2", "qwen2", "qwen3", "olmo"])
+def test_rows_and_trees_give_the_gradient_of_every_turn_alone(name, num_turns):
+    model = model_of(name)
+    scorer = Scorer(model.double() if name == "gpt2" else model)  # the others normalize in single precision always
+    scorer.cost = PassCost(token=1, pair=0)  # share whatever can be shared
+    tracks = groups(num_turns=num_turns)
+    rows = [row for track in tracks for row in rows_of(track)]
+    assert scorer.shares_prompts
+    assert len(rows) == len(tracks)
+    assert sum(tree.length for tree in scorer._trees(rows)) < sum(len(row.ids) for row in rows)
+    together = scored(scorer, tracks)
+    scorer.shares_prompts = False
+    apart = scored(scorer, [alone for track in tracks for alone in turns_alone(track)])
+    for ours, theirs in zip(together[:3], apart[:3], strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+    # Rounding is all that may differ: of double precision, or of the single that the others normalize in.
+    tolerance = {"gpt2": 1e-12, "olmo": 2e-6}.get(name, 1e-6)
+    assert float((together[3] - apart[3]).norm() / apart[3].norm()) < tolerance
+
+
+def test_a_model_that_ignores_the_mask_gets_separate_rows():
+    class Deaf(type(random_llama().model)):
+        """Attends to everything before a token, whatever it is told."""
+
+        def forward(self, input_ids=None, attention_mask=None, **kwargs):
+            return super().forward(input_ids=input_ids, **kwargs)
+
+    model = random_llama(vocab_size=97).eval()
+    model.model.__class__ = Deaf
+    scorer = Scorer(model)
+    assert not scorer.shares_prompts
+    tracks = groups()
+    apart = [scorer.scores(rows_of(track), 1.0)[0] for track in tracks]
+    together = scorer.scores([row for track in tracks for row in rows_of(track)], 1.0)[0]
+    torch.testing.assert_close(together, torch.cat(apart), atol=1e-5, rtol=1e-5)
+
+
+def test_rows_beyond_an_attention_window_stand_alone():
+    scorer = Scorer(model_of("windowed"))
+    assert scorer.shares_prompts
+    short, long = groups(prompt_length=5, num_groups=1), groups(prompt_length=40, num_groups=1)
+    for tracks, is_shared in ((short, True), (long, False)):
+        rows = [row for track in tracks for row in rows_of(track)]
+        assert (len(scorer._trees(rows)) < len(rows)) == is_shared
+        apart = torch.cat([scorer.scores([row], 1.0)[0] for row in rows])
+        torch.testing.assert_close(scorer.scores(rows, 1.0)[0], apart, atol=1e-5, rtol=1e-5)
+
+
+def test_a_layout_by_hand():
+    prompt, one, two = np.array([5, 6]), np.array([7]), np.array([8, 9])
+    tracks = [(Completion("", tokens=TokenRecord(prompt, reply, False, "")),) for reply in (one, two)]
+    rows = [row for track in tracks for row in rows_of(track)]
+    layout = laid_out(rows, trees_of(rows, PassCost(token=1, pair=0)))
+    assert layout.ids.tolist() == [[5, 6, 7, 8, 9]]
+    assert layout.places.tolist() == [[0, 1, 2, 2, 3]]
+    assert layout.is_visible[0].astype(int).tolist() == [
+        [1, 0, 0, 0, 0],
+        [1, 1, 0, 0, 0],
+        [1, 1, 1, 0, 0],
+        [1, 1, 0, 1, 0],
+        [1, 1, 0, 1, 1],
+    ]
+    assert layout.predictors.tolist() == [[0, 0, 0], [1, 1, 3]]
+    assert layout.targets.tolist() == [7, 8, 9]
+    assert layout.prompt_ends.tolist() == [[0, 0], [1, 1]]
+
+
+def test_a_prompt_is_shared_only_where_that_is_cheaper():
+    rows = [row for track in groups(num_groups=1) for row in rows_of(track)]
+    assert len(trees_of(rows, PassCost(token=1, pair=0))) == 1
+    assert len(trees_of(rows, PassCost(token=1, pair=1))) == len(rows)
+    assert max(tree.length for tree in trees_of(rows, PassCost(token=1, pair=0), max_tree=25)) <= 25
+
+
+def test_batches_hold_every_track_once_keep_to_the_budget_and_keep_groups_together():
+    scorer = Scorer(random_llama(vocab_size=97).eval())
+    tracks = groups(num_groups=6)
+    items = [i for i in range(len(tracks)) if i != 3]
+    batches = scorer.batches(tracks, items, max_tokens=80)
+    assert sorted(i for batch in batches for i in batch) == items
+    for batch in batches:
+        trees = scorer._trees([row for i in batch for row in rows_of(tracks[i])])
+        assert len(trees) == 1 or len(trees) * max(tree.length for tree in trees) <= 80
+    together = [{i // 4 for i in batch} for batch in batches]
+    assert all(sum(group in batch for batch in together) == 1 for group in range(6))
+
+
+def test_a_rewritten_history_starts_a_new_row_and_every_token_is_counted():
+    rng = np.random.default_rng(1)
+    first, second = track_of(rng, np.arange(1, 6), 2), track_of(rng, np.arange(1, 9), 1)
+    track = first + second
+    rows = rows_of(track)
+    assert [len(row.turns) for row in rows] == [2, 1]
+    assert num_tokens(track) == sum(len(row.ids) for row in rows)
+
+
+@pytest.mark.parametrize("has_bias", [False, True])
+@pytest.mark.parametrize("tile_logits", [1, 37 * 20, 10_000])
+def test_tiles_give_the_scores_and_gradients_of_the_whole_vocabulary(tile_logits, has_bias):
+    torch.manual_seed(0)
+    states, targets = torch.randn(37, 16, dtype=torch.float64), torch.randint(0, 101, (37,))
+    linear = nn.Linear(16, 101, bias=has_bias).double()
+    expected = graded(lambda h: logit_scores(linear(h), targets, 0.7), states, linear)
+    for head in (linear, nn.Sequential(linear)):  # tiles along the vocabulary, and along the tokens
+        tiled = graded(
+            lambda h, head=head: token_scores(h, head, targets, 0.7, max_logits=1, tile_logits=tile_logits),
+            states,
+            linear,
+        )
+        for ours, theirs in zip(tiled, expected, strict=True):
+            torch.testing.assert_close(ours, theirs, atol=1e-9, rtol=1e-9)
+
+
+def test_tiles_hold_for_logits_in_the_hundreds_and_a_frozen_head():
+    states = 300 * torch.eye(4).repeat(2, 1)
+    head = nn.Linear(4, 9, bias=False).requires_grad_(False)
+    nn.init.eye_(head.weight)
+    states.requires_grad_()
+    targets = torch.arange(8) % 5
+    logprobs, entropies = token_scores(states, head, targets, 1.0, max_logits=1, tile_logits=16)
+    torch.testing.assert_close((logprobs, entropies), logit_scores(head(states), targets, 1.0))
+    logprobs.sum().backward()
+    assert torch.isfinite(states.grad).all()
+    assert head.weight.grad is None
+
+
+def test_a_large_vocabulary_is_scored_within_the_memory_of_a_few_tiles():
+    peak = 0
+
+    def watch(module, inputs, output):
+        nonlocal peak
+        peak = max(peak, output.numel())
+
+    head = nn.Sequential(nn.Linear(8, 5000))
+    head.register_forward_hook(watch)
+    states = torch.randn(300, 8, requires_grad=True)
+    logprobs, _ = token_scores(states, head, torch.arange(300), 1.0, max_logits=100_000, tile_logits=50_000)
+    logprobs.sum().backward()
+    assert peak <= 50_000
+
+
+def graded(score, states, linear):
+    linear.zero_grad()
+    states = states.clone().requires_grad_()
+    logprobs, entropies = score(states)
+    weights = torch.linspace(-1, 1, len(logprobs)).to(logprobs)
+    ((logprobs * weights).sum() + (entropies * weights.flip(0)).sum()).backward()
+    return [logprobs, entropies, states.grad, *(weight.grad.clone() for weight in linear.parameters())]
+
+
+def test_the_policy_offers_its_groups_together():
+    policy = language_policy()
+    tracks = groups(num_groups=2, size=3)
+    assert [sorted(batch) for batch in policy.batches(tracks, range(6), 10_000)] == [[0, 1, 2, 3, 4, 5]]
+
+
+def test_a_model_of_three_words_is_served():
+    model = random_llama(vocab_size=3)
+    scorer = Scorer(model)
+    logprobs, _, _ = scorer.scores(
+        rows_of((Completion("", tokens=TokenRecord(np.array([1, 2]), np.array([0, 1]), False, "")),)), 1.0
+    )
+    logits = model(torch.tensor([[1, 2, 0]])).logits[0, 1:].log_softmax(-1)
+    torch.testing.assert_close(logprobs, logits[[0, 1], [0, 1]], atol=1e-5, rtol=0)

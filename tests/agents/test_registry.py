@@ -1,0 +1,120 @@
+"""Policies and critics of users by name."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from probes import TextProbe, word_policy, word_tokenizer
+
+import collm
+from collm.agents import (
+    LanguagePolicy,
+    ModelConfig,
+    TextCritic,
+    TrainablePolicy,
+    fixed_policy,
+    register_critic,
+    register_policy,
+)
+from collm.agents import registry as registered
+from collm.agents.numeric.config import NetworkConfig
+from collm.algorithms import IAC, MAAC, MAGRPO, IACConfig, MAACConfig, ReinforceConfig, make_trainer
+from collm.algorithms.runs.teams import check_team, make_critics, make_policies
+from collm.envs import make
+from collm.envs.vectors.vector import SyncVector
+
+ENV = "collm/MiniWriting-v0"
+SMALL = {"num_updates": 1, "rollout_buffer_size": 4, "eval_num_samples": 2, "max_new_tokens": 8, "progress": False}
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch):
+    monkeypatch.setattr(registered, "_policies", {})
+    monkeypatch.setattr(registered, "_critics", {})
+
+
+@pytest.mark.parametrize("register", [register_policy, register_critic])
+@pytest.mark.parametrize("name", ["tiny", "small", "actor", "Mine", "owner/model", ""])
+def test_a_name_that_is_a_model_s_is_refused(register, name):
+    with pytest.raises(ValueError, match=re.escape(f"got {name!r}")):
+        register(name, lambda seat: None)
+
+
+def test_a_taken_name_is_refused_unless_it_is_replaced():
+    def first(seat):
+        return fixed_policy("a")
+
+    register_policy("mine", first)
+    register_policy("mine", first)  # twice does nothing
+    with pytest.raises(ValueError, match="already registered; choose another name, or pass replace=True"):
+        register_policy("mine", lambda seat: fixed_policy("b"))
+    register_policy("mine", lambda seat: fixed_policy("b"), replace=True)
+
+
+def test_a_registered_policy_sits_where_the_settings_name_it(tmp_path):
+    seats = []
+    register_policy("parrot", lambda seat: seats.append(seat) or fixed_policy("the fox"))
+    run = collm.train("magrpo", env=ENV, model="tiny,parrot", num_generations=2, out=tmp_path / "run", **SMALL)
+    assert [seat.agent for seat in seats] == ["writer_1"] and seats[0].model.max_new_tokens == 8
+    assert {turn["wrote"] for row in run.episodes for turn in row["agents"]["writer_1"]["turns"]} == {"the fox"}
+    team = collm.load_team(tmp_path / "run")
+    assert isinstance(team["writer_0"], LanguagePolicy)
+    assert len(seats) == 2  # what does not learn is made anew
+
+
+def test_a_policy_that_learns_is_read_back_by_its_own_loader():
+    vector = SyncVector(lambda: TextProbe("constant"), 2)
+    register_policy("words", lambda seat: word_policy(seat.seed, has_value_head=seat.has_value_head))
+    config = IACConfig(use_separate_critic=False)
+    own = make_policies(IAC(config), vector, ModelConfig(model="words"), NetworkConfig())
+    assert all(policy.value_head is not None for policy in own.values())
+    assert len({id(policy) for policy in own.values()}) == 2
+    shared = make_policies(IAC(config), vector, ModelConfig(model="words", weights="shared"), NetworkConfig())
+    assert len({id(policy) for policy in shared.values()}) == 1
+    with pytest.raises(ValueError, match="weights='adapters' is for language models"):
+        check_team(make(ENV), ModelConfig(model="words", weights="adapters"))
+
+
+def test_a_registered_critic_values_what_its_seat_says():
+    seats = []
+
+    def small(seat):
+        seats.append(seat)
+        return TextCritic.small(word_tokenizer(), hidden_dim=32, seed=seat.seed)
+
+    register_critic("mine", small)
+    vector = SyncVector(lambda: TextProbe("constant"), 2)
+    policies = {agent: word_policy(number) for number, agent in enumerate(vector.possible_agents)}
+    settings = {"critic_model_name_or_path": "mine", "critic_value_head_hidden_dim": 7, "seed": 5}
+    make_critics(MAAC(MAACConfig(**settings)), policies, vector)
+    make_critics(IAC(IACConfig(**settings, critic_type="q")), policies, vector)
+    assert [seat.agent for seat in seats] == [None, *vector.possible_agents]
+    assert [seat.seed for seat in seats] == [5, 5, 6]
+    assert all(seat.head_hidden_dim == 7 for seat in seats)
+    assert [list(seat.action_spaces) for seat in seats] == [[], *([agent] for agent in vector.possible_agents)]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "critics", "reason"),
+    [
+        (IAC(IACConfig()), TextCritic.small(word_tokenizer(), hidden_dim=32), "each agent has its own"),
+        (IAC(IACConfig()), {}, "there is no critic for 'speaker_0' among those given"),
+        (MAAC(MAACConfig()), {"speaker_0": None}, "there is no critic for 'joint' among those given, ['speaker_0']"),
+        (MAGRPO(ReinforceConfig()), {}, "MAGRPO reads none; leave them out"),
+    ],
+)
+def test_critics_that_do_not_fit_are_refused(algorithm, critics, reason):
+    vector = SyncVector(lambda: TextProbe("constant"), 2)
+    policies = {agent: word_policy(number) for number, agent in enumerate(vector.possible_agents)}
+    with pytest.raises(ValueError, match=re.escape(reason)):
+        make_trainer(algorithm, vector, policies, critics=critics)
+
+
+def test_a_policy_that_nothing_is_known_of_needs_a_critic_of_its_own():
+    vector = SyncVector(lambda: TextProbe("constant"), 2)
+    policies = {agent: word_policy(number) for number, agent in enumerate(vector.possible_agents)}
+    nothing = dict.fromkeys(TrainablePolicy.__abstractmethods__)
+    learner = type("Unknown", (TrainablePolicy,), nothing)()
+    with pytest.raises(ValueError, match="there is no critic for the policy class Unknown; give critics="):
+        make_critics(MAAC(MAACConfig()), {**policies, "speaker_0": learner}, vector)

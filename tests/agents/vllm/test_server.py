@@ -1,0 +1,289 @@
+"""A server's tokens, our log-probabilities; and the server samples from what has been learned since."""
+
+from __future__ import annotations
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from fakes import byte_tokenizer, random_llama
+from peft import PeftModel
+from transformers import AutoModelForCausalLM
+
+from collm.agents.config import ModelConfig
+from collm.agents.core import Request
+from collm.agents.decoding.decoder import Decoder
+from collm.agents.decoding.samples import Prompt
+from collm.agents.decoding.sampling import Sampling
+from collm.agents.language.policy import LanguageModel, LanguagePolicy
+from collm.agents.loading import with_adapters
+from collm.agents.vllm.server import ServerError, VLLMServer
+
+STOP = [0, 2]
+
+
+class StubServer(ThreadingHTTPServer):
+    """Speaks the part of vLLM's API that is used, and samples from a model of its own."""
+
+    daemon_threads = True
+
+    def __init__(self, folder: Path):
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.root = str(folder)
+        self.base = AutoModelForCausalLM.from_pretrained(folder)
+        self.adapters: dict[str, PeftModel] = {}
+        self.calls: list[tuple[str, dict]] = []
+        self.lock = threading.Lock()
+        self.changes: dict = {}  # to an honest answer
+        threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def answer(self, path, body):
+        if path == "/v1/models":
+            cards = [{"id": "base", "root": self.root, "parent": None}]
+            return {"data": cards + [{"id": name, "root": "x", "parent": "base"} for name in self.adapters]}
+        if path == "/v1/load_lora_adapter":
+            assert body["lora_name"] not in self.adapters, "vLLM refuses a name that is taken"
+            base = AutoModelForCausalLM.from_pretrained(self.root)
+            self.adapters[body["lora_name"]] = PeftModel.from_pretrained(base, body["lora_path"]).eval()
+        elif path == "/v1/unload_lora_adapter":
+            del self.adapters[body["lora_name"]]
+        elif path == "/collective_rpc":
+            assert body["method"] == "reload_weights"
+            self.base = AutoModelForCausalLM.from_pretrained(body["kwargs"]["weights_path"])
+        elif path == "/v1/completions":
+            return {"choices": [self.completion(body) | self.changes]}
+        return {}
+
+    @torch.no_grad()
+    def completion(self, body):
+        model = self.base if body["model"] == "base" else self.adapters[body["model"]]
+        generator = torch.Generator().manual_seed(body["seed"])
+        ids, logprobs = list(body["prompt"]), []
+        assert body["ignore_eos"] and body["repetition_penalty"] == 1
+        for _ in range(body["max_tokens"]):
+            raw = model(input_ids=torch.tensor([ids])).logits[0, -1]
+            tempered = raw / (body["temperature"] or 1)
+            if body["top_k"]:
+                tempered[tempered < tempered.topk(body["top_k"]).values[-1]] = -torch.inf
+            token = int(
+                torch.multinomial(tempered.softmax(-1), 1, generator=generator)
+                if body["temperature"]
+                else tempered.argmax()
+            )
+            ids.append(token)
+            logprobs.append(float(raw.log_softmax(-1)[token]))
+            if token in body["stop_token_ids"]:
+                break
+        reason = "stop" if ids[-1] in body["stop_token_ids"] else "length"
+        sampled = ids[len(body["prompt"]) :]
+        return {"token_ids": sampled, "logprobs": {"token_logprobs": logprobs}, "finish_reason": reason}
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: StubServer
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"] or 0)) or "null")
+        self.server.calls.append((self.path, body))
+        with self.server.lock:
+            answer = self.server.answer(self.path, body)
+        self._reply(json.dumps(answer).encode())
+
+    def do_GET(self):
+        self._reply(json.dumps(self.server.answer(self.path, None)).encode())
+
+    def _reply(self, payload):
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(payload)))
+        self.end_headers()
+        self.wfile.write(payload)
+
+    def log_message(self, *arguments):
+        """Keep quiet."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    where = tmp_path_factory.mktemp("model")
+    random_llama().save_pretrained(where)
+    return where
+
+
+@pytest.fixture
+def stub(folder):
+    server = StubServer(folder)
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+def _learner(folder, stub, **kwargs):
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    language_model = LanguageModel(model, byte_tokenizer(), server=stub.url)
+    generator = VLLMServer(stub.url, model, language_model.scorer, STOP, **kwargs)
+    return model, generator
+
+
+def _prompts(count=6, adapter=None):
+    ids = [[5 + number, 9, 40 + number] for number in range(count)]
+    return [Prompt(row, (1, number, 0, 0), 8 + number, adapter=adapter) for number, row in enumerate(ids)]
+
+
+def _perturb(weights):
+    generator = torch.Generator().manual_seed(3)
+    for weight in weights:
+        weight.data += 0.2 * torch.randn(weight.shape, generator=generator)
+
+
+def _expected(model, prompt, ids, temperature):
+    """Log-probabilities and entropies by a plain forward pass."""
+    with torch.no_grad():
+        logits = model(input_ids=torch.tensor([[*prompt.ids, *ids]])).logits[0, len(prompt.ids) - 1 : -1]
+    scores = (logits / temperature).log_softmax(-1)
+    return scores.gather(1, torch.tensor(ids)[:, None])[:, 0].numpy(), -(scores.exp() * scores).sum(-1).numpy()
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.7, top_k=20)], ids=["plain", "filtered"])
+def test_tokens_are_the_servers_and_their_scores_are_ours(folder, stub, sampling):
+    model, generator = _learner(folder, stub)
+    prompts = _prompts()
+    samples = generator.generate(prompts, sampling)
+    requests = {tuple(body["prompt"]): body for path, body in stub.calls if path == "/v1/completions"}
+    for prompt, sample in zip(prompts, samples, strict=True):
+        told = stub.completion(requests[tuple(prompt.ids)])
+        assert sample.ids.tolist() == told["token_ids"]
+        assert sample.is_cut == (told["finish_reason"] == "length")
+        logprobs, entropies = _expected(model, prompt, sample.ids, sampling.temperature)
+        np.testing.assert_allclose(sample.logprobs, logprobs, atol=1e-5)
+        np.testing.assert_allclose(sample.entropies, entropies, atol=1e-5)
+    assert (generator.drift is None) == (sampling != Sampling())
+    assert generator.drift is None or generator.drift < 1e-5
+
+
+def test_a_greedy_server_says_what_the_decoder_here_says(folder, stub):
+    model, generator = _learner(folder, stub)
+    there = generator.generate(_prompts(), Sampling(greedy=True))
+    here = Decoder(model, STOP).generate(_prompts(), Sampling(greedy=True))
+    for one, other in zip(there, here, strict=True):
+        assert one.ids.tolist() == other.ids.tolist()
+        assert one.is_cut == other.is_cut
+        np.testing.assert_allclose(one.logprobs, other.logprobs, atol=1e-5)
+        np.testing.assert_allclose(one.entropies, other.entropies, atol=1e-5)
+
+
+def test_a_sample_depends_on_its_own_stream_alone(folder, stub):
+    _, generator = _learner(folder, stub)
+    prompts = _prompts()
+    together = generator.generate(prompts, Sampling())
+    (alone,) = generator.generate(prompts[3:4], Sampling())
+    assert together[3].ids.tolist() == alone.ids.tolist()
+
+
+def test_all_weights_reach_the_server_after_an_update(folder, stub):
+    model, generator = _learner(folder, stub)
+    generator.generate(_prompts(), Sampling())
+    assert "/collective_rpc" not in {path for path, _ in stub.calls}
+    _perturb(model.parameters())
+    generator.forget()
+    generator.generate(_prompts(), Sampling())
+    assert generator.drift < 1e-5
+    assert [path for path, _ in stub.calls if path != "/v1/completions"] == ["/collective_rpc", "/reset_prefix_cache"]
+
+
+@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")  # peft asks for it
+def test_adapters_reach_the_server_under_names_that_are_never_used_again(folder, stub):
+    model = with_adapters(AutoModelForCausalLM.from_pretrained(folder), ["fox", "stone"], rank=4)
+    language_model = LanguageModel(model, byte_tokenizer(), server=stub.url)
+    generator = language_model.generator
+    prompts = _prompts(3, "fox") + _prompts(3, "stone")
+    seen = []
+    for _ in range(2):
+        _perturb(weight for name, weight in model.named_parameters() if "lora_" in name)
+        generator.forget()
+        samples = generator.generate(prompts, Sampling())
+        assert generator.drift < 1e-5
+        seen.append(set(stub.adapters))
+    assert [len(names) for names in seen] == [2, 2]
+    assert not seen[0] & seen[1]
+    model.set_adapter("stone")
+    logprobs, _ = _expected(model, prompts[4], samples[4].ids, 1.0)
+    np.testing.assert_allclose(samples[4].logprobs, logprobs, atol=1e-5)
+
+
+def test_a_policy_acts_through_a_server(folder, stub):
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    language_model = LanguageModel(model, byte_tokenizer(), server=stub.url)
+    policy = LanguagePolicy(language_model, max_new_tokens=6, has_value_head=True)
+    torch.nn.init.normal_(policy.value_head.weight)
+    requests = [Request("fox", "hello", (1, number, 0, 0)) for number in range(3)]
+    completions = policy.act(requests)
+    with torch.no_grad():
+        evaluation = policy.evaluate([[completion] for completion in completions])
+    np.testing.assert_allclose(np.concatenate([c.logprobs for c in completions]), evaluation.logprobs, atol=1e-5)
+    np.testing.assert_allclose([c.value for c in completions], evaluation.values, atol=1e-5)
+
+
+def test_a_server_with_other_weights_is_found_out(folder, stub):
+    _, generator = _learner(folder, stub)
+    _perturb(stub.base.parameters())
+    with pytest.raises(ServerError, match="it has other weights"):
+        generator.generate(_prompts(), Sampling())
+
+
+def test_a_server_with_another_model_is_refused(folder, stub):
+    _, generator = _learner(folder, stub)
+    stub.root = "somebody/else"
+    with pytest.raises(ServerError, match="serves 'somebody/else' as 'base', but what learns is"):
+        generator.generate(_prompts(), Sampling())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"token_ids": None}, "return_token_ids"),
+        ({"logprobs": None}, "return_token_ids"),
+        ({"finish_reason": "abort"}, "ended by 'abort'"),
+        ({"finish_reason": "stop", "token_ids": [7], "logprobs": {"token_logprobs": [-1.0]}}, "after token 7"),
+    ],
+)
+def test_an_answer_that_is_not_what_was_asked_is_refused(folder, stub, changes, message):
+    _, generator = _learner(folder, stub)
+    stub.changes = changes
+    with pytest.raises(ServerError, match=message):
+        generator.generate(_prompts(2), Sampling())
+
+
+def test_a_server_that_is_not_there_is_named(folder, stub):
+    _, generator = _learner(folder, stub)
+    generator._client._port = 1
+    with pytest.raises(ServerError, match=r"there is no server at .* start one: vllm serve"):
+        generator.generate(_prompts(1), Sampling())
+
+
+def test_a_server_that_does_not_answer_is_given_up(folder, stub):
+    _, generator = _learner(folder, stub, timeout_s=0.2)
+    generator.generate(_prompts(1), Sampling(greedy=True))
+    with stub.lock, pytest.raises(ServerError, match=r"no answer within 0\.2 s"):
+        generator.generate(_prompts(1), Sampling())
+
+
+@pytest.mark.parametrize("url", ["localhost:8000", "ftp://host", "http://host/v1"])
+def test_what_is_no_address_is_refused(folder, url):
+    with pytest.raises(ValueError, match="is not of the form http://host:port"):
+        LanguageModel(AutoModelForCausalLM.from_pretrained(folder), byte_tokenizer(), server=url)
+
+
+def test_agents_with_weights_of_their_own_need_a_server_each():
+    assert ModelConfig(server="http://a:1,http://b:2").servers(2) == ["http://a:1", "http://b:2"]
+    assert ModelConfig(server="http://a:1", weights="adapters").servers(3) == ["http://a:1"] * 3
+    assert ModelConfig().servers(2) == [None, None]
+    with pytest.raises(ValueError, match="server names 1 servers for 2 agents"):
+        ModelConfig(server="http://a:1").servers(2)

@@ -1,0 +1,231 @@
+"""Baselines of groups, against plain loops that share no code with them."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collm.algorithms.functions.baselines import (
+    cross_returns,
+    group_max_advantages,
+    group_mean_advantages,
+    leave_one_out_advantages,
+    normalized,
+    raw_advantages,
+)
+
+RULES = {
+    "raw": raw_advantages,
+    "mean": group_mean_advantages,
+    "leave_one_out": leave_one_out_advantages,
+    "max": group_max_advantages,
+}
+COMPARING = [group_mean_advantages, leave_one_out_advantages, group_max_advantages]
+
+finite = st.floats(-10, 10, allow_nan=False, width=32)
+
+
+def loop(rule, returns, group):
+    advantages = []
+    for own, (value, name) in enumerate(zip(returns, group, strict=True)):
+        members = [r for r, g in zip(returns, group, strict=True) if g == name]
+        others = [r for k, (r, g) in enumerate(zip(returns, group, strict=True)) if g == name and k != own]
+        baseline = {
+            "raw": lambda: 0.0,
+            "mean": lambda members=members: sum(members) / len(members),
+            "leave_one_out": lambda others=others, value=value: sum(others) / len(others) if others else value,
+            "max": lambda members=members: max(members),
+        }[rule]()
+        advantages.append(value - baseline)
+    return advantages
+
+
+@st.composite
+def rollouts(draw):
+    """Returns and group names, at least two of each name, shuffled, of unequal group sizes."""
+    sizes = draw(st.lists(st.integers(2, 4), min_size=1, max_size=3))
+    names = draw(st.permutations([7 * number - 3 for number, size in enumerate(sizes) for _ in range(size)]))
+    return draw(st.lists(finite, min_size=len(names), max_size=len(names))), names
+
+
+def tensors(returns, group):
+    return torch.tensor(returns, dtype=torch.float64), torch.tensor(group)
+
+
+def close(actual, expected):
+    torch.testing.assert_close(actual, torch.as_tensor(expected, dtype=actual.dtype), rtol=1e-9, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        ("raw", [1.0, 10.0, 4.0, 20.0, 1.0]),
+        ("mean", [-1.0, -5.0, 2.0, 5.0, -1.0]),
+        ("leave_one_out", [-1.5, -10.0, 3.0, 10.0, -1.5]),
+        ("max", [-3.0, -10.0, 0.0, 0.0, -3.0]),
+    ],
+)
+def test_the_rules_by_hand(rule, expected):
+    close(RULES[rule](*tensors([1.0, 10.0, 4.0, 20.0, 1.0], [0, 1, 0, 1, 0])), expected)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@given(data=rollouts())
+def test_the_rules_equal_a_loop(rule, data):
+    close(RULES[rule](*tensors(*data)), loop(rule, *data))
+
+
+@pytest.mark.parametrize("rule", COMPARING)
+@pytest.mark.parametrize("divide_by_std", [False, True])
+@given(data=rollouts(), shift=finite)
+def test_a_constant_added_to_every_reward_of_a_group_changes_no_advantage(rule, divide_by_std, data, shift):
+    returns, group = tensors(*data)
+    shifted = torch.where(group == group[0], returns + shift, returns)
+    before = rule(returns, group, divide_by_std=divide_by_std)
+    torch.testing.assert_close(
+        rule(shifted, group, divide_by_std=divide_by_std), before, rtol=1e-6, atol=1e-6 if divide_by_std else 1e-9
+    )
+
+
+@pytest.mark.parametrize("rule", COMPARING)
+@pytest.mark.parametrize("divide_by_std", [False, True])
+@pytest.mark.parametrize("value", [0.1, 1000.1])
+def test_equal_returns_give_exactly_no_advantage(rule, divide_by_std, value):
+    returns = torch.full((7,), value)
+    assert not rule(returns, torch.zeros(7, dtype=torch.long), divide_by_std=divide_by_std).any()
+
+
+@given(rollouts())
+def test_mean_and_leave_one_out_advantages_sum_to_zero_and_max_is_never_positive(data):
+    returns, group = tensors(*data)
+    for name in set(data[1]):
+        is_member = group == name
+        assert abs(group_mean_advantages(returns, group)[is_member].sum()) < 1e-9
+        assert abs(leave_one_out_advantages(returns, group)[is_member].sum()) < 1e-9
+        assert group_max_advantages(returns, group)[is_member].max() == 0
+
+
+def test_the_four_rules_differ_and_centring_makes_them_one():
+    returns, group = tensors([1.0, 4.0, 1.0, 2.0], [0, 0, 0, 0])
+    is_real = torch.ones(4, dtype=torch.bool)
+    advantages = [rule(returns, group) for rule in RULES.values()]
+    scaled = [normalized(each, is_real, subtract_mean=False) for each in advantages]
+    centred = [normalized(each, is_real) for each in advantages]
+    for first in range(4):
+        for second in range(first):
+            assert not torch.allclose(advantages[first], advantages[second])
+            torch.testing.assert_close(centred[first], centred[second], rtol=1e-4, atol=1e-4)
+            if {first, second} != {1, 2}:  # leave-one-out is the mean rule times G / (G - 1)
+                assert not torch.allclose(scaled[first], scaled[second])
+
+
+def test_division_by_the_group_s_std_gives_each_group_unit_spread():
+    advantages = group_mean_advantages(*tensors([0.0, 2.0, 0.0, 200.0], [0, 0, 1, 1]), divide_by_std=True)
+    expected = torch.tensor([-1.0, 1.0, -1.0, 1.0], dtype=torch.float64)
+    torch.testing.assert_close(advantages, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_turns_are_compared_with_the_same_turn_of_the_rollouts_that_got_that_far(rule):
+    """The padding, here nan, is never read; a turn that one rollout alone reached is compared with itself."""
+    nan = math.nan
+    returns = torch.tensor([[6.0, 3.0, 1.0], [4.0, 2.0, nan], [5.0, nan, nan], [9.0, 7.0, nan], [3.0, 1.0, nan]])
+    group = torch.tensor([0, 0, 0, 1, 1])
+    is_real = ~returns.isnan()
+    advantages = RULES[rule](returns, group, is_real)
+    for turn in range(3):
+        real = is_real[:, turn]
+        if real.any():
+            close(advantages[real, turn], loop(rule, returns[real, turn].tolist(), group[real].tolist()))
+    assert not advantages[~is_real].any()
+
+
+@pytest.mark.parametrize("rule", COMPARING)
+def test_a_lone_rollout_is_refused(rule):
+    with pytest.raises(ValueError, match=r"group 5 has 1 rollout.*at least 2"):
+        rule(torch.zeros(3), torch.tensor([4, 5, 4]))
+
+
+def test_a_lone_rollout_has_a_raw_advantage():
+    assert raw_advantages(torch.tensor([3.0]), torch.tensor([0])).item() == 3.0
+
+
+def test_raw_advantages_of_a_group_that_agrees_are_not_blown_up():
+    returns, group = tensors([3.0, 3.0, -4.0, 4.0], [0, 0, 1, 1])
+    expected = torch.tensor([1.0, 1.0, -1.0, 1.0], dtype=torch.float64)
+    torch.testing.assert_close(raw_advantages(returns, group, divide_by_std=True), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_groups_of_another_length_than_the_returns_are_refused():
+    with pytest.raises(ValueError, match="one group for each row"):
+        group_mean_advantages(torch.zeros(4), torch.zeros(3, dtype=torch.long))
+
+
+def test_cross_returns_by_hand():
+    joint = torch.tensor([[[1.0, 2.0], [3.0, 8.0]]])  # rows: the first agent's completion, columns: the second's
+    close(cross_returns(joint), [[[1.5, 5.5], [2.0, 5.0]]])
+
+
+@given(st.integers(1, 3), st.integers(1, 3), st.integers(0, 99))
+def test_cross_returns_equal_a_loop_over_joint_actions(num_agents, num_completions, seed):
+    joint = torch.randn(2, *[num_completions] * num_agents, generator=torch.Generator().manual_seed(seed))
+    credit = cross_returns(joint)
+    assert credit.shape == (2, num_agents, num_completions)
+    for task in range(2):
+        for agent in range(num_agents):
+            for completion in range(num_completions):
+                indices = torch.cartesian_prod(*[torch.arange(num_completions)] * num_agents).reshape(-1, num_agents)
+                values = [joint[task][tuple(i)].item() for i in indices if i[agent] == completion]
+                assert credit[task, agent, completion].item() == pytest.approx(sum(values) / len(values), abs=1e-6)
+
+
+def test_cross_returns_of_unequal_numbers_of_completions_are_refused():
+    with pytest.raises(ValueError, match="an axis per agent"):
+        cross_returns(torch.zeros(1, 2, 3))
+
+
+def test_normalized_by_hand():
+    advantages = torch.tensor([[1.0, 3.0], [5.0, math.nan]])
+    is_real = torch.tensor([[True, True], [True, False]])
+    std = math.sqrt(8 / 3)
+    torch.testing.assert_close(
+        normalized(advantages, is_real), torch.tensor([[-2 / std, 0.0], [2 / std, 0.0]]), rtol=1e-5, atol=1e-5
+    )
+
+
+@given(rollouts())
+def test_normalized_groups_are_each_normalized_on_their_own(data):
+    advantages, group = tensors(*data)
+    is_real = torch.ones_like(group, dtype=torch.bool)
+    together = normalized(advantages, is_real, group)
+    for name in set(data[1]):
+        values = advantages[group == name].tolist()
+        mean = sum(values) / len(values)
+        std = math.sqrt(sum((v - mean) ** 2 for v in values) / len(values))
+        expected = [(v - mean) / (std + 1e-6) for v in values]
+        torch.testing.assert_close(
+            together[group == name], torch.tensor(expected, dtype=torch.float64), rtol=1e-5, atol=1e-5
+        )
+
+
+def test_normalized_without_the_mean_keeps_signs_and_has_unit_square():
+    advantages = torch.tensor([-3.0, -1.0, 0.0])
+    scaled = normalized(advantages, torch.ones(3, dtype=torch.bool), subtract_mean=False)
+    assert (scaled.sign() == advantages.sign()).all()
+    assert scaled.square().mean().item() == pytest.approx(1, abs=1e-5)
+
+
+def test_normalized_leaves_the_only_item_of_a_group_and_zeroes_equal_ones():
+    advantages, group = torch.tensor([7.0, 0.1, 0.1, 0.1]), torch.tensor([0, 1, 1, 1])
+    assert normalized(advantages, torch.ones(4, dtype=torch.bool), group).tolist() == [7.0, 0.0, 0.0, 0.0]
+
+
+def test_normalized_of_nothing_is_nothing():
+    assert not normalized(torch.full((2, 2), math.nan), torch.zeros(2, 2, dtype=torch.bool)).any()
+
+
+def test_normalized_refuses_groups_of_another_shape():
+    with pytest.raises(ValueError, match="one shape"):
+        normalized(torch.zeros(2, 3), torch.ones(2, 3, dtype=torch.bool), torch.zeros(2, dtype=torch.long))

@@ -1,0 +1,337 @@
+"""Losses and their gradients, against plain loops that share no code with them."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collm.algorithms.functions.losses import (
+    KL_ESTIMATORS,
+    approximate_kl,
+    clipped_policy_loss,
+    entropy_bonus,
+    explained_variance,
+    kl_k1,
+    kl_k2,
+    kl_k3,
+    policy_gradient_loss,
+    token_advantages,
+    turn_logprobs,
+    value_loss,
+)
+
+finite = st.floats(-5, 5, allow_nan=False, width=32)
+lengths = st.lists(st.integers(0, 5), min_size=1, max_size=5)
+seeds = st.integers(0, 999)
+
+
+def double(values):
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def draw(seed, *shape):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def tokens_of(lengths, seed=0):
+    """Log-probabilities of ragged turns and whose they are, the turns' tokens interleaved."""
+    turn_of_token = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))
+    turn_of_token = turn_of_token[torch.randperm(sum(lengths), generator=torch.Generator().manual_seed(seed))]
+    return -draw(seed, sum(lengths)).abs(), turn_of_token
+
+
+def close(actual, expected):
+    torch.testing.assert_close(actual, torch.as_tensor(expected, dtype=actual.dtype), rtol=1e-9, atol=1e-9)
+
+
+def gradient(loss, at):
+    return torch.autograd.grad(loss, at, retain_graph=True)[0]
+
+
+# Turns and tokens
+
+
+def test_turn_logprobs_by_hand():
+    logprobs, turn_of_token = double([-1.0, -2.0, -4.0]), torch.tensor([0, 0, 2])
+    close(turn_logprobs(logprobs, turn_of_token, 3), [-3.0, 0.0, -4.0])
+    close(turn_logprobs(logprobs, turn_of_token, 3, average_over_tokens=True), [-1.5, 0.0, -4.0])
+
+
+@given(lengths, seeds)
+def test_turn_logprobs_equal_a_loop_over_the_tokens(lengths, seed):
+    logprobs, turn_of_token = tokens_of(lengths, seed)
+    sums = [0.0] * len(lengths)
+    for logprob, turn in zip(logprobs.tolist(), turn_of_token.tolist(), strict=True):
+        sums[turn] += logprob
+    close(turn_logprobs(logprobs, turn_of_token, len(lengths)), sums)
+    means = [total / length if length else 0.0 for total, length in zip(sums, lengths, strict=True)]
+    close(turn_logprobs(logprobs, turn_of_token, len(lengths), average_over_tokens=True), means)
+
+
+def test_turn_logprobs_refuse_tokens_without_a_turn():
+    with pytest.raises(ValueError, match="one entry for each sampled token"):
+        turn_logprobs(torch.zeros(3), torch.zeros(2, dtype=torch.long), 1)
+
+
+def test_token_advantages_by_hand():
+    advantages, turn_of_token = double([6.0, 1.0]), torch.tensor([0, 0, 1, 0])
+    close(token_advantages(advantages, turn_of_token), [6.0, 6.0, 1.0, 6.0])
+    close(token_advantages(advantages, turn_of_token, divide_by_length=True), [2.0, 2.0, 1.0, 2.0])
+
+
+# REINFORCE
+
+
+def test_policy_gradient_loss_by_hand():
+    close(policy_gradient_loss(double([-1.0, -2.0]), double([3.0, -1.0]), 4), 0.25)
+
+
+@given(lengths, seeds)
+def test_turn_level_and_token_level_credit_have_one_gradient_when_turns_count(lengths, seed):
+    """The log-probability of a completion is the sum over its tokens; sharing an advantage out changes nothing."""
+    logprobs, turn_of_token = tokens_of(lengths, seed)
+    advantages = draw(seed + 1, len(lengths))
+    logprobs.requires_grad_()
+    turns = policy_gradient_loss(turn_logprobs(logprobs, turn_of_token, len(lengths)), advantages, len(lengths))
+    tokens = policy_gradient_loss(logprobs, token_advantages(advantages, turn_of_token), len(lengths))
+    expected = [-advantages[turn].item() / len(lengths) for turn in turn_of_token.tolist()]
+    close(gradient(turns, logprobs), expected)
+    close(gradient(tokens, logprobs), expected)
+
+
+@given(lengths.filter(any), seeds)
+def test_advantages_divided_by_length_average_over_the_tokens_of_a_turn(lengths, seed):
+    logprobs, turn_of_token = tokens_of(lengths, seed)
+    advantages = draw(seed + 1, len(lengths))
+    tokens = policy_gradient_loss(logprobs, token_advantages(advantages, turn_of_token, divide_by_length=True), 3)
+    means = turn_logprobs(logprobs, turn_of_token, len(lengths), average_over_tokens=True)
+    close(tokens, policy_gradient_loss(means, advantages, 3))
+
+
+def test_no_gradient_flows_into_advantages():
+    logprobs, advantages = draw(0, 3).requires_grad_(), draw(1, 3).requires_grad_()
+    for loss in (
+        policy_gradient_loss(logprobs, advantages, 3),
+        clipped_policy_loss(logprobs, logprobs, advantages, 3)[0],
+    ):
+        loss.backward()
+        assert advantages.grad is None
+
+
+def test_policy_gradient_estimates_the_gradient_of_the_expected_reward():
+    """Exactly, when every action counts as often as it is sampled: d/dlogits of sum pi(a) r(a)."""
+    logits, rewards = draw(0, 6).requires_grad_(), draw(1, 6)
+    probabilities = logits.softmax(0)
+    expected = gradient((probabilities * rewards).sum(), logits)
+    surrogate = policy_gradient_loss(logits.log_softmax(0), rewards * probabilities, 1)
+    close(-gradient(surrogate, logits), expected)
+
+
+# PPO
+
+
+def test_clipped_policy_loss_by_hand():
+    ratios = double([1.5, 1.5, 0.5, 0.5, 1.1])
+    advantages = double([1.0, -1.0, 1.0, -1.0, 2.0])
+    loss, num_clipped = clipped_policy_loss(ratios.log(), torch.zeros(5, dtype=torch.float64), advantages, 10)
+    close(loss, -(1.2 - 1.5 + 0.5 - 0.8 + 2.2) / 10)
+    assert num_clipped == 2
+
+
+@given(st.lists(st.tuples(finite, finite, finite), min_size=1, max_size=8), st.floats(0.05, 0.9), st.floats(0.05, 3))
+def test_clipped_policy_loss_equals_a_loop(items, low, high):
+    total = 0.0
+    for new, old, advantage in items:
+        ratio = math.exp(new - old)
+        clipped = min(max(ratio, 1 - low), 1 + high)
+        total -= min(ratio * advantage, clipped * advantage)
+    loss, _ = clipped_policy_loss(*double(items).unbind(1), 7, clip_range=low, clip_range_high=high)
+    torch.testing.assert_close(loss, double(total / 7), rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize("level", ["turn", "token"])
+@given(lengths.filter(any), seeds)
+def test_clipped_policy_loss_gradient_on_policy_is_reinforce(level, lengths, seed):
+    logprobs, turn_of_token = tokens_of(lengths, seed)
+    advantages = draw(seed + 1, len(lengths))
+    logprobs.requires_grad_()
+    if level == "turn":
+        items = turn_logprobs(logprobs, turn_of_token, len(lengths))
+    else:
+        items, advantages = logprobs, token_advantages(advantages, turn_of_token)
+    loss, num_clipped = clipped_policy_loss(items, items.detach(), advantages, 5)
+    assert num_clipped == 0
+    close(gradient(loss, logprobs), gradient(policy_gradient_loss(items, advantages, 5), logprobs))
+
+
+@pytest.mark.parametrize(("log_ratio", "advantage"), [(0.5, 1.0), (-0.5, -1.0), (1000.0, 1.0), (-1000.0, -1.0)])
+def test_a_clipped_item_has_no_gradient_however_far_it_is(log_ratio, advantage):
+    logprobs = double([log_ratio]).requires_grad_()
+    loss, num_clipped = clipped_policy_loss(logprobs, double([0.0]), double([advantage]), 1)
+    assert gradient(loss, logprobs).item() == 0.0 and num_clipped == 1
+
+
+@pytest.mark.parametrize(("log_ratio", "advantage"), [(0.5, -1.0), (-0.5, 1.0)])
+def test_an_item_on_its_way_back_keeps_its_gradient(log_ratio, advantage):
+    logprobs = double([log_ratio]).requires_grad_()
+    loss, num_clipped = clipped_policy_loss(logprobs, double([0.0]), double([advantage]), 1)
+    assert num_clipped == 0
+    close(gradient(loss, logprobs), [-advantage * math.exp(log_ratio)])
+
+
+@pytest.mark.parametrize("clip_range", [0.0, -0.2])
+def test_a_clip_that_lets_nothing_through_is_refused(clip_range):
+    with pytest.raises(ValueError, match="must be positive"):
+        clipped_policy_loss(torch.zeros(1), torch.zeros(1), torch.ones(1), 1, clip_range=clip_range)
+
+
+# Accumulation
+
+
+@pytest.mark.parametrize("level", ["turn", "token"])
+def test_one_step_of_eight_equals_eight_of_one(level):
+    """Ragged turns: dividing each micro-batch by its own count would weigh short ones more."""
+    lengths = [1, 7, 2, 5, 3, 1, 4, 6]
+    logprobs, turn_of_token = tokens_of(lengths)
+    sampled, advantages = logprobs + 0.3 * draw(1, len(logprobs)), draw(2, 8)
+    values, targets, old_values = draw(3, 8), draw(4, 8), draw(5, 8)
+    denominator = 8 if level == "turn" else sum(lengths)
+    logprobs.requires_grad_()
+    values.requires_grad_()
+
+    def total(turns):
+        """The whole objective on these turns."""
+        is_chosen = torch.isin(turn_of_token, turns)
+        local = torch.searchsorted(turns, turn_of_token[is_chosen])
+        new, old = logprobs[is_chosen], sampled[is_chosen]
+        if level == "turn":
+            new, old = turn_logprobs(new, local, len(turns)), turn_logprobs(old, local, len(turns))
+            credit = advantages[turns]
+        else:
+            credit = token_advantages(advantages[turns], local)
+        policy, num_clipped = clipped_policy_loss(new, old, credit, denominator)
+        loss = (
+            policy
+            + policy_gradient_loss(new, credit, denominator)
+            + value_loss(values[turns], targets[turns], 8, old_values[turns], 0.1)
+            - 0.1 * entropy_bonus(-new, denominator)
+        )
+        return loss, num_clipped
+
+    whole, whole_clipped = total(torch.arange(8))
+    expected = torch.autograd.grad(whole, [logprobs, values])
+    pieces = [total(torch.tensor([turn])) for turn in range(8)]
+    for loss, _ in pieces:
+        loss.backward()
+    torch.testing.assert_close(sum(loss for loss, _ in pieces), whole, rtol=1e-13, atol=1e-13)
+    assert sum(int(clipped) for _, clipped in pieces) == whole_clipped > 0
+    for actual, wanted in zip((logprobs.grad, values.grad), expected, strict=True):
+        torch.testing.assert_close(actual, wanted, rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.parametrize("denominator", [0, -1])
+def test_a_denominator_that_counts_nothing_is_refused(denominator):
+    with pytest.raises(ValueError, match="positive count"):
+        policy_gradient_loss(torch.zeros(1), torch.zeros(1), denominator)
+
+
+def test_shapes_that_would_broadcast_are_refused():
+    with pytest.raises(ValueError, match="one length"):
+        value_loss(torch.zeros(3), torch.zeros(3, 1), 3)
+
+
+# Critic
+
+
+def test_value_loss_by_hand():
+    close(value_loss(double([1.0, 2.0]), double([3.0, 2.5]), 2), (4 + 0.25) / 2)
+    # the clip holds the first prediction at 0.5 + 0.2, where its square is larger
+    clipped = value_loss(double([1.0, 2.0]), double([3.0, 2.5]), 2, double([0.5, 2.0]), 0.2)
+    close(clipped, (2.3**2 + 0.25) / 2)
+
+
+@given(st.lists(st.tuples(finite, finite, finite), min_size=1, max_size=8), st.floats(0.01, 2))
+def test_clipped_value_loss_equals_a_loop(items, clip_range):
+    total = 0.0
+    for value, target, old in items:
+        near = min(max(value, old - clip_range), old + clip_range)
+        total += max((value - target) ** 2, (near - target) ** 2)
+    values, targets, old_values = double(items).unbind(1)
+    torch.testing.assert_close(value_loss(values, targets, 3, old_values, clip_range), double(total / 3))
+
+
+def test_value_loss_sends_no_gradient_into_targets():
+    values, targets = draw(0, 3).requires_grad_(), draw(1, 3).requires_grad_()
+    value_loss(values, targets, 3).backward()
+    assert targets.grad is None
+
+
+def test_a_value_clip_without_old_values_is_refused():
+    with pytest.raises(ValueError, match="old_values"):
+        value_loss(torch.zeros(1), torch.zeros(1), 1, clip_range=0.2)
+
+
+def test_explained_variance_is_1_for_truth_and_0_for_a_constant():
+    targets = double([1.0, 2.0, 5.0])
+    close(explained_variance(targets, targets), 1)
+    close(explained_variance(double([4.0, 4.0, 4.0]), targets), 0)
+    close(explained_variance(-targets, targets), -3)
+    assert explained_variance(targets, double([2.0, 2.0, 2.0])).isnan()
+
+
+# Entropy and divergence
+
+
+def test_entropy_bonus_is_the_sum_over_the_denominator():
+    close(entropy_bonus(double([1.0, 2.0]), 6), 0.5)
+
+
+def test_kl_estimators_by_hand():
+    logprobs, reference = double([math.log(0.5)]), double([math.log(0.25)])
+    close(kl_k1(logprobs, reference), [math.log(2)])
+    close(kl_k2(logprobs, reference), [math.log(2) ** 2 / 2])
+    close(kl_k3(logprobs, reference), [0.5 - 1 + math.log(2)])
+
+
+@given(seeds)
+def test_kl_estimators_average_to_the_divergence(seed):
+    logprobs, reference = draw(seed, 5).log_softmax(0), draw(seed + 1, 5).log_softmax(0)
+    pi = logprobs.exp()
+    divergence = sum(p * math.log(p / q) for p, q in zip(pi.tolist(), reference.exp().tolist(), strict=True))
+    for name in ("k1", "k3"):
+        assert (pi * KL_ESTIMATORS[name](logprobs, reference)).sum().item() == pytest.approx(divergence, abs=1e-12)
+    for name in ("k2", "k3"):
+        assert (KL_ESTIMATORS[name](logprobs, reference) >= 0).all()
+
+
+def test_kl_k2_is_close_to_the_divergence_of_near_policies():
+    logits = draw(0, 5)
+    logprobs, reference = logits.log_softmax(0), (logits + 1e-3 * draw(1, 5)).log_softmax(0)
+    exact = (logprobs.exp() * (logprobs - reference)).sum()
+    assert (logprobs.exp() * kl_k2(logprobs, reference)).sum().item() == pytest.approx(exact.item(), rel=1e-2)
+
+
+def test_as_losses_k1_does_nothing_k2_descends_the_divergence_and_k3_the_reverse_one():
+    """Gradients of the sampled estimators, averaged exactly: the samples' weights carry no gradient."""
+    logits, reference = draw(0, 5).requires_grad_(), draw(1, 5).log_softmax(0)
+    logprobs = logits.log_softmax(0)
+    weights = logprobs.exp().detach()
+
+    def average(estimator):
+        return gradient((weights * estimator(logprobs, reference)).sum(), logits)
+
+    forward = gradient((logprobs.exp() * (logprobs - reference)).sum(), logits)
+    reverse = gradient((reference.exp() * (reference - logprobs)).sum(), logits)
+    close(average(kl_k1), torch.zeros(5))
+    close(average(kl_k2), forward)
+    close(average(kl_k3), reverse)
+
+
+def test_approximate_kl_is_0_on_policy_and_grows_with_every_step_away():
+    logprobs = double([-1.0, -2.0])
+    assert approximate_kl(logprobs, logprobs) == 0
+    near, far = approximate_kl(logprobs + 0.1, logprobs), approximate_kl(logprobs - 0.3, logprobs)
+    assert 0 < near < far
+    close(near, math.exp(0.1) - 1 - 0.1)

@@ -1,0 +1,265 @@
+"""Who is credited with what: hand cases for own and joint critics, terminal and truncated ends, V and Q."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from collm.agents.core import Completion, Critic
+from collm.algorithms import IAC, MAAC, MAGRPO, MAREINFORCE, IACConfig, MAACConfig, ReinforceConfig
+from collm.algorithms.learning.crediting import assign_credit, critic_metrics
+from collm.algorithms.learning.critic_learner import CriticLearner
+from collm.algorithms.learning.grids import agent_grid, joint_grid, of_agent
+from collm.algorithms.rollout.episode import Episode, Turn
+
+AGENTS = ("a_0", "b_0")
+
+
+class Table(Critic):
+    """Values a history by the number in it; Q adds a tenth of the actions' numbers."""
+
+    def __init__(self):
+        self.seen = []
+
+    def values(self, inputs):
+        found = []
+        for item in inputs:
+            self.seen.append(item)
+            found += [float(np.sum(history)) for history in item.histories]
+            found += [
+                float(np.sum(history)) + sum(np.ravel(action)) / 10
+                for history, action in zip(item.histories, item.actions, strict=False)
+            ]
+        return torch.tensor(found)
+
+    def parameters(self):
+        return []
+
+    def num_tokens(self, item):
+        return len(item.histories)
+
+    def save(self, directory):
+        pass
+
+    def state_dict(self):
+        return {}
+
+    def load_state_dict(self, state):
+        pass
+
+
+def episode(rewards, observations, *, is_terminated, final=9.0, group=0, states=(), index=0):
+    """One of two agents; the second plays the first turn only and leaves."""
+    turns = tuple(
+        Turn(observation, Completion(t + 1), reward, t)
+        for t, (observation, reward) in enumerate(zip(observations, rewards, strict=True))
+    )
+    return Episode(
+        index=index,
+        seed=0,
+        group=group,
+        tracks={"a_0": turns, "b_0": (Turn(100.0, Completion(5), 10.0, 0),)},
+        states=states,
+        finals={"a_0": final, "b_0": 77.0},
+        is_terminated={"a_0": is_terminated, "b_0": True},
+        infos=tuple({} for _ in rewards),
+    )
+
+
+def learner(config):
+    return CriticLearner(Table(), config, torch.Generator())
+
+
+def iac(**settings):
+    return IAC(IACConfig(advantage_normalization="none", estimator="td", critic_target="td", **settings))
+
+
+def maac(**settings):
+    return MAAC(MAACConfig(advantage_normalization="none", estimator="td", critic_target="td", **settings))
+
+
+def test_own_td_credit_by_hand_at_a_terminal_and_at_a_truncated_end():
+    algorithm = iac(discount=0.5)
+    critics = {agent: learner(algorithm.config) for agent in AGENTS}
+    episodes = [
+        episode([1.0, 2.0], [4.0, 6.0], is_terminated=True),
+        episode([1.0], [4.0], is_terminated=False, final=8.0),
+    ]
+    credits, _ = assign_credit(algorithm, episodes, AGENTS, critics)
+    # r + 0.5 V' - V: 1 + 3 - 4, 2 + 0 - 6; then the truncated 1 + 0.5 * 8 - 4
+    assert credits["a_0"].advantages.tolist() == [0.0, -4.0, 1.0]
+    assert credits["a_0"].targets.tolist() == [4.0, 2.0, 5.0]
+    assert credits["a_0"].values.tolist() == [4.0, 6.0, 4.0]
+    # the other left after one turn with a reward of 10, and nothing follows for it
+    assert credits["b_0"].advantages.tolist() == [-90.0, -90.0]
+
+
+def test_joint_credit_is_one_number_for_all_who_moved_and_counts_what_comes_after_one_has_left():
+    algorithm = maac(discount=1.0)
+    critics = {"joint": learner(algorithm.config)}
+    episodes = [episode([2.0, 3.0], [4.0, 6.0], is_terminated=True, states=(1.0, 5.0, 50.0))]
+    credits, batches = assign_credit(algorithm, episodes, AGENTS, critics)
+    # the team's rewards are (2 + 10) / 2 and 3: 6 + 5 - 1, 3 + 0 - 5
+    assert credits["a_0"].advantages.tolist() == [10.0, -2.0]
+    assert credits["b_0"].advantages.tolist() == [10.0]
+    ((_, batch),) = batches
+    assert batch.targets.tolist() == [11.0, 3.0]
+    assert len(batch.inputs) == 1  # one input per joint turn, not one per agent
+
+
+def test_a_joint_history_that_was_cut_is_bootstrapped():
+    algorithm = maac(discount=1.0)
+    episodes = [episode([2.0], [4.0], is_terminated=False, states=(1.0, 50.0))]
+    credits, batches = assign_credit(algorithm, episodes, AGENTS, {"joint": learner(algorithm.config)})
+    assert credits["a_0"].advantages.tolist() == [6.0 + 50.0 - 1.0]
+    assert batches[0][1].inputs[0].histories == (1.0,)  # what comes last is valued, not learned from
+
+
+@pytest.mark.parametrize(("is_terminated", "expected"), [(True, [1.0 + 0.5 * 2.0, 2.0]), (False, [4.0, 6.0])])
+def test_a_return_to_go_goes_on_with_the_value_where_an_episode_was_cut(is_terminated, expected):
+    algorithm = iac(discount=0.5)
+    critics = {agent: learner(algorithm.config) for agent in AGENTS}
+    episodes = [episode([1.0, 2.0], [4.0, 6.0], is_terminated=is_terminated, final=8.0)]
+    credits, _ = assign_credit(algorithm, episodes, AGENTS, critics)
+    assert credits["a_0"].returns.tolist() == expected
+    assert credits["b_0"].returns.tolist() == [10.0]
+
+
+def test_a_joint_return_to_go_is_the_team_s():
+    algorithm = maac(discount=0.5)
+    critics = {"joint": learner(algorithm.config)}
+    episodes = [episode([2.0, 3.0], [4.0, 6.0], is_terminated=True, states=(1.0, 5.0, 50.0))]
+    credits, _ = assign_credit(algorithm, episodes, AGENTS, critics)
+    assert credits["a_0"].returns.tolist() == [(2.0 + 10.0) / 2 + 0.5 * 3.0, 3.0]
+    assert credits["b_0"].returns.tolist() == [(2.0 + 10.0) / 2 + 0.5 * 3.0]
+
+
+def test_without_a_critic_a_return_to_go_is_of_the_rewards_alone():
+    algorithm = MAGRPO(ReinforceConfig(num_generations=2, discount=0.5))
+    episodes = [episode([1.0, 4.0], [0.0, 0.0], is_terminated=False), episode([5.0], [0.0], is_terminated=True)]
+    credits, _ = assign_credit(algorithm, episodes, AGENTS, {})
+    assert credits["a_0"].returns.tolist() == [3.0, 4.0, 5.0]
+
+
+def test_raw_advantages_are_those_before_normalization():
+    episodes = [episode([1.0, 2.0], [4.0, 6.0], is_terminated=True), episode([3.0], [5.0], is_terminated=True)]
+    settings = {"estimator": "td", "critic_target": "td"}
+    found = {}
+    for mode in ("none", "agent_turn"):
+        algorithm = IAC(IACConfig(advantage_normalization=mode, **settings))
+        critics = {agent: learner(algorithm.config) for agent in AGENTS}
+        found[mode], _ = assign_credit(algorithm, episodes, AGENTS, critics)
+    for agent in AGENTS:
+        plain, normalized = found["none"][agent], found["agent_turn"][agent]
+        assert normalized.raw_advantages.tolist() == plain.raw_advantages.tolist() == plain.advantages.tolist()
+        assert normalized.advantages.tolist() != plain.advantages.tolist()
+
+
+def test_agents_who_share_a_critic_learn_it_together():
+    algorithm = iac()
+    shared = learner(algorithm.config)
+    episodes = [episode([1.0, 2.0], [4.0, 6.0], is_terminated=True)]
+    _, batches = assign_credit(algorithm, episodes, AGENTS, dict.fromkeys(AGENTS, shared))
+    ((critic, batch),) = batches
+    assert critic is shared
+    assert [item.histories for item in batch.inputs] == [(4.0, 6.0), (100.0,)]
+    assert batch.values.tolist() == [4.0, 6.0, 100.0]
+
+
+def test_q_credit_is_the_action_s_value_above_the_history_s():
+    algorithm = iac(critic_type="q", discount=0.5)
+    critics = {agent: learner(algorithm.config) for agent in AGENTS}
+    episodes = [episode([1.0, 2.0], [4.0, 6.0], is_terminated=False, final=8.0)]
+    credits, batches = assign_credit(algorithm, episodes, AGENTS, critics)
+    torch.testing.assert_close(credits["a_0"].advantages, torch.tensor([0.1, 0.2]))
+    # V(h) and Q(h, a) learn the same: 1 + 0.5 * 6, and bootstrapped from the last history 2 + 0.5 * 8
+    assert batches[0][1].targets.tolist() == [4.0, 6.0, 4.0, 6.0]
+
+
+def test_joint_q_reads_what_each_agent_did_and_none_for_one_that_left():
+    algorithm = maac(critic_type="q")
+    critic = learner(algorithm.config)
+    table = critic.critic
+    table.values = lambda inputs: table.seen.extend(inputs) or torch.zeros(4)
+    episodes = [episode([2.0, 3.0], [4.0, 6.0], is_terminated=True, states=(1.0, 5.0, 50.0))]
+    assign_credit(algorithm, episodes, AGENTS, {"joint": critic})
+    assert table.seen[0].actions == ((1, 5), (2, None))
+
+
+def test_group_credit_compares_the_same_turn_of_the_same_task():
+    algorithm = MAGRPO(ReinforceConfig(num_generations=2, discount=0.5, advantage_normalization="none"))
+    episodes = [
+        episode([1.0, 4.0], [0.0, 0.0], is_terminated=True, group=3),
+        episode([5.0], [0.0], is_terminated=True, group=3),
+    ]
+    credits, batches = assign_credit(algorithm, episodes, AGENTS, {})
+    assert batches == []
+    # returns 1 + 0.5 * 4 = 3 and 5, mean 4; only the first got to a second turn
+    assert credits["a_0"].advantages.tolist() == [-1.0, 0.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [
+        ("agent", [[-1.0, 1.0], [-1.0, 1.0]]),
+        ("batch", [[-1.177, -0.784], [0.784, 1.177]]),
+        ("none", [[1.0, 3.0], [11.0, 13.0]]),
+    ],
+)
+def test_advantages_are_normalized_over_what_the_settings_say(mode, expected):
+    algorithm = IAC(IACConfig(advantage_normalization=mode, estimator="monte_carlo"))
+    episodes = []
+    for i, (first, second) in enumerate([(1.0, 11.0), (3.0, 13.0)]):
+        tracks = {
+            "a_0": (Turn(0.0, Completion(0), first, 0),),
+            "b_0": (Turn(0.0, Completion(0), second, 0),),
+        }
+        episodes.append(Episode(i, 0, 0, tracks, (), dict.fromkeys(AGENTS), dict.fromkeys(AGENTS, True), ({},)))
+    critics = {agent: learner(algorithm.config) for agent in AGENTS}
+    credits, _ = assign_credit(algorithm, episodes, AGENTS, critics)
+    found = [credits[agent].advantages.tolist() for agent in AGENTS]
+    np.testing.assert_allclose(found, expected, atol=1e-3)
+
+
+@pytest.mark.parametrize(("mode", "num_groups"), [("turn", 2), ("agent_turn", 3)])
+def test_turns_are_normalized_apart(mode, num_groups):
+    algorithm = IAC(IACConfig(advantage_normalization=mode, estimator="monte_carlo"))
+    episodes = [episode([float(i), 10.0 * i], [0.0, 0.0], is_terminated=True, index=i) for i in range(4)]
+    credits, _ = assign_credit(algorithm, episodes, AGENTS, {agent: learner(algorithm.config) for agent in AGENTS})
+    second_turns = credits["a_0"].advantages[1::2]
+    assert abs(float(second_turns.mean())) < 1e-5
+    first_turns = torch.cat([credits["a_0"].advantages[::2], credits["b_0"].advantages])
+    if num_groups == 2:
+        assert abs(float(first_turns.mean())) < 1e-5
+    else:
+        assert abs(float(credits["a_0"].advantages[::2].mean())) < 1e-5
+
+
+def test_scaling_keeps_the_sign_of_what_has_no_baseline():
+    algorithm = MAREINFORCE(ReinforceConfig(num_generations=1))
+    episodes = [episode([float(r)], [0.0], is_terminated=True, index=r) for r in (1, 2, 3)]
+    credits, _ = assign_credit(algorithm, episodes, ("a_0",), {})
+    assert (credits["a_0"].advantages > 0).all()
+
+
+def test_grids_pad_and_find_their_way_back():
+    episodes = [
+        episode([1.0, 2.0], [0.0, 0.0], is_terminated=False),
+        episode([3.0], [0.0], is_terminated=True),
+    ]
+    grid = agent_grid(episodes, "a_0", torch.tensor([10.0, 11.0, 12.0, 13.0]))
+    assert grid.rewards.tolist() == [[1.0, 2.0], [3.0, 0.0]]
+    assert grid.values.tolist() == [[10.0, 11.0, 12.0], [13.0, 0.0, 0.0]]
+    assert grid.is_real.tolist() == [[True, True], [True, False]]
+    joint = joint_grid(episodes, None)
+    assert joint.rewards.tolist() == [[5.5, 2.0], [6.5, 0.0]]
+    assert of_agent(joint.rewards, episodes, "b_0").tolist() == [5.5, 6.5]
+    assert of_agent(joint.rewards, episodes, "a_0").tolist() == [5.5, 2.0, 6.5]
+
+
+def test_a_critic_that_foresaw_everything_explains_everything():
+    algorithm = iac(discount=0.0)
+    episodes = [episode([4.0, 6.0], [4.0, 6.0], is_terminated=True)]
+    _, batches = assign_credit(algorithm, episodes, ("a_0",), {"a_0": learner(algorithm.config)})
+    assert critic_metrics(batches)["explained_variance"] == 1.0

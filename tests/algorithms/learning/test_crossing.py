@@ -1,0 +1,113 @@
+"""Every completion with every other: what a reply is worth among all the partner's, at the price of branches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from probes import AGENTS, TextProbe
+
+from collm.agents.core import Completion, Policy
+from collm.algorithms import MAGRPO, ReinforceConfig
+from collm.algorithms.learning.crossing import crossed
+from collm.algorithms.learning.shaping import reward_rule, with_penalties, with_rewards
+from collm.algorithms.rollout.collector import RolloutCollector, grouped_plans
+from collm.envs.core import Outcome, TextParallelEnv
+from collm.envs.vectors.vector import SyncVector
+
+
+class Digits(TextParallelEnv):
+    """Pays one agent ten times its digit plus the other's, and the other one the product; counts its steps."""
+
+    num_steps = 0
+
+    def __init__(self):
+        super().__init__(("left_0", "right_0"), 1)
+
+    def deal(self, task):
+        return dict.fromkeys(self.possible_agents, f"go {self.rng.random()}")
+
+    def play(self, replies):
+        Digits.num_steps += 1
+        left, right = int(replies["left_0"]), int(replies["right_0"])
+        return Outcome({"left_0": 10.0 * left + right, "right_0": float(left * right)})
+
+
+class Counting(Policy):
+    """Says 1, 2, 3, … in the order of the rollouts."""
+
+    def act(self, requests, *, greedy=False):
+        return [Completion(str(request.stream[1] + 1)) for request in requests]
+
+
+def played(num_rollouts, num_groups=1):
+    vector = SyncVector(Digits, 4)
+    collector = RolloutCollector(vector, dict.fromkeys(("left_0", "right_0"), Counting()))
+    return collector.collect(grouped_plans(range(num_groups), num_rollouts)), vector
+
+
+def test_a_completion_is_worth_its_mean_over_all_of_the_partner_s_by_hand():
+    episodes, vector = played(2)
+    shaped, _ = crossed(episodes, vector, None)
+    # left says 1 or 2: 10 l + mean(1, 2); right says 1 or 2: r * mean(1, 2)
+    assert [each.tracks["left_0"][0].reward for each in shaped] == [11.5, 21.5]
+    assert [each.tracks["right_0"][0].reward for each in shaped] == [1.5, 3.0]
+
+
+def test_crossing_takes_one_step_for_each_joint_action_that_was_not_played():
+    episodes, vector = played(3, num_groups=2)
+    Digits.num_steps = 0
+    _, num_steps = crossed(episodes, vector, None)
+    assert Digits.num_steps == num_steps == 2 * (3**2 - 3)
+
+
+def test_the_rule_is_applied_before_the_mean():
+    episodes, vector = played(2)
+    shaped, _ = crossed(episodes, vector, lambda reward: reward**2)
+    assert shaped[0].tracks["right_0"][0].reward == (1 + 4) / 2
+
+
+def test_games_of_several_turns_and_of_chance_are_refused():
+    vector = SyncVector(lambda: TextProbe("delayed"), 4)
+    episodes = RolloutCollector(vector, dict.fromkeys(AGENTS, Counting())).collect(grouped_plans([0], 2))
+    with pytest.raises(ValueError, match="has 3 turns"):
+        crossed(episodes, vector, None)
+
+    class Chance(Digits):
+        def deal(self, task):
+            return dict.fromkeys(self.possible_agents, f"go {np.random.default_rng().random()}")
+
+    vector = SyncVector(Chance, 4)
+    collector = RolloutCollector(vector, dict.fromkeys(("left_0", "right_0"), Counting()))
+    with pytest.raises(ValueError, match="read something else this time"):
+        crossed(collector.collect(grouped_plans([0], 2)), vector, None)
+
+
+def test_cross_needs_a_group():
+    with pytest.raises(ValueError, match=r"num_generations=1"):
+        MAGRPO(ReinforceConfig(joint_mode="cross", num_generations=1, rollout_buffer_size=4))
+
+
+def test_rewards_are_shifted_scaled_and_then_processed():
+    rule = reward_rule(ReinforceConfig(reward_shift=-4.0, reward_scale=0.5), lambda reward: reward**2)
+    assert rule(8.0) == 4.0
+    episodes, _ = played(1)
+    assert with_rewards(episodes, rule)[0].tracks["left_0"][0].reward == ((11.0 - 4) / 2) ** 2
+    assert reward_rule(ReinforceConfig(), None) is None
+    assert with_rewards(episodes, None) == episodes
+
+
+@pytest.mark.parametrize(
+    ("estimator", "price"), [(None, 0.5), ("k1", 0.5), ("k2", 0.125), ("k3", np.exp(-0.5) - 1 + 0.5)]
+)
+def test_straying_from_the_reference_costs_its_price(estimator, price):
+    config = ReinforceConfig(reference_kl_coef=2.0, reference_kl_in="reward", reference_kl_estimator=estimator)
+    episodes, _ = played(1)
+    turn = episodes[0].tracks["left_0"][0]
+    tracks = dict(episodes[0].tracks)
+    tracks["left_0"] = (replace(turn, completion=replace(turn.completion, logprobs=np.float32([-1.0]))),)
+    (penalized,) = with_penalties([replace(episodes[0], tracks=tracks)], {"left_0": [torch.tensor([-1.5])]}, config)
+    assert penalized.tracks["left_0"][0].reward == pytest.approx(11.0 - 2 * price)
+    assert penalized.tracks["right_0"][0].reward == 1.0

@@ -1,0 +1,134 @@
+"""A reward model that learned from pairs stands in for the reward, and a team that never sees the reward finds it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from probes import AGENTS, TextProbe, random_llama, word_policy, word_tokenizer
+from transformers import LlamaConfig, LlamaForSequenceClassification
+
+from collm.agents.config import ModelConfig
+from collm.agents.language.reward_model import RewardModel
+from collm.algorithms import IPPO, IPPOConfig, ReinforceConfig
+from collm.algorithms.functions.losses import preference_loss
+from collm.algorithms.learning.preferences import ModelRewards, Preference, fit, preferences
+from collm.algorithms.rollout.collector import RolloutCollector, grouped_plans
+from collm.algorithms.runs.experiment import Experiment
+from collm.algorithms.runs.teams import make_trainer
+from collm.envs.vectors.vector import SyncVector
+
+
+def collector(probe="observed"):
+    policies = {agent: word_policy(i) for i, agent in enumerate(AGENTS)}
+    return RolloutCollector(SyncVector(lambda: TextProbe(probe), 16), policies, reads_state=True)
+
+
+def test_the_loss_of_a_pair_by_hand():
+    better, worse = torch.tensor([2.0, 0.0]), torch.tensor([0.0, 0.0])
+    expected = (math.log(1 + math.exp(-2)) + math.log(2)) / 2
+    assert float(preference_loss(better, worse, 2)) == pytest.approx(expected)
+    assert float(preference_loss(better + 5, worse + 5, 2)) == pytest.approx(expected, rel=1e-5)
+    with pytest.raises(ValueError, match="one length"):
+        preference_loss(better, worse[:1], 2)
+
+
+def test_a_text_is_scored_alike_alone_and_among_longer_ones():
+    model = RewardModel.small(word_tokenizer(), hidden_dim=32)
+    texts = ["say red", "say red red next next blue", "next"]
+    together = model.rewards(texts)
+    np.testing.assert_allclose(together, [model.rewards([text])[0] for text in texts], atol=1e-5)
+    np.testing.assert_allclose(together, model.rewards(texts, batch_size=1), atol=1e-5)
+
+
+def test_a_saved_reward_model_scores_alike(tmp_path):
+    model = RewardModel.small(word_tokenizer(), hidden_dim=32)
+    model.save(tmp_path)
+    np.testing.assert_allclose(RewardModel.load(tmp_path).rewards(["say red"]), model.rewards(["say red"]), atol=1e-6)
+
+
+def test_a_classifier_of_two_classes_is_no_reward_model():
+    config = LlamaConfig(vocab_size=7, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_labels=2,
+                         num_attention_heads=2)  # fmt: skip
+    with pytest.raises(ValueError, match="has 2 outputs"):
+        RewardModel(LlamaForSequenceClassification(config), word_tokenizer())
+
+
+def test_pairs_are_of_one_task_and_differ_by_the_gap():
+    episodes = collector().collect(grouped_plans(range(6), 4))
+    pairs = preferences(episodes)
+    assert pairs
+    returns = {}
+    for episode in episodes:
+        returns.setdefault(str(episode.states[-1]), episode.team_return)
+    assert all(returns[pair.better] > returns[pair.worse] for pair in pairs)
+    prompts = [tuple(line for line in text.splitlines() if "reads" in line) for pair in pairs for text in pair]
+    assert prompts[::2] == prompts[1::2]
+    assert len(preferences(episodes, min_gap=0.6)) < len(pairs)
+    assert preferences(episodes, min_gap=1.0) == []
+
+
+def test_nothing_is_learned_from_no_pair():
+    with pytest.raises(ValueError, match="no pair to learn from"):
+        fit(RewardModel.small(word_tokenizer()), [], generator=torch.Generator())
+
+
+def test_a_reward_model_learns_who_was_preferred():
+    model = RewardModel.small(word_tokenizer(), hidden_dim=32, num_layers=1)
+    pairs = [Preference("say red", "say blue"), Preference("next red red", "next red blue")] * 8
+    metrics = fit(model, pairs, generator=torch.Generator().manual_seed(0), num_epochs=10, learning_rate=3e-3)
+    assert metrics["accuracy"] == 1.0 and metrics["loss"] < 0.3
+
+
+@pytest.mark.slow
+def test_a_team_learns_from_the_model_s_score_what_it_was_never_paid_for():
+    sampled = collector().collect(grouped_plans(range(60), 8))
+    pairs = preferences(sampled)
+    model = RewardModel.small(word_tokenizer(), hidden_dim=32, num_layers=2)
+    found = fit(model, pairs, generator=torch.Generator().manual_seed(0), num_epochs=12, learning_rate=2e-3)
+    assert found["accuracy"] > 0.98  # a model that scores half a hit like a whole one teaches half a hit
+    team = collector()
+    config = IPPOConfig(
+        num_updates=60,
+        agent_learning_rate=3e-3,
+        critic_learning_rate=3e-3,
+        ppo_epochs=2,
+        target_kl=0.03,
+        reference_kl_coef=0.01,
+        reference_kl_in="reward",
+        use_separate_critic=True,
+        critic_steps=2,
+        critic_replay=2,
+    )
+    algorithm = IPPO(config)
+    policies = team.policies
+    trainer = make_trainer(algorithm, team.vector, policies, rewarder=ModelRewards(model))
+    returns = [trainer.step()[1]["return"] for _ in range(60)]
+    assert np.mean(returns[:3]) < 0.35 and np.mean(returns[-5:]) > 0.85
+
+
+def test_an_experiment_loads_its_reward_model_by_name(tmp_path):
+    random_llama().save_pretrained(tmp_path / "actor")
+    word_tokenizer().save_pretrained(tmp_path / "actor")
+    RewardModel.small(word_tokenizer(), hidden_dim=32).save(tmp_path / "judge")
+    config = IPPOConfig(num_updates=8, rollout_buffer_size=4, reward_model=str(tmp_path / "judge"))
+    model = ModelConfig(model=str(tmp_path / "actor"), max_new_tokens=2)
+    experiment = Experiment(algorithm="ippo", config=config, env="collm/MiniWriting-v0", model=model)
+    trainer = experiment.make_trainer()
+    trainer.collector.vector.close()
+    assert trainer.rewarder is not None and trainer.collector.reads_state
+
+
+@pytest.mark.parametrize(
+    ("env", "config", "reason"),
+    [
+        ("gymnasium/CartPole-v1", ReinforceConfig(reward_model="tiny"), "judges texts"),
+        ("collm/MiniWriting-v0", ReinforceConfig(reward_model="tiny", joint_mode="cross"), "reward_model replaces"),
+        ("collm/MiniWriting-v0", ReinforceConfig(reward_model="./nowhere"), "there is no model folder"),
+    ],
+)
+def test_a_reward_model_that_cannot_judge_is_refused(env, config, reason):
+    with pytest.raises((ValueError, FileNotFoundError), match=reason):
+        Experiment(algorithm="magrpo", config=config, env=env).check()

@@ -1,0 +1,206 @@
+"""Episodes depend on their seed, their index and the weights, and on nothing else; an agent acts on its own text."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+from probes import AGENTS, NumberProbe, TextProbe, word_policy
+
+from collm.agents.core import Completion, Policy
+from collm.algorithms.rollout.collector import Plan, RolloutCollector, grouped_plans
+from collm.envs.core import Outcome, TextParallelEnv
+from collm.envs.vectors.vector import SyncVector
+
+
+class Echo(Policy):
+    """Answers with its stream and what it read, and remembers what it was asked."""
+
+    def __init__(self):
+        self.calls = []
+
+    def act(self, requests, *, greedy=False):
+        self.calls.append([request.agent for request in requests])
+        return [
+            Completion(
+                f"{request.stream} after {request.observation.split()[-1]}",
+                np.full(2, -0.5, np.float32),
+                np.ones(2, np.float32),
+            )
+            for request in requests
+        ]
+
+
+class Relay(TextParallelEnv):
+    """Lasts 1 to 4 turns, by the seed; the second agent leaves after the first turn. Rewards count the turns."""
+
+    def __init__(self):
+        super().__init__(("runner_0", "runner_1"), 4)
+
+    def deal(self, task):
+        self.length = int(task) if task is not None else self.rng.randint(1, 4)
+        return {agent: f"secret {self.rng.random()}" for agent in self.possible_agents}
+
+    def play(self, replies):
+        is_over = self.turn + 1 == self.length
+        return Outcome(
+            float(self.turn + 1),
+            {agent: f"fed {self.rng.random()}" for agent in replies},
+            metrics={"movers": len(replies)},
+            is_over=is_over,
+            finished=frozenset({"runner_1"}),
+        )
+
+
+def collector(num_envs, **settings):
+    echo = Echo()
+    return RolloutCollector(SyncVector(Relay, num_envs), dict.fromkeys(("runner_0", "runner_1"), echo), **settings)
+
+
+def written(episode):
+    return {agent: [turn.completion.action for turn in track] for agent, track in episode.tracks.items()}
+
+
+@pytest.mark.parametrize("num_envs", [1, 3, 20])
+def test_episodes_do_not_depend_on_how_many_are_played_side_by_side(num_envs):
+    plans = [Plan(seed) for seed in range(12)]
+    alone = collector(12).collect(plans)
+    together = collector(num_envs).collect(plans)
+    assert [written(a) for a in alone] == [written(b) for b in together]
+    assert [episode.seed for episode in together] == list(range(12))
+
+
+def test_a_language_model_writes_the_same_alone_and_among_others():
+    def replies(num_envs):
+        vector = SyncVector(lambda: TextProbe("delayed"), num_envs)
+        policies = {agent: word_policy(i, max_new_tokens=4) for i, agent in enumerate(AGENTS)}
+        return [written(each) for each in RolloutCollector(vector, policies).collect([Plan(s) for s in range(6)])]
+
+    assert replies(1) == replies(6)
+
+
+def test_groups_share_the_task_and_nothing_else():
+    episodes = collector(4).collect(grouped_plans([7, 8], 3))
+    assert [episode.group for episode in episodes] == [0, 0, 0, 1, 1, 1]
+    first = [episode.tracks["runner_0"][0] for episode in episodes]
+    assert len({turn.observation for turn in first[:3]}) == 1
+    assert len({turn.completion.action for turn in first[:3]}) == 3
+
+
+def test_a_plan_can_name_its_task():
+    (episode,) = collector(1).collect([Plan(0, task=3)])
+    assert episode.num_turns == 3
+
+
+def test_an_agent_that_leaves_early_is_asked_no_more_and_keeps_its_end():
+    (episode,) = collector(1).collect([Plan(0, task=3)])
+    assert [len(episode.tracks[agent]) for agent in ("runner_0", "runner_1")] == [3, 1]
+    assert episode.is_terminated == {"runner_0": True, "runner_1": True}
+    assert "fed" in episode.finals["runner_1"]
+    assert [info["metric/movers"] for info in episode.infos] == [2, 1, 1]
+    assert episode.team_return == (1 + 2 + 3 + 1) / 2
+
+
+def test_one_policy_is_asked_once_for_all_agents_and_copies():
+    made = collector(5)
+    made.collect([Plan(seed, task=1) for seed in range(5)])
+    assert made.policies["runner_0"].calls == [["runner_0", "runner_1"] * 5]
+
+
+def test_segments_put_together_are_the_whole_episodes():
+    seeds = [11, 12, 13, 14, 15, 16, 17, 18]
+    made = collector(2, reads_state=True)
+    pieces = made.collect_turns(3, iter(seeds)) + made.collect_turns(3, iter(seeds[4:]))
+    by_index = {}
+    for piece in pieces:
+        by_index.setdefault(piece.index, []).append(piece)
+    for index, parts in by_index.items():
+        if not parts[-1].is_complete:
+            continue
+        first = collector(1)
+        first.next_index = index
+        (whole,) = first.collect([Plan(parts[0].seed)])
+        joined = [turn.completion.action for part in parts for turn in part.tracks.get("runner_0", ())]
+        assert joined == [turn.completion.action for turn in whole.tracks["runner_0"]]
+        assert [part.is_complete for part in parts] == [False] * (len(parts) - 1) + [True]
+        assert parts[-1].team_return + parts[-1].earlier_return > 0
+        for part in parts:
+            assert len(part.states) == part.num_turns + 1
+    assert any(len(parts) > 1 for parts in by_index.values())
+
+
+def test_a_cut_segment_is_not_terminated_and_ends_with_what_is_to_be_bootstrapped():
+    cut = [each for each in collector(6).collect_turns(1, iter(range(20))) if not each.is_complete]
+    assert cut
+    for segment in cut:
+        assert segment.is_terminated == {"runner_0": False, "runner_1": True}
+        last = segment.tracks["runner_0"][-1]
+        assert segment.finals["runner_0"].startswith(f"{last.observation}{last.completion.action}")
+
+
+def test_collecting_goes_on_from_its_saved_state_as_if_never_stopped():
+    made = collector(2)
+    made.collect_turns(2, iter(range(100)))
+    state = copy.deepcopy(made.state_dict())
+    expected = made.collect_turns(3, iter(range(50, 100)))
+    other = collector(2)
+    other.load_state_dict(state)
+    again = other.collect_turns(3, iter(range(50, 100)))
+    assert [written(each) for each in again] == [written(each) for each in expected]
+    assert [each.earlier_return for each in again] == [each.earlier_return for each in expected]
+
+
+def test_a_nearly_perfect_turn_ends_the_episode_as_the_game_would():
+    (episode,) = collector(1, early_termination_threshold=1.5).collect([Plan(0, task=4)])
+    assert episode.num_turns == 2
+    assert all(episode.is_terminated.values())
+    (played_out,) = collector(1, early_termination_threshold=4.0).collect([Plan(0, task=4)])
+    assert played_out.num_turns == 4
+
+
+def test_the_joint_history_is_the_observations_in_a_row_where_there_is_no_state():
+    class Stateless(NumberProbe):
+        def state(self):
+            raise NotImplementedError
+
+    class Right(Policy):
+        def act(self, requests, *, greedy=False):
+            return [Completion(0) for _ in requests]
+
+    vector = SyncVector(lambda: Stateless("observed"), 1)
+    (episode,) = RolloutCollector(vector, dict.fromkeys(AGENTS, Right()), reads_state=True).collect([Plan(3)])
+    expected = np.concatenate([episode.tracks[agent][0].observation for agent in AGENTS])
+    np.testing.assert_array_equal(episode.states[0], expected)
+
+
+def test_an_agent_s_tokens_do_not_change_with_another_s_private_text():
+    class Whispers(TextProbe):
+        def __init__(self, word):
+            super().__init__("delayed")
+            self.word = word
+
+        def deal(self, task):
+            return super().deal(task) | {"speaker_1": f"say {self.word}"}
+
+    def tokens(word):
+        policies = {agent: word_policy(i, max_new_tokens=3) for i, agent in enumerate(AGENTS)}
+        vector = SyncVector(lambda: Whispers(word), 4)
+        episodes = RolloutCollector(vector, policies, reads_state=True).collect([Plan(seed) for seed in range(8)])
+        return {
+            agent: [
+                (turn.completion.tokens.completion_ids.tolist(), turn.completion.logprobs.tolist())
+                for episode in episodes
+                for turn in episode.tracks[agent]
+            ]
+            for agent in AGENTS
+        }
+
+    one, other = tokens("red"), tokens("blue")
+    assert one["speaker_0"] == other["speaker_0"]
+    assert one["speaker_1"] != other["speaker_1"]
+
+
+def test_an_agent_without_a_policy_is_refused():
+    with pytest.raises(ValueError, match="no policy for \\['runner_1'\\]"):
+        RolloutCollector(SyncVector(Relay, 1), {"runner_0": Echo()})

@@ -1,0 +1,128 @@
+"""The short way: train, evaluate, load a team."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from probes import TextProbe, word_policy
+
+import collm
+from collm.agents import Policy, TrainablePolicy, fixed_policy
+from collm.algorithms import Experiment, MAACConfig
+from collm.algorithms.runs.api import load_run
+
+SMALL = {"num_updates": 2, "rollout_buffer_size": 4, "eval_num_samples": 4, "max_new_tokens": 8, "progress": False}
+WRITING = "collm/MiniWriting-v0"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return collm.train("maac", env=WRITING, out=tmp_path_factory.mktemp("runs") / "maac", critic_warmup=1, **SMALL)
+
+
+def test_a_run_knows_its_metrics_its_team_and_its_evaluations(run):
+    assert [row["update"] for row in run.metrics] == [1, 2]
+    assert [row["update"] for row in run.evaluations] == [0, 2]
+    assert len(run.episodes) == 8
+    assert set(run.policies) == {"writer_0", "writer_1"}
+    assert isinstance(run.experiment.config, MAACConfig)
+
+
+def test_a_team_plays_from_its_folder_as_it_does_in_memory(run):
+    here = run.evaluate(4)
+    assert collm.evaluate(run.directory, 4).team_return == here.team_return
+    assert collm.evaluate(run, 4).team_return == here.team_return
+    assert set(collm.load_team(run.directory)) == set(run.policies)
+
+
+def test_a_team_is_evaluated_in_another_environment(run):
+    found = collm.evaluate(run, 4, env="collm/MiniWriting-v0", split="train")
+    assert len(found.episodes) == 4
+    with pytest.raises(ValueError, match="num_episodes must be at least 1"):
+        run.evaluate(0)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "reason"),
+    [
+        ({"num_update": 3}, TypeError, "'maac' has no setting 'num_update'; did you mean 'num_updates'?"),
+        ({"xyzzy": 3}, TypeError, "`collm train maac --help` lists them"),
+        ({"env": "collm/MiniWritin-v0"}, LookupError, "did you mean 'collm/MiniWriting-v0'"),
+        ({"env": 3}, TypeError, "env must be an id, an environment, or what builds one, got 3"),
+        ({"algorithm": "mack"}, LookupError, "did you mean"),
+        ({"policies": {"nobody_0": fixed_policy("")}}, ValueError, "policies are given for ['nobody_0']"),
+        ({"algorithm": "magrpo", "critics": {}}, ValueError, "reads none; leave them out"),
+    ],
+)
+def test_what_is_wrong_is_refused_in_one_line(given, error, reason, tmp_path):
+    call = {"algorithm": "maac", "env": WRITING, "out": tmp_path / "run", "progress": False}
+    with pytest.raises(error, match=re.escape(reason)):
+        collm.train(**(call | given))
+
+
+def test_an_environment_may_be_an_object_or_what_builds_one(tmp_path):
+    made = collm.make(WRITING, split="train")
+    by_object = collm.train("magrpo", env=made, num_generations=2, out=tmp_path / "object", **SMALL)
+    assert by_object.experiment.env == WRITING and by_object.experiment.env_kwargs == {"split": "train"}
+
+    built = collm.train(
+        "magrpo",
+        env=lambda: TextProbe("constant"),
+        policies={agent: word_policy(i) for i, agent in enumerate(TextProbe("constant").possible_agents)},
+        num_generations=2,
+        out=tmp_path / "factory",
+        **SMALL,
+    )
+    assert built.experiment.env.startswith("unregistered/")
+    copied = collm.train(
+        "magrpo",
+        env=TextProbe("constant"),
+        policies=lambda seat: word_policy(int(seat.agent[-1])),
+        num_generations=2,
+        out=tmp_path / "copied",
+        **SMALL,
+    )
+    returns = [[row["return"] for row in each.metrics] for each in (built, copied)]
+    assert returns[0] == returns[1]
+
+
+def test_a_class_that_can_be_imported_is_kept_by_its_name(tmp_path):
+    from collm.envs.writing import MiniWriting
+
+    run = collm.train("magrpo", env=MiniWriting, num_generations=2, out=tmp_path / "run", **SMALL)
+    assert load_run(run.directory).experiment.env == "collm.envs.writing.mini_writing.env:MiniWriting"
+
+
+def test_a_partner_that_does_not_learn_plays_along(tmp_path):
+    run = collm.train(
+        "maac",
+        env=WRITING,
+        policies={"writer_1": fixed_policy("the fox")},
+        critic_warmup=1,
+        out=tmp_path / "run",
+        **SMALL,
+    )
+    assert isinstance(run.policies["writer_0"], TrainablePolicy)
+    assert not isinstance(run.policies["writer_1"], TrainablePolicy)
+    assert {turn["wrote"] for row in run.episodes for turn in row["agents"]["writer_1"]["turns"]} == {"the fox"}
+
+
+def test_a_logger_gets_every_update_and_is_closed(tmp_path):
+    seen: list[int] = []
+
+    class Logger:
+        def log(self, step, metrics):
+            assert "return" in metrics
+            seen.append(step)
+
+        def close(self):
+            seen.append(-1)
+
+    collm.train("magrpo", env=WRITING, num_generations=2, loggers=[Logger()], out=tmp_path / "run", **SMALL)
+    assert seen == [1, 2, -1]
+
+
+def test_policies_of_a_run_are_policies(run):
+    assert all(isinstance(policy, Policy) for policy in run.policies.values())
+    assert Experiment.from_json(run.experiment.to_json()) == run.experiment

@@ -1,0 +1,41 @@
+"""What a person sees of a run while it goes on: lines and curves."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from collm.algorithms.runs.display import TrainingDisplay, sparkline
+
+METRICS = {"return": 0.5, "entropy": 1.0, "tokens_per_second": 100.0, "seconds/total": 3.0}
+
+
+def test_a_sparkline_by_hand():
+    assert sparkline([0.0, 1.0, 0.5]) == "▁█▅"
+    assert sparkline([]) == ""
+    assert sparkline([2.0, 2.0]) == "▁▁"
+
+
+@pytest.mark.parametrize("count", [1, 59, 60, 61, 1000])
+def test_a_sparkline_never_outgrows_its_width(count):
+    assert 1 <= len(sparkline([float(i) for i in range(count)], width=60)) <= 60
+
+
+def test_without_a_terminal_a_run_shows_about_twenty_lines():
+    stream = io.StringIO()
+    with TrainingDisplay("run", 200, Console(file=stream, width=100)) as display:
+        for update in range(1, 201):
+            display.update(update, METRICS)
+    lines = stream.getvalue().strip().splitlines()
+    assert len(lines) == 20
+    assert lines[-1].startswith("update  200/200  return   0.500")
+
+
+def test_on_a_terminal_the_panel_shows_the_metrics():
+    stream = io.StringIO()
+    with TrainingDisplay("maac on an environment", 2, Console(file=stream, width=100, force_terminal=True)) as display:
+        display.update(1, METRICS)
+        display.update(2, METRICS | {"return": 0.75})
+    shown = stream.getvalue()
+    assert "maac on an environment" in shown
+    assert "0.500 … 0.750" in shown

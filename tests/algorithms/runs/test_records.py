@@ -1,0 +1,204 @@
+"""What a run leaves: episodes that can be read and scored again, metrics of whole lines, checkpoints, models."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from probes import AGENTS, NumberProbe, TextProbe, word_policy
+
+from collm.agents.config import ModelConfig
+from collm.agents.core import Completion
+from collm.agents.encoding import TokenRecord
+from collm.agents.numeric.config import NetworkConfig
+from collm.algorithms import IPPO, MAGRPO, IPPOConfig, ReinforceConfig, load_team
+from collm.algorithms.learning.trainer import Trainer
+from collm.algorithms.rollout.collector import Plan, RolloutCollector
+from collm.algorithms.rollout.summary import episode_metrics, episode_terms
+from collm.algorithms.runs.checkpoint import (
+    load_checkpoint,
+    prepare_directory,
+    read_config,
+    save_checkpoint,
+    save_models,
+    write_config,
+)
+from collm.algorithms.runs.evaluation import evaluate
+from collm.algorithms.runs.experiment import Experiment
+from collm.algorithms.runs.loggers import JsonLines, make_loggers, read_lines
+from collm.algorithms.runs.records import episode_records
+from collm.algorithms.runs.run import run_experiment
+from collm.algorithms.runs.teams import make_policies, saved_team
+from collm.envs.vectors.vector import SyncVector
+
+
+def played(count=3):
+    policies = {agent: word_policy(i, max_new_tokens=3) for i, agent in enumerate(AGENTS)}
+    collector = RolloutCollector(SyncVector(lambda: TextProbe("delayed"), 2), policies)
+    return collector.collect([Plan(seed) for seed in range(count)]), policies
+
+
+def test_a_record_holds_everything_that_was_read_and_written_once():
+    episodes, _ = played()
+    for record, episode in zip(json.loads(json.dumps(episode_records(episodes, update=7))), episodes, strict=True):
+        assert (record["update"], record["seed"], record["return"]) == (7, episode.seed, episode.team_return)
+        for agent, track in episode.tracks.items():
+            turns = record["agents"][agent]["turns"]
+            assert [turn["wrote"] for turn in turns] == [turn.completion.action for turn in track]
+            assert [turn["read"][0]["content"] for turn in turns] == [f"say {turns[0]['read'][0]['content'][4:]}"] + [
+                "next"
+            ] * 2
+            assert all(len(turn["read"]) == 1 for turn in turns)
+
+
+def test_episodes_can_be_scored_again_from_their_records_alone():
+    episodes, policies = played()
+    for record, episode in zip(json.loads(json.dumps(episode_records(episodes))), episodes, strict=True):
+        for agent in AGENTS:
+            known, track = [], []
+            for turn in record["agents"][agent]["turns"]:
+                prompt = [*known, *turn["prompt_ids"]] if turn["is_extension"] else turn["prompt_ids"]
+                tokens = TokenRecord(
+                    np.array(prompt), np.array(turn["completion_ids"]), turn["is_extension"], observation=""
+                )
+                track.append(
+                    Completion(turn["wrote"], np.zeros(len(turn["completion_ids"]), np.float32), tokens=tokens)
+                )
+                known = [*prompt, *turn["completion_ids"]]
+            found = policies[agent].evaluate([track]).logprobs.detach()
+            expected = np.concatenate([turn.completion.logprobs for turn in episode.tracks[agent]])
+            np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def test_records_carry_the_credit_of_each_turn():
+    config = ReinforceConfig(num_generations=4, rollout_buffer_size=8, advantage_normalization="none")
+    policies = {agent: word_policy(i) for i, agent in enumerate(AGENTS)}
+    trainer = Trainer(MAGRPO(config), RolloutCollector(SyncVector(lambda: TextProbe("delayed"), 4), policies))
+    episodes, _ = trainer.step()
+    records = episode_records(episodes, trainer.credits)
+    turns = [turn for record in records for turn in record["agents"][AGENTS[0]]["turns"]]
+    credit = trainer.credits[AGENTS[0]]
+    for name, expected in {
+        "value": credit.values,
+        "advantage": credit.advantages,
+        "raw_advantage": credit.raw_advantages,
+        "return_to_go": credit.returns,
+    }.items():
+        assert [turn[name] for turn in turns] == expected.tolist()
+
+
+def test_moves_by_vectors_are_kept_short_and_can_be_played_again():
+    vector = SyncVector(lambda: NumberProbe("delayed"), 2)
+    policies = make_policies(IPPO(IPPOConfig()), vector, ModelConfig(), NetworkConfig())
+    episodes = RolloutCollector(vector, policies).collect([Plan(5)])
+    (record,) = json.loads(json.dumps(episode_records(episodes)))
+    env = NumberProbe("delayed")
+    env.reset(seed=record["seed"])
+    rewards = [env.step({agent: record["agents"][agent]["actions"][turn] for agent in AGENTS})[1] for turn in range(3)]
+    assert [each[AGENTS[0]] for each in rewards] == record["agents"][AGENTS[0]]["rewards"]
+
+
+def test_metrics_are_whole_lines_of_json_whatever_the_numbers(tmp_path):
+    log = JsonLines(tmp_path / "metrics.jsonl")
+    log.log(1, {"return": 0.5, "explained_variance": math.nan, "value_loss": math.inf})
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"update": 2, "ret')  # a crash
+    assert read_lines(tmp_path / "metrics.jsonl") == [
+        {"update": 1, "return": 0.5, "explained_variance": None, "value_loss": None}
+    ]
+
+
+def test_tensorboard_gets_the_same_metrics(tmp_path):
+    pytest.importorskip("tensorboard")
+    loggers = make_loggers(tmp_path, ("tensorboard",), {})
+    for logger in loggers:
+        logger.log(1, {"return": 0.5})
+        logger.close()
+    assert list((tmp_path / "tensorboard").glob("events*"))
+    assert read_lines(tmp_path / "metrics.jsonl") == [{"update": 1, "return": 0.5}]
+
+
+def test_a_directory_with_a_run_is_not_overwritten(tmp_path):
+    prepare_directory(tmp_path / "run")
+    write_config(tmp_path / "run", {"seed": 1})
+    assert read_config(tmp_path / "run") == {"seed": 1}
+    with pytest.raises(FileExistsError, match="already holds a run"):
+        prepare_directory(tmp_path / "run")
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError, match="give another --out"):
+        prepare_directory(tmp_path / "file" / "run")
+    with pytest.raises(FileNotFoundError, match="holds no run"):
+        read_config(tmp_path / "elsewhere")
+
+
+def test_an_interrupted_save_leaves_the_checkpoint_before(tmp_path, monkeypatch):
+    policies = {agent: word_policy(i) for i, agent in enumerate(AGENTS)}
+    collector = RolloutCollector(SyncVector(lambda: TextProbe("constant"), 4), policies)
+    trainer = Trainer(MAGRPO(ReinforceConfig(num_generations=4, rollout_buffer_size=8)), collector)
+    trainer.step()
+    save_checkpoint(tmp_path, trainer)
+    trainer.step()
+
+    def dies(state, file, *_):
+        file.write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(torch, "save", dies)
+    with pytest.raises(KeyboardInterrupt):
+        save_checkpoint(tmp_path, trainer)
+    load_checkpoint(tmp_path, trainer)
+    assert trainer.update == 1
+
+
+def test_saved_models_play_alike(tmp_path):
+    vector = SyncVector(lambda: NumberProbe("observed"), 2)
+    policies = make_policies(IPPO(IPPOConfig()), vector, ModelConfig(), NetworkConfig())
+    collector = RolloutCollector(vector, policies)
+    trainer = Trainer(MAGRPO(ReinforceConfig(num_generations=4, rollout_buffer_size=8)), collector)
+    trainer.step()
+    save_models(tmp_path, trainer)
+    loaded = RolloutCollector(vector, saved_team(tmp_path / "agents", vector, ModelConfig()))
+    found = [evaluate(each, 20, greedy=False).team_return.value for each in (collector, loaded)]
+    assert found[0] == found[1]
+
+
+def test_an_evaluation_plays_the_same_tasks_every_time():
+    _, policies = played()
+    collector = RolloutCollector(SyncVector(lambda: TextProbe("observed"), 3), policies)
+    first, second = evaluate(collector, 10, greedy=False), evaluate(collector, 10, greedy=False)
+    assert first.metrics == second.metrics
+    assert first.worst.team_return <= first.team_return.value <= first.best.team_return
+
+
+def test_means_of_episodes_by_hand():
+    episodes, _ = played(2)
+    metrics = episode_metrics(episodes)
+    assert metrics["num_episodes"] == 2
+    assert metrics["turns"] == 3
+    assert metrics["return"] == pytest.approx(np.mean([each.team_return for each in episodes]))
+    assert metrics["reward/hit"] == metrics["return"]  # terms are summed over turns as returns are
+
+
+def test_reward_terms_are_summed_over_an_episode_s_turns_and_metrics_averaged():
+    infos = ({"reward/hit": 1.0, "metric/length": 4.0}, {"reward/hit": 0.5, "metric/length": 2.0}, {"metric/late": 3.0})
+    (episode, _), _ = played(2)
+    assert episode_terms(replace(episode, infos=infos)) == {"reward/hit": 1.5, "metric/length": 3.0, "metric/late": 3.0}
+
+
+def test_an_environment_of_vectors_is_run_evaluated_and_saved_like_any_other(tmp_path):
+    config = IPPOConfig(
+        num_updates=2, num_envs=2, turns_per_update=16, mini_batch_size=16, critic_warmup=0, eval_num_samples=2,
+        save_interval=1,
+    )  # fmt: skip
+    experiment = Experiment(
+        algorithm="ippo", config=config, env="gymnasium/CartPole-v1", network=NetworkConfig(hidden_dims=(8,))
+    )
+    run_experiment(experiment, tmp_path / "run")
+    assert len(read_lines(tmp_path / "run" / "metrics.jsonl")) == 2
+    assert [row["update"] for row in read_lines(tmp_path / "run" / "evaluation.jsonl")] == [0, 2]
+    assert set(load_team(tmp_path / "run")) == {"agent_0"}
+    assert Experiment.from_json(read_config(tmp_path / "run")) == experiment

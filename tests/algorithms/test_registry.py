@@ -1,0 +1,228 @@
+"""Algorithms by name: found, refused, and brought by users and by other distributions as if they shipped."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+
+import pytest
+import torch
+from distributions import install
+
+from collm import _plugins as plugins
+from collm.algorithms import (
+    Algorithm,
+    IACConfig,
+    ReinforceConfig,
+    TrainConfig,
+    UnknownAlgorithmError,
+    algorithm_spec,
+    algorithm_specs,
+    registry,
+)
+from collm.algorithms.runs.loggers import read_lines
+from collm.benchmarks.cli import main
+
+METHOD = '''
+"""Return above a running mean per agent."""
+
+from dataclasses import dataclass
+
+from collm import register_algorithm
+from collm.algorithms import Algorithm, TrainConfig
+from collm.algorithms.functions.advantages import monte_carlo_returns
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoleConfig(TrainConfig):
+    """Settings."""
+
+    decay: float = 0.9
+    """Decay of the running mean of returns per update, 0..1."""
+
+
+class Role(Algorithm[RoleConfig]):
+    """Returns above a running mean per agent."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.baselines = {}
+
+    def advantages(self, grid):
+        returns = monte_carlo_returns(grid.rewards, grid.is_real, self.config.discount)
+        mean = float(returns[:, 0].mean())
+        baseline = self.baselines.get(grid.agent, 0.0)
+        self.baselines[grid.agent] = self.config.decay * baseline + (1 - self.config.decay) * mean
+        return (returns - baseline) * grid.is_real
+
+    def state_dict(self):
+        return {"baselines": dict(self.baselines)}
+
+    def load_state_dict(self, state):
+        self.baselines = dict(state["baselines"])
+
+
+register_algorithm("role-baseline", Role, RoleConfig)
+'''
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnConfig(TrainConfig):
+    """Settings of a user's own."""
+
+
+class Own(Algorithm[OwnConfig]):
+    """Raw rewards.
+
+    And more text.
+    """
+
+    def advantages(self, grid):
+        return grid.rewards
+
+
+class OwnCritic(Own):
+    critic_reads = "own"
+
+
+@pytest.fixture
+def clean_algorithms(monkeypatch):
+    monkeypatch.setattr(registry, "_registry", dict(registry._registry))
+    monkeypatch.setattr(plugins, "_seen", set())
+    monkeypatch.setattr(plugins, "_failures", {})
+
+
+@pytest.mark.parametrize("spec", algorithm_specs(), ids=lambda spec: spec.name)
+def test_every_algorithm_of_the_package_can_be_made_and_says_what_it_is(spec):
+    assert spec.make().config == spec.config()
+    assert len(spec.summary) > 10
+
+
+def test_a_registered_class_is_known_by_name_with_the_first_line_of_its_docstring(clean_algorithms):
+    registry.register_algorithm("own", Own, OwnConfig)
+    assert registry.register_algorithm("own", Own, OwnConfig) is not None  # twice does nothing
+    assert algorithm_spec("own").summary == "Raw rewards."
+    assert isinstance(algorithm_spec("own").make(), Own)
+    assert algorithm_specs()[-1].name == "own"
+
+
+def test_a_class_may_be_named_and_is_imported_when_it_is_needed(clean_algorithms):
+    registry.register_algorithm("named", "collm.algorithms.reinforce:MAGRPO", ReinforceConfig)
+    assert type(algorithm_spec("named").make()).__name__ == "MAGRPO"
+    registry.register_algorithm("gone", "collm.algorithms.nowhere:MAGRPO", ReinforceConfig)
+    with pytest.raises(ImportError, match=r"the algorithm 'gone': its class .* cannot be loaded"):
+        algorithm_spec("gone").make()
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "reason"),
+    [
+        (("Own", Own, OwnConfig), ValueError, "must look like 'my-method', got 'Own'"),
+        (("--env", Own, OwnConfig), ValueError, "must look like"),
+        (("maac", Own, OwnConfig), ValueError, "'maac' is already registered"),
+        (("own", "nowhere", OwnConfig), ValueError, "a class or 'package.module:Class', got 'nowhere'"),
+        (("own", OwnConfig, OwnConfig), TypeError, "a class derived from collm.algorithms.Algorithm"),
+        (("own", Own, dict), TypeError, "a dataclass derived from TrainConfig"),
+    ],
+)
+def test_what_is_no_algorithm_is_not_registered(given, error, reason, clean_algorithms):
+    with pytest.raises(error, match=re.escape(reason)):
+        registry.register_algorithm(*given)
+
+
+def test_an_unknown_name_is_refused_with_the_nearest_and_how_others_become_known():
+    with pytest.raises(UnknownAlgorithmError, match=r"did you mean 'mappo'.*import or install what registers another"):
+        algorithm_spec("mapo")
+
+
+def test_an_algorithm_with_a_critic_needs_settings_for_one():
+    with pytest.raises(ValueError, match="have none for one; derive them from ActorCriticConfig"):
+        OwnCritic(OwnConfig())
+    assert OwnCritic(IACConfig()).critic_reads == "own"
+
+
+def test_settings_of_another_class_are_refused(tmp_path):
+    from collm.algorithms import Experiment
+
+    with pytest.raises(ValueError, match="takes settings of the class MAACConfig, got a IACConfig"):
+        Experiment(algorithm="maac", config=IACConfig(), env="collm/MiniWriting-v0").make_algorithm()
+
+
+def test_a_broken_plugin_is_named_where_an_unknown_algorithm_is_sought(tmp_path, monkeypatch, clean_algorithms):
+    target = install(tmp_path, "collm_method_broken", "raise OSError('no such planet')", "collm.algorithms")
+    monkeypatch.syspath_prepend(target)
+    with pytest.raises(UnknownAlgorithmError, match=r"the plugin 'collm_method_broken' .* no such planet"):
+        algorithm_spec("broken")
+    with pytest.warns(RuntimeWarning, match="no such planet"):
+        assert "maac" in [spec.name for spec in algorithm_specs()]
+
+
+def collm(site, folder, *words) -> subprocess.CompletedProcess:
+    """The command, in a process that sees the distribution."""
+    paths = [str(site), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "COLUMNS": "200"}
+    call = [sys.executable, "-c", "import sys; from collm.benchmarks.cli import main; sys.exit(main())", *words]
+    return subprocess.run(call, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
+
+
+@pytest.mark.slow
+def test_a_method_of_another_distribution_is_trained_resumed_evaluated_benchmarked_and_reported(tmp_path):
+    site = install(tmp_path, "collm_method_role", METHOD, "collm.algorithms")
+    small = ["--max-new-tokens", "16", "--rollout-buffer-size", "4", "--eval-num-samples", "4", "--save-interval", "2"]
+    train = ["train", "role-baseline", "--env", "collm/MiniWriting-v0", *small, "--decay", "0.5"]
+    listed = collm(site, tmp_path, "train")
+    assert "role-baseline  Returns above a running mean per agent." in listed.stdout, listed.stderr
+
+    done = collm(site, tmp_path, *train, "--num-updates", "4", "--out", "whole")
+    assert done.returncode == 0, done.stderr
+    state = torch.load(tmp_path / "whole" / "checkpoint.pt", weights_only=False)
+    assert set(state["algorithm"]["baselines"]) == {"writer_0", "writer_1"}
+
+    # Broken off after two updates, it goes on as if never stopped: the memory of the method came along.
+    assert collm(site, tmp_path, *train, "--num-updates", "2", "--out", "half").returncode == 0
+    config = json.loads((tmp_path / "half" / "config.json").read_text())
+    config["config"]["num_updates"] = 4
+    (tmp_path / "half" / "config.json").write_text(json.dumps(config))
+    done = collm(site, tmp_path, *train, "--num-updates", "4", "--out", "half", "--resume")
+    assert done.returncode == 0, done.stderr
+    whole, half = (read_lines(tmp_path / name / "metrics.jsonl") for name in ("whole", "half"))
+    kept = ("return", "policy_loss", "grad_norm")
+    assert [[row[name] for name in kept] for row in whole] == [[row[name] for name in kept] for row in half]
+
+    done = collm(site, tmp_path, "evaluate", "whole", "--episodes", "4", "--no-transcripts")
+    assert done.returncode == 0 and "return" in done.stdout, done.stderr
+
+    suite = """
+seeds = [0, 1]
+budget = { environment_steps = 8 }
+config = { rollout_buffer_size = 4, eval_num_samples = 4 }
+model = { max_new_tokens = 16 }
+[[environments]]
+id = "collm/MiniWriting-v0"
+[[algorithms]]
+algorithm = "role-baseline"
+[[algorithms]]
+algorithm = "mareinforce"
+config = { num_generations = 1 }
+"""
+    (tmp_path / "suite.toml").write_text(suite)
+    done = collm(site, tmp_path, "benchmark", "suite.toml", "--out", "comparison")
+    assert done.returncode == 0, done.stderr + done.stdout
+    done = collm(site, tmp_path, "report", "comparison")
+    assert done.returncode == 0, done.stderr
+    assert "role-baseline" in (tmp_path / "comparison" / "tables.md").read_text()
+
+    without = collm(tmp_path / "nothing", tmp_path, "evaluate", "whole")
+    assert without.returncode == 2
+    assert without.stderr.startswith("error: there is no algorithm 'role-baseline'")
+    assert "import or install what registers another" in without.stderr
+    assert collm(tmp_path / "nothing", tmp_path, "report", "comparison").returncode == 0  # it reads, and trains nothing
+
+
+def test_a_command_with_an_unknown_algorithm_says_so_in_one_line(capsys):
+    assert main(["train", "mack", "--env", "collm/MiniWriting-v0"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1

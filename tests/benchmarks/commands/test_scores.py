@@ -1,0 +1,23 @@
+"""Scripted players as floors and ceilings."""
+
+from collm.benchmarks.commands.scores import mean_scores, play_episode
+from collm.envs import make
+from collm.envs.players import scripted_player
+
+
+def test_scores_of_the_scripted_players():
+    scores = mean_scores(make("collm/MiniBuild-v0"), num_episodes=3)
+    assert scores["reference"] == 1.0
+    assert scores["empty"] == 0.0
+    assert 0.0 <= scores["random"] < 1.0
+
+
+def test_an_episode_of_a_player_repeats():
+    env = make("collm/MiniBuild-v0")
+    first, second = (play_episode(env, scripted_player(env, "random"), seed=1) for _ in range(2))
+    assert first == second
+
+
+def test_an_environment_without_a_reference_player_has_no_ceiling():
+    env = make("gymnasium/CartPole-v1")
+    assert scripted_player(env, "reference") is None

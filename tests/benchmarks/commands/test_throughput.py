@@ -1,0 +1,61 @@
+"""The command's tables, the count of operations and the figure of growth."""
+
+import pytest
+from architectures import model_of
+
+from collm.benchmarks.commands import throughput
+from collm.benchmarks.errors import UserError
+from collm.benchmarks.throughput import limit as throughput_limit
+from collm.benchmarks.throughput import rollout as throughput_rollout
+from collm.benchmarks.throughput import update as throughput_update
+from collm.benchmarks.throughput.limit import Share
+from collm.benchmarks.throughput.rollout import RolloutRow
+from collm.benchmarks.throughput.update import GrowthRow
+
+
+def test_operations_of_a_pass_by_hand():
+    model = model_of("llama")
+    layer = sum(weight.numel() for weight in model.model.layers.parameters()) + model.model.norm.weight.numel()
+    head, width = model.lm_head.weight.numel(), model.config.hidden_size * model.config.num_hidden_layers
+    found = throughput_limit.operations(model, [3, 5], new_tokens=2)
+    assert found == 2 * layer * 12 + 2 * head * 4 + 4 * width * (5**2 + 7**2) / 2
+
+
+def test_a_product_takes_time():
+    assert throughput_limit.product_rate(1) > 0
+
+
+def test_the_tables_say_what_was_measured():
+    rows = [RolloutRow("generate, 1 copy", 2.0, 50.0), RolloutRow("collector, 8 copies", 9.0, 240.0)]
+    assert throughput.rollout_table(rows, "E").splitlines()[-1] == "| collector, 8 copies | 9.0 | 240 | 4.5x |"
+    phases = throughput_rollout.phase_table({"prompts": 0.001, "rest": 0.003}, "E")
+    assert phases.splitlines()[-1] == "| rest | 3.00 | 75% |"
+    share = throughput_limit.table([Share("decode", 1234.0, 5e10, 1e11, 0.25, 0.4)])
+    assert share.splitlines()[-1] == "| decode | 1,234 | 50.0 | 100.0 | 50% | 25% | 40% |"
+
+
+def test_growth_is_drawn(tmp_path):
+    rows = [GrowthRow(what, count, 0.1 * count) for what in ("environments", "turns") for count in (1, 2, 4)]
+    file = throughput_update.growth_figure(rows, tmp_path / "growth.png")
+    assert file.read_bytes().startswith(b"\x89PNG")
+    assert throughput_update.growth_table(rows).splitlines()[-1] == "| turns | 4 | 0.400 | 0.1000 |"
+
+
+@pytest.mark.parametrize(("what", "names"), [("decode", {"decode.md"}), ("all", {"rollout.md", "decode.md"})])
+def test_the_command_prints_and_writes_what_is_asked_for(monkeypatch, tmp_path, capsys, what, names):
+    measurements = {"rollout": lambda arguments: "one", "decode": lambda arguments: f"{arguments.repeats} times"}
+    monkeypatch.setattr(throughput, "MEASUREMENTS", measurements)
+    throughput.run([what, "--repeats", "2", "--out", str(tmp_path / "out")])
+    assert "2 times" in capsys.readouterr().out
+    assert {file.name for file in (tmp_path / "out").iterdir()} == names
+    assert (tmp_path / "out" / "decode.md").read_text() == "2 times\n"
+
+
+def test_an_unknown_environment_is_one_line():
+    with pytest.raises(UserError, match="nowhere/Nothing-v0"):
+        throughput.run(["rollout", "--env", "nowhere/Nothing-v0"])
+
+
+def test_a_rollout_is_profiled_by_phase():
+    seconds = throughput_rollout.phases(num_envs=2, repeats=1, max_new_tokens=2)
+    assert {"environment", "text", "prompts", "new tokens", "sampling", "rest"} == set(seconds)

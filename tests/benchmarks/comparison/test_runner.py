@@ -1,0 +1,184 @@
+"""Comparisons: what is finished is skipped, what was interrupted goes on, what fails does not stop the rest."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from recorded import read_summaries
+
+from collm.algorithms.config import TrainConfig
+from collm.algorithms.runs.loggers import read_lines
+from collm.algorithms.runs.run import is_over, run_experiment
+from collm.benchmarks.comparison.runner import compare
+from collm.benchmarks.comparison.suite import jobs, parse_suite
+from collm.benchmarks.report.comparison import Comparison
+from collm.benchmarks.report.tables import tables
+
+TABLE = {
+    "name": "small",
+    "seeds": [0],
+    "budget": {"environment_steps": 24},
+    "config": {"rollout_buffer_size": 4, "save_interval": 1, "eval_num_samples": 4},
+    "model": {"max_new_tokens": 6, "device": "cpu"},
+    "environments": [{"id": "collm/MiniBuild-v0", "name": "build", "kwargs": {"max_turns": 2, "reward": "dense"}}],
+    "algorithms": [
+        {"name": "magrpo", "config": {"num_generations": 4}},
+        {"name": "maac", "config": {"critic_warmup": 1, "critic_batch_size": 4, "critic_steps": 1}},
+    ],
+}
+
+
+class Notes:
+    """A watcher that remembers."""
+
+    def __init__(self) -> None:
+        self.number_skipped = 0
+        self.seen: list[tuple[str, str]] = []
+
+    def skipped(self, jobs):
+        self.number_skipped = len(jobs)
+
+    def started(self, job):
+        self.seen.append(("started", job.algorithm))
+
+    def updated(self, job, update, metrics):
+        self.seen.append((f"update {update}", job.algorithm))
+
+    def ended(self, job, failure):
+        self.seen.append(("failed" if failure else "ended", job.algorithm))
+
+
+def test_a_comparison_runs_all_and_then_nothing_again(tmp_path):
+    found = jobs(parse_suite(TABLE))
+    first, second = Notes(), Notes()
+    outcome = compare(found, tmp_path, num_workers=1, watcher=first)
+    assert len(outcome.finished) == 2 and not outcome.failures
+    expected = ["started", "update 1", "update 2", "update 3", "ended"]
+    assert first.seen == [(word, name) for name in ("magrpo", "maac") for word in expected]
+    directory = tmp_path / found[0].directory
+    files = {path.name for path in directory.iterdir()}
+    assert {"config.json", "metrics.jsonl", "episodes.jsonl", "evaluation.jsonl", "agents", "checkpoint.pt"} <= files
+    assert read_lines(directory / "metrics.jsonl")[-1]["environment_steps"] == 24
+    again = compare(found, tmp_path, num_workers=1, watcher=second)
+    assert len(again.skipped) == 2 and second.number_skipped == 2 and second.seen == []
+
+
+def test_a_run_that_fails_does_not_stop_the_others(tmp_path):
+    good, other = jobs(parse_suite(TABLE))
+    bad = replace(other, experiment=replace(other.experiment, env_kwargs={"max_turns": 99}))
+    notes = Notes()
+    outcome = compare([bad, good], tmp_path, num_workers=2, watcher=notes)
+    assert [job.algorithm for job in outcome.finished] == ["magrpo"]
+    ((directory, why),) = outcome.failures.items()
+    assert directory == tmp_path / bad.directory and "max_turns" in why
+    assert "max_turns" in (directory / "failure.txt").read_text()
+    assert not compare([other], tmp_path, num_workers=1, watcher=notes).failures
+    assert not (directory / "failure.txt").exists()
+
+
+def test_a_folder_with_other_settings_is_refused_and_left_alone(tmp_path):
+    job = jobs(parse_suite(TABLE))[0]
+    directory = tmp_path / job.directory
+    directory.mkdir(parents=True)
+    (directory / "config.json").write_text("{}")
+    outcome = compare([job], tmp_path, num_workers=1, watcher=Notes())
+    assert "other settings" in next(iter(outcome.failures.values()))
+    assert (directory / "config.json").read_text() == "{}"
+
+
+def test_a_run_from_before_a_setting_was_there_is_not_another(tmp_path):
+    job = jobs(parse_suite(TABLE))[0]
+    directory = tmp_path / job.directory
+    directory.mkdir(parents=True)
+    saved = job.experiment.to_json()
+    del saved["config"]["early_termination_threshold"]
+    (directory / "config.json").write_text(json.dumps(saved))
+    assert not compare([job], tmp_path, num_workers=1, watcher=Notes()).failures
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        ({}, False),
+        ({"num_updates": 3}, True),
+        ({"max_environment_steps": 24}, True),
+        ({"max_environment_steps": 25}, False),
+        ({"max_sampled_tokens": 90, "max_environment_steps": 1_000}, True),
+    ],
+)
+def test_a_run_is_over_when_one_of_its_limits_is_reached(limits, expected):
+    trainer = SimpleNamespace(config=TrainConfig(**limits), update=3, num_turns=24, num_tokens=100)
+    assert is_over(trainer) is expected
+
+
+class Interrupted(Exception):
+    """In place of a kill, between the log and the checkpoint of an update."""
+
+
+@pytest.mark.parametrize("number", range(2), ids=["magrpo", "maac"])
+def test_a_run_that_was_interrupted_goes_on_as_if_it_never_was(tmp_path, number):
+    experiment = jobs(parse_suite(TABLE))[number].experiment
+
+    def interrupt(update, metrics):
+        if update == 2:
+            raise Interrupted
+
+    run_experiment(experiment, tmp_path / "peace")
+    with pytest.raises(Interrupted):
+        run_experiment(experiment, tmp_path / "war", on_update=interrupt)
+    run_experiment(experiment, tmp_path / "war", resume=True)
+    peace, war = (read_summaries(tmp_path / name)[0] for name in ("peace", "war"))
+    assert peace.evaluations == war.evaluations and peace.diagnostics == war.diagnostics
+    assert peace.curves["grad_norm"] == war.curves["grad_norm"]
+
+
+@pytest.mark.slow
+def test_a_comparison_killed_again_and_again_ends_with_the_same_table(tmp_path):
+    """SIGKILL at random moments, to all its processes or to the parent alone; beside one that was left in peace."""
+    suite = tmp_path / "suite.toml"
+    lines = ["seeds = [0, 1]", "budget = {environment_steps = 80}"]
+    for key in ("config", "model"):
+        lines.append(f"{key} = {{{', '.join(f'{name} = {json.dumps(value)}' for name, value in TABLE[key].items())}}}")
+    lines += ["[[environments]]", 'id = "collm/MiniBuild-v0"', 'kwargs = {max_turns = 2, reward = "dense"}']
+    for entry in TABLE["algorithms"]:
+        config = ", ".join(f"{name} = {value}" for name, value in entry["config"].items())
+        lines += ["[[algorithms]]", f'name = "{entry["name"]}"', f"config = {{{config}}}"]
+    suite.write_text("\n".join(lines))
+
+    def start(out: Path) -> subprocess.Popen:
+        command = [sys.executable, "-m", "collm.benchmarks.cli", "benchmark", str(suite), "--out", str(out)]
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        return subprocess.Popen([*command, "--workers", "2"], **quiet, start_new_session=True)
+
+    def num_updates() -> int:
+        return sum(len(path.read_bytes().splitlines()) for path in (tmp_path / "war").rglob("metrics.jsonl"))
+
+    assert start(tmp_path / "peace").wait() == 0
+    rng = random.Random()
+    for kill in (os.killpg, os.kill, os.killpg, os.kill, os.killpg):
+        before = num_updates()
+        process = start(tmp_path / "war")
+        # However slow the machine is: not before something new has been learned, which the kill may destroy.
+        while num_updates() <= before and process.poll() is None:
+            time.sleep(0.1)
+        time.sleep(rng.uniform(0, 4))
+        print(f"{kill.__name__}: {before} updates before, {num_updates()} now, {process.poll() is None=}")
+        if process.poll() is None:
+            kill(process.pid, signal.SIGKILL)
+        process.wait()
+    assert start(tmp_path / "war").wait() == 0
+    peace, war = (Comparison(read_summaries(tmp_path / name)) for name in ("peace", "war"))
+    assert tables(war) == tables(peace)
+    for one, other in zip(peace.summaries, war.summaries, strict=True):
+        assert one.evaluations == other.evaluations and one.diagnostics == other.diagnostics
+        assert list(one.curve("return")) == list(other.curve("return"))

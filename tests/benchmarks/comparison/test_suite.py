@@ -1,0 +1,127 @@
+"""Suites: what they run, and what they refuse."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from collm.benchmarks.commands.benchmark import BenchmarkArguments, chosen_suite
+from collm.benchmarks.comparison.suite import jobs, parse_suite, read_suite
+
+SUITES = sorted((Path(__file__).parents[3] / "benchmarks" / "suites").glob("*.toml"))
+
+
+@pytest.fixture
+def table() -> dict:
+    return {
+        "name": "two by two",
+        "seeds": [0, 1],
+        "budget": {"environment_steps": 100},
+        "config": {"rollout_buffer_size": 16},
+        "environments": [
+            {"id": "collm/MiniWriting-v0"},
+            {
+                "id": "collm/MiniBuild-v0",
+                "name": "build",
+                "kwargs": {"max_turns": 2},
+                "budget": {"generated_tokens": 50},
+            },
+        ],
+        "algorithms": [{"name": "magrpo"}, {"algorithm": "maac", "name": "A", "config_in": {"build": {"trace": 0.5}}}],
+    }
+
+
+def test_a_suite_is_a_grid_seed_by_seed(table):
+    found = jobs(parse_suite(table))
+    assert len(found) == 8
+    assert [job.seed for job in found] == [0] * 4 + [1] * 4
+    assert len({job.directory for job in found}) == 8
+
+
+def test_settings_of_one_environment_stay_there(table):
+    traces = {job.environment: job.experiment.config.trace for job in jobs(parse_suite(table)) if job.algorithm == "A"}
+    assert traces == {"collm/MiniWriting-v0": 0.9, "build": 0.5}
+
+
+def test_all_methods_get_the_same_budget_and_the_same_seeds(table):
+    for job in jobs(parse_suite(table)):
+        config = job.experiment.config
+        assert config.seed == job.seed
+        assert (config.max_environment_steps, config.max_sampled_tokens) == (
+            (None, 50) if job.environment == "build" else (100, None)
+        )
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seeds": []}, "needs seeds"),
+        ({"seeds": [0, 0]}, "occur twice"),
+        ({"budget": {"hours": 3}}, "budget"),
+        ({"budget": {"environment_steps": 0}}, "at least 1"),
+        ({"colour": "red"}, "colour"),
+        ({"algorithms": [{"name": "ppo"}]}, "there is no algorithm 'ppo'"),
+        ({"algorithms": [{"name": "iac", "config": {"seed": 3}}]}, "same for all"),
+        ({"algorithms": [{"name": "iac", "config": {"num_updates": 3}}]}, "same for all"),
+        ({"algorithms": [{"name": "iac", "config_in": {"bild": {}}}]}, "bild"),
+        (
+            {
+                "environments": [{"id": "collm/MiniWriting-v0", "model": {"width": 3}}],
+                "algorithms": [{"name": "iac"}],
+            },
+            "width",
+        ),
+    ],
+)
+def test_mistakes_in_a_suite_are_refused_with_what_is_wrong(table, change, message):
+    with pytest.raises(ValueError, match=message):
+        parse_suite({**table, **change})
+
+
+def test_settings_that_an_algorithm_does_not_have_are_refused(table):
+    table["algorithms"] = [{"name": "magrpo", "config": {"trace": 0.5}}]
+    with pytest.raises(ValueError, match="trace"):
+        jobs(parse_suite(table))
+
+
+def test_schedules_are_refused_where_the_budget_ends_a_run(table):
+    table["config"]["learning_rate_schedule"] = "linear"
+    with pytest.raises(ValueError, match="constant"):
+        jobs(parse_suite(table))
+
+
+@pytest.mark.parametrize("path", SUITES, ids=lambda path: path.stem)
+def test_the_suites_that_ship_can_be_run(path):
+    for job in {(job.algorithm, job.environment): job for job in jobs(read_suite(path))}.values():
+        job.experiment.check()
+
+
+def test_the_claim_suite_has_all_methods_and_five_seeds():
+    suite = read_suite(next(path for path in SUITES if path.stem == "claim"))
+    assert {"magrpo", "marloo", "mareinforce", "iac", "maac", "ippo", "mappo"} <= {
+        e.algorithm for e in suite.algorithms
+    }
+    assert len(suite.seeds) >= 5
+
+
+def test_a_comparison_can_be_given_without_a_file():
+    suite = chosen_suite(
+        BenchmarkArguments(algorithms=("iac", "maac"), envs=("collm/MiniCode-v0",), seeds=(3,), generated_tokens=99)
+    )
+    assert [job.experiment.config.max_sampled_tokens for job in jobs(suite)] == [99, 99]
+
+
+def test_the_command_line_narrows_a_suite_down():
+    smoke = next(path for path in SUITES if path.stem == "smoke")
+    suite = chosen_suite(BenchmarkArguments(suite=smoke, algorithms=("IAC",), envs=("writing",), seeds=(7,)))
+    assert [(job.algorithm, job.environment, job.seed) for job in jobs(suite)] == [("IAC", "writing", 7)]
+    with pytest.raises(ValueError, match="no algorithm 'PPO'"):
+        chosen_suite(BenchmarkArguments(suite=smoke, algorithms=("PPO",)))
+
+
+def test_suites_that_ship_are_found_by_name(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert read_suite(Path("smoke")).name == "smoke"
+    with pytest.raises(FileNotFoundError, match="one of ablations, claim, estimators, family, smoke, sparsity, tuning"):
+        read_suite(Path("smok"))

@@ -1,0 +1,54 @@
+"""Curves aligned by cost, and the cost of reaching a score."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from collm.benchmarks.report.curves import NEVER, aligned, common_grid, cost_to_reach, median_cost, smoothed
+
+
+def test_a_common_grid_is_what_all_curves_cover():
+    grid = common_grid([np.array([10.0, 50.0]), np.array([20.0, 40.0])], num_points=3)
+    assert grid.tolist() == [20.0, 30.0, 40.0]
+
+
+def test_curves_without_a_common_stretch_are_refused():
+    with pytest.raises(ValueError, match="in common"):
+        common_grid([np.array([0.0, 1.0]), np.array([2.0, 3.0])])
+
+
+def test_aligning_keeps_a_curve_at_its_own_points():
+    cost, scores = np.array([1.0, 2.0, 5.0]), np.array([0.0, 4.0, 1.0])
+    assert aligned(cost, scores, cost).tolist() == scores.tolist()
+    assert aligned(cost, scores, np.array([3.5])).tolist() == [2.5]
+    with pytest.raises(ValueError, match="grow"):
+        aligned(cost[::-1], scores, cost)
+
+
+def test_smoothing_by_hand():
+    assert smoothed(np.array([2.0, 4.0, 6.0, 8.0]), 2).tolist() == [2.0, 3.0, 5.0, 7.0]
+    assert smoothed(np.full(7, 3.0), 5) == pytest.approx(3.0)
+
+
+def test_the_cost_to_reach_a_threshold_by_hand():
+    cost, scores = np.array([10.0, 20.0, 30.0, 40.0]), np.array([0.0, 1.0, 1.0, 1.0])
+    assert cost_to_reach(cost, scores, 1.0, width=2) == 30.0
+    assert cost_to_reach(cost, scores, 0.5, width=2) == 20.0
+    assert cost_to_reach(cost, scores, 1.1, width=2) == NEVER
+
+
+def test_one_lucky_batch_at_the_start_does_not_count():
+    assert cost_to_reach(np.arange(1.0, 9.0), np.array([1.0, *[0.0] * 7]), 0.5) == NEVER
+
+
+def test_runs_that_never_get_there_are_later_than_all_others():
+    found = median_cost([10.0, 20.0, NEVER])
+    assert (found.median, found.num_reached, found.num_runs) == (20.0, 2, 3)
+    assert found.low == 10.0 and found.high == NEVER
+    assert str(found) == "20 [10, never], 2 of 3"
+
+
+def test_where_most_never_get_there_the_median_is_never():
+    found = median_cost([10.0, NEVER, NEVER, NEVER, NEVER])
+    assert found.median == NEVER and found.num_reached == 1

@@ -1,0 +1,184 @@
+"""The page about runs: whole, self-contained, true to the runs, and light."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import re
+from pathlib import Path
+
+import pytest
+from recorded import ENV, read_summaries, write_classic_run, write_run
+
+from collm.algorithms.runs.loggers import JsonLines, read_lines
+from collm.benchmarks.commands.report import run
+from collm.benchmarks.report.comparison import Comparison
+from collm.benchmarks.report.episodes import slim_episodes
+from collm.benchmarks.report.scenes import Scenes
+from collm.benchmarks.report.tables import aggregates, differences, final_scores, sample_efficiency, settings
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    """A small comparison: two methods, three seeds."""
+    for seed in range(3):
+        write_run(tmp_path / "magrpo" / f"{seed}", "magrpo", seed)
+        write_run(tmp_path / "maac" / f"{seed}", "maac", seed, bonus=0.1)
+    return tmp_path
+
+
+def test_final_scores_are_those_of_the_last_evaluation(folder):
+    table = final_scores(Comparison(read_summaries(folder)), "sampled")
+    assert table.header == ["", "build"]
+    assert [row[0] for row in table.rows] == ["before training", "MAGRPO", "MAAC"]
+    assert table.rows[1][1].startswith("0.810 [") and table.rows[2][1].startswith("0.910 [")
+
+
+def test_a_difference_is_taken_seed_by_seed_and_marked_where_it_excludes_zero(folder):
+    ((name, cell),) = differences(Comparison(read_summaries(folder)), "sampled").rows
+    assert (name, cell) == ("MAAC - MAGRPO", "0.100 [0.100, 0.100] *")
+
+
+def test_returns_of_the_last_half_of_training_are_compared_too(folder):
+    comparison = Comparison(read_summaries(folder))
+    assert final_scores(comparison, "training").rows[1][1].startswith("0.650 [")  # 0.5, 0.6, 0.7, 0.8
+    assert differences(comparison, "training").rows == [["MAAC - MAGRPO", "0.100 [0.100, 0.100] *"]]
+
+
+def test_sample_efficiency_says_never(folder):
+    summaries = read_summaries(folder)
+    table = sample_efficiency(Comparison(summaries), "environment_steps")
+    assert table.rows[0] == ["MAGRPO", "56 [56, 56], 3 of 3"]
+    high = [type(each)(**{**vars(each), "threshold": 3.0}) for each in summaries]
+    assert sample_efficiency(Comparison(high), "sampled_tokens").rows[0][1] == "never [never, never], 0 of 3"
+
+
+def test_settings_tell_apart_what_differs_and_what_does_not(folder):
+    different, same = settings(Comparison(read_summaries(folder)))
+    assert ["config.critic_warmup", "-", "5"] in [list(row) for row in different.rows]
+    assert "env" in [row[0] for row in same.rows] and "config.seed" not in [row[0] for row in different.rows]
+
+
+def test_runs_from_before_advantages_were_recorded_unnormalized_have_no_diagnostics_and_the_page_says_so(folder):
+    for file in folder.glob("magrpo/*/episodes.jsonl"):
+        rows = read_lines(file)
+        for turn in (turn for row in rows for agent in row["agents"].values() for turn in agent["turns"]):
+            del turn["raw_advantage"], turn["return_to_go"]
+        file.unlink()
+        JsonLines(file).write(rows)
+    run([str(folder)])
+    assert {each.algorithm for each in read_summaries(folder) if each.diagnostics} == {"MAAC"}
+    assert "Without diagnostics: 3. Their episodes lack" in (folder / "tables.md").read_text()
+
+
+def test_scenes_are_what_the_world_looked_like(folder):
+    record = read_lines(folder / "maac" / "0" / "episodes.jsonl")[0]
+    found = Scenes("collm/MiniBuild-v0", ENV).of(record)
+    captions = [row[0] for row in found["scenes"][0]]
+    goal, built = (row[1][0] for row in found["scenes"][2])
+    assert len(found["scenes"]) == 3 and captions == ["TARGET", "BUILT"] and goal == built
+
+
+def test_an_episode_that_does_not_replay_has_no_scenes(folder):
+    record = read_lines(folder / "maac" / "0" / "episodes.jsonl")[0]
+    record["agents"]["builder_0"]["turns"][0]["reward"] += 0.1
+    assert Scenes("collm/MiniBuild-v0", ENV).of(record) == {}
+
+
+def test_fewer_episodes_keep_the_best_and_the_worst(folder):
+    rows = read_lines(folder / "maac" / "0" / "episodes.jsonl")
+    rows[5]["return"], rows[7]["return"] = 9.0, -9.0
+    kept = list(slim_episodes(folder / "maac" / "0", rows, 4))
+    assert len(kept) == 4 and {9.0, -9.0} < {each["return"] for each in kept}
+
+
+def test_the_page_is_whole_and_needs_nothing_else(folder):
+    run([str(folder), "--notes", "on <two> cores"])
+    text = (folder / "report.html").read_text()
+    assert "on &lt;two&gt; cores" in text
+    assert not re.findall(r"""(?:src|href)=["']?(?!data:|#)[^"'\s>]+""", text)
+    assert "{{" not in text and "http://" not in text.replace("http://www.w3.org/2000/svg", "")
+    index = json.loads(re.search(r'id="index">(.*?)</script>', text, re.S).group(1))
+    chunks = re.findall(r'id="chunk-\d+">(.*?)</script>', text)
+    episodes = [each for chunk in chunks for each in json.loads(gzip.decompress(base64.b64decode(chunk)))]
+    assert len(index["index"]["run"]) == len(episodes) == 6 * 16
+    assert {"scenes", "agents", "infos", "palette"} <= episodes[0].keys()
+    assert sorted(path.suffix for path in (folder / "figures").iterdir()) == [".png"] * len(
+        list((folder / "figures").iterdir())
+    )
+
+
+def test_tables_come_from_kept_summaries_alone(folder, tmp_path_factory):
+    run([str(folder)])
+    kept = tmp_path_factory.mktemp("kept")
+    for name in ("summaries.jsonl", "episodes.jsonl"):
+        (kept / name).write_bytes((folder / name).read_bytes())
+    run([str(kept), "--title", folder.name])
+    assert (kept / "tables.md").read_text() == (folder / "tables.md").read_text()
+    assert (kept / "marl_eval.json").read_text() == (folder / "marl_eval.json").read_text()
+
+
+def test_a_report_of_one_run_leaves_its_records_alone(tmp_path):
+    directory = write_run(tmp_path / "run", "maac", 0)
+    before = (directory / "episodes.jsonl").read_bytes()
+    run([str(directory)])
+    assert (directory / "episodes.jsonl").read_bytes() == before
+    tables = (directory / "tables.md").read_text()
+    run([str(directory)])
+    assert (directory / "tables.md").read_text() == tables
+
+
+@pytest.mark.parametrize("with_return", [(), (2,), (3, 5, 8)])
+def test_updates_in_which_no_episode_ended_have_no_return(folder, with_return):
+    for file in folder.glob("maac/*/metrics.jsonl"):
+        rows = read_lines(file)
+        file.unlink()
+        JsonLines(file).write(
+            {name: value for name, value in row.items() if name != "return" or row["update"] in with_return}
+            for row in rows
+        )
+    run([str(folder)])
+    scores = {row[0]: row[1] for row in final_scores(Comparison(read_summaries(folder)), "training").rows}
+    ended = sorted(with_return)[len(with_return) // 2 :]
+    expected = f"{sum(0.1 * update + 0.1 for update in ended) / len(ended):.3f} [" if ended else "-"
+    assert scores["MAAC"].startswith(expected) and scores["MAGRPO"].startswith("0.650 [")
+
+
+def test_a_classic_task_stands_beside_a_text_task(folder):
+    """Each in its own units: what has no meaning for one of the two is not shown of it."""
+    for seed in range(3):
+        write_classic_run(folder / "cart" / "magrpo" / f"{seed}", "magrpo", seed, rate=20.0)
+        write_classic_run(folder / "cart" / "iac" / f"{seed}", "iac", seed, rate=10.0)
+    run([str(folder)])
+    comparison = Comparison(read_summaries(folder))
+    finals = {row[0]: row[1:] for row in final_scores(comparison, "sampled").rows}
+    assert finals["MAGRPO"][1].startswith("261.000 [") and finals["IAC"] == ["-", finals["IAC"][1]]
+    reached = {row[0]: row[1:] for row in sample_efficiency(comparison, "environment_steps").rows}
+    assert reached["MAGRPO"] == ["56 [56, 56], 3 of 3", "1,200 [1,200, 1,200], 3 of 3"]
+    assert reached["IAC"] == ["-", "never [never, never], 0 of 3"]
+    assert sample_efficiency(comparison, "sampled_tokens").header == ["", "build, 0.5"]
+    assert aggregates(comparison).rows == []
+    drawn = {path.stem for path in (folder / "figures").iterdir()}
+    assert {f"{what}-{where}" for what in ("final", "steps-to-threshold") for where in ("build", "CartPole")} <= drawn
+    assert not {"profile", "advantages-CartPole", "curve-generated-tokens-CartPole"} & drawn
+
+
+def test_unfinished_runs_are_left_out_and_named(folder):
+    (folder / "maac" / "2" / "finished.json").unlink()
+    run([str(folder)])
+    text = (folder / "tables.md").read_text()
+    assert "5 finished runs" in text and "Not finished: 1" in text
+
+
+def test_the_export_has_the_shape_of_marl_eval(folder):
+    run([str(folder)])
+    found = json.loads((folder / "marl_eval.json").read_text())
+    one = found["collm"]["build"]["MAAC"]["seed_1"]
+    assert one["step_1"] == {"step_count": 64, "return": [pytest.approx(0.91)], "greedy_return": [0.4]}
+    assert one["absolute_metrics"]["return"] == [pytest.approx(0.91)]
+
+
+def test_a_folder_without_runs_is_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match="holds no runs"):
+        read_summaries(tmp_path)

@@ -1,0 +1,191 @@
+"""Estimates and intervals: by hand, by law, and against rliable."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from collm.algorithms.rollout.intervals import bootstrap_indices
+from collm.benchmarks.report import statistics
+from collm.benchmarks.report.statistics import (
+    difference,
+    improvement,
+    interquartile_mean,
+    interval,
+    mean,
+    median,
+    performance_profile,
+    probability_of_improvement,
+    profile_bands,
+    student_quantile,
+    widening,
+)
+
+REFERENCE = Path(__file__).parent / "rliable_reference.json"
+ESTIMATORS = {"mean": mean, "median": median, "iqm": interquartile_mean}
+
+
+@pytest.fixture
+def scores() -> np.ndarray:
+    return np.array([[0.0, 4.0], [1.0, 5.0], [2.0, 6.0], [3.0, 7.0]])
+
+
+def test_point_estimates_by_hand(scores):
+    assert mean(scores) == 3.5
+    assert median(scores) == 3.5
+    assert interquartile_mean(scores) == 3.5
+    assert interquartile_mean(np.array([[0.0], [1.0], [2.0], [3.0], [100.0]])) == 2.0
+
+
+def test_an_outlier_does_not_move_the_interquartile_mean(scores):
+    shifted = scores.copy()
+    shifted[3, 1] = 1e6
+    assert interquartile_mean(shifted) == interquartile_mean(scores)
+
+
+def test_probability_of_improvement_by_hand():
+    first, second = np.array([[1.0], [2.0]]), np.array([[0.0], [2.0]])
+    assert probability_of_improvement(first, second) == (2 + 0.5 + 0) / 4 + 0.0
+
+
+def test_either_method_is_better_or_they_tie():
+    rng = np.random.default_rng(0)
+    first, second = rng.integers(4, size=(2, 6, 3)).astype(float)
+    both = probability_of_improvement(first, second) + probability_of_improvement(second, first)
+    assert both == pytest.approx(1)
+
+
+def test_a_performance_profile_by_hand(scores):
+    assert performance_profile(scores, np.array([-1.0, 3.0, 7.0])).tolist() == [1.0, 0.5, 0.0]
+
+
+def test_intervals_hold_their_estimate_and_follow_the_scores(scores):
+    found = interval(mean, scores)
+    moved = interval(mean, scores + 10)
+    assert found.low < found.value < found.high
+    assert moved.low == pytest.approx(found.low + 10) and moved.high == pytest.approx(found.high + 10)
+
+
+def test_a_paired_difference_takes_out_what_seeds_share():
+    rng = np.random.default_rng(0)
+    luck = rng.normal(size=(6, 2))
+    found = difference(mean, luck + 0.1, luck)
+    assert found.value == pytest.approx(0.1)
+    assert found.high - found.low < 1e-9
+
+
+def test_scores_that_cannot_be_paired_are_refused(scores):
+    with pytest.raises(ValueError, match="same seeds"):
+        difference(mean, scores, scores[:3])
+
+
+def test_scores_of_failed_runs_are_refused(scores):
+    scores[0, 0] = np.nan
+    with pytest.raises(ValueError, match="finite"):
+        interval(mean, scores)
+
+
+def test_one_run_has_no_interval():
+    found = interval(mean, np.array([[1.0, 2.0]]))
+    assert found.value == 1.5 and np.isnan(found.low) and np.isnan(found.high)
+    with pytest.raises(ValueError, match="two"):
+        widening(1, 3, 0.95)
+
+
+# By bisection over the finite sums of Abramowitz and Stegun, 26.7.3 and 26.7.4, from which published intervals are.
+@pytest.mark.parametrize(
+    ("degrees", "quantile"),
+    [
+        (1, 12.706204735923876),
+        (2, 4.3026527298817285),
+        (4, 2.7764451052680883),
+        (9, 2.2621571628134163),
+        (30, 2.042272456370675),
+    ],
+)
+def test_student_quantiles_are_those_of_published_intervals(degrees, quantile):
+    assert student_quantile(0.975, degrees) == pytest.approx(quantile, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("num_runs", "num_tasks", "confidence", "factor"),
+    [
+        (2, 1, 0.95, 9.168172071309598),
+        (3, 1, 0.95, 2.6886472944748014),
+        (5, 1, 0.95, 1.5837842021961737),
+        (5, 5, 0.95, 1.1899086165107386),
+        (10, 3, 0.9, 1.0915400844799013),
+    ],
+)
+def test_widening_is_that_of_published_intervals(num_runs, num_tasks, confidence, factor):
+    assert widening(num_runs, num_tasks, confidence) == pytest.approx(factor, rel=1e-9)
+
+
+def test_estimates_agree_with_rliable():
+    """Numbers that rliable 1.2 gave, on the same bootstrap indices."""
+    reference = json.loads(REFERENCE.read_text())
+    first, second = np.array(reference["first"]), np.array(reference["second"])
+    indices = np.array(reference["indices"])
+    for name, estimator in ESTIMATORS.items():
+        found = interval(estimator, first, indices, is_widened=False)
+        assert [found.value, found.low, found.high] == pytest.approx(reference[name], abs=1e-6)
+    pair = np.array(reference["indices_first"]), np.array(reference["indices_second"])
+    found = improvement(first, second, pair, is_widened=False)
+    assert [found.value, found.low, found.high] == pytest.approx(reference["improvement"], abs=1e-6)
+    bands = profile_bands(first, np.array(reference["thresholds"]), indices)
+    assert np.array(bands) == pytest.approx(np.array(reference["profile"]), abs=1e-6)
+
+
+def test_estimates_agree_with_rliable_where_it_is_installed():
+    library = pytest.importorskip("rliable.library", reason="rliable is not installed")
+    from rliable import metrics
+
+    scores = np.random.default_rng(3).normal(size=(7, 3))
+    theirs = {"mean": metrics.aggregate_mean, "median": metrics.aggregate_median, "iqm": metrics.aggregate_iqm}
+    for name, estimator in ESTIMATORS.items():
+        np.random.seed(0)
+        indices = np.stack([np.random.choice(7, (7, 3), replace=True) for _ in range(300)])
+        np.random.seed(0)
+        points, intervals = library.get_interval_estimates(
+            {"a": scores}, lambda x, name=name: np.array([theirs[name](x)]), reps=300
+        )
+        found = interval(estimator, scores, indices, is_widened=False)
+        expected = [*points["a"], *intervals["a"][:, 0]]
+        assert [found.value, found.low, found.high] == pytest.approx(expected, abs=1e-6)
+
+
+def coverage(estimator, num_runs: int, num_tasks: int, *, is_widened: bool, num_trials: int = 600) -> float:
+    """How often the interval holds the truth, over simulated comparisons of normal scores around known means."""
+    rng = np.random.default_rng(1)
+    truths = np.linspace(0, 1, num_tasks)
+    truth = truths.mean()
+    indices = bootstrap_indices(num_runs, num_tasks, 4_000)
+    hits = 0
+    for _ in range(num_trials):
+        scores = truths + 0.3 * rng.normal(size=(num_runs, num_tasks))
+        found = interval(estimator, scores, indices, is_widened=is_widened)
+        hits += found.low <= truth <= found.high
+    return hits / num_trials
+
+
+@pytest.mark.parametrize(("num_runs", "num_tasks"), [(5, 1), (5, 3), (10, 1)])
+def test_intervals_hold_the_truth_as_often_as_they_say(num_runs, num_tasks):
+    """600 trials: the share itself is known to 0.018 (two standard deviations)."""
+    assert coverage(mean, num_runs, num_tasks, is_widened=True) == pytest.approx(0.95, abs=0.025)
+
+
+def test_plain_percentiles_of_five_runs_do_not():
+    assert coverage(mean, 5, 1, is_widened=False) < 0.90
+
+
+def test_a_difference_holds_the_truth_as_often_as_it_says():
+    rng = np.random.default_rng(2)
+    hits = 0
+    for _ in range(300):
+        first, second = rng.normal(size=(2, 5, 1))
+        found = statistics.difference(mean, first + 0.5, second)
+        hits += found.low <= 0.5 <= found.high
+    assert hits / 300 == pytest.approx(0.95, abs=0.03)

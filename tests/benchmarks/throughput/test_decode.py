@@ -1,0 +1,28 @@
+"""The decoding workloads count tokens as they say, and the table prints what was found."""
+
+import pytest
+import torch
+
+from collm.agents.decoding.sampling import Sampling
+from collm.benchmarks.throughput import decode as throughput
+
+
+def test_both_workloads_count_the_tokens_that_they_decode(monkeypatch):
+    monkeypatch.setattr(throughput, "NEW_TOKENS", 3)
+    model, prompts = throughput.tiny_model(), throughput.ragged_prompts(2)
+    assert throughput._decoder_run(model, prompts, Sampling())() == 6
+    assert throughput._generate_run(model, prompts, Sampling(top_k=5), 2)() == 6
+
+
+def test_the_table_states_ratios_and_targets():
+    row = throughput.Row("batch 2", {"ours": 30.0, "theirs": 12.0}, "ours", "theirs", 1.5, None)
+    assert throughput.table([row]).splitlines()[-1] == "| batch 2 | ours 30 | theirs | 12 | 2.50x | 1.5x |  |"
+
+
+@pytest.mark.slow
+def test_decoding_reaches_its_floors():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    measured = throughput.rows(repeats=3)
+    torch.set_num_threads(threads)
+    assert not [row.name for row in measured if row.floor is not None and row.ratio < row.floor]

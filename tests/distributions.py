@@ -1,0 +1,55 @@
+"""Small distributions that bring something by an entry point."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+
+def _can_build() -> bool:
+    """Whether setuptools is here, and of a version that builds wheels by itself."""
+    try:
+        return int(version("setuptools").partition(".")[0]) >= 77
+    except PackageNotFoundError:
+        return False
+
+
+def install(tmp_path: Path, module: str, code: str, group: str = "collm.envs") -> Path:
+    """Install a small distribution with an entry point of the group into an empty folder, without a network."""
+    name, target = module.replace("_", "-"), tmp_path / "site"
+    if not _can_build():  # lay down what an installation leaves behind
+        described = target / f"{module}-0.1.dist-info"
+        described.mkdir(parents=True)
+        (target / f"{module}.py").write_text(code)
+        (described / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1\n")
+        (described / "entry_points.txt").write_text(f"[{group}]\n{module} = {module}\n")
+        return target
+    source = tmp_path / f"source_{module}"
+    source.mkdir()
+    (source / f"{module}.py").write_text(code)
+    (source / "pyproject.toml").write_text(
+        f"""
+[build-system]
+requires = ["setuptools"]
+build-backend = "setuptools.build_meta"
+[project]
+name = "{name}"
+version = "0.1"
+[project.entry-points."{group}"]
+{module} = "{module}"
+[tool.setuptools]
+py-modules = ["{module}"]
+"""
+    )
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"),
+            *("--no-build-isolation", "--no-deps", "--no-index", "--target", str(target), str(source)),
+        ],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return target

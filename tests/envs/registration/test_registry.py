@@ -1,0 +1,241 @@
+"""Ids, their errors, and where else an environment can be found."""
+
+from __future__ import annotations
+
+import gymnasium
+import pettingzoo
+import pytest
+from distributions import install
+
+from collm import _plugins as plugins
+from collm.envs import EnvSpec, Outcome, TextParallelEnv, make, register, spec, specs
+from collm.envs.registration.registry import UnknownEnvironmentError, accepted_arguments
+from collm.envs.views import GymAsParallel
+
+pytestmark = pytest.mark.usefixtures("clean_registry")
+
+
+class Echo(TextParallelEnv):
+    """Two agents that read a word."""
+
+    metadata = TextParallelEnv.metadata | {"name": "echo_v0"}
+
+    def __init__(self, word: str = "tree", max_turns: int = 2, **kwargs):
+        super().__init__(["echo_0", "echo_1"], max_turns, **kwargs)
+        self.word = word
+
+    def deal(self, task):
+        return dict.fromkeys(self.agents, self.word)
+
+    def play(self, replies):
+        return Outcome(1.0)
+
+
+class NotAnEnvironment:
+    pass
+
+
+def test_a_registered_environment_is_made_with_its_arguments_and_those_of_the_call():
+    register("test/Echo-v0", Echo, kwargs={"word": "house"})
+    env = make("test/Echo-v0", max_turns=3)
+    assert (env.word, env.max_turns) == ("house", 3)
+    assert env.spec.id == "test/Echo-v0"
+    assert env.spec.kwargs == {"word": "house", "max_turns": 3}
+
+
+def test_the_specification_of_a_made_environment_makes_it_again():
+    register("test/Echo-v0", Echo)
+    env = make("test/Echo-v0", word="bird")
+    assert make(env.spec).word == "bird"
+
+
+def test_the_arguments_of_a_registration_are_not_shared_between_environments():
+    register("test/List-v0", lambda words: Echo(words.pop()), kwargs={"words": ["a", "b"]})
+    assert make("test/List-v0").word == make("test/List-v0").word == "b"
+
+
+def test_an_entry_point_is_imported_only_when_one_is_made():
+    register("test/Missing-v0", "nowhere.at_all:Thing")
+    with pytest.raises(ImportError, match=r"test/Missing-v0: its entry point 'nowhere.at_all:Thing' cannot be loaded"):
+        make("test/Missing-v0")
+
+
+def test_an_entry_point_without_the_named_attribute_is_an_import_error():
+    register("test/Missing-v0", "collm.envs.core:Thing")
+    with pytest.raises(ImportError, match="no attribute 'Thing'"):
+        make("test/Missing-v0")
+
+
+def test_an_entry_point_that_builds_something_else_is_refused():
+    register("test/Wrong-v0", NotAnEnvironment)
+    with pytest.raises(TypeError, match=r"must build a pettingzoo\.ParallelEnv, it built a NotAnEnvironment"):
+        make("test/Wrong-v0")
+
+
+def test_an_id_without_version_means_the_newest_and_says_so():
+    register("test/Echo-v2", Echo, kwargs={"word": "two"})
+    register("test/Echo-v10", Echo, kwargs={"word": "ten"})
+    with pytest.warns(UserWarning, match="using the newest, 'test/Echo-v10'"):
+        assert make("test/Echo").word == "ten"
+
+
+def test_a_wrong_version_is_answered_with_the_newest():
+    register("test/Echo-v2", Echo)
+    with pytest.raises(UnknownEnvironmentError, match="test/Echo has no version 7; the newest is 'test/Echo-v2'"):
+        make("test/Echo-v7")
+
+
+@pytest.mark.parametrize("wrong", ["test/Eco-v0", "Echo-v0", "echo", "test/echo-v0", "tets/Echo-v0"])
+def test_a_wrong_name_is_answered_with_the_nearest(wrong):
+    register("test/Echo-v0", Echo)
+    with pytest.raises(UnknownEnvironmentError, match="did you mean 'test/Echo-v0'"):
+        spec(wrong)
+
+
+def test_a_name_like_no_other_is_answered_with_where_to_look():
+    with pytest.raises(UnknownEnvironmentError, match="pprint_registry"):
+        spec("zzzzzz/qqqqqq-v0")
+
+
+def test_an_argument_the_environment_does_not_take_is_refused_by_name():
+    register("test/Echo-v0", Echo)
+    with pytest.raises(
+        TypeError, match=r"test/Echo-v0 got an unexpected keyword argument 'wort'; did you mean 'word'\?"
+    ):
+        make("test/Echo-v0", wort="tree")
+
+
+@pytest.mark.parametrize("id", ["collm/MiniWriting-v0", "collm/TLDR-v0", "collm/MiniCode-v0"])
+def test_a_game_of_fixed_length_says_how_to_cut_it_short(id):
+    with pytest.raises(TypeError, match=rf"{id} .*'max_turns'.*; the length of its episodes is fixed; .*TurnLimit"):
+        make(id, max_turns=3)
+
+
+def test_an_argument_that_an_environment_sets_by_itself_is_refused_by_name():
+    with pytest.raises(TypeError, match=r"collm/MiniCode-v0 sets 'agents' by itself; leave it out"):
+        make("collm/MiniCode-v0", agents=("player_0",))
+
+
+def test_arguments_handed_on_to_a_base_class_are_taken():
+    accepted = accepted_arguments(Echo)
+    assert accepted is not None and {"word", "max_turns", "render_mode", "max_action_length"} <= accepted
+    assert accepted_arguments(lambda **anything: None) is None
+    assert accepted_arguments(GymAsParallel) is None
+    assert accepted_arguments(NotAnEnvironment) == frozenset()
+
+
+@pytest.mark.parametrize("id", ["Echo-v0", "test/Echo", "test/Echo-v", "te st/Echo-v0", "test/Echo_v0", "", "a/b/C-v0"])
+def test_a_malformed_id_is_refused(id):
+    with pytest.raises(ValueError, match="namespace/Name-v0"):
+        register(id, Echo)
+
+
+@pytest.mark.parametrize("entry_point", ["module", "module.Class", "a:b:c", ":Class"])
+def test_a_malformed_entry_point_is_refused(entry_point):
+    with pytest.raises(ValueError, match=r"package\.module:Class"):
+        register("test/Echo-v0", entry_point)
+
+
+def test_what_is_not_registered_is_made_by_its_entry_point():
+    env = make("collm.envs.writing.mini_writing.env:MiniWriting", split="test")
+    assert env.spec.id == "unregistered/MiniWriting-v0"
+    with pytest.raises(ImportError, match="cannot be loaded"):
+        make("nowhere.at_all:Thing")
+
+
+def test_registering_twice_does_nothing_but_another_thing_needs_replace():
+    register("test/Echo-v0", Echo)
+    register("test/Echo-v0", Echo)
+    with pytest.raises(ValueError, match="already registered"):
+        register("test/Echo-v0", Echo, kwargs={"word": "other"})
+    register("test/Echo-v0", Echo, kwargs={"word": "other"}, replace=True)
+    assert make("test/Echo-v0").word == "other"
+
+
+def test_a_limit_from_outside_truncates_and_the_own_last_turn_terminates():
+    register("test/Echo-v0", Echo, max_turns=1)
+    env = make("test/Echo-v0")
+    env.reset(seed=0)
+    _, _, terminations, truncations, _ = env.step(dict.fromkeys(env.agents, ""))
+    assert (set(terminations.values()), set(truncations.values())) == ({False}, {True})
+    assert env.agents == []
+    with pytest.raises(RuntimeError, match="reset"):
+        env.step({})
+    own = make("test/Echo-v0", max_turns=1)
+    own.reset(seed=0)
+    _, _, terminations, truncations, _ = own.step(dict.fromkeys(own.agents, ""))
+    assert (set(terminations.values()), set(truncations.values())) == ({True}, {False})
+
+
+def test_a_specification_survives_json():
+    original = EnvSpec("test/Echo-v0", "collm.envs.core:TextParallelEnv", {"a": [1, 2]}, 3, "An echo.")
+    assert EnvSpec.from_json(original.to_json()) == original
+    assert EnvSpec.from_json(EnvSpec("test/Echo-v0", Echo).to_json()).entry_point == f"{__name__}:Echo"
+
+
+def test_a_specification_without_json_says_why():
+    with pytest.raises(ValueError, match="cannot be imported by name"):
+        EnvSpec("test/Echo-v0", lambda: None).to_json()
+    with pytest.raises(ValueError, match="are not JSON"):
+        EnvSpec("test/Echo-v0", "a:b", {"rng": object()}).to_json()
+
+
+def test_an_environment_is_found_in_pettingzoo():
+    if not getattr(pettingzoo, "make", None):
+        pytest.skip("this PettingZoo has no registry")
+    register("test/Echo-v0", Echo)
+    env = pettingzoo.make("parallel", "test/Echo_v0", word="river", max_cycles=5)
+    assert (env.word, env.max_turns) == ("river", 5)
+    one_by_one = pettingzoo.make("aec", "test/Echo-v0", word="river")
+    one_by_one.reset(seed=0)
+    assert one_by_one.last()[0] == {"text": "river\n"}
+
+
+def test_mirroring_holds_the_id_so_that_a_replacement_is_seen_there():
+    register("test/Echo-v0", Echo, kwargs={"word": "old"})
+    register("test/Echo-v0", Echo, kwargs={"word": "new"}, replace=True)
+    assert gymnasium.registry["test/Echo-v0"].kwargs == {"env_id": "test/Echo-v0"}
+
+
+PLUGIN = '''
+from collm.envs import Outcome, TextParallelEnv, register
+
+class Plugged(TextParallelEnv):
+    """One agent that reads a word."""
+
+    def __init__(self):
+        super().__init__(["agent_0"], 1)
+
+    def deal(self, task):
+        return {"agent_0": "hello"}
+
+    def play(self, replies):
+        return Outcome(1.0)
+
+register("plugged/Word-v0", Plugged, summary="A word from outside.")
+'''
+
+
+@pytest.fixture
+def no_plugins_seen(monkeypatch):
+    monkeypatch.setattr(plugins, "_seen", set())
+    monkeypatch.setattr(plugins, "_failures", {})
+
+
+def test_an_installed_plugin_is_found_by_id(tmp_path, monkeypatch, no_plugins_seen):
+    monkeypatch.syspath_prepend(install(tmp_path, "collm_plugin_sound", PLUGIN))
+    assert make("plugged/Word-v0").reset(seed=0)[0] == {"agent_0": "hello\n"}
+    assert "plugged/Word-v0" in [found.id for found in specs()]
+
+
+def test_a_broken_plugin_is_named_where_its_id_is_sought_and_spoils_nothing_else(
+    tmp_path, monkeypatch, no_plugins_seen
+):
+    register("test/Echo-v0", Echo)
+    monkeypatch.syspath_prepend(install(tmp_path, "collm_plugin_broken", "raise OSError('no such planet')"))
+    reason = r"the plugin 'collm_plugin_broken' of the distribution 'collm-plugin-broken' .* OSError: no such planet"
+    assert make("test/Echo-v0").word == "tree"
+    with pytest.raises(UnknownEnvironmentError, match=reason):
+        make("broken/Word-v0")
+    with pytest.warns(RuntimeWarning, match=reason):
+        assert "test/Echo-v0" in [found.id for found in specs()]

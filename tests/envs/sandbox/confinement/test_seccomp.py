@@ -1,0 +1,117 @@
+"""The filter program, run by a small interpreter, does what the rules say for every call number."""
+
+from __future__ import annotations
+
+import errno
+import struct
+
+import pytest
+
+from collm.envs.sandbox.confinement.seccomp import filters, program, rules
+from collm.envs.sandbox.confinement.syscalls import MACHINES, Machine
+
+ALLOW, KILL, ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
+REFUSED = ERRNO | errno.EPERM
+
+
+def outcome(code: bytes, arch: int, number: int, arguments: tuple[int, ...] = (0,) * 6) -> int:
+    """What the kernel would do with a call."""
+    data = struct.pack("<IIQ6Q", number, arch, 0, *arguments)
+    position, accumulator = 0, 0
+    while True:
+        kind, if_true, if_false, operand = struct.unpack_from("<HBBI", code, 8 * position)
+        position += 1
+        if kind == 0x06:
+            return operand
+        if kind == 0x20:
+            (accumulator,) = struct.unpack_from("<I", data, operand)
+        elif kind == 0x54:
+            accumulator &= operand
+        elif kind == 0x05:
+            position += operand
+        else:
+            holds = accumulator == operand if kind == 0x15 else accumulator >= operand
+            position += if_true if holds else if_false
+
+
+def both(machine: Machine, **options: bool) -> tuple[bytes, bytes]:
+    """The programs that a run is subject to."""
+    import unittest.mock
+
+    name = next(name for name, known in MACHINES.items() if known is machine)
+    with unittest.mock.patch("os.uname", lambda: unittest.mock.Mock(machine=name)):
+        made = filters(**options)
+    return made.zygote, made.run
+
+
+def run_outcome(machine: Machine, number: int, arguments: tuple[int, ...] = (0,) * 6, **options: bool) -> int:
+    """What a run gets: the stricter of the two programs."""
+    options = {"allow_paths": True, "allow_threads": False, "allow_uname": True} | options
+    results = [outcome(code, machine.audit_arch, number, arguments) for code in both(machine, **options)]
+    refused = [result for result in results if result != ALLOW]
+    return refused[0] if refused else ALLOW
+
+
+@pytest.fixture(params=MACHINES)
+def machine(request: pytest.FixtureRequest) -> Machine:
+    """A machine with a table of calls."""
+    return MACHINES[request.param]
+
+
+def test_only_named_calls_are_allowed(machine: Machine) -> None:
+    allowed = {number for number in range(600) if run_outcome(machine, number, (1, 0, 0, 0, 0, 0)) == ALLOW}
+    assert allowed <= set(machine.numbers.values())
+    assert machine.numbers["read"] in allowed
+    assert machine.numbers["openat"] in allowed
+
+
+@pytest.mark.parametrize("name", ["kill", "wait4", "pidfd_open", "recvmsg", "prctl", "seccomp", "clone"])
+def test_what_the_zygote_needs_is_taken_back_from_runs(machine: Machine, name: str) -> None:
+    number = machine.numbers[name]
+    assert (
+        outcome(both(machine, allow_paths=True, allow_threads=False, allow_uname=True)[0], machine.audit_arch, number)
+        == ALLOW
+    )
+    assert run_outcome(machine, number) == REFUSED
+
+
+def test_arguments_decide_where_a_call_has_two_faces(machine: Machine) -> None:
+    numbers = machine.numbers
+    assert run_outcome(machine, numbers["socketpair"], (1, 1, 0, 0, 0, 0)) == ALLOW
+    assert run_outcome(machine, numbers["socketpair"], (2, 1, 0, 0, 0, 0)) == REFUSED
+    assert run_outcome(machine, numbers["sendto"], (3, 9, 1, 0, 0, 0)) == ALLOW
+    assert run_outcome(machine, numbers["sendto"], (3, 9, 1, 0, 1 << 40, 16)) == REFUSED
+    assert run_outcome(machine, numbers["prlimit64"], (0, 7, 0, 9, 0, 0)) == ALLOW
+    assert run_outcome(machine, numbers["prlimit64"], (0, 7, 9, 0, 0, 0)) == REFUSED
+    assert run_outcome(machine, numbers["prlimit64"], (1, 7, 0, 9, 0, 0)) == REFUSED
+    assert run_outcome(machine, numbers["fcntl"], (1, 3, 0, 0, 0, 0)) == ALLOW
+    assert run_outcome(machine, numbers["fcntl"], (1, 4, 0, 0, 0, 0)) == REFUSED
+    assert run_outcome(machine, numbers["getsockopt"], (3, 1, 4, 0, 0, 0)) == ALLOW
+    for level, option in ((1, 17), (1, 77), (1, 59), (6, 4), (41, 3)):  # SO_PEERCRED, SO_PEERPIDFD, ...
+        assert run_outcome(machine, numbers["getsockopt"], (3, level, option, 0, 0, 0)) == REFUSED
+    assert run_outcome(machine, numbers["clone3"]) == ERRNO | errno.ENOSYS
+
+
+def test_threads_and_paths_are_options(machine: Machine) -> None:
+    clone, thread = machine.numbers["clone"], 0x100 | 0x800 | 0x10000
+    assert run_outcome(machine, clone, (thread | 0x400, 0, 0, 0, 0, 0), allow_threads=True) == ALLOW
+    assert run_outcome(machine, clone, (17, 0, 0, 0, 0, 0), allow_threads=True) == REFUSED
+    assert run_outcome(machine, clone, (thread, 0, 0, 0, 0, 0)) == REFUSED
+    assert run_outcome(machine, machine.numbers["openat"], allow_paths=False) == REFUSED
+    assert run_outcome(machine, machine.numbers["uname"]) == ALLOW
+    assert run_outcome(machine, machine.numbers["uname"], allow_uname=False) == REFUSED
+
+
+def test_foreign_calls_kill_and_foreign_numbers_are_refused(machine: Machine) -> None:
+    by_rules = program(
+        machine, rules(machine, allow_paths=True, allow_threads=False, allow_uname=True), rules_default()
+    )
+    assert outcome(by_rules, 0x40000003, 3) == KILL
+    for number in (0x40000000, 0x40000029, 1 << 20, (1 << 32) - 1):
+        assert outcome(by_rules, machine.audit_arch, number) == REFUSED
+
+
+def rules_default():
+    from collm.envs.sandbox.confinement.seccomp import Refuse
+
+    return Refuse()

@@ -1,0 +1,321 @@
+"""Test sources run in one jail against code in another."""
+
+from __future__ import annotations
+
+import secrets
+
+import pytest
+
+from collm.envs.sandbox import Limits, Sandbox
+
+CHECK = """
+METADATA = {}
+
+def check(candidate):
+    assert candidate(1) == 2
+    for number in range(3):
+        assert candidate(number) == number + 1
+    assert True, "always"
+    assert abs(candidate(4) - 5.0) < 1e-6, "near"
+"""
+RIGHT = "def f(x):\n    return x + 1"
+ACCOUNT = """
+class Account:
+    kind = 'plain'
+    def __init__(self, balance=0):
+        self.balance = balance
+        self.history = []
+    def add(self, amount):
+        if amount < 0:
+            raise ValueError('negative')
+        self.balance += amount
+        self.history.append(amount)
+        return self.balance
+    def take(self, other, amount):
+        other.balance -= amount
+        return self.add(amount)
+    def sort(self, numbers):
+        numbers.sort()
+    @staticmethod
+    def double(x):
+        return 2 * x
+    def __len__(self):
+        return len(self.history)
+    def __eq__(self, other):
+        return self.balance == other.balance
+    def __str__(self):
+        return f'Account({self.balance})'
+    def __enter__(self):
+        return self
+    def __exit__(self, *error):
+        self.balance = 0
+"""
+UNITTEST = """
+import unittest
+
+class TestAccount(unittest.TestCase):
+    def setUp(self):
+        self.account = Account(5)
+
+    def test_add(self):
+        self.assertEqual(self.account.add(3), 8)
+        self.assertEqual(self.account.balance, 8)
+        self.assertEqual(self.account.history, [3])
+        self.assertEqual(len(self.account), 1)
+        self.assertEqual(str(self.account), 'Account(8)')
+
+    def test_refuses(self):
+        with self.assertRaises(ValueError):
+            self.account.add(-1)
+
+    def test_two(self):
+        other = Account(10)
+        self.assertEqual(self.account.take(other, 4), 9)
+        self.assertEqual(other.balance, 6)
+        self.assertIsInstance(other, Account)
+        self.assertEqual(Account(3), Account(3))
+        self.assertNotEqual(Account(3), Account(4))
+
+    def test_state(self):
+        self.account.balance = 50
+        self.assertEqual(self.account.balance, 50)
+        with self.account as account:
+            account.add(1)
+        self.assertEqual(self.account.balance, 0)
+
+    def test_in_place(self):
+        numbers = [3, 1, 2]
+        self.account.sort(numbers)
+        self.assertEqual(numbers, [1, 2, 3])
+
+    def test_class(self):
+        self.assertEqual(Account.double(4), 8)
+        self.assertEqual(Account.kind, 'plain')
+
+
+if __name__ == '__main__':
+    unittest.main()
+"""
+NUM_METHODS = 6
+
+
+def names_failed(report) -> list[str]:
+    """Tests that did not pass."""
+    return [test.name for test in report.tests if not test.passed]
+
+
+def test_assertions_of_check_are_counted_one_by_one(sandbox: Sandbox) -> None:
+    report = sandbox.run_tests(RIGHT, CHECK, "f")
+    assert report.all_passed
+    assert [(test.name, test.line) for test in report.tests] == [
+        ("assert candidate(1) == 2", 5),
+        ("assert candidate(number) == number + 1", 7),
+        ('assert abs(candidate(4) - 5.0) < 1e-6, "near"', 9),
+    ]
+    partly = sandbox.run_tests("def f(x):\n    return 2", CHECK, "f")
+    assert [test.passed for test in partly.tests] == [True, False, False]
+    assert partly.fraction == 1 / 3
+    assert partly.tests[2].message == "AssertionError: near"
+
+
+def test_assertions_at_module_level_are_tests(sandbox: Sandbox) -> None:
+    report = sandbox.run_tests(RIGHT, "assert f(1) == 2\nassert f(2) == 4\nassert f(3) == 4", "f")
+    assert [test.passed for test in report.tests] == [True, False, True]
+    assert not report.all_passed
+
+
+def test_what_is_not_reached_does_not_pass(sandbox: Sandbox) -> None:
+    tests = "def check(candidate):\n    assert candidate(1) == 2\n    candidate('x')\n    assert candidate(2) == 3"
+    report = sandbox.run_tests(RIGHT, tests, "f")
+    assert [test.passed for test in report.tests] == [True, False]
+    assert report.failure.kind == "TypeError"
+    assert not report.all_passed
+
+
+def test_a_check_without_assertions_is_one_test(sandbox: Sandbox) -> None:
+    tests = "def check(candidate):\n    if candidate(1) != 2: raise ValueError('no')"
+    assert sandbox.run_tests(RIGHT, tests, "f").all_passed
+    assert names_failed(sandbox.run_tests("def f(x): return 3", tests, "f")) == ["check"]
+
+
+def test_a_unittest_works_on_objects_in_the_other_jail(sandbox: Sandbox) -> None:
+    report = sandbox.run_tests(ACCOUNT, UNITTEST, "Account", classes=("Account",))
+    assert report.all_passed, report
+    assert len(report.tests) == NUM_METHODS
+    broken = ACCOUNT.replace("self.balance += amount", "pass")
+    failed = names_failed(sandbox.run_tests(broken, UNITTEST, "Account", classes=("Account",)))
+    assert failed == ["TestAccount.test_add", "TestAccount.test_two"]
+
+
+HOSTILE_OBJECT = """
+class Yes:
+    def __eq__(s, o): return True
+    def __ne__(s, o): return False
+    def __lt__(s, o): return True
+    def __sub__(s, o): return 0
+    def __rsub__(s, o): return 0
+    def __abs__(s): return 0
+    def __contains__(s, o): return True
+    def __getattr__(s, n): return lambda *a, **k: Yes()
+    def __call__(s, *a, **k): return Yes()
+    def __iter__(s): return iter([Yes()])
+    def __len__(s): return 1
+    def __hash__(s): return 0
+"""
+SECRET = secrets.token_hex(16)
+SUBTLE = f"""
+def check(candidate):
+    assert candidate(1) == '{SECRET}'
+    assert abs(candidate(1) - 77.5) < 1e-6
+    assert '{SECRET}' in candidate(1)
+    assert candidate(1).startswith('{SECRET}')
+    assert candidate(1)['{SECRET}'] == 5
+    assert sorted(candidate(1)) == ['{SECRET}']
+    assert candidate(1) in ('{SECRET}', 'other')
+    assert [candidate(1)] == ['{SECRET}'] and len(candidate(1)) == 32
+"""
+FORGERIES = {
+    "an object that says yes": HOSTILE_OBJECT + "def f(x): return Yes()",
+    "the function is such an object": HOSTILE_OBJECT + "f = Yes()",
+    "the function is a class": HOSTILE_OBJECT + "class f(Yes):\n    def __init__(s, *a): pass",
+    "exit": "import sys\nsys.exit(0)",
+    "leave": "import os\nos._exit(0)",
+    "leave in the function": "import os\ndef f(x): os._exit(0)",
+    "a forged verdict": """
+import os, struct
+def say(b): os.write(4, struct.pack('!I', len(b)) + b)
+say(b'["ready"]')
+for b in (b'["plan",[["a",1]]]', b'["result",0,true,""]', b'["done",null]', b'["end","",""]'): say(b)
+while True: os.read(4, 1000)""",
+    "a forged handle": """
+import os, struct
+def say(b): os.write(4, struct.pack('!I', len(b)) + b)
+say(b'["ready"]')
+while True:
+    os.read(4, 65536); say(b'["v",["h",0]]')""",
+    "a handle inside of data": """
+import os, struct
+def say(b): os.write(4, struct.pack('!I', len(b)) + b)
+say(b'["ready"]')
+while True:
+    os.read(4, 65536); say(b'["v",["l",["h",0],["g","f"]]]')""",
+    "exceptions that stop the tests": "def f(x): raise [SystemExit, KeyboardInterrupt, GeneratorExit][x % 3](0)",
+    "an exception named like success": "class SkipTest(Exception): pass\ndef f(x): raise SkipTest('passed')",
+    "frames": """
+import re, sys
+def f(x):
+    fr = sys._getframe(); o = ''
+    while fr: o += repr(fr.f_locals) + repr(fr.f_globals); fr = fr.f_back
+    return (re.findall('[0-9a-f]{32}', o) or [o])[0]""",
+    "memory": """
+import gc, re
+def f(x):
+    o = ''.join(repr(o)[:5000] for o in gc.get_objects() if type(o) in (dict, list, tuple))
+    return (re.findall('[0-9a-f]{32}', o) or [None])[0]""",
+    "endless": "def f(x):\n    while True: pass",
+    "endless answers": "import os\nwhile True: os.write(4, b'\\x00\\x00\\x00\\x04null')",
+}
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_no_forgery_passes_a_single_test(sandbox: Sandbox, name: str) -> None:
+    workers = sandbox.process_ids
+    report = sandbox.run_tests(FORGERIES[name], SUBTLE, "f", limits=Limits(cpu_s=0.3, wall_s=3))
+    assert report.fraction == 0, report
+    assert not report.all_passed
+    assert len(report.tests) == 8 or report.test_failure is not None
+    assert sandbox.run_tests(RIGHT, CHECK, "f").all_passed
+    assert not workers or set(workers) <= set(sandbox.process_ids), "a worker had to be replaced"
+
+
+def test_the_same_forgery_fools_tests_that_share_a_process_with_the_code(naive_verdict) -> None:
+    assert naive_verdict(
+        FORGERIES["an object that says yes"], "assert f(1) == 'secret'\nassert abs(f(1) - 77.5) < 1e-6"
+    )
+
+
+def test_a_dead_solution_is_not_taken_for_an_expected_exception(sandbox: Sandbox) -> None:
+    tests = """
+import unittest
+class T(unittest.TestCase):
+    def test_any(self):
+        with self.assertRaises(Exception):
+            f(1)
+    def test_swallowed(self):
+        try:
+            f(1)
+        except Exception:
+            return
+        self.fail('no exception')
+"""
+    assert sandbox.run_tests("def f(x): raise KeyError(x)", tests, "f").all_passed
+    for code in ("import sys\nsys.exit(0)", "import os\ndef f(x): os._exit(0)"):
+        assert sandbox.run_tests(code, tests, "f").fraction == 0
+
+
+def test_solutions_that_die_get_another_life_if_the_limits_allow(sandbox: Sandbox) -> None:
+    code = "def f(x):\n    while x == 1: pass\n    return x + 1"
+    limits = Limits(cpu_s=0.2, wall_s=10, max_deaths=2)
+    report = sandbox.run_tests(code, "assert f(0) == 1\nassert f(1) == 2\nassert f(2) == 3", "f", limits=limits)
+    assert [test.passed for test in report.tests] == [True, False, True]
+    assert report.status == "cpu_limit"
+    assert not report.all_passed
+
+
+def test_support_is_the_trusted_helper_that_tests_refer_to(sandbox: Sandbox) -> None:
+    support = "def helper(x):\n    return x * 10\ndef f(x):\n    return 'replaced by the solution'"
+    tests = "def check(candidate):\n    assert candidate(2) == helper(2)"
+    hostile = "def helper(x): return None\ndef f(x): return None"
+    assert sandbox.run_tests("def f(x): return x * 10", tests, "f", support=support).all_passed
+    assert not sandbox.run_tests(hostile, tests, "f", support=support).all_passed
+
+
+@pytest.mark.parametrize("tests", ["assert f(1 ==", "raise ValueError('broken')\nassert f(1) == 2", "while True: pass"])
+def test_broken_tests_pass_nobody_and_say_so(sandbox: Sandbox, tests: str) -> None:
+    report = sandbox.run_tests(RIGHT, tests, "f", limits=Limits(cpu_s=0.2, wall_s=20))
+    assert not report.all_passed
+    assert report.test_failure is not None or report.failure is not None
+    assert report.fraction == 0
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        '["plan"]',
+        '["plan",5]',
+        '["plan",[["a"]]]',
+        '["result",0,true,""]',
+        '["plan",[["a",1]]]","["result",1e999,true,""]',
+        '["done"]',
+        '["do",1,2,3]',
+        '["do","call"]',
+        '["broken",[]]',
+        "[]",
+        "5",
+        "[[[[",
+    ],
+)
+def test_hostile_tests_are_contained_too(sandbox: Sandbox, said: str) -> None:
+    tests = f"""
+import os, struct
+for body in {said!r}.split('","'):
+    os.write(4, struct.pack('!I', len(body)) + body.encode())
+os._exit(0)
+assert f(1) == 2"""
+    report = sandbox.run_tests(RIGHT, tests, "f", limits=Limits(cpu_s=0.3, wall_s=5))
+    assert not report.all_passed
+    assert report.test_failure is not None
+    assert sandbox.run_tests(RIGHT, CHECK, "f").all_passed
+
+
+def test_texts_of_failures_can_always_be_encoded(sandbox: Sandbox) -> None:
+    code = "def f(x):\n    print('\\ud800')\n    raise ValueError('\\udfff')"
+    report = sandbox.call(code, "f", [(1,)])
+    tested = sandbox.run_tests(code, "assert f(1) == 2", "f")
+    for text in (report.stdout, str(report.outcomes[0].failure), tested.tests[0].message):
+        assert "?" in text
+        text.encode()
+
+
+def test_tests_of_nothing_pass_nobody(sandbox: Sandbox) -> None:
+    assert not sandbox.run_tests(RIGHT, "x = 1", "f").all_passed

@@ -1,0 +1,59 @@
+"""Scripted players act by name, in the copy of the environment that they were made for."""
+
+from __future__ import annotations
+
+import pytest
+
+from collm.envs import OpenText, Outcome, TextParallelEnv, make
+from collm.envs.players import PLAYERS, RandomPlayer, fixed_player, reference_player, scripted_player
+from collm.envs.views import DictObservations
+
+
+class Plain(TextParallelEnv):
+    """One agent; the environment knows no reference replies."""
+
+    def __init__(self):
+        super().__init__(["a_0"], 1)
+
+    def deal(self, task):
+        return {"a_0": "hello"}
+
+    def play(self, replies):
+        return Outcome(0.0)
+
+
+@pytest.mark.parametrize("view", [lambda env: env, DictObservations])
+def test_the_reference_player_reaches_the_maximum_under_a_view_too(view):
+    env = view(make("collm/MiniBuild-v0"))
+    player = reference_player(env)
+    env.reset(seed=0)
+    total = 0.0
+    while env.agents:
+        _, rewards, *_ = env.step({agent: player(agent, None) for agent in env.agents})
+        total += rewards["builder_0"]
+    assert total == 1.0
+
+
+@pytest.mark.parametrize("env", [Plain(), make("gymnasium/CartPole-v1")])
+def test_an_environment_without_reference_replies_has_no_reference_player(env):
+    assert reference_player(env) is None
+    assert scripted_player(env, "reference") is None
+
+
+def test_random_actions_are_the_seeds_and_leave_the_spaces_alone():
+    spaces = {"a_0": OpenText(30, seed=7), "a_1": OpenText(30)}
+    first, again = (RandomPlayer(spaces, seed=3) for _ in range(2))
+    drawn = [(first("a_0", None), first("a_1", None)) for _ in range(5)]
+    assert [(again("a_0", None), again("a_1", None)) for _ in range(5)] == drawn
+    assert len(set(drawn)) == 5
+    assert spaces["a_0"].sample() == OpenText(30, seed=7).sample()
+
+
+def test_a_fixed_player_always_does_the_same():
+    player = fixed_player(3)
+    assert [player("a_0", None), player("a_1", "text")] == [3, 3]
+
+
+def test_an_unknown_player_is_refused_with_the_known_ones():
+    with pytest.raises(ValueError, match=f"no scripted player 'clever'; choose one of {', '.join(PLAYERS)}"):
+        scripted_player(Plain(), "clever")

@@ -1,0 +1,182 @@
+"""The gated sum of TLDR and ArxivExpansion: each term at and around every threshold."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collm.envs.writing.documents.rules import (
+    ARXIV_EXPANSION,
+    TERMS,
+    TLDR,
+    Measures,
+    max_score,
+    measures,
+    num_gates_passed,
+    score,
+    terms,
+    transition_credit,
+)
+
+GOOD_TLDR = Measures((10, 20), 2.0, 2.0, 12, 0.5, (1.0, 1.0))
+GOOD_ARXIV = Measures((130, 190), 1.4, 1.0, 12, 0.5, (1.0, 1.0))
+GOOD = {TLDR: GOOD_TLDR, ARXIV_EXPANSION: GOOD_ARXIV}
+FORMS = [TLDR, ARXIV_EXPANSION]
+
+
+def points(form, weight=0.5, **changed):
+    return terms(form, replace(GOOD[form], **changed), weight)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_pair_without_a_flaw_earns_every_point(form):
+    assert points(form) == pytest.approx(
+        dict(structure=0.5, length_ratio=1.0, vocabulary_ratio=0.5, transitions=0.38, overlap=0.6, groundedness=0.5)
+    )
+    assert score(points(form)) == pytest.approx(max_score(0.5)) == pytest.approx(3.48)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_without_the_groundedness_term_the_highest_score_is_that_of_the_reference(form):
+    assert score(points(form, weight=0.0)) == pytest.approx(max_score(0.0)) == pytest.approx(2.98)
+
+
+@pytest.mark.parametrize(
+    ("form", "num_words", "is_passed"),
+    [
+        (TLDR, (7, 20), False), (TLDR, (8, 20), True), (TLDR, (20, 7), False), (TLDR, (20, 8), True),
+        (TLDR, (256, 256), True), (TLDR, (257, 256), False), (TLDR, (256, 257), False),
+        (ARXIV_EXPANSION, (127, 190), False), (ARXIV_EXPANSION, (128, 190), True),
+        (ARXIV_EXPANSION, (128, 127), False), (ARXIV_EXPANSION, (128, 256), True),
+        (ARXIV_EXPANSION, (128, 257), False),
+    ],
+)  # fmt: skip
+def test_the_gate_of_structure(form, num_words, is_passed):
+    got = points(form, num_words=num_words)
+    assert got["structure"] == (0.5 if is_passed else 0)
+    assert (score(got) > 0) == is_passed
+
+
+@pytest.mark.parametrize(
+    ("form", "ratio", "credit"),
+    [
+        (TLDR, 1.099, None), (TLDR, 1.1, 0.0), (TLDR, 1.35, 0.5), (TLDR, 1.6, 1.0), (TLDR, 3.2, 1.0), (TLDR, 4.1, 0.5),
+        (TLDR, 5.0, 0.0), (TLDR, 5.001, None), (TLDR, 0.0, None),
+        (ARXIV_EXPANSION, 0.799, None), (ARXIV_EXPANSION, 0.8, 0.0), (ARXIV_EXPANSION, 1.05, 0.5),
+        (ARXIV_EXPANSION, 1.3, 1.0), (ARXIV_EXPANSION, 1.6, 1.0), (ARXIV_EXPANSION, 1.8, 0.5),
+        (ARXIV_EXPANSION, 2.0, 0.0), (ARXIV_EXPANSION, 2.001, None),
+    ],
+)  # fmt: skip
+def test_the_gate_and_ramps_of_the_length_ratio(form, ratio, credit):
+    got = points(form, length_ratio=ratio)
+    assert got["length_ratio"] == pytest.approx(credit or 0.0, abs=1e-12)
+    assert (got["vocabulary_ratio"] == 0) == (credit is None)
+    assert score(got) == pytest.approx(0.5 if credit is None else 3.48 - 1.0 + credit)
+
+
+@pytest.mark.parametrize(
+    ("form", "ratio", "credit"),
+    [
+        (TLDR, 1.299, None), (TLDR, 1.3, 0.0), (TLDR, 1.65, 0.25), (TLDR, 2.0, 0.5), (TLDR, 90.0, 0.5),
+        (TLDR, 0.0, None),
+        (ARXIV_EXPANSION, 0.499, None), (ARXIV_EXPANSION, 0.5, 0.0), (ARXIV_EXPANSION, 0.6, 0.25),
+        (ARXIV_EXPANSION, 0.7, 0.5), (ARXIV_EXPANSION, 1.3, 0.5), (ARXIV_EXPANSION, 1.5, 0.25),
+        (ARXIV_EXPANSION, 1.7, 0.0), (ARXIV_EXPANSION, 1.701, None),
+    ],
+)  # fmt: skip
+def test_the_gate_and_ramps_of_the_vocabulary_ratio(form, ratio, credit):
+    got = points(form, vocabulary_ratio=ratio)
+    assert got["vocabulary_ratio"] == pytest.approx(credit or 0.0, abs=1e-12)
+    assert (got["overlap"] == 0) == (credit is None)
+    assert score(got) == pytest.approx(1.5 if credit is None else 3.48 - 0.5 + credit)
+
+
+@pytest.mark.parametrize(
+    ("num_categories", "credit"), [(0, 0.0), (1, 0.4), (2, 0.45), (5, 0.6), (12, 0.95), (13, 1.0), (14, 1.0)]
+)
+def test_transition_credit_by_hand(num_categories, credit):
+    assert transition_credit(num_categories) == pytest.approx(credit)
+
+
+@pytest.mark.parametrize(
+    ("form", "overlap", "credit"),
+    [
+        (TLDR, 0.0, 0.0), (TLDR, 0.015, 0.3), (TLDR, 0.03, 0.6), (TLDR, 0.04, 0.6),
+        (ARXIV_EXPANSION, 0.115, 0.3), (ARXIV_EXPANSION, 0.23, 0.6), (ARXIV_EXPANSION, 1.0, 0.6),
+    ],
+)  # fmt: skip
+def test_overlap_is_capped(form, overlap, credit):
+    assert points(form, overlap=overlap)["overlap"] == pytest.approx(credit)
+
+
+@pytest.mark.parametrize(
+    ("shares", "credit"), [((0.0, 0.0), 0.0), ((0.25, 0.5), 0.375), ((0.5, 0.5), 0.5), ((1.0, 0.0), 0.25)]
+)
+def test_groundedness_is_the_mean_of_both_texts_and_capped(shares, credit):
+    assert points(TLDR, groundedness=shares)["groundedness"] == pytest.approx(credit)
+    assert points(TLDR, groundedness=shares, weight=0.0)["groundedness"] == 0
+
+
+@given(
+    form=st.sampled_from(FORMS),
+    seen=st.builds(
+        Measures,
+        num_words=st.tuples(st.integers(0, 300), st.integers(0, 300)),
+        length_ratio=st.floats(0, 6),
+        vocabulary_ratio=st.floats(0, 3),
+        num_transition_categories=st.integers(0, 12),
+        overlap=st.floats(0, 1),
+        groundedness=st.tuples(st.floats(0, 1), st.floats(0, 1)),
+    ),
+    weight=st.floats(0, 2),
+)
+def test_the_score_is_the_sum_up_to_the_first_gate_that_fails(form, seen, weight):
+    got = terms(form, seen, weight)
+    is_open = [all(form.min_words <= count <= form.max_words for count in seen.num_words)]
+    is_open.append(is_open[-1] and seen.length_ratio in form.length_ratio)
+    is_open.append(is_open[-1] and seen.vocabulary_ratio in form.vocabulary_ratio)
+    ungated = (
+        0.5,
+        form.length_ratio.credit(seen.length_ratio),
+        0.5 * form.vocabulary_ratio.credit(seen.vocabulary_ratio),
+        0.4 * transition_credit(seen.num_transition_categories),
+        0.6 * min(seen.overlap, form.full_overlap) / form.full_overlap,
+        weight * sum(min(share, 0.5) / 0.5 for share in seen.groundedness) / 2,
+    )
+    gates = (*is_open, is_open[2], is_open[2], is_open[2])
+    assert tuple(got) == TERMS
+    assert score(got) == pytest.approx(sum(value for value, gate in zip(ungated, gates, strict=True) if gate))
+    assert num_gates_passed(form, seen) == sum(is_open)
+    assert 0 <= score(got) <= max_score(weight) + 1e-9
+
+
+def test_measures_by_hand():
+    source = "My dog ate the cake, so I baked another."
+    first = "The dog ate a cake."
+    second = "However, the dog ate a cake, and I baked bread."
+    seen = measures(TLDR, source, first, second)
+    assert seen.num_words == (5, 10)
+    assert seen.length_ratio == len(second) / len(first)
+    assert seen.vocabulary_ratio == 10 / 5
+    assert seen.num_transition_categories == 1
+    assert seen.overlap == pytest.approx(3 / 6)  # dog ate cake, of those and: however baked bread
+    assert seen.groundedness == pytest.approx((1.0, 4 / 5))  # "bread" is not in the source
+
+
+def test_only_the_second_text_of_a_tldr_pair_is_searched_for_transition_words():
+    assert measures(TLDR, "x", "However, no.", "Dogs bark.").num_transition_categories == 0
+    assert measures(ARXIV_EXPANSION, "x", "However, no.", "Then dogs bark.").num_transition_categories == 2
+
+
+def test_substrings_raise_the_count_of_transition_categories():
+    text = "A person asked about a gift."
+    assert measures(TLDR, "x", text, text).num_transition_categories == 0
+    assert measures(TLDR, "x", text, text, "substring").num_transition_categories == 3  # so, as, if
+
+
+@pytest.mark.parametrize("text", ["", " \n", "!?", "\x00", "👍🏽 \u0301"])
+def test_texts_without_words_measure_nothing(text):
+    seen = measures(TLDR, "A post.", text, text)
+    assert (seen.vocabulary_ratio, seen.overlap, seen.groundedness) == (0, 0, (0, 0))
+    assert score(terms(TLDR, seen, 0.5)) == 0

@@ -1,0 +1,154 @@
+"""Train on our environments with other libraries, and on others' environments with ours; print what came of it.
+
+    python tests/interop/run.py                  # all of them
+    python tests/interop/run.py torchrl rllib    # some
+
+Their requirements contradict each other's, hence one virtual environment a library, under `.interop/`. What a library
+needs stands in `<library>.txt` beside this file, every package with its version, and is installed without more: a
+library that asks for another torch would replace it. torch comes first, from wherever pip is set up to find it.
+Where there are tests that need a library, they run there before its example does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+ENVIRONMENTS = ROOT / ".interop"
+TORCH = "torch==2.13.0"
+TIMEOUT_S = 1800
+_RESULT = re.compile(r"^(?P<what>.+): (?P<before>-?[\d.]+) -> (?P<after>-?[\d.]+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One library and the example that trains with it, or on its environments."""
+
+    library: str
+    script: str
+    tests: str = ""  # of the adapter to it, where there is one
+
+    @property
+    def requirements(self) -> Path:
+        return ROOT / "tests" / "interop" / f"{self.library}.txt"
+
+
+TRIALS = (
+    Trial("torchrl", "torchrl_reinforce.py", "tests/agents/interop/test_torchrl.py"),
+    Trial("sb3", "sb3_ppo.py"),
+    Trial("rllib", "rllib_ppo.py"),
+    Trial("trl", "trl_grpo.py", "tests/agents/interop/test_trl.py"),
+    Trial("tianshou", "tianshou_dqn.py"),
+    Trial("benchmarl", "benchmarl_ippo.py"),
+    Trial("agilerl", "agilerl_ippo.py"),
+    Trial("gymnasium", "gymnasium_ippo.py"),
+    Trial("pettingzoo", "pettingzoo_ippo.py"),
+    Trial("textarena", "textarena_ippo.py", "tests/envs/views/test_textarena.py"),
+)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of a trial."""
+
+    trial: Trial
+    text: str  # the example's own lines, or what went wrong
+    seconds: float  # of the example
+    has_risen: bool
+
+
+def environment(name: str, requirements: Path, *others: str) -> Path:
+    """The Python of a virtual environment, made if need be.
+
+    Args:
+        name: of its folder.
+        requirements: a file; nothing is installed but what it names.
+        others: what is installed beside it.
+    """
+    folder = ENVIRONMENTS / name
+    python, stamp = folder / "bin" / "python", folder / "installed.txt"
+    wanted = "\n".join([*others, requirements.read_text()])
+    if stamp.is_file() and stamp.read_text() == wanted:
+        return python
+    if not python.exists():
+        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    install = [python, "-m", "pip", "install", "-q", "--no-compile", "--disable-pip-version-check"]
+    torch = [other for other in others if other.startswith("torch==")]
+    if torch:  # with what it depends on, which differs by machine
+        subprocess.run([*install, "-c", requirements, *torch], check=True)
+    rest = [other for other in others if other not in torch]
+    subprocess.run([*install, "--no-deps", *rest, "-r", requirements, "-e", ROOT], check=True)
+    stamp.write_text(wanted)
+    return python
+
+
+def run(trial: Trial) -> Result:
+    """Install a library, run what is tested with it, and run its example."""
+    try:
+        python = environment(trial.library, trial.requirements, TORCH)
+    except subprocess.CalledProcessError as error:
+        return Result(trial, f"does not install: {error}", 0.0, has_risen=False)
+    log = ENVIRONMENTS / f"{trial.library}.log"
+    if trial.tests:
+        code, seconds, _ = logged([python, "-m", "pytest", "-q", trial.tests], log)
+        if code:
+            return Result(trial, f"{trial.tests} fails; see {log.relative_to(ROOT)}", seconds, has_risen=False)
+    code, seconds, text = logged([python, ROOT / "examples" / trial.script], log)
+    found = list(_RESULT.finditer(text))
+    if not found:
+        return Result(trial, f"exit status {code} without a result; see {log.relative_to(ROOT)}", seconds, False)
+    has_risen = code == 0 and all(float(each["after"]) > float(each["before"]) for each in found)
+    return Result(trial, "\n".join(each[0] for each in found), seconds, has_risen)
+
+
+def logged(command: list[str | Path], log: Path) -> tuple[int, float, str]:
+    """A command's exit status, its seconds, and what it wrote."""
+    settings = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+    start = time.perf_counter()
+    with log.open("w") as out:
+        try:
+            code = subprocess.run(
+                command, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT, env=os.environ | settings, timeout=TIMEOUT_S
+            ).returncode
+        except subprocess.TimeoutExpired:
+            code = -1
+    return code, time.perf_counter() - start, log.read_text(errors="replace")
+
+
+def table(results: list[Result]) -> str:
+    """A row a library, and one for each further return of its example."""
+    rows = [("library", "", "mean return before -> after", "seconds")]
+    for each in results:
+        first, *others = each.text.splitlines()
+        rows.append((each.trial.library, "ok" if each.has_risen else "NO", first, f"{each.seconds:.0f}"))
+        rows += [("", "", other, "") for other in others]
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+
+
+def main() -> int:
+    """The exit status: 1 if the return did not rise with one of the libraries."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    known = [trial.library for trial in TRIALS]
+    parser.add_argument("libraries", nargs="*", metavar="library", help=f"of {', '.join(known)}; none: all")
+    asked = parser.parse_args().libraries
+    if unknown := [name for name in asked if name not in known]:
+        parser.error(f"there is no {', '.join(unknown)}; choose of {', '.join(known)}")
+    results = []
+    for trial in TRIALS:
+        if not asked or trial.library in asked:
+            results.append(run(trial))
+            print(*table(results[-1:]).splitlines()[1:], sep="\n", flush=True)
+    print(f"\n{table(results)}")
+    return int(any(not each.has_risen for each in results))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,61 @@
+"""The runner of other libraries' trainings reports what it saw, and fails where a return did not rise."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+
+import pytest
+
+
+@pytest.fixture
+def interop(root, tmp_path, monkeypatch):
+    """The runner, with examples that are made up, in this very Python."""
+    spec = importlib.util.spec_from_file_location("interop_run", root / "tests" / "interop" / "run.py")
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "interop_run", module)  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    (tmp_path / "examples").mkdir()
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    monkeypatch.setattr(module, "ENVIRONMENTS", tmp_path)
+    monkeypatch.setattr(module, "environment", lambda *wanted: sys.executable)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("code", "has_risen"),
+    [
+        ("print('loading'); print('x PPO on a/B-v0: 0.250 -> 0.500')", True),
+        ("print('x PPO on a/B-v0: -0.100 -> -0.200')", False),
+        ("print('x PPO on a/B-v0: 0.250 -> 0.500'); raise SystemExit(3)", False),
+        ("print('x on a/B-v0: 0.250 -> 0.500'); print('x on a/C-v0: 0.500 -> 0.500')", False),
+        ("raise RuntimeError('no')", False),
+    ],
+)
+def test_a_training_counts_if_its_return_rose_and_it_ended_well(interop, tmp_path, code, has_risen):
+    (tmp_path / "examples" / "x.py").write_text(code)
+    assert interop.run(interop.Trial("x", "x.py")).has_risen is has_risen
+
+
+def test_a_training_without_a_result_names_its_log(interop, tmp_path):
+    (tmp_path / "examples" / "x.py").write_text("raise SystemExit(3)")
+    assert interop.run(interop.Trial("x", "x.py")).text == "exit status 3 without a result; see x.log"
+
+
+def test_a_training_with_several_results_is_a_row_each(interop, tmp_path):
+    (tmp_path / "examples" / "x.py").write_text("print('x on a: 0.250 -> 0.500'); print('x on b: -2.00 -> -1.50')")
+    rows = interop.table([interop.run(interop.Trial("x", "x.py"))]).splitlines()[1:]
+    assert [row.split()[0] for row in rows] == ["x", "x"] and "ok" in rows[0] and "b: -2.00 -> -1.50" in rows[1]
+
+
+def test_a_training_counts_only_if_the_tests_with_its_library_pass(interop, tmp_path):
+    (tmp_path / "examples" / "x.py").write_text("print('x PPO on a/B-v0: 0.250 -> 0.500')")
+    (tmp_path / "fails.py").write_text("def test_nothing():\n    assert False\n")
+    result = interop.run(interop.Trial("x", "x.py", "fails.py"))
+    assert (result.text, result.has_risen) == ("fails.py fails; see x.log", False)
+
+
+def test_every_requirement_names_one_version(root):
+    for file in (root / "tests" / "interop").glob("*.txt"):
+        lines = [line for line in file.read_text().splitlines() if line and not line.startswith("#")]
+        assert lines and all("==" in line for line in lines), file

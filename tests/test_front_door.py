@@ -1,0 +1,104 @@
+"""What `import collm` and its folders offer: found by name, typed, and imported no sooner than it is used."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+import collm
+
+FRONT = ("__version__", "check_env", "evaluate", "load_team", "make", "register", "register_algorithm", "train")
+
+
+def imported_by(code: str) -> set[str]:
+    """The heavy packages that a program has imported at its end."""
+    heavy = ("torch", "transformers", "tyro", "gymnasium", "datasets", "peft", "scipy", "matplotlib")
+    script = f"import sys\n{code}\nprint('imported:', *[name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    return set(done.stdout.splitlines()[-1].split()[1:])
+
+
+@pytest.mark.parametrize("name", FRONT)
+def test_the_front_door_offers_it(name):
+    assert getattr(collm, name) is not None
+    assert name in dir(collm)
+
+
+def test_the_version_is_that_of_the_distribution():
+    assert collm.__version__ == version("collm")
+
+
+@pytest.mark.parametrize("package", ["collm", "collm.agents", "collm.algorithms", "collm.envs"])
+def test_every_exported_name_is_there_and_an_unknown_one_is_an_attribute_error(package):
+    module = importlib.import_module(package)
+    assert len(module.__all__) >= len(FRONT) - 1
+    for name in module.__all__:
+        assert getattr(module, name) is not None
+    with pytest.raises(AttributeError, match="nothing_of_the_kind"):
+        _ = module.nothing_of_the_kind
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("import collm, collm.agents, collm.algorithms", set()),
+        ("from collm.agents import ModelConfig, NetworkConfig, register_policy", {"gymnasium"}),
+        ("from collm.algorithms import MAACConfig, algorithm_specs, register_algorithm; algorithm_specs()", set()),
+        ("import collm; collm.make('collm/MiniBuild-v0')", {"gymnasium"}),
+        ("from collm.benchmarks.cli import main; main(['train'])", set()),
+        ("from collm.benchmarks.cli import main; main(['train', 'mack'])", set()),
+    ],
+)
+def test_nothing_heavy_is_imported_before_it_is_used(code, expected):
+    assert imported_by(code) <= expected
+
+
+def test_the_help_of_an_algorithm_needs_no_torch():
+    code = "from collm.benchmarks.cli import main\ntry: main(['train', 'maac', '--help'])\nexcept SystemExit: pass"
+    assert not imported_by(code) & {"torch", "transformers", "gymnasium"}
+
+
+SCRIPT = """
+import collm
+from collm.agents import ModelConfig, Policy
+from collm.algorithms import MAACConfig, Run
+
+env = collm.make("collm/MiniBuild-v0")
+observations, infos = env.reset(seed=0)
+config = MAACConfig(num_updates=3)
+model = ModelConfig(max_new_tokens=8)
+run: Run = collm.train("maac", env=env, num_updates=3)
+team: dict[str, Policy] = collm.load_team("runs/somewhere")
+value: float = run.evaluate().team_return.value
+collm.nothing_of_the_kind
+"""
+
+
+@pytest.mark.slow
+def test_a_type_checker_sees_the_package_from_outside_of_the_tree(root, tmp_path):
+    """Installed as the README says: plain, or editable in strict mode."""
+    target = tmp_path / "site"
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-build-isolation"]
+    source = tmp_path / "source"  # a build leaves files behind
+    subprocess.run(["git", "clone", "--quiet", "--shared", str(root), str(source)], check=True)
+    subprocess.run([*install, "--no-deps", "--no-index", "--target", str(target), str(source)], check=True)
+    script = tmp_path / "outside" / "script.py"
+    script.parent.mkdir()
+    script.write_text(SCRIPT)
+    path = os.pathsep.join([str(target), *(each for each in sys.path if "site-packages" in each)])
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--no-incremental", "--ignore-missing-imports", str(script)],
+        cwd=script.parent,
+        env=os.environ | {"MYPYPATH": path.split(os.pathsep)[0]},
+        capture_output=True,
+        text=True,
+    )
+    errors = [line for line in done.stdout.splitlines() if "script.py" in line and "error" in line]
+    assert len(errors) == 1 and "nothing_of_the_kind" in errors[0], done.stdout
+    assert Path(target / "collm" / "py.typed").is_file()

@@ -1,0 +1,1 @@
+../../collm/_lazy.py
