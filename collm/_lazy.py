@@ -16,6 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ._syntax import parse
+
 
 def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """A package's `__getattr__`, `__dir__` and `__all__`, from the imports under its `if TYPE_CHECKING`."""
@@ -31,7 +33,7 @@ def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], 
 
 def _homes(file: str) -> dict[str, str]:
     """By exported name, the module that holds it, relative to the package: ".runs.api"."""
-    body = ast.parse(Path(file).read_text(encoding="utf-8")).body
+    body = parse(Path(file).read_text(encoding="utf-8")).body
     blocks = [node.body for node in body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
     imports = [node for block in blocks for node in block if isinstance(node, ast.ImportFrom)]
     return {alias.name: "." * node.level + (node.module or "") for node in imports for alias in node.names}

@@ -9,9 +9,10 @@ from __future__ import annotations
 import ast
 import re
 import textwrap
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+
+from ..._syntax import parse
 
 _FENCE = re.compile(r"[ \t]*(?P<mark>`{3,}|~{3,})[ \t]*(?P<language>[\w+.#-]*)[ \t]*")
 _PYTHON = {"", "python", "python3", "py"}
@@ -35,9 +36,7 @@ class Code:
 def parsed(text: str) -> list[ast.stmt] | None:
     """The statements of a text; None if it is not Python."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a model's odd escape sequence is no concern of the user's
-            return ast.parse(text).body
+        return parse(text).body
     except (SyntaxError, ValueError, MemoryError, RecursionError):  # ValueError: a null, a surrogate, a huge number
         return None
 

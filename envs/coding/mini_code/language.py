@@ -13,6 +13,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ...._syntax import parse
+
 MAX_TOKENS = 64
 MAX_MAGNITUDE = 10**12
 
@@ -48,7 +50,7 @@ def parsed_function(text: str) -> Function | None:
     if tokens is None:
         return None
     try:
-        statements = ast.parse(" ".join(tokens)).body  # plain words, numbers and signs: nothing here can warn
+        statements = parse(" ".join(tokens)).body
     except SyntaxError:
         return None
     match statements:

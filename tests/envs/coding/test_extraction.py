@@ -1,7 +1,10 @@
 """Code out of completions."""
 
 import ast
+import gc
+import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given, settings
@@ -135,3 +138,33 @@ def test_any_text_has_a_result_that_parses_again(text):
 @given(st.text(alphabet=st.characters(exclude_characters="`~<", exclude_categories=["Cs"]), max_size=80))
 def test_a_fenced_function_is_found_in_any_prose(prose):
     assert "aux" in defined(f"{prose}\n```python\n{CODE}\n```\n{prose}")
+
+
+class Cycle:
+    """Is collected as garbage, by running Python code."""
+
+    def __init__(self):
+        self.own = self
+
+    def __del__(self):
+        sum(range(100))
+
+
+def test_many_threads_read_code_at_once():
+    """Older Pythons count the depth of all trees under construction together, and find that it does not add up."""
+    nested = f"def f(x):\n    return {'(' * 40}x{' + 1)' * 40}"
+
+    def statements_beside_garbage(_):
+        for _ in range(5):
+            Cycle()
+        return len(parsed(nested))
+
+    threshold, interval = gc.get_threshold(), sys.getswitchinterval()
+    gc.set_threshold(1)  # a collection may let another thread go on in the middle of a tree
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(16) as pool:
+            assert list(pool.map(statements_beside_garbage, range(200))) == [1] * 200
+    finally:
+        gc.set_threshold(*threshold)
+        sys.setswitchinterval(interval)
