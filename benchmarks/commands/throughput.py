@@ -70,8 +70,9 @@ def _update(arguments: ThroughputArguments) -> str:
     return throughput_update.tables(arguments.env, arguments.repeats, arguments.out)
 
 
-def _sandbox(_: ThroughputArguments) -> str:
-    return indent(throughput_sandbox.table(throughput_sandbox.measure()), "    ")
+def _sandbox(arguments: ThroughputArguments) -> str:
+    rows = throughput_sandbox.measure(num_rounds=arguments.repeats)
+    return indent(throughput_sandbox.table(rows), "    ")
 
 
 def _games(_: ThroughputArguments) -> str:

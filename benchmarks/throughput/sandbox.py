@@ -39,6 +39,7 @@ _USUAL = (
 )
 """Modules that make an interpreter of 16 MB, as a plain fork server would hold them."""
 _FORK = f"""
+import os
 import {", ".join(_USUAL.split())}
 for _ in range(NUM_RUNS):
     pid = os.fork()
