@@ -36,7 +36,7 @@ def build(settings: dict) -> ParallelPettingZooEnv:
 
 def main(iterations: int, seed: int) -> tuple[float, float]:
     """Mean returns of the first and of the last iteration."""
-    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     register_env("mini_writing", build)
     config = (
         PPOConfig()

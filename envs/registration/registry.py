@@ -26,6 +26,7 @@ from .turn_limit import TurnLimit
 
 GROUP = "collm.envs"  # of entry points
 _FIXED_LENGTH = "the length of its episodes is fixed; collm.envs.views.TurnLimit(env, max_turns) cuts them short"
+_GYM_AS_PARALLEL = "collm.envs.views.gym_as_parallel:GymAsParallel"
 _ID = re.compile(r"(?P<name>[\w-]+/[\w.-]+?)(-v(?P<version>\d+))?")
 
 
@@ -165,7 +166,8 @@ def register(
 def spec(id: str) -> EnvSpec:
     """The registered specification of an id; without a version, the newest one, with a warning.
 
-    Not registered but understood: "gymnasium/CartPole-v1" or "CartPole-v1", any of Gymnasium as a team of one; and
+    Not registered but understood: "gymnasium/CartPole-v1" or "CartPole-v1", any of Gymnasium as a team of one;
+    "gymnasium/minigrid:MiniGrid-Empty-5x5-v0", one that a module registers with Gymnasium when it is imported; and
     "package.module:parallel_env", any class or function that builds a parallel environment.
 
     Raises:
@@ -271,8 +273,19 @@ def _foreign(id: str) -> EnvSpec | None:
     if re.fullmatch(r"[\w.]+:[\w.]+", id):
         return EnvSpec(f"unregistered/{id.rpartition(':')[2]}-v0", id)
     name = id.removeprefix("gymnasium/")
+    if name != id and re.fullmatch(r"[\w.]+:[\w./-]+", name):
+        module, _, registered = name.partition(":")
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise UnknownEnvironmentError(f"{id!r}: its module {module!r} cannot be imported: {error}") from error
+        if registered not in gymnasium.registry:
+            near = difflib.get_close_matches(registered, gymnasium.registry, 1, 0.5)
+            hint = f"did you mean {near[0]!r}?" if near else "gymnasium.pprint_registry() lists all"
+            raise UnknownEnvironmentError(f"{id!r}: module {module!r} registers no {registered!r}; {hint}")
+        return EnvSpec(f"gymnasium/{registered.rpartition('/')[2]}", _GYM_AS_PARALLEL, {"env": name})
     if "/" not in name and name in gymnasium.registry:
-        return EnvSpec(f"gymnasium/{name}", "collm.envs.views.gym_as_parallel:GymAsParallel", {"env": name})
+        return EnvSpec(f"gymnasium/{name}", _GYM_AS_PARALLEL, {"env": name})
     return None
 
 

@@ -26,7 +26,7 @@ class FlatObservations(View):
     """
 
     def seen_space(self, space: Space[Any]) -> Space[Any]:
-        if not space.is_np_flattenable:
+        if not _is_flattenable(space):
             raise TypeError(f"FlatObservations needs observations of a fixed size, but the space is {space}")
         flat = flatten_space(space)
         assert isinstance(flat, Box)  # what a flattenable space becomes
@@ -34,3 +34,10 @@ class FlatObservations(View):
 
     def seen(self, agent: str, observation: Any) -> NDArray[Any]:
         return np.asarray(flatten(self.env.observation_space(agent), observation))
+
+
+def _is_flattenable(space: Space[Any]) -> bool:
+    try:
+        return space.is_np_flattenable
+    except NotImplementedError:  # a space of somebody's own that does not say
+        return False

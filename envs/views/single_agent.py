@@ -94,6 +94,7 @@ def make_single_agent(
     agent: str | None = None,
     partners: Partner | Mapping[str, Partner] | None = None,
     view: str | Viewer = "text",
+    env_kwargs: Mapping[str, Any] | None = None,
     **kwargs: Any,
 ) -> SingleAgent:
     """What `gymnasium.make(id)` calls for an environment of ours.
@@ -103,10 +104,17 @@ def make_single_agent(
         agent: see `SingleAgent`.
         partners: see `SingleAgent`.
         view: "text", "tokens", "chat", "dict", or a function of the environment and the agent that returns a view.
-        kwargs: arguments of the environment.
+        env_kwargs: arguments of the environment whose names are taken here: `{"view": 3}`.
+        kwargs: further arguments of the environment.
+
+    Raises:
+        ValueError: if there is no such view.
     """
-    if isinstance(view, str) and view not in VIEWS:
-        raise ValueError(f"view must be one of {list(VIEWS)} or a function, got {view!r}")
-    env = make(env_id, **kwargs)
+    if (isinstance(view, str) and view not in VIEWS) or (not isinstance(view, str) and not callable(view)):
+        raise ValueError(
+            f"view must be one of {list(VIEWS)} or a function, got {view!r}; "
+            f"an environment's own argument of this name goes into env_kwargs={{'view': {view!r}}}"
+        )
+    env = make(env_id, **{**(env_kwargs or {}), **kwargs})
     viewer = VIEWS[view] if isinstance(view, str) else view
     return SingleAgent(viewer(env, agent or env.possible_agents[0]), agent, partners)

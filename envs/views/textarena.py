@@ -78,7 +78,7 @@ class TextArena(TextParallelEnv):
         """Whether the game has ended, and what the player read until its next move."""
         while not is_over:
             player, messages = self._game.get_observation()
-            news = [_with_author(author, text) for author, text, *_ in messages if author != player]
+            news = [text for message in messages if (text := _with_author(message, player)) is not None]
             if player == self._seat:
                 return False, news
             history = self._histories.get(player, Transcript()).extended(*(Message("user", text) for text in news))
@@ -99,5 +99,13 @@ class TextArena(TextParallelEnv):
             random.setstate(before)
 
 
-def _with_author(author: int, text: str) -> str:
-    return f"[player_{author}] {text}" if author >= 0 else text
+def _with_author(message: tuple[Any, ...], reader: int) -> str | None:
+    """What a player reads of a message; None if it is the player's own.
+
+    A message is its author's number (-1: the game), its text and its kind; some games swap the number and the kind.
+    """
+    first, text, *rest = message
+    author = next((part for part in (first, *rest) if isinstance(part, int)), -1)
+    if author == reader:
+        return None
+    return f"[player_{author}] {text}" if author >= 0 else str(text)

@@ -239,3 +239,21 @@ def test_a_broken_plugin_is_named_where_its_id_is_sought_and_spoils_nothing_else
         make("broken/Word-v0")
     with pytest.warns(RuntimeWarning, match=reason):
         assert "test/Echo-v0" in [found.id for found in specs()]
+
+
+def test_what_a_module_registers_with_gymnasium_is_named_with_the_module(tmp_path, monkeypatch):
+    (tmp_path / "corridors.py").write_text(
+        "import gymnasium\n"
+        "gymnasium.register('Corridor-Long-v3', entry_point='gymnasium.envs.classic_control:CartPoleEnv')\n"
+        "gymnasium.register('halls/Hall-v0', entry_point='gymnasium.envs.classic_control:CartPoleEnv')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(gymnasium.envs.registration, "registry", dict(gymnasium.registry))
+    monkeypatch.setattr(gymnasium, "registry", gymnasium.envs.registration.registry)
+    env = make("gymnasium/corridors:Corridor-Long-v3")
+    assert env.possible_agents == ["agent_0"] and env.reset(seed=0)[0]["agent_0"].shape == (4,)
+    assert make("gymnasium/corridors:halls/Hall-v0").possible_agents == ["agent_0"]
+    with pytest.raises(UnknownEnvironmentError, match="did you mean 'Corridor-Long-v3'"):
+        make("gymnasium/corridors:Corridor-Lang-v3")
+    with pytest.raises(UnknownEnvironmentError, match="module 'no_such_module' cannot be imported"):
+        make("gymnasium/no_such_module:X-v0")

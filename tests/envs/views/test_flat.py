@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Dict, Discrete
+from gymnasium.spaces import Box, Dict, Discrete, Space
 from pettingzoo import ParallelEnv
 from pettingzoo.test import parallel_api_test
 
@@ -65,3 +65,15 @@ def test_what_has_no_fixed_size_is_refused():
         FlatObservations(make("collm/MiniBuild-v0"))
     with pytest.raises(TypeError, match="observations of a fixed size"):
         FlatObservations(ChatObservations(make("collm/MiniBuild-v0")))
+
+
+def test_a_space_that_does_not_know_its_size_is_refused_like_a_text():
+    class Mission(Space):
+        @property
+        def is_np_flattenable(self):
+            raise NotImplementedError
+
+    board = Board()
+    board.spaces = Dict({"fields": Box(0, 9, (2,), np.int8), "mission": Mission()})
+    with pytest.raises(TypeError, match="needs observations of a fixed size"):
+        FlatObservations(board).observation_space("player_0")

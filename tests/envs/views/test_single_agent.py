@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import gymnasium
 import numpy as np
 import pytest
@@ -111,3 +113,10 @@ def test_gymnasium_makes_many_by_id():
     _, rewards, terminations, *_ = envs.step(("a", "b", "c"))
     assert rewards.shape == (3,) and terminations.all()
     envs.close()
+
+
+def test_an_environments_own_argument_may_have_a_name_that_is_taken():
+    env = gymnasium.make("collm/BridgeBuild-v0", view="tokens", env_kwargs={"view": 3})
+    assert env.unwrapped.env.unwrapped._view == 3
+    with pytest.raises(ValueError, match=re.escape("env_kwargs={'view': 3}")):
+        gymnasium.make("collm/BridgeBuild-v0", view=3)
