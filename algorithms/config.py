@@ -94,13 +94,22 @@ class TrainConfig:
     never."""
     advantage_normalization: AdvantageNormalization = "batch"
     """Normalization of advantages to mean 0 and standard deviation 1: over all agents and turns ("batch"), per agent,
-    per turn, per agent and turn, or none."""
+    per turn, per agent and turn, or none. A group of one turn is divided by the root mean square of the whole batch."""
+    normalization_epsilon: float = 1e-6
+    """Epsilon added to the standard deviation that advantages are divided by, in the unit of the rewards."""
 
     # Rewards.
 
+    credited_reward: Literal["team", "own"] = "team"
+    """Reward that an agent's turn is credited with, where no joint critic is: the team's ("team"), the mean over all
+    agents, which goes on after an agent has left; or what the environment pays the agent itself ("own"). A joint critic
+    always learns the team's."""
     reward_model: str | None = None
-    """Reward model, a folder or hub name of a sequence classifier: its score of the joint history after each turn
-    replaces the environment's reward in learning. None: the environment's reward."""
+    """Reward model, a folder or hub name of a sequence classifier: its score of the joint history replaces the
+    environment's reward in learning. None: the environment's reward."""
+    reward_model_pays: Literal["end", "differences"] = "end"
+    """Turns that the reward model pays: the last one, with its score of the whole episode ("end"), or each, with the
+    score after it minus the score before it ("differences")."""
     reward_scale: float = 1.0
     """Factor on every reward before learning."""
     reward_shift: float = 0.0

@@ -161,7 +161,13 @@ def _normalized(
     }
     flat = torch.cat([credit.advantages for credit in credits.values()])
     every = torch.ones_like(flat, dtype=torch.bool)
-    scaled = normalized(flat, every, groups[mode], subtract_mean=algorithm.centers_advantages)
+    scaled = normalized(
+        flat,
+        every,
+        groups[mode],
+        subtract_mean=algorithm.centers_advantages,
+        epsilon=algorithm.config.normalization_epsilon,
+    )
     pieces = torch.split(scaled, [len(credit.advantages) for credit in credits.values()])
     return {
         agent: replace(credit, advantages=piece) for (agent, credit), piece in zip(credits.items(), pieces, strict=True)

@@ -20,7 +20,7 @@ from .crediting import Credit, assign_credit, critic_metrics
 from .critic_learner import CriticLearner
 from .crossing import crossed
 from .policy_learner import PolicyLearner, TurnBatch
-from .shaping import RewardProcessor, reward_rule, with_penalties, with_rewards
+from .shaping import RewardProcessor, reward_rule, with_penalties, with_rewards, with_team_rewards
 
 Rewarder = Callable[[Sequence[Episode]], Sequence[Episode]]
 MAX_SEED = 2**31
@@ -199,11 +199,15 @@ class Trainer:
         rule = reward_rule(self.config, self.reward_processor)
         if self.rewarder is not None:
             episodes = self.rewarder(episodes)
+        # A joint critic's grid has the team's rewards in any case.
+        pays_team = self.config.credited_reward == "team" and self.algorithm.critic_reads != "joint"
         if self.algorithm.crosses_rollouts:
-            shaped, num_steps = crossed(episodes, self.collector.vector, rule)
+            shaped, num_steps = crossed(episodes, self.collector.vector, rule, pays_team=pays_team)
             self.num_turns += num_steps
         else:
             shaped = with_rewards(episodes, rule)
+            if pays_team:
+                shaped = with_team_rewards(shaped, self.config.discount)
         if references and self.config.reference_kl_in == "reward":
             shaped = with_penalties(shaped, references, self.config)
         return shaped

@@ -100,11 +100,11 @@ def test_joint_credit_is_one_number_for_all_who_moved_and_counts_what_comes_afte
     critics = {"joint": learner(algorithm.config)}
     episodes = [episode([2.0, 3.0], [4.0, 6.0], is_terminated=True, states=(1.0, 5.0, 50.0))]
     credits, batches = assign_credit(algorithm, episodes, AGENTS, critics)
-    # the team's rewards are (2 + 10) / 2 and 3: 6 + 5 - 1, 3 + 0 - 5
-    assert credits["a_0"].advantages.tolist() == [10.0, -2.0]
+    # the team's rewards are (2 + 10) / 2 and (3 + 0) / 2: 6 + 5 - 1, 1.5 + 0 - 5
+    assert credits["a_0"].advantages.tolist() == [10.0, -3.5]
     assert credits["b_0"].advantages.tolist() == [10.0]
     ((_, batch),) = batches
-    assert batch.targets.tolist() == [11.0, 3.0]
+    assert batch.targets.tolist() == [11.0, 1.5]
     assert len(batch.inputs) == 1  # one input per joint turn, not one per agent
 
 
@@ -131,8 +131,8 @@ def test_a_joint_return_to_go_is_the_team_s():
     critics = {"joint": learner(algorithm.config)}
     episodes = [episode([2.0, 3.0], [4.0, 6.0], is_terminated=True, states=(1.0, 5.0, 50.0))]
     credits, _ = assign_credit(algorithm, episodes, AGENTS, critics)
-    assert credits["a_0"].returns.tolist() == [(2.0 + 10.0) / 2 + 0.5 * 3.0, 3.0]
-    assert credits["b_0"].returns.tolist() == [(2.0 + 10.0) / 2 + 0.5 * 3.0]
+    assert credits["a_0"].returns.tolist() == [(2.0 + 10.0) / 2 + 0.5 * 1.5, 1.5]
+    assert credits["b_0"].returns.tolist() == [(2.0 + 10.0) / 2 + 0.5 * 1.5]
 
 
 def test_without_a_critic_a_return_to_go_is_of_the_rewards_alone():
@@ -195,8 +195,8 @@ def test_group_credit_compares_the_same_turn_of_the_same_task():
     ]
     credits, batches = assign_credit(algorithm, episodes, AGENTS, {})
     assert batches == []
-    # returns 1 + 0.5 * 4 = 3 and 5, mean 4; only the first got to a second turn
-    assert credits["a_0"].advantages.tolist() == [-1.0, 0.0, 1.0]
+    # returns 1 + 0.5 * 4 = 3 and 5, mean 4; only the first got to a second turn: 4 and 0, mean 2
+    assert credits["a_0"].advantages.tolist() == [-1.0, 2.0, 1.0]
 
 
 @pytest.mark.parametrize(
@@ -253,9 +253,9 @@ def test_grids_pad_and_find_their_way_back():
     assert grid.values.tolist() == [[10.0, 11.0, 12.0], [13.0, 0.0, 0.0]]
     assert grid.is_real.tolist() == [[True, True], [True, False]]
     joint = joint_grid(episodes, None)
-    assert joint.rewards.tolist() == [[5.5, 2.0], [6.5, 0.0]]
+    assert joint.rewards.tolist() == [[5.5, 1.0], [6.5, 0.0]]
     assert of_agent(joint.rewards, episodes, "b_0").tolist() == [5.5, 6.5]
-    assert of_agent(joint.rewards, episodes, "a_0").tolist() == [5.5, 2.0, 6.5]
+    assert of_agent(joint.rewards, episodes, "a_0").tolist() == [5.5, 1.0, 6.5]
 
 
 def test_a_critic_that_foresaw_everything_explains_everything():
