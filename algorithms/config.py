@@ -174,7 +174,8 @@ class ActorCriticConfig(TrainConfig):
     value_loss_coef: float = 0.6
     """Value loss coefficient: weight of the value loss beside the policy's, where both share weights."""
     value_clip_range: float | None = None
-    """PPO's clip range of the value around its estimate at collection, in units of normalized values. None: no clip."""
+    """PPO's clip range of the value around its estimate before the update, in units of normalized values. None: no
+    clip."""
     value_normalization: bool = True
     """Value normalization: the critic predicts in units of the running mean and deviation of its targets."""
     value_head_hidden_dim: int | None = None

@@ -299,8 +299,8 @@ def _grouped(returns: Tensor, group: Tensor, is_real: Tensor | None, group_size:
         )
     if bool((sizes < min_size).any()):
         raise ValueError(
-            f"group {int(names[sizes < min_size][0])} has 1 rollout, but this baseline compares the rollouts of a task with "
-            "each other; give every group at least 2"
+            f"group {int(names[sizes < min_size][0])} has 1 rollout, but this baseline compares the rollouts of a task "
+            "with each other; give every group at least 2"
         )
     is_real = torch.ones_like(returns, dtype=torch.bool) if is_real is None else is_real
     absent = torch.repeat_interleave(torch.arange(len(names), device=row.device), sizes - num_rows)

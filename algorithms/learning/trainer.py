@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ...agents.core import TrainablePolicy
+from ...agents.numeric.moments import RunningMoments
 from ..algorithm import Algorithm
 from ..config import TrainConfig
 from ..rollout.collector import RolloutCollector, grouped_plans
@@ -151,16 +152,20 @@ class Trainer:
         )
         self.credits = credits
         metrics = critic_metrics(critic_batches)
+        estimated_in = {id(critic): critic.moments for critic, _ in critic_batches}  # the units of the values so far
         critic_losses = []
         for critic, batch in critic_batches:
             if critic.optimizer is not None:
                 critic.optimizer.set_progress(self.update)
-            critic_losses.append(critic.learn(batch.inputs, batch.targets, batch.values))
+            critic_losses.append(critic.learn(batch.inputs, batch.targets))
         metrics |= _means(critic_losses)
         if self.update < self.algorithm.critic_warmup and self._has_own_critics():
             return metrics
         played = {id(self.learners[agent]): self.learners[agent] for agent in agents}
-        updates = [learner.update(self._batch(learner, episodes, credits, references)) for learner in played.values()]
+        updates = [
+            learner.update(self._batch(learner, episodes, credits, references, estimated_in))
+            for learner in played.values()
+        ]
         return metrics | _means(updates)
 
     def _batch(
@@ -169,13 +174,15 @@ class Trainer:
         episodes: Sequence[Episode],
         credits: Mapping[str, Credit],
         references: Mapping[str, Sequence[Tensor]],
+        estimated_in: Mapping[int, RunningMoments],
     ) -> TurnBatch:
         agents = [agent for agent in credits if self.learners[agent] is learner]
         targets = old_values = None
         head = self.critics.get(agents[0])
         if head is not None and head.optimizer is None:  # the critic is a head on this policy
             targets = head.moments.normalize(torch.cat([credits[agent].targets for agent in agents]))
-            old_values = head.moments.normalize(torch.cat([credits[agent].values for agent in agents]))
+            values = torch.cat([credits[agent].values for agent in agents])
+            old_values = estimated_in[id(head)].normalize(values)  # what the head itself said
         return TurnBatch(
             tracks=[track for agent in agents for track in _tracks(episodes, agent)],
             advantages=torch.cat([credits[agent].advantages for agent in agents]),

@@ -7,6 +7,8 @@ import pytest
 import torch
 
 from collm.agents.core import Completion, Critic
+from collm.agents.numeric.critics import NumericCritic
+from collm.agents.numeric.features import Features
 from collm.algorithms import IAC, MAAC, MAGRPO, MAREINFORCE, IACConfig, MAACConfig, ReinforceConfig
 from collm.algorithms.learning.crediting import assign_credit, critic_metrics
 from collm.algorithms.learning.critic_learner import CriticLearner
@@ -256,6 +258,36 @@ def test_grids_pad_and_find_their_way_back():
     assert joint.rewards.tolist() == [[5.5, 1.0], [6.5, 0.0]]
     assert of_agent(joint.rewards, episodes, "b_0").tolist() == [5.5, 6.5]
     assert of_agent(joint.rewards, episodes, "a_0").tolist() == [5.5, 1.0, 6.5]
+
+
+def numeric_episode(index):
+    rng = np.random.default_rng(index)
+    tracks = {agent: tuple(Turn(rng.normal(i, 1, 2), Completion(0), 1.0, t) for t in range(3)) for i, agent in
+              enumerate(AGENTS)}  # fmt: skip
+    ends = dict.fromkeys(AGENTS, True)
+    return Episode(index, 0, 0, tracks, (), dict.fromkeys(AGENTS), ends, ({},) * 3)
+
+
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_values_do_not_depend_on_the_tokens_of_a_pass_though_observations_are_normalized(is_shared):
+    """By hand: every view is normalized with the moments of all views that the critic serves in the update."""
+    episodes = [numeric_episode(index) for index in range(4)]
+    views = {
+        agent: np.stack([turn.observation for each in episodes for turn in each.tracks[agent]]) for agent in AGENTS
+    }
+    found = {}
+    for max_batch_tokens in (3, 7, 10_000):
+        algorithm = iac(max_batch_tokens=max_batch_tokens)
+        made = [NumericCritic(Features(num_numbers=2), normalizes_observations=True) for _ in AGENTS]
+        learners = [CriticLearner(each, algorithm.config, torch.Generator()) for each in made]
+        critics = dict(zip(AGENTS, learners[:1] * 2 if is_shared else learners, strict=True))
+        credits, _ = assign_credit(algorithm, episodes, AGENTS, critics)
+        found[max_batch_tokens] = torch.stack([credits[agent].values for agent in AGENTS])
+        for agent in AGENTS:
+            seen = np.concatenate(list(views.values())) if is_shared else views[agent]
+            scaled = torch.from_numpy((views[agent] - seen.mean(0)) / seen.std(0)).float()
+            torch.testing.assert_close(credits[agent].values, critics[agent].critic.value(scaled)[:, 0].detach())
+    assert torch.allclose(found[3], found[10_000], atol=1e-6) and torch.allclose(found[7], found[10_000], atol=1e-6)
 
 
 def test_a_critic_that_foresaw_everything_explains_everything():

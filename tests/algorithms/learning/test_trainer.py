@@ -186,6 +186,23 @@ def test_a_price_on_divergence_is_zero_at_the_reference_and_felt_away_from_it(wh
     assert not all(torch.equal(a, b) for a, b in zip(weights(trainer), weights(free), strict=True))
 
 
+def test_a_head_s_values_are_clipped_around_what_it_said_in_the_units_that_it_said_it_in():
+    trainer = text_trainer("iac", use_separate_critic=False, value_clip_range=0.2, critic_warmup=0)
+    compared = []
+    for learner in trainer.learners.values():
+
+        def update(batch, learner=learner, inner=learner.update):
+            with torch.no_grad():
+                compared.append((batch.old_values, learner.policy.evaluate(batch.tracks).values))
+            return inner(batch)
+
+        learner.update = update
+    run(trainer, 3)
+    for said, says in compared:
+        torch.testing.assert_close(said, says, atol=1e-5, rtol=1e-4)
+    assert any(says.abs().max() > 1e-3 for _, says in compared)
+
+
 @pytest.mark.parametrize("schedule", ["linear", "cosine"])
 def test_the_learning_rate_rises_through_the_warm_up_and_falls_by_its_schedule(schedule):
     trainer = text_trainer("magrpo", learning_rate_schedule=schedule, warmup_updates=2, num_updates=6)

@@ -15,7 +15,6 @@ from collm.algorithms.rollout.summary import episode_metrics
 from collm.envs.core import Outcome, TextParallelEnv
 from collm.envs.vectors.vector import SyncVector
 
-
 AGENTS_OF = ("runner_0", "runner_1")
 
 
