@@ -14,6 +14,7 @@ AdvantageNormalization = Literal["batch", "agent", "turn", "agent_turn", "none"]
 CriticKnowledge = Literal["joint", "privileged"]
 Estimator = Literal["td", "n_step", "gae", "monte_carlo"]
 KLEstimator = Literal["k1", "k2", "k3"]
+RewardModelPays = Literal["end", "differences"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +67,8 @@ class TrainConfig:
     max_grad_norm: float = 1.0
     """Clip each model's gradient to this L2 norm."""
     ppo_epochs: int = 1
-    """Epochs per update: passes over the collected episodes. More than 1 needs `clip_range`."""
+    """Epochs per update: passes over the collected episodes. More than 1 needs `clip_range`; IPPO and MAPPO only warn
+    without it."""
     mini_batch_size: int | None = None
     """Mini-batch size per optimizer step, in episodes (in turns, for vector observations). None: the whole update in
     one step."""
@@ -107,7 +109,7 @@ class TrainConfig:
     reward_model: str | None = None
     """Reward model, a folder or hub name of a sequence classifier: its score of the joint history replaces the
     environment's reward in learning. None: the environment's reward."""
-    reward_model_pays: Literal["end", "differences"] = "end"
+    reward_model_pays: RewardModelPays = "end"
     """Turns that the reward model pays: the last one, with its score of the whole episode ("end"), or each, with the
     score after it minus the score before it ("differences")."""
     reward_scale: float = 1.0

@@ -67,11 +67,12 @@ class Reinforce(Algorithm[ReinforceConfig], ABC):
 class MAREINFORCE(Reinforce):
     """No baseline: the advantage is the return R. Unbiased and noisy.
 
-    Rewards should lie around 0: a positive constant raises the probability of every completion.
+    Rewards should lie around 0: a positive constant raises the probability of every completion. Top-k and top-p need
+    `learns_filtered`: before them, the expected gradient points elsewhere (cosine 0.5 at top-p 0.6 on random policies).
     """
 
+    has_baseline: ClassVar[bool] = False
     min_generations: ClassVar[int] = 1
-
     above_baseline = staticmethod(raw_advantages)
 
 

@@ -98,8 +98,8 @@ class LanguagePolicy(TrainablePolicy):
 
     Args:
         language_model: may be shared with other policies.
-        sampling: temperature, filters. The log-probabilities that learning uses include the temperature, and the filters
-            with `learns_filtered`.
+        sampling: temperature, filters. The log-probabilities that learning uses include the temperature, and with
+            `learns_filtered` the filters.
         max_new_tokens: a completion is cut there.
         adapter: this policy's own, where the model is a peft model.
         has_value_head: estimate returns by a linear layer on the last hidden state of the prompt.

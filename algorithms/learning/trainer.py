@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ...agents.core import TrainablePolicy
 from ...agents.numeric.moments import RunningMoments
-from ..algorithm import Algorithm
+from ..algorithm import Algorithm, check_warmup_budget
 from ..config import TrainConfig
 from ..rollout.collector import RolloutCollector, grouped_plans
 from ..rollout.episode import Episode
@@ -107,7 +107,11 @@ class Trainer:
         return learners
 
     def step(self) -> tuple[list[Episode], dict[str, float]]:
-        """One update: collect episodes and learn from them; returns the episodes and the update's metrics."""
+        """One update: collect episodes and learn from them; returns the episodes and the update's metrics.
+
+        Raises:
+            ValueError: if the budget is used up before any policy learns.
+        """
         start = time.perf_counter()
         self.collector.seconds.clear()
         episodes = self._collect()
@@ -119,6 +123,8 @@ class Trainer:
         num_tokens = sum(len(turn.completion.logprobs) for e in episodes for t in e.tracks.values() for turn in t)
         self.num_turns += sum(episode.num_turns for episode in episodes)
         self.num_tokens += num_tokens
+        if self.update <= self.algorithm.critic_warmup and self._has_own_critics():
+            check_warmup_budget(self.config, self.num_turns, self.num_tokens)
         phases = {f"seconds/{phase}": seconds for phase, seconds in self.collector.seconds.items()}
         return episodes, metrics | phases | {
             "update": self.update,

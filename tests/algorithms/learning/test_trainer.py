@@ -131,6 +131,20 @@ def test_only_critics_learn_while_they_warm_up():
     assert not all(torch.equal(a, b) for a, b in zip(before, policy.parameters(), strict=True))
 
 
+@pytest.mark.parametrize(("budget", "num_updates"), [("max_environment_steps", 1), ("max_sampled_tokens", 1)])
+def test_a_budget_that_ends_within_the_warm_up_is_refused(budget, num_updates):
+    """Eight episodes of three turns and two agents: 24 steps per update, and at least 48 tokens."""
+    trainer = text_trainer("maac", critic_warmup=1, **{budget: 20})
+    with pytest.raises(ValueError, match=rf"critic_warmup=1 updates use up {budget}=20 before any policy learns"):
+        run(trainer, num_updates)
+
+
+def test_a_budget_that_ends_after_the_warm_up_is_kept_to():
+    trainer = text_trainer("maac", critic_warmup=1, max_environment_steps=25)
+    assert "grad_norm" not in run(trainer, 1)[0]
+    assert "grad_norm" in run(trainer, 1)[0]
+
+
 def test_agents_learn_at_their_own_rates():
     trainer = text_trainer("magrpo", agent_learning_rates={AGENTS[1]: 0.0})
     before = {agent: [w.detach().clone() for w in p.parameters()] for agent, p in trainer.collector.policies.items()}
