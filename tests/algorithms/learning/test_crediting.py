@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,17 @@ import torch
 from collm.agents.core import Completion, Critic
 from collm.agents.numeric.critics import NumericCritic
 from collm.agents.numeric.features import Features
-from collm.algorithms import IAC, MAAC, MAGRPO, MAREINFORCE, IACConfig, MAACConfig, ReinforceConfig
+from collm.algorithms import (
+    IAC,
+    MAAC,
+    MAGRPO,
+    MAREINFORCE,
+    MARLOO,
+    IACConfig,
+    MAACConfig,
+    MARLOOConfig,
+    ReinforceConfig,
+)
 from collm.algorithms.learning.crediting import assign_credit, critic_metrics
 from collm.algorithms.learning.critic_learner import CriticLearner
 from collm.algorithms.learning.grids import agent_grid, joint_grid, of_agent
@@ -199,6 +211,18 @@ def test_group_credit_compares_the_same_turn_of_the_same_task():
     assert batches == []
     # returns 1 + 0.5 * 4 = 3 and 5, mean 4; only the first got to a second turn: 4 and 0, mean 2
     assert credits["a_0"].advantages.tolist() == [-1.0, 2.0, 1.0]
+
+
+@pytest.mark.parametrize(("algorithm_class", "advantage"), [(MAGRPO, 10.0 - 10.0 / 2), (MARLOO, 10.0)])
+def test_an_agent_that_moved_in_one_rollout_of_its_group_is_credited_all_the_same(algorithm_class, advantage):
+    """In the other rollout of the task it never came to move, and earned 0."""
+    config = MARLOOConfig(num_generations=2) if algorithm_class is MARLOO else ReinforceConfig(num_generations=2)
+    algorithm = algorithm_class(replace(config, advantage_normalization="none"))
+    alone = episode([3.0], [0.0], is_terminated=True, group=1)
+    alone = replace(alone, tracks={"a_0": alone.tracks["a_0"]}, is_terminated={"a_0": True})
+    credits, _ = assign_credit(algorithm, [episode([1.0], [0.0], is_terminated=True, group=1), alone], AGENTS, {})
+    assert credits["b_0"].advantages.tolist() == [advantage]
+    assert len(credits["a_0"].advantages) == 2
 
 
 @pytest.mark.parametrize(
