@@ -30,10 +30,12 @@ class ModelConfig:
     temperature: float = 1.0
     """Sampling temperature; the distribution that is learned is the tempered one."""
     top_p: float = 1.0
-    """Nucleus sampling: keep the likeliest tokens that hold this much probability. 1 is off. Not part of what is
-    learned."""
+    """Nucleus sampling: keep the likeliest tokens that hold this much probability. 1 is off."""
     top_k: int = 0
-    """Top-k sampling: keep this many likeliest tokens. 0 is off. Not part of what is learned."""
+    """Top-k sampling: keep this many likeliest tokens. 0 is off."""
+    learns_filtered: bool = False
+    """Learn the filtered distribution: log-probabilities, entropies and gradients are those after top-k and top-p, from
+    which tokens are drawn. False: those before the filters, whose gradient is biased."""
     compute_dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """Data type of forward passes. Weights that learn stay float32, or updates near 1e-6 would round to nothing."""
     recomputes_activations: bool = False

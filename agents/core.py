@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -125,6 +126,11 @@ class TrainablePolicy(Policy, Learnable):
     value_head: nn.Module | None = None
     """Estimates the return before each turn; None without one."""
 
+    @property
+    def compute_dtype(self) -> torch.dtype | None:
+        """Data type of forward passes; None: that of the weights. float16 has its losses scaled in learning."""
+        return None
+
     @abstractmethod
     def evaluate(self, tracks: Sequence[Sequence[Completion]]) -> Evaluation:
         """Log-probabilities, entropies and values of all turns of all tracks."""
@@ -144,14 +150,14 @@ class TrainablePolicy(Policy, Learnable):
 
     @abstractmethod
     def reference(self) -> TrainablePolicy:
-        """A frozen copy, as the anchor of a KL penalty."""
+        """What the policy starts from, frozen, as the anchor of a KL penalty: a copy, or a base that is shared."""
 
     def forget(self) -> None:
         """Drop what was computed with old weights; called after each update."""
 
 
 class Critic(Learnable):
-    """Estimates returns from histories."""
+    """Estimates returns from histories. `values` alone changes nothing."""
 
     reads_turns_alone: ClassVar[bool] = False
     """True where the turns of an input are valued one by one, so that they may be learned from in any grouping."""
@@ -159,6 +165,9 @@ class Critic(Learnable):
     @abstractmethod
     def values(self, inputs: Sequence[CriticInput]) -> Tensor:
         """[N] in order: for each input, V of each of its histories, then Q of each of its actions in its history."""
+
+    def observe(self, inputs: Sequence[CriticInput]) -> None:  # most keep no statistics
+        """Take all inputs of an update into running statistics, once, before any of them is valued."""
 
     @abstractmethod
     def num_tokens(self, item: CriticInput) -> int:

@@ -43,7 +43,12 @@ def check_models(config: ModelConfig, num_agents: int) -> None:
 
 def sampling_of(config: ModelConfig) -> Sampling:
     """How the settings sample."""
-    return Sampling(temperature=config.temperature, top_k=config.top_k, top_p=config.top_p)
+    return Sampling(
+        temperature=config.temperature,
+        top_k=config.top_k,
+        top_p=config.top_p,
+        learns_filtered=config.learns_filtered,
+    )
 
 
 def model_folder(name: str) -> Path | None:
@@ -123,7 +128,7 @@ def load_language_model(
     folder = model_folder(name)
     where = name if folder is None else folder
     device = config.device if config.device != "auto" else ("cuda" if torch.cuda.is_available() else "cpu")
-    compute = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}[config.compute_dtype]
+    compute = None if config.compute_dtype == "float32" else getattr(torch, config.compute_dtype)
     # A base that does not learn needs no master copy: it is loaded in the type it computes in.
     dtype = compute if adapters and compute is not None else torch.float32
     loaded: Any = AutoModelForCausalLM.from_pretrained(where, dtype=dtype)
@@ -159,6 +164,8 @@ def load_team(directory: Path, agents: Sequence[str], *, device: str = "auto") -
             temperature=settings["sampling"]["temperature"],
             top_p=settings["sampling"]["top_p"],
             top_k=settings["sampling"]["top_k"],
+            learns_filtered=settings["sampling"]["learns_filtered"],
+            compute_dtype=settings["compute_dtype"],
             device=device,
         )
         policies |= load_policies(config, [agent])

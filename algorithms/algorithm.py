@@ -7,6 +7,7 @@ subclass overrides `advantages` always, and `loss`, `targets`, `state_dict` and 
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -75,6 +76,11 @@ class Algorithm(ABC, Generic[Settings]):
     """History that a critic values: each agent's "own", the "joint" one, or "nothing" where there is no critic."""
     centers_advantages: ClassVar[bool] = True
     """Normalization subtracts the mean of the advantages. False: it only scales them, as the baseline sets the mean."""
+
+    has_baseline: ClassVar[bool] = True
+    """Advantages lie around 0. False: they are returns, whose policy gradient is wrong before top-k and top-p."""
+    may_repeat_unclipped: ClassVar[bool] = False
+    """Several epochs without `clip_range` are a warning. False: an error."""
 
     def __init__(self, config: Settings):
         self.config = config
@@ -192,10 +198,13 @@ class Algorithm(ABC, Generic[Settings]):
                 "too (0.2 is usual)"
             )
         if config.clip_range is None and config.ppo_epochs > 1:
-            raise ValueError(
+            fault = (
                 f"ppo_epochs={config.ppo_epochs} learns again from episodes of an older policy, which the plain policy "
                 "gradient cannot; set clip_range (0.2 is usual), or ppo_epochs=1"
             )
+            if not self.may_repeat_unclipped:
+                raise ValueError(fault)
+            warnings.warn(fault, stacklevel=2)
 
 
 class ActorCritic(Algorithm[Settings], ABC):
@@ -249,4 +258,25 @@ class ActorCritic(Algorithm[Settings], ABC):
             raise ValueError(
                 f"critic_warmup={config.critic_warmup} leaves no update for the policies of num_updates="
                 f"{config.num_updates}; lower the one or raise the other"
+            )
+        least = config.rollout_buffer_size if config.turns_per_update is None else config.turns_per_update
+        if not self.has_actor_heads:  # an episode has at least one step and one token
+            check_warmup_budget(config, config.critic_warmup * least, config.critic_warmup * least)
+
+
+def check_warmup_budget(config: ActorCriticConfig, num_steps: int, num_tokens: int) -> None:
+    """Refuse a budget that the critic's warm-up uses up: no policy would learn.
+
+    Args:
+        num_steps, num_tokens: environment steps and sampled tokens that the warm-up takes, or at least takes.
+
+    Raises:
+        ValueError: naming the budget.
+    """
+    for name, used in (("max_environment_steps", num_steps), ("max_sampled_tokens", num_tokens)):
+        limit = getattr(config, name)
+        if limit is not None and used >= limit:
+            raise ValueError(
+                f"critic_warmup={config.critic_warmup} updates use up {name}={limit} before any policy learns; lower "
+                "the one or raise the other"
             )

@@ -14,6 +14,7 @@ AdvantageNormalization = Literal["batch", "agent", "turn", "agent_turn", "none"]
 CriticKnowledge = Literal["joint", "privileged"]
 Estimator = Literal["td", "n_step", "gae", "monte_carlo"]
 KLEstimator = Literal["k1", "k2", "k3"]
+RewardModelPays = Literal["end", "differences"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +67,8 @@ class TrainConfig:
     max_grad_norm: float = 1.0
     """Clip each model's gradient to this L2 norm."""
     ppo_epochs: int = 1
-    """Epochs per update: passes over the collected episodes. More than 1 needs `clip_range`."""
+    """Epochs per update: passes over the collected episodes. More than 1 needs `clip_range`; IPPO and MAPPO only warn
+    without it."""
     mini_batch_size: int | None = None
     """Mini-batch size per optimizer step, in episodes (in turns, for vector observations). None: the whole update in
     one step."""
@@ -94,13 +96,22 @@ class TrainConfig:
     never."""
     advantage_normalization: AdvantageNormalization = "batch"
     """Normalization of advantages to mean 0 and standard deviation 1: over all agents and turns ("batch"), per agent,
-    per turn, per agent and turn, or none."""
+    per turn, per agent and turn, or none. A group of one turn is divided by the root mean square of the whole batch."""
+    normalization_epsilon: float = 1e-6
+    """Epsilon added to the standard deviation that advantages are divided by, in the unit of the rewards."""
 
     # Rewards.
 
+    credited_reward: Literal["team", "own"] = "team"
+    """Reward that an agent's turn is credited with, where no joint critic is: the team's ("team"), the mean over all
+    agents, which goes on after an agent has left; or what the environment pays the agent itself ("own"). A joint critic
+    always learns the team's."""
     reward_model: str | None = None
-    """Reward model, a folder or hub name of a sequence classifier: its score of the joint history after each turn
-    replaces the environment's reward in learning. None: the environment's reward."""
+    """Reward model, a folder or hub name of a sequence classifier: its score of the joint history replaces the
+    environment's reward in learning. None: the environment's reward."""
+    reward_model_pays: RewardModelPays = "end"
+    """Turns that the reward model pays: the last one, with its score of the whole episode ("end"), or each, with the
+    score after it minus the score before it ("differences")."""
     reward_scale: float = 1.0
     """Factor on every reward before learning."""
     reward_shift: float = 0.0
@@ -165,7 +176,8 @@ class ActorCriticConfig(TrainConfig):
     value_loss_coef: float = 0.6
     """Value loss coefficient: weight of the value loss beside the policy's, where both share weights."""
     value_clip_range: float | None = None
-    """PPO's clip range of the value around its estimate at collection, in units of normalized values. None: no clip."""
+    """PPO's clip range of the value around its estimate before the update, in units of normalized values. None: no
+    clip."""
     value_normalization: bool = True
     """Value normalization: the critic predicts in units of the running mean and deviation of its targets."""
     value_head_hidden_dim: int | None = None

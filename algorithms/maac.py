@@ -14,8 +14,8 @@ class MAAC(ActorCritic[Settings]):
     """Actor-critic with TD errors r + discount * V(h') - V(h) of the joint history h.
 
     All agents of a joint turn share one advantage. Source: CoLLM-CC (arXiv:2601.21972). The reward is the team's: the
-    mean over the agents that moved. The critic learns once per joint turn, not once per agent. The critic serves
-    training only, so it may also read what the environment hides from the agents (`critic_input`).
+    mean over all agents, 0 for those that have left. The critic learns once per joint turn, not once per agent. It
+    serves training only, so it may also read what the environment hides from the agents (`critic_input`).
     """
 
     critic_reads: ClassVar[CriticReads] = "joint"

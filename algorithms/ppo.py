@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import final
+from typing import ClassVar, final
 
 from .config import IPPOConfig, MAPPOConfig
 from .iac import IAC
@@ -14,8 +14,11 @@ class IPPO(IAC[IPPOConfig]):
     """IAC's advantages, with clipped probability ratios to the sampling policy, which bound the change per update.
 
     Source: IPPO (arXiv:2011.09533), PPO (arXiv:1707.06347). The ratio is that of a whole completion (`credit="turn"`),
-    whose logarithm grows with length, or that of each token (`credit="token"`). IPPO without a clip is IAC with GAE.
+    whose logarithm grows with length, or that of each token (`credit="token"`). IPPO without a clip is IAC with GAE;
+    repeated over several epochs it has neither ratio nor clip, and drifts from the policy that it has samples of.
     """
+
+    may_repeat_unclipped: ClassVar[bool] = True
 
 
 @final
@@ -24,3 +27,5 @@ class MAPPO(MAAC[MAPPOConfig]):
 
     Source: MAPPO (arXiv:2103.01955), which also clips values (`value_clip_range`) and normalizes them.
     """
+
+    may_repeat_unclipped: ClassVar[bool] = True

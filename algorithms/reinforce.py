@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import ABC
+from collections.abc import Callable
 from typing import ClassVar, final
 
 from torch import Tensor
@@ -16,23 +17,31 @@ from .functions.baselines import group_max_advantages, group_mean_advantages, le
 class Reinforce(Algorithm[ReinforceConfig], ABC):
     """Advantage: discounted return from each turn on, minus a baseline from the same turn of the group's rollouts.
 
+    A rollout that has ended counts with a return of 0 there, and so does one in which the agent never moved.
+
     Normalization keeps the mean here: subtracting it would make all four baselines the same.
     """
 
     centers_advantages: ClassVar[bool] = False
     min_generations: ClassVar[int] = 2
+    above_baseline: ClassVar[Callable[..., Tensor]]
+    """Rule of `functions.baselines`: returns [B, T] minus the algorithm's baseline."""
 
     def advantages(self, grid: Grid) -> Tensor:
-        returns = monte_carlo_returns(grid.rewards, grid.is_real, self.config.discount)
-        return self.above_baseline(returns, grid)
+        config = self.config
+        returns = monte_carlo_returns(grid.rewards, grid.is_real, config.discount)
+        return type(self).above_baseline(
+            returns,
+            grid.group,
+            grid.is_real,
+            group_size=config.num_generations,
+            divide_by_std=config.divide_by_std,
+            epsilon=config.normalization_epsilon,
+        )
 
     @property
     def crosses_rollouts(self) -> bool:
         return self.config.joint_mode == "cross"
-
-    @abstractmethod
-    def above_baseline(self, returns: Tensor, grid: Grid) -> Tensor:
-        """[B, T] advantages: returns minus the algorithm's baseline."""
 
     def check(self) -> None:
         super().check()
@@ -58,34 +67,31 @@ class Reinforce(Algorithm[ReinforceConfig], ABC):
 class MAREINFORCE(Reinforce):
     """No baseline: the advantage is the return R. Unbiased and noisy.
 
-    Rewards should lie around 0: a positive constant raises the probability of every completion.
+    Rewards should lie around 0: a positive constant raises the probability of every completion. Top-k and top-p need
+    `learns_filtered`: before them, the expected gradient points elsewhere (cosine 0.5 at top-p 0.6 on random policies).
     """
 
+    has_baseline: ClassVar[bool] = False
     min_generations: ClassVar[int] = 1
-
-    def above_baseline(self, returns: Tensor, grid: Grid) -> Tensor:
-        return raw_advantages(returns, grid.group, grid.is_real, divide_by_std=self.config.divide_by_std)
+    above_baseline = staticmethod(raw_advantages)
 
 
 @final
 class MAGRPO(Reinforce):
     """Advantage R - mean of the group (arXiv:2508.04652); 0 throughout a group of equal returns."""
 
-    def above_baseline(self, returns: Tensor, grid: Grid) -> Tensor:
-        return group_mean_advantages(returns, grid.group, grid.is_real, divide_by_std=self.config.divide_by_std)
+    above_baseline = staticmethod(group_mean_advantages)
 
 
 @final
 class MARLOO(Reinforce):
     """Advantage R - mean of the others in the group (RLOO, arXiv:2402.14740): MAGRPO's times G / (G - 1); unbiased."""
 
-    def above_baseline(self, returns: Tensor, grid: Grid) -> Tensor:
-        return leave_one_out_advantages(returns, grid.group, grid.is_real, divide_by_std=self.config.divide_by_std)
+    above_baseline = staticmethod(leave_one_out_advantages)
 
 
 @final
 class MAReMax(Reinforce):
     """Advantage R - best return of the group (after ReMax, arXiv:2310.10505): 0 for the best, else below 0."""
 
-    def above_baseline(self, returns: Tensor, grid: Grid) -> Tensor:
-        return group_max_advantages(returns, grid.group, grid.is_real, divide_by_std=self.config.divide_by_std)
+    above_baseline = staticmethod(group_max_advantages)

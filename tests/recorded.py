@@ -61,6 +61,7 @@ def write_run(directory: Path, algorithm: str, seed: int, *, episodes: int = 16,
             "seconds/total": 1.5 * update,
             "return": 0.1 * update + bonus,
             "entropy": 1.0,
+            "grad_norm": 0.5,
             "completion_tokens": 2.5,
         }
         for update in range(1, 9)

@@ -43,6 +43,13 @@ def shortlist(probabilities: Tensor, top_k: int, top_p: float) -> tuple[Tensor, 
     return torch.where(candidates >= least[:, None], candidates, 0), tokens
 
 
+def kept(probabilities: Tensor, top_k: int, top_p: float) -> Tensor:
+    """[N, V] bool, True where `shortlist` keeps a token of probabilities [N, V]."""
+    weights, _ = shortlist(probabilities, top_k, top_p)
+    least = torch.where(weights > 0, weights, torch.inf).amin(-1, keepdim=True)
+    return probabilities >= least
+
+
 def _candidates(probabilities: Tensor, count: int) -> tuple[Tensor, Tensor | None]:
     """Entries of each row among which its `count` largest are, with their tokens."""
     rows, size = probabilities.shape

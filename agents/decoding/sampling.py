@@ -30,6 +30,9 @@ class Sampling:
     """Draw among the fewest most probable tokens whose probabilities reach p, in (0, 1]; 1 is off."""
     greedy: bool = False
     """Take the most probable token; filters and random numbers play no part."""
+    learns_filtered: bool = False
+    """Log-probabilities and entropies describe the distribution after the filters, from which tokens are drawn. False:
+    the one before them."""
 
     def __post_init__(self) -> None:
         if not 0 < self.temperature < math.inf:
@@ -45,7 +48,7 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """One token for each row, with the distribution's facts before any filter."""
+    """One token for each row, with the distribution's facts, before the filters unless `learns_filtered`."""
 
     tokens: Tensor  # int64 [N]
     logprobs: Tensor  # float32 [N], of the drawn token
@@ -60,8 +63,9 @@ def draw(logits: Tensor, sampling: Sampling, noise: Tensor | None = None) -> Dra
     """Draw one token for each row.
 
         p = softmax(logits / temperature)
-        logprob = log p[token],  entropy = -sum p log p      (before the filters: what training differentiates)
         token = the first v with  sum of q[0..v] > noise * sum of q      (q: p where the filters keep it, else 0)
+        logprob = log p[token],  entropy = -sum p log p      (what training differentiates; q / sum of q in place of p
+                                                              with `learns_filtered`)
 
     Args:
         logits: [N, V], any floating type; overwritten.
@@ -82,13 +86,22 @@ def draw(logits: Tensor, sampling: Sampling, noise: Tensor | None = None) -> Dra
     else:
         weights, candidates = shortlist(probabilities, sampling.top_k, sampling.top_p)
         tokens = inverse_transform(weights, noise)
+        filtered = _facts(weights, tokens) if sampling.learns_filtered else None
         if candidates is not None:
             tokens = candidates.gather(1, tokens[:, None])[:, 0]
+        if filtered is not None:
+            return Draw(tokens, *filtered)
     logprobs = probabilities.gather(1, tokens[:, None])[:, 0].log()
     # Entropy is logsumexp - sum p logit, and the drawn token gives logsumexp without another pass of exponentials.
     normalizer = scaled.gather(1, tokens[:, None])[:, 0] - logprobs
     entropies = normalizer - scaled.mul_(probabilities).sum(-1)
     return Draw(tokens, logprobs, entropies.clamp_(min=0))
+
+
+def _facts(weights: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor]:
+    """Log-probability of the drawn index and entropy, of the distribution in proportion to weights [N, C]."""
+    shares = weights / weights.sum(-1, keepdim=True)
+    return shares.gather(1, drawn[:, None])[:, 0].log(), torch.special.entr(shares).sum(-1)
 
 
 def inverse_transform(weights: Tensor, noise: Tensor) -> Tensor:

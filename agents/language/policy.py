@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..core import Completion, Evaluation, Policy, Request, TrainablePolicy
+from ..decoding.adapters import active_adapter
 from ..decoding.base import base_of
 from ..decoding.decoder import Decoder
 from ..decoding.samples import Generator, Prompt, Sample
@@ -78,11 +80,17 @@ class LanguageModel:
         """The context of every forward pass."""
         return torch.autocast(self.device.type, dtype=self.compute_dtype, enabled=self.compute_dtype is not None)
 
-    def use(self, adapter: str | None) -> None:
-        """Let the next forward pass run with this adapter."""
-        if adapter is not None:
-            assert isinstance(self.model, PeftModel)
-            self.model.set_adapter(adapter)
+    @contextmanager
+    def passing(self, adapter: str | None) -> Iterator[None]:
+        """The context of a scored forward pass: its data type, and its adapter; None: no adapter acts."""
+        if adapter is None:
+            with active_adapter(self.model, None), self.autocast():
+                yield
+            return
+        assert isinstance(self.model, PeftModel)
+        self.model.set_adapter(adapter)  # stays set, so that the backward pass finds its weights learning
+        with self.autocast():
+            yield
 
 
 class LanguagePolicy(TrainablePolicy):
@@ -90,7 +98,8 @@ class LanguagePolicy(TrainablePolicy):
 
     Args:
         language_model: may be shared with other policies.
-        sampling: temperature, filters. The log-probabilities that learning uses include the temperature and no filter.
+        sampling: temperature, filters. The log-probabilities that learning uses include the temperature, and with
+            `learns_filtered` the filters.
         max_new_tokens: a completion is cut there.
         adapter: this policy's own, where the model is a peft model.
         has_value_head: estimate returns by a linear layer on the last hidden state of the prompt.
@@ -118,6 +127,10 @@ class LanguagePolicy(TrainablePolicy):
         self._generator = language_model.generator
         if self.value_head is not None:
             self._generator = language_model.generator_with(self.value_head)
+
+    @property
+    def compute_dtype(self) -> torch.dtype | None:
+        return self.language_model.compute_dtype
 
     def batch_key(self) -> object:
         """Adapters of one base answer in one batch, if they sample alike and have no value heads of their own."""
@@ -176,9 +189,9 @@ class LanguagePolicy(TrainablePolicy):
     def evaluate(self, tracks: Sequence[Sequence[Completion]]) -> Evaluation:
         rows = [row for track in tracks for row in rows_of(track)]
         model = self.language_model
-        model.use(self.adapter)
-        with model.autocast():
-            logprobs, entropies, prompt_ends = model.scorer.scores(rows, self.sampling.temperature)
+        with model.passing(self.adapter):
+            filters = self.sampling if self.sampling.learns_filtered else None
+            logprobs, entropies, prompt_ends = model.scorer.scores(rows, self.sampling.temperature, filters)
             values = None if self.value_head is None else self.value_head(prompt_ends.float())[:, 0]
         lengths = torch.tensor([len(turn.completion_ids) for row in rows for turn in row.turns])
         turn_of_token = torch.repeat_interleave(torch.arange(len(lengths)), lengths).to(logprobs.device)
@@ -188,8 +201,7 @@ class LanguagePolicy(TrainablePolicy):
         """[N] what the value head says before each turn, without a logit."""
         assert self.value_head is not None
         model = self.language_model
-        model.use(self.adapter)
-        with model.autocast():
+        with model.passing(self.adapter):
             hidden = model.scorer.prompt_states([row for track in tracks for row in rows_of(track)])
             values: Tensor = self.value_head(hidden.float())[:, 0]
         return values
@@ -206,8 +218,16 @@ class LanguagePolicy(TrainablePolicy):
         return self.language_model.scorer.batches(tracks, items, max_tokens)
 
     def reference(self) -> LanguagePolicy:
-        """A frozen copy, as the anchor of a KL penalty."""
+        """The frozen anchor of a KL penalty: a copy; for an adapter, the base that all share, with no adapter acting.
+
+        It is scored before the filters, where every token has a probability.
+        """
         twin = copy.copy(self)
+        twin.value_head = None
+        twin.sampling = replace(self.sampling, learns_filtered=False)
+        if self.adapter is not None:
+            twin.adapter = None
+            return twin
         twin.language_model = copy.copy(self.language_model)
         twin.language_model.model = copy.deepcopy(self.language_model.model).requires_grad_(False)
         twin.language_model.base = base_of(twin.language_model.model)
@@ -250,6 +270,7 @@ class LanguagePolicy(TrainablePolicy):
             "template_kwargs": self.language_model.encoder.template_kwargs,
             "max_new_tokens": self.max_new_tokens,
             "sampling": asdict(self.sampling),
+            "compute_dtype": str(self.language_model.compute_dtype or torch.float32).removeprefix("torch."),
             "has_value_head": self.value_head is not None,
         }
         (directory / SETTINGS_FILE).write_text(json.dumps(settings, indent=2) + "\n")

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ..decoding.sampling import Sampling, draw
+from .config import LOG_STD_BOUNDS
 
 HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 SMALLEST_UNIFORM = 2.0**-54  # half of a double's step near 0: the stream may draw 0, whose quantile is infinite
@@ -105,7 +106,9 @@ class CategoricalHead(ActionHead):
 
 
 class GaussianHead(ActionHead):
-    """Independent normal numbers; the network gives the means, the deviations are learned and the same everywhere.
+    """Independent normal numbers, whose means the network gives.
+
+    Their deviations are learned and the same everywhere or, with `has_state_std`, outputs of the network too.
 
     The environment gets the number clipped to its bounds, and the log-probability is the unclipped number's: the
     clipping is part of the environment then.
@@ -115,12 +118,32 @@ class GaussianHead(ActionHead):
         high: bound of each number; may be infinite.
         shape: the action's.
         initial_log_std: initial log standard deviation of every number, in the unit of the action.
+        has_state_std: the network gives the log standard deviations: its second half of outputs, above the initial one.
+        log_std_bounds: lowest and highest log standard deviation, to which it is clamped.
+
+    Raises:
+        ValueError: if the initial log standard deviation is out of its bounds.
     """
 
     kind = "gaussian"
 
-    def __init__(self, low: Sequence[float], high: Sequence[float], shape: Sequence[int], initial_log_std: float = 0.0):
+    def __init__(
+        self,
+        low: Sequence[float],
+        high: Sequence[float],
+        shape: Sequence[int],
+        initial_log_std: float = 0.0,
+        *,
+        has_state_std: bool = False,
+        log_std_bounds: Sequence[float] = LOG_STD_BOUNDS,
+    ):
         super().__init__()
+        lowest, highest = log_std_bounds
+        if not lowest <= initial_log_std <= highest:
+            raise ValueError(
+                f"initial_log_std is {initial_log_std}, but log_std_bounds clamp it to {lowest}..{highest}, where it "
+                "cannot learn; start within the bounds"
+            )
         self.low, self.high = np.asarray(low, dtype=np.float32), np.asarray(high, dtype=np.float32)
         self.shape = tuple(shape)
         self.settings = {
@@ -128,23 +151,38 @@ class GaussianHead(ActionHead):
             "high": self.high.tolist(),
             "shape": list(shape),
             "initial_log_std": initial_log_std,
+            "has_state_std": has_state_std,
+            "log_std_bounds": list(log_std_bounds),
         }
-        self.num_outputs = self.num_uniforms = len(self.low)
-        self.log_std = nn.Parameter(torch.full((self.num_outputs,), initial_log_std))
+        self.num_uniforms = len(self.low)
+        self.num_outputs = (2 if has_state_std else 1) * self.num_uniforms
+        self.initial_log_std, self.log_std_bounds = initial_log_std, (lowest, highest)
+        self.log_std = None if has_state_std else nn.Parameter(torch.full((self.num_uniforms,), initial_log_std))
+
+    def normal(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Means [N, R] and log standard deviations [N, R] of the normal numbers."""
+        if self.log_std is None:
+            means, above_initial = outputs.chunk(2, dim=-1)
+            log_std = self.initial_log_std + above_initial
+        else:
+            means, log_std = outputs, self.log_std.expand_as(outputs)
+        return means, log_std.clamp(*self.log_std_bounds)
 
     def drawn(self, outputs: Tensor, uniforms: Tensor | None) -> Tensor:
+        means, log_std = self.normal(outputs)
         if uniforms is None:
-            return outputs
+            return means
         # By the quantile function: one uniform number per component, whatever else is drawn.
         normal: Tensor = torch.special.ndtri(uniforms.clamp(min=SMALLEST_UNIFORM))
-        return (outputs.double() + self.log_std.double().exp() * normal).to(outputs.dtype)
+        return (means.double() + log_std.double().exp() * normal).to(outputs.dtype)
 
     def logprobs(self, outputs: Tensor, raw: Tensor) -> Tensor:
-        deviation = (raw - outputs) * (-self.log_std).exp()
-        return (-0.5 * deviation.square() - self.log_std - HALF_LOG_2PI).sum(-1)
+        means, log_std = self.normal(outputs)
+        deviation = (raw - means) * (-log_std).exp()
+        return (-0.5 * deviation.square() - log_std - HALF_LOG_2PI).sum(-1)
 
     def entropies(self, outputs: Tensor) -> Tensor:
-        return (self.log_std + 0.5 + HALF_LOG_2PI).sum().expand(len(outputs))
+        return (self.normal(outputs)[1] + 0.5 + HALF_LOG_2PI).sum(-1)
 
     def action(self, raw: NDArray[Any]) -> Any:
         return raw.clip(self.low, self.high).reshape(self.shape)
@@ -164,17 +202,25 @@ class SquashedGaussianHead(GaussianHead):
         high: finite bound of each number.
         shape: the action's.
         initial_log_std: initial log standard deviation of u, before the squashing.
+        settings: of the normal numbers, as in `GaussianHead`.
 
     Raises:
-        ValueError: if a bound is infinite.
+        ValueError: if a bound is infinite, or as `GaussianHead`.
     """
 
     kind = "squashed_gaussian"
     _nodes: Tensor
     _weights: Tensor
 
-    def __init__(self, low: Sequence[float], high: Sequence[float], shape: Sequence[int], initial_log_std: float = 0.0):
-        super().__init__(low, high, shape, initial_log_std)
+    def __init__(
+        self,
+        low: Sequence[float],
+        high: Sequence[float],
+        shape: Sequence[int],
+        initial_log_std: float = 0.0,
+        **settings: Any,
+    ):
+        super().__init__(low, high, shape, initial_log_std, **settings)
         if not (np.isfinite(self.low).all() and np.isfinite(self.high).all()):
             raise ValueError(
                 f"the bounds {self.low.tolist()}..{self.high.tolist()} are not finite, so nothing can be squashed into "
@@ -194,7 +240,8 @@ class SquashedGaussianHead(GaussianHead):
 
         An estimate from the one action drawn would carry no gradient to how actions are drawn.
         """
-        slopes = log_slope_of_tanh(outputs[..., None] + self.log_std.exp()[:, None] * self._nodes)
+        means, log_std = self.normal(outputs)
+        slopes = log_slope_of_tanh(means[..., None] + log_std.exp()[..., None] * self._nodes)
         return super().entropies(outputs) + (slopes @ self._weights).sum(-1) + self._log_half_width
 
     def action(self, raw: NDArray[Any]) -> Any:
@@ -205,16 +252,23 @@ class SquashedGaussianHead(GaussianHead):
 HEADS: dict[str, type[ActionHead]] = {head.kind: head for head in (CategoricalHead, GaussianHead, SquashedGaussianHead)}
 
 
-def head_for(space: gymnasium.Space[Any], *, is_squashed: bool = False, initial_log_std: float = 0.0) -> ActionHead:
+def head_for(
+    space: gymnasium.Space[Any],
+    *,
+    is_squashed: bool = False,
+    initial_log_std: float = 0.0,
+    has_state_std: bool = False,
+    log_std_bounds: Sequence[float] = LOG_STD_BOUNDS,
+) -> ActionHead:
     """The head for an action space.
 
     Args:
         space: Discrete, MultiDiscrete or Box.
         is_squashed: for a Box, squash into its bounds rather than clip to them.
-        initial_log_std: for a Box, the initial log standard deviation.
+        initial_log_std, has_state_std, log_std_bounds: for a Box, its standard deviation, as in `GaussianHead`.
 
     Raises:
-        ValueError: if the space is another, or a Box to squash into is not bounded.
+        ValueError: if the space is another, a Box to squash into is not bounded, or as `GaussianHead`.
     """
     if isinstance(space, gymnasium.spaces.Discrete):
         return CategoricalHead([int(space.n)], [int(space.start)])
@@ -222,7 +276,14 @@ def head_for(space: gymnasium.Space[Any], *, is_squashed: bool = False, initial_
         return CategoricalHead(space.nvec.ravel().tolist(), space.start.ravel().tolist(), space.shape)
     if isinstance(space, gymnasium.spaces.Box):
         kind = SquashedGaussianHead if is_squashed else GaussianHead
-        return kind(space.low.ravel().tolist(), space.high.ravel().tolist(), space.shape, initial_log_std)
+        return kind(
+            space.low.ravel().tolist(),
+            space.high.ravel().tolist(),
+            space.shape,
+            initial_log_std,
+            has_state_std=has_state_std,
+            log_std_bounds=log_std_bounds,
+        )
     raise ValueError(f"there is no policy for actions in {space}; use Discrete, MultiDiscrete or Box")
 
 

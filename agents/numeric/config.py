@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Activation = Literal["tanh", "relu"]
+LOG_STD_BOUNDS = (-20.0, 2.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,5 +21,10 @@ class NetworkConfig:
     """Squash continuous actions into their bounds by a tanh. False: clip them to the bounds."""
     initial_log_std: float = 0.0
     """Initial log standard deviation of Gaussian actions."""
+    has_state_std: bool = False
+    """State-dependent standard deviation of Gaussian actions: an output of the network. False: one learned vector, the
+    same in every state."""
+    log_std_bounds: tuple[float, float] = LOG_STD_BOUNDS
+    """Bounds to which the log standard deviation of Gaussian actions is clamped."""
     normalizes_observations: bool = False
     """Normalize observations by their running mean and standard deviation."""

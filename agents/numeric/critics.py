@@ -31,7 +31,7 @@ class NumericCritic(NumericNetwork, Critic):
             of `CriticInput.actions` is that agent's action; with more it is a sequence of theirs.
         hidden_dims: width of each hidden layer.
         activation: after each hidden layer.
-        normalizes_observations: normalize by the running mean and deviation of what it valued without a gradient.
+        normalizes_observations: normalize by the running mean and deviation of what `observe` was shown.
         seed: draws the initial weights.
         device: where it computes.
     """
@@ -87,14 +87,17 @@ class NumericCritic(NumericNetwork, Critic):
             acted += [nothing] * len(vectors) + [self._action_vector(action) for action in item.actions]
         batch = torch.from_numpy(np.stack(observed)).to(self._device)
         if self.normalizer is not None:
-            if not torch.is_grad_enabled():
-                self.normalizer.observe(batch)
-                self.normalizer.commit()
             batch = self.normalizer(batch)
         if self.actions:
             batch = torch.cat([batch, torch.from_numpy(np.stack(acted)).to(self._device)], dim=-1)
         values: Tensor = self.value(batch)
         return values[:, 0]
+
+    def observe(self, inputs: Sequence[CriticInput]) -> None:
+        if self.normalizer is not None:
+            vectors = [self.observation.vector(history) for item in inputs for history in item.histories]
+            self.normalizer.observe(torch.from_numpy(np.stack(vectors)).to(self._device))
+            self.normalizer.commit()
 
     def num_tokens(self, item: CriticInput) -> int:
         return len(item.histories)

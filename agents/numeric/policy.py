@@ -20,7 +20,7 @@ from torch import Tensor
 from ..core import Completion, Evaluation, Request, TrainablePolicy
 from ..decoding.streams import uniforms
 from .action_heads import HEADS, ActionHead, head_for
-from .config import Activation
+from .config import LOG_STD_BOUNDS, Activation
 from .features import Features
 from .perceptron import Normalizer, NumericNetwork, Perceptron, linear
 
@@ -101,6 +101,8 @@ class NumericPolicy(NumericNetwork, TrainablePolicy):
         *,
         is_squashed: bool = False,
         initial_log_std: float = 0.0,
+        has_state_std: bool = False,
+        log_std_bounds: Sequence[float] = LOG_STD_BOUNDS,
         **settings: Any,
     ) -> NumericPolicy:
         """The policy that fits an environment's spaces; further settings as in the constructor.
@@ -109,12 +111,18 @@ class NumericPolicy(NumericNetwork, TrainablePolicy):
             observation_space: Box, Discrete, MultiDiscrete or MultiBinary.
             action_space: Discrete, MultiDiscrete or Box.
             is_squashed: for a Box, squash actions into its bounds rather than clip them to it.
-            initial_log_std: for a Box, the initial log standard deviation.
+            initial_log_std, has_state_std, log_std_bounds: for a Box, its standard deviation, as in `GaussianHead`.
 
         Raises:
             ValueError: if there is no policy for the spaces.
         """
-        head = head_for(action_space, is_squashed=is_squashed, initial_log_std=initial_log_std)
+        head = head_for(
+            action_space,
+            is_squashed=is_squashed,
+            initial_log_std=initial_log_std,
+            has_state_std=has_state_std,
+            log_std_bounds=log_std_bounds,
+        )
         return cls(Features.of(observation_space), head, **settings)
 
     @classmethod

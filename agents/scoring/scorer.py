@@ -18,6 +18,7 @@ from transformers import PreTrainedModel
 from ..batching import micro_batches
 from ..core import Completion
 from ..decoding.base import window_of
+from ..decoding.sampling import Sampling
 from ..decoding.self_check import FAILURES, tolerance
 from ..encoding import TokenRecord
 from .packing import Layout, PassCost, Row, Tree, laid_out, rows_of, trees_of
@@ -74,15 +75,21 @@ class Scorer:
             for batch in micro_batches(sizes, range(len(groups)), max_tokens)
         ]
 
-    def scores(self, rows: Sequence[Row], temperature: float) -> tuple[Tensor, Tensor, Tensor]:
-        """Log-probabilities [K], entropies [K] of all sampled tokens in order, and prompt-end hidden states [N, d]."""
+    def scores(
+        self, rows: Sequence[Row], temperature: float, filters: Sampling | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Log-probabilities [K], entropies [K] of all sampled tokens in order, and prompt-end hidden states [N, d].
+
+        Args:
+            filters: score the distribution after its top-k and top-p; None: the one before.
+        """
         layout = laid_out(rows, self._trees(rows))
         targets = torch.from_numpy(layout.targets).to(self.device)
         if self._has_plain_head:
             predicting, ends = self._states(layout, layout.predictors, layout.prompt_ends)
-            return *token_scores(predicting, self.head, targets, temperature), ends
+            return *token_scores(predicting, self.head, targets, temperature, filters=filters), ends
         output = self.base(**self._inputs(layout), output_hidden_states=True)
-        logprobs, entropies = logit_scores(at(output.logits, layout.predictors), targets, temperature)
+        logprobs, entropies = logit_scores(at(output.logits, layout.predictors), targets, temperature, filters)
         return logprobs, entropies, at(output.hidden_states[-1], layout.prompt_ends)
 
     def prompt_states(self, rows: Sequence[Row]) -> Tensor:

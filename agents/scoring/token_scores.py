@@ -15,6 +15,9 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
+from ..decoding.filters import kept
+from ..decoding.sampling import LOWEST_LOGIT, Sampling
+
 MAX_LOGITS = 2**25
 """More logits than these (128 MiB in fp32) are made in tiles, and made again in the backward pass."""
 TILE_LOGITS = 2**23
@@ -26,6 +29,7 @@ def token_scores(
     targets: Tensor,
     temperature: float,
     *,
+    filters: Sampling | None = None,
     max_logits: int = MAX_LOGITS,
     tile_logits: int = TILE_LOGITS,
 ) -> tuple[Tensor, Tensor]:
@@ -37,6 +41,7 @@ def token_scores(
             once; for any other module they lie along the tokens.
         targets: [K] long.
         temperature: > 0.
+        filters: score the distribution after its top-k and top-p; None: the one before.
         max_logits: K * V above which tiles are used.
         tile_logits: logits per tile.
 
@@ -46,8 +51,8 @@ def token_scores(
     with torch.no_grad():
         num_words = head(hidden[:1]).shape[-1]
     if len(hidden) * num_words <= max_logits:
-        return logit_scores(head(hidden), targets, temperature)
-    if type(head) is nn.Linear:
+        return logit_scores(head(hidden), targets, temperature, filters)
+    if type(head) is nn.Linear and filters is None:  # filters need the whole vocabulary of a token
         width = max(1, tile_logits // len(hidden))
         scored: tuple[Tensor, Tensor] = _TiledScores.apply(  # type: ignore[no-untyped-call]
             hidden, head.weight, head.bias, targets, temperature, width
@@ -56,7 +61,7 @@ def token_scores(
     rows = max(1, tile_logits // num_words)
 
     def tile(part: Tensor, goal: Tensor) -> tuple[Tensor, Tensor]:
-        return logit_scores(head(part), goal, temperature)
+        return logit_scores(head(part), goal, temperature, filters)
 
     pieces = [
         checkpoint(tile, part, goal, use_reentrant=False, preserve_rng_state=False)
@@ -65,9 +70,20 @@ def token_scores(
     return torch.cat([logprobs for logprobs, _ in pieces]), torch.cat([entropies for _, entropies in pieces])
 
 
-def logit_scores(logits: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """The same, of logits [K, V] that are there already."""
-    logits = logits.to(_wide(logits.dtype)) / temperature
+def logit_scores(
+    logits: Tensor, targets: Tensor, temperature: float, filters: Sampling | None = None
+) -> tuple[Tensor, Tensor]:
+    """The same, of logits [K, V] that are there already.
+
+    Which tokens a filter keeps depends on the weights in steps, so that no gradient passes through the choice. The
+    target is always among them: it was drawn, though a rounding or an earlier optimizer step may say otherwise now.
+    """
+    logits = (logits.to(_wide(logits.dtype)) / temperature).clamp(min=LOWEST_LOGIT)
+    if filters is not None:
+        with torch.no_grad():
+            stays = kept(torch.softmax(logits.float(), dim=-1), filters.top_k, filters.top_p)
+            stays.scatter_(-1, targets[:, None], True)
+        logits = logits.where(stays, LOWEST_LOGIT)
     total = torch.logsumexp(logits, dim=-1)
     logprobs = logits.gather(-1, targets[:, None])[:, 0] - total
     return logprobs, total - (torch.softmax(logits, dim=-1) * logits).sum(-1)
@@ -136,7 +152,7 @@ def _tiles(
         shift = None if bias is None else bias[part].to(compute)
         logits = nn.functional.linear(states, weight[part].to(compute), shift)
         logits = logits.to(_wide(compute))
-        yield start, logits if temperature == 1 else logits / temperature
+        yield start, (logits if temperature == 1 else logits / temperature).clamp(min=LOWEST_LOGIT)
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:

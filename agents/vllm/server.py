@@ -108,7 +108,7 @@ class VLLMServer:
                 for answer in asked:
                     answer.cancel()
                 raise
-        samples = self._scored(prompts, served, sampling.temperature)
+        samples = self._scored(prompts, served, sampling)
         self._check_drift(served, samples, sampling)
         return samples
 
@@ -166,17 +166,19 @@ class VLLMServer:
         self._num_synced += 1
         return self._folder / str(self._num_synced)
 
-    def _scored(self, prompts: Sequence[Prompt], served: Sequence[ServedSample], temperature: float) -> list[Sample]:
+    def _scored(self, prompts: Sequence[Prompt], served: Sequence[ServedSample], sampling: Sampling) -> list[Sample]:
         """The samples with the log-probabilities, entropies and values of the model here."""
         rows = [_row(prompt, answer) for prompt, answer in zip(prompts, served, strict=True)]
         samples: list[Sample | None] = [None] * len(rows)
         limit = default_max_tokens(self._scorer.device)
+        filters = sampling if sampling.learns_filtered and not sampling.greedy else None
         for adapter in dict.fromkeys(prompt.adapter for prompt in prompts):
             own = [number for number, prompt in enumerate(prompts) if prompt.adapter == adapter]
             batches = micro_batches([len(row.ids) for row in rows], own, limit)
             with torch.no_grad(), active_adapter(self._model, adapter):
                 for batch in batches:
-                    logprobs, entropies, ends = self._scorer.scores([rows[number] for number in batch], temperature)
+                    own_rows = [rows[number] for number in batch]
+                    logprobs, entropies, ends = self._scorer.scores(own_rows, sampling.temperature, filters)
                     cuts = np.cumsum([len(served[number].ids) for number in batch])[:-1]
                     values = [None] * len(batch) if self._value_head is None else self._values(ends)
                     parts = (np.split(scores.float().cpu().numpy(), cuts) for scores in (logprobs, entropies))

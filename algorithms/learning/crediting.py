@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -73,6 +74,7 @@ def _joint(
 ) -> tuple[dict[str, Credit], list[tuple[CriticLearner, CriticBatch]]]:
     has_q = algorithm.config.critic_type == "q"
     inputs = [episode.joint_input(team, reads_actions=has_q) for episode in episodes]
+    critic.critic.observe(inputs)
     grid = joint_grid(episodes, critic.values(inputs), has_action_values=has_q)
     targets = algorithm.targets(grid)
     fields = _fields(algorithm, grid, targets)
@@ -88,21 +90,44 @@ def _own(
 ) -> tuple[dict[str, Credit], list[tuple[CriticLearner, CriticBatch]]]:
     credits: dict[str, Credit] = {}
     batches: dict[int, list[CriticBatch]] = {}
+    inputs_of = _own_inputs(algorithm, episodes, agents, critics)
     for agent in agents:
         if algorithm.critic_reads == "nothing":
             grid = agent_grid(episodes, agent, None)
             fields = _fields(algorithm, grid, torch.zeros_like(grid.rewards))
             credits[agent] = Credit(*(of_turns[grid.is_real] for of_turns in fields))
             continue
+        inputs = inputs_of[agent]
         has_q = algorithm.config.critic_type == "q"
-        played = [episode for episode in episodes if agent in episode.tracks]
-        inputs = [episode.own_input(agent, reads_actions=has_q) for episode in played]
         grid = agent_grid(episodes, agent, critics[agent].values(inputs), has_action_values=has_q)
         targets = algorithm.targets(grid)
         credits[agent] = Credit(*(of_turns[grid.is_real] for of_turns in _fields(algorithm, grid, targets)))
         batches.setdefault(id(critics[agent]), []).append(_critic_batch(inputs, grid, targets))
     by_id = {id(critic): critic for critic in critics.values()}
     return credits, [(by_id[key], _merged(pieces)) for key, pieces in batches.items()]
+
+
+def _own_inputs(
+    algorithm: Algorithm[Any],
+    episodes: Sequence[Episode],
+    agents: Sequence[str],
+    critics: Mapping[str, CriticLearner],
+) -> dict[str, list[CriticInput]]:
+    """Inputs of each agent's critic, after every critic has observed those of all agents that it serves."""
+    if algorithm.critic_reads == "nothing":
+        return {}
+    has_q = algorithm.config.critic_type == "q"
+    inputs = {
+        agent: [episode.own_input(agent, reads_actions=has_q) for episode in episodes if agent in episode.tracks]
+        for agent in agents
+    }
+    served: dict[int, list[CriticInput]] = defaultdict(list)
+    for agent in agents:
+        served[id(critics[agent])] += inputs[agent]
+    by_id = {id(critic): critic for critic in critics.values()}
+    for key, seen in served.items():
+        by_id[key].critic.observe(seen)
+    return inputs
 
 
 def _fields(
@@ -161,7 +186,13 @@ def _normalized(
     }
     flat = torch.cat([credit.advantages for credit in credits.values()])
     every = torch.ones_like(flat, dtype=torch.bool)
-    scaled = normalized(flat, every, groups[mode], subtract_mean=algorithm.centers_advantages)
+    scaled = normalized(
+        flat,
+        every,
+        groups[mode],
+        subtract_mean=algorithm.centers_advantages,
+        epsilon=algorithm.config.normalization_epsilon,
+    )
     pieces = torch.split(scaled, [len(credit.advantages) for credit in credits.values()])
     return {
         agent: replace(credit, advantages=piece) for (agent, credit), piece in zip(credits.items(), pieces, strict=True)

@@ -18,14 +18,10 @@ from .optimizer import Optimizer
 
 
 class ReplayEntry(NamedTuple):
-    """Replay entry: a critic input, its value targets, and the values predicted when it was collected.
-
-    Targets and values are of the input's histories, then of its actions.
-    """
+    """Replay entry: a critic input and its value targets, of the input's histories, then of its actions."""
 
     input: CriticInput
     targets: Tensor  # [N] in reward units
-    values: Tensor  # [N] in reward units, when the input was collected
 
 
 class CriticLearner:
@@ -53,47 +49,65 @@ class CriticLearner:
     @torch.no_grad()
     def values(self, inputs: Sequence[CriticInput]) -> Tensor:
         """[N] predicted values of all inputs, flat, in reward units."""
+        return self.moments.denormalize(self._outputs(inputs).cpu())
+
+    @torch.no_grad()
+    def _outputs(self, inputs: Sequence[CriticInput]) -> Tensor:
+        """[N] what the critic says of all inputs, flat, in its own units."""
         sizes = [self.critic.num_tokens(each) for each in inputs]
         found: dict[int, Tensor] = {}
         for batch in micro_batches(sizes, range(len(inputs)), self.max_tokens):
             values = self.critic.values([inputs[i] for i in batch])
             found |= dict(zip(batch, torch.split(values, [_num_values(inputs[i]) for i in batch]), strict=True))
-        values = torch.cat([found[i] for i in range(len(inputs))]).float().cpu()
-        return self.moments.denormalize(values)
+        return torch.cat([found[i] for i in range(len(inputs))]).float()
 
     def observe(self, targets: Tensor) -> None:
         """Update the running mean and deviation with targets."""
         if self.config.value_normalization:
             self.moments = self.moments.updated(targets)
 
-    def learn(self, inputs: Sequence[CriticInput], targets: Tensor, values: Tensor) -> dict[str, float]:
+    def learn(self, inputs: Sequence[CriticInput], targets: Tensor) -> dict[str, float]:
         """Regress on targets, in mini-batches drawn from these and recent updates (the replay).
 
         Args:
             inputs: without the last history, which only bootstraps.
             targets: [N] flat, in reward units.
-            values: [N] predicted before learning, in reward units.
         """
         self.observe(targets)
         if self.optimizer is None:
             return {}
         lengths = [_num_values(each) for each in inputs]
-        items = [ReplayEntry(*each) for each in zip(inputs, targets.split(lengths), values.split(lengths), strict=True)]
+        items = [ReplayEntry(*each) for each in zip(inputs, targets.split(lengths), strict=True)]
         if self.critic.reads_turns_alone:
             items = [turn for item in items for turn in _turns(item)]
         self.replay.append(items)
         memory = [item for update in self.replay for item in update]
+        drawn = [torch.randperm(len(memory), generator=self.generator) for _ in range(self.config.critic_steps)]
+        chosen = [order[: self.config.critic_batch_size].tolist() for order in drawn]
+        earlier = self._earlier(memory, sorted({i for numbers in chosen for i in numbers}))
         total_loss = total_norm = 0.0
-        for _ in range(self.config.critic_steps):
-            size = min(self.config.critic_batch_size, len(memory))
-            drawn = [memory[i] for i in torch.randperm(len(memory), generator=self.generator)[:size].tolist()]
-            loss, norm = self._step(self.optimizer, drawn)
+        for numbers in chosen:
+            loss, norm = self._step(self.optimizer, [memory[i] for i in numbers], [earlier.get(i) for i in numbers])
             total_loss += loss
             total_norm += norm
         steps = self.config.critic_steps
         return {"value_loss": total_loss / steps, "critic_grad_norm": total_norm / steps}
 
-    def _step(self, optimizer: Optimizer, drawn: Sequence[ReplayEntry]) -> tuple[float, float]:
+    def _earlier(self, memory: Sequence[ReplayEntry], numbers: Sequence[int]) -> dict[int, Tensor]:
+        """What the critic says of these entries before this update's steps; nothing where values are not clipped.
+
+        The clip is a trust region of one update. Around what the critic said when the entries were collected, up to
+        `critic_replay` updates ago, it would hold the critic where it was then.
+        """
+        if self.config.value_clip_range is None:
+            return {}
+        inputs = [memory[i].input for i in numbers]
+        outputs = self._outputs(inputs).split([_num_values(each) for each in inputs])
+        return dict(zip(numbers, outputs, strict=True))
+
+    def _step(
+        self, optimizer: Optimizer, drawn: Sequence[ReplayEntry], earlier: Sequence[Tensor | None]
+    ) -> tuple[float, float]:
         optimizer.zero_grad()
         inputs = [item.input for item in drawn]
         num_values = sum(len(item.targets) for item in drawn)
@@ -103,13 +117,13 @@ class CriticLearner:
         for batch in micro_batches(sizes, range(len(drawn)), self.max_tokens):
             values = self.critic.values([inputs[i] for i in batch])
             targets = self.moments.normalize(torch.cat([drawn[i].targets for i in batch])).to(values)
-            earlier = None
-            if clip_range is not None:
-                earlier = self.moments.normalize(torch.cat([drawn[i].values for i in batch])).to(values)
-            loss = value_loss(values, targets, num_values, earlier, clip_range)
-            torch.autograd.backward(loss)
+            known = [old for i in batch if (old := earlier[i]) is not None]
+            loss = value_loss(values, targets, num_values, torch.cat(known) if known else None, clip_range)
+            optimizer.backward(loss)
             total += float(loss.detach())
-        return total, optimizer.step()
+        norm = optimizer.step()
+        assert norm is not None  # critics compute in the type of their weights, so that no loss is scaled
+        return total, norm
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -136,12 +150,11 @@ def _num_values(item: CriticInput) -> int:
 def _turns(item: ReplayEntry) -> list[ReplayEntry]:
     """The entry split into one per turn."""
     length = len(item.input.histories)
-    targets, values = item.targets.view(-1, length), item.values.view(-1, length)  # [1 or 2, T]: V, then Q
+    targets = item.targets.view(-1, length)  # [1 or 2, T]: V, then Q
     return [
         ReplayEntry(
             CriticInput((history,), item.input.actions[turn : turn + 1], item.input.completions[turn : turn + 1]),
             targets[:, turn],
-            values[:, turn],
         )
         for turn, history in enumerate(item.input.histories)
     ]

@@ -24,13 +24,16 @@ from ..rollout.episode import Episode
 from .shaping import RewardProcessor
 
 
-def crossed(episodes: Sequence[Episode], vector: VectorEnv, rule: RewardProcessor | None) -> tuple[list[Episode], int]:
+def crossed(
+    episodes: Sequence[Episode], vector: VectorEnv, rule: RewardProcessor | None, *, pays_team: bool = False
+) -> tuple[list[Episode], int]:
     """The episodes with each completion's reward averaged over all joint actions of its group.
 
     Args:
         episodes: episodes of one turn, in groups of one size; each group from one seed.
         vector: copies of their environment, free to be reset.
         rule: applied to each joint action's rewards before they are averaged.
+        pays_team: credit all agents with the mean of their rewards; False: each with its own.
 
     Returns:
         The episodes, and the environment steps of the branches: G**N - G per group.
@@ -49,7 +52,7 @@ def crossed(episodes: Sequence[Episode], vector: VectorEnv, rule: RewardProcesso
     shaped = list(episodes)
     for places in groups.values():
         group = [episodes[place] for place in places]
-        for agent, credits in _credits(group, vector, rule).items():
+        for agent, credits in _credits(group, vector, rule, pays_team).items():
             for place, credit in zip(places, credits, strict=True):
                 track = tuple(replace(turn, reward=credit) for turn in episodes[place].tracks[agent])
                 shaped[place] = replace(shaped[place], tracks={**shaped[place].tracks, agent: track})
@@ -57,7 +60,9 @@ def crossed(episodes: Sequence[Episode], vector: VectorEnv, rule: RewardProcesso
     return shaped, num_steps
 
 
-def _credits(group: Sequence[Episode], vector: VectorEnv, rule: RewardProcessor | None) -> dict[str, list[float]]:
+def _credits(
+    group: Sequence[Episode], vector: VectorEnv, rule: RewardProcessor | None, pays_team: bool
+) -> dict[str, list[float]]:
     """By agent, the averaged reward of each of its completions."""
     agents = list(group[0].tracks)
     size, num_agents = len(group), len(agents)
@@ -82,6 +87,8 @@ def _credits(group: Sequence[Episode], vector: VectorEnv, rule: RewardProcessor 
                 rewards[i][chosen] = results[copy][1][agent]
     if rule is not None:
         rewards = [grid.apply_(rule) for grid in rewards]
+    if pays_team:
+        rewards = [torch.stack(rewards).sum(dim=0) / (group[0].num_agents or num_agents)] * num_agents
     return {agent: cross_returns(rewards[i][None])[0, i].tolist() for i, agent in enumerate(agents)}
 
 

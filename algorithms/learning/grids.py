@@ -30,20 +30,13 @@ def agent_grid(
 
 
 def joint_grid(episodes: Sequence[Episode], values: Tensor | None, *, has_action_values: bool = False) -> Grid:
-    """Grid of joint turns: one row per episode, with the team's reward, the mean over the agents that moved.
+    """Grid of joint turns: one row per episode, with the team's reward (`Episode.team_rewards`).
 
     Args:
         values: values of each episode's `joint_input()`, flat and in order; None: zeros.
         has_action_values: whether each input's values are followed by those of its actions.
     """
-    rewards = []
-    for episode in episodes:
-        sums, counts = [0.0] * episode.num_turns, [0] * episode.num_turns
-        for track in episode.tracks.values():
-            for turn in track:
-                sums[turn.time] += turn.reward
-                counts[turn.time] += 1
-        rewards.append([total / count for total, count in zip(sums, counts, strict=True)])
+    rewards = [episode.team_rewards for episode in episodes]
     goes_on = [not all(episode.is_terminated.values()) for episode in episodes]
     return _grid(rewards, episodes, goes_on, values, has_action_values, None)
 

@@ -7,9 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ..config import TrainConfig
+
+SMALLEST_SCALE = 1.0
+"""Loss scale at which a gradient that is not finite is the model's own fault, and not the scale's."""
 
 
 class Optimizer:
@@ -19,9 +22,18 @@ class Optimizer:
         parameters: parameters to optimize.
         learning_rate: peak learning rate.
         config: AdamW's settings, `max_grad_norm` and the learning-rate schedule.
+        scales_loss: multiply losses before the backward pass and divide the gradient after it, for passes in float16,
+            where small gradients would round to 0.
     """
 
-    def __init__(self, parameters: Sequence[nn.Parameter], learning_rate: float, config: TrainConfig):
+    def __init__(
+        self,
+        parameters: Sequence[nn.Parameter],
+        learning_rate: float,
+        config: TrainConfig,
+        *,
+        scales_loss: bool = False,
+    ):
         self.parameters = list(parameters)
         self.config = config
         self.learning_rate = learning_rate
@@ -32,22 +44,38 @@ class Optimizer:
             eps=config.adam_epsilon,
             weight_decay=config.weight_decay,
         )
+        device = self.parameters[0].device.type if self.parameters else "cpu"
+        self.scaler = torch.amp.GradScaler(device, enabled=scales_loss)
 
     def zero_grad(self) -> None:
         self.adamw.zero_grad(set_to_none=True)
 
-    def step(self) -> float:
+    def backward(self, loss: Tensor) -> None:
+        """Add the loss's gradient, scaled where losses are."""
+        torch.autograd.backward(self.scaler.scale(loss))
+
+    def step(self) -> float | None:
         """Take an optimizer step; returns the gradient's norm before clipping.
 
+        Returns:
+            None where the scaled gradient overflowed: the weights stay unchanged, and the scale is now smaller, so that
+            the same gradient may be computed again.
+
         Raises:
-            FloatingPointError: if the gradient's norm is not finite; the weights stay unchanged.
+            FloatingPointError: if the gradient's norm is not finite, at the smallest scale if losses are scaled; the
+                weights stay unchanged.
         """
+        self.scaler.unscale_(self.adamw)
         norm = float(torch.nn.utils.clip_grad_norm_(self.parameters, self.config.max_grad_norm))
+        if not math.isfinite(norm) and self.scaler.get_scale() > SMALLEST_SCALE:
+            self.scaler.update(self.scaler.get_scale() / 2)
+            return None
         if not math.isfinite(norm):
             raise FloatingPointError(
                 f"the gradient's norm is {norm}; lower the learning rate ({self.learning_rate}), or compute in float32"
             )
-        self.adamw.step()
+        self.scaler.step(self.adamw)
+        self.scaler.update()
         return norm
 
     def set_progress(self, update: int) -> None:
@@ -57,10 +85,13 @@ class Optimizer:
             group["lr"] = rate
 
     def state_dict(self) -> dict[str, Any]:
-        return self.adamw.state_dict()
+        scaler = {"scaler": self.scaler.state_dict()} if self.scaler.is_enabled() else {}
+        return self.adamw.state_dict() | scaler
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.adamw.load_state_dict(state)
+        if self.scaler.is_enabled():
+            self.scaler.load_state_dict(state["scaler"])
 
 
 def scheduled(update: int, config: TrainConfig) -> float:

@@ -56,7 +56,8 @@ class PolicyLearner:
         self.config = config = algorithm.config
         self.generator = generator
         rate = config.agent_learning_rate if learning_rate is None else learning_rate
-        self.optimizer = Optimizer(policy.parameters(), rate, config)
+        scales_loss = policy.compute_dtype == torch.float16
+        self.optimizer = Optimizer(policy.parameters(), rate, config, scales_loss=scales_loss)
         device = policy.parameters()[0].device
         self.device = device
         self.max_tokens = config.max_batch_tokens or default_max_tokens(device)
@@ -76,38 +77,48 @@ class PolicyLearner:
         tracks = batch.tracks
         if self.policy.reads_turns_alone and self.config.mini_batch_size is not None:
             tracks = [(turn,) for track in tracks for turn in track]
-        turn_counts = [len(track) for track in tracks]
-        token_counts = [sum(len(turn.logprobs) for turn in track) for track in tracks]
-        turns = _slices(turn_counts)
-        tokens = _slices(token_counts)
-        all_sampled = torch.from_numpy(np.concatenate([turn.logprobs for track in tracks for turn in track]))
-        all_sampled = all_sampled.to(self.device)
+        rows = _Rows.of(tracks, self.device)
         sums: dict[str, float] = defaultdict(float)
         num_steps = 0
         error = 0.0
         for chosen in self._steps(len(tracks)):
-            num_turns = sum(turn_counts[i] for i in chosen)
-            num_tokens = sum(token_counts[i] for i in chosen)
-            self.optimizer.zero_grad()
-            moved = 0.0
-            for micro in self.policy.batches(tracks, chosen, self.max_tokens):
-                evaluation = self.policy.evaluate([tracks[i] for i in micro])
-                turn_index = torch.cat([turns[i] for i in micro])
-                token_index = torch.cat([tokens[i] for i in micro])
-                sampled = all_sampled[token_index.to(self.device)]
-                loss = self._loss(batch, evaluation, sampled, turn_index, token_index, num_turns, num_tokens, sums)
-                if num_steps == 0:
-                    error = max(error, (evaluation.logprobs.detach() - sampled).abs().max().item())
-                moved += float(approximate_kl(evaluation.logprobs, sampled)) * (len(sampled) / num_tokens)
-                torch.autograd.backward(loss)
-            sums["kl_to_sampler"] += moved
-            sums["grad_norm"] += self.optimizer.step()
+            norm = None
+            while norm is None:  # a scaled gradient that overflowed is computed again, at a smaller scale
+                self.optimizer.zero_grad()
+                found, distance = self._gradient(batch, rows, chosen)
+                norm = self.optimizer.step()
+            error = error if num_steps else distance
+            for name, value in found.items():
+                sums[name] += value
+            sums["grad_norm"] += norm
             num_steps += 1
-            if self.config.target_kl is not None and moved > self.config.target_kl:
+            if self.config.target_kl is not None and found["kl_to_sampler"] > self.config.target_kl:
                 break
         self.policy.forget()
         means = {name: total / num_steps for name, total in sums.items()}
         return means | {"logprob_error": error, "optimizer_steps": float(num_steps)}
+
+    def _gradient(self, batch: TurnBatch, rows: _Rows, chosen: Sequence[int]) -> tuple[dict[str, float], float]:
+        """Add up the gradient of a mini-batch.
+
+        Returns:
+            The mini-batch's metrics, and the largest difference of a log-probability from the sampler's.
+        """
+        num_turns = sum(len(rows.turns[i]) for i in chosen)
+        num_tokens = sum(len(rows.tokens[i]) for i in chosen)
+        sums: dict[str, float] = defaultdict(float)
+        error = 0.0
+        for micro in self.policy.batches(rows.tracks, chosen, self.max_tokens):
+            evaluation = self.policy.evaluate([rows.tracks[i] for i in micro])
+            turn_index = torch.cat([rows.turns[i] for i in micro])
+            token_index = torch.cat([rows.tokens[i] for i in micro])
+            sampled = rows.sampled[token_index.to(self.device)]
+            loss = self._loss(batch, evaluation, sampled, turn_index, token_index, num_turns, num_tokens, sums)
+            error = max(error, (evaluation.logprobs.detach() - sampled).abs().max().item())
+            share = len(sampled) / num_tokens
+            sums["kl_to_sampler"] += float(approximate_kl(evaluation.logprobs, sampled)) * share
+            self.optimizer.backward(loss)
+        return sums, error
 
     def _loss(
         self,
@@ -161,6 +172,26 @@ class PolicyLearner:
             order = torch.randperm(num_tracks, generator=self.generator).tolist()
             for start in range(0, num_tracks, size):
                 yield order[start : start + size]
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The tracks of an update, and where their turns and tokens stand in flat tensors."""
+
+    tracks: Sequence[Sequence[Completion]]
+    turns: list[Tensor]  # indices of each track's turns
+    tokens: list[Tensor]  # indices of each track's tokens
+    sampled: Tensor  # [K] log-probabilities at sampling
+
+    @classmethod
+    def of(cls, tracks: Sequence[Sequence[Completion]], device: torch.device) -> _Rows:
+        logprobs = [turn.logprobs for track in tracks for turn in track]
+        return cls(
+            tracks,
+            _slices([len(track) for track in tracks]),
+            _slices([sum(len(turn.logprobs) for turn in track) for track in tracks]),
+            torch.from_numpy(np.concatenate(logprobs)).to(device),
+        )
 
 
 def _slices(counts: Sequence[int]) -> list[Tensor]:

@@ -10,14 +10,16 @@ penalty to the starting model, which keeps policies near texts that the reward m
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import combinations
-from typing import NamedTuple
+from itertools import combinations, pairwise
+from typing import Any, NamedTuple
 
 import torch
 
 from ...agents.language.reward_model import RewardModel
+from ..config import RewardModelPays
 from ..functions.losses import preference_loss
 from ..rollout.episode import Episode
 
@@ -82,23 +84,49 @@ def fit(
 
 
 class ModelRewards:
-    """A trainer's `rewarder`: each turn's reward is the reward model's score of the joint history after the turn.
+    """A trainer's `rewarder`: the team earns the reward model's score of the joint history.
 
-    All agents get the same reward. The logged return stays the environment's.
+    With "end" the last turn is paid, with the score of the whole episode, which is what the model was fitted on. With
+    "differences" each turn is paid the score after it minus the score before it; undiscounted they add up to the final
+    score minus that of the first prompts, which no action changes (potential-based shaping, Ng et al. 1999). Whoever
+    moves in a paid turn gets the same, so much that the mean over all agents is the score. The logged return stays the
+    environment's.
+
+    Args:
+        reward_model: scores texts.
+        pays: the turns that are paid.
     """
 
-    def __init__(self, reward_model: RewardModel):
+    def __init__(self, reward_model: RewardModel, pays: RewardModelPays = "end"):
         self.reward_model = reward_model
+        self.pays = pays
 
     def __call__(self, episodes: Sequence[Episode]) -> list[Episode]:
-        texts = [str(state) for episode in episodes for state in episode.states[1:]]
-        scores = iter(self.reward_model.rewards(texts))
-        paid = []
-        for episode in episodes:
-            of_turn = [next(scores) for _ in range(episode.num_turns)]
-            tracks = {
-                agent: tuple(replace(turn, reward=of_turn[turn.time]) for turn in track)
-                for agent, track in episode.tracks.items()
-            }
-            paid.append(replace(episode, tracks=tracks))
-        return paid
+        read = [self._read(episode) for episode in episodes]
+        scores = iter(self.reward_model.rewards([str(state) for states in read for state in states]))
+        return [
+            _paid(episode, self._team_rewards(episode, [next(scores) for _ in states]))
+            for episode, states in zip(episodes, read, strict=True)
+        ]
+
+    def _read(self, episode: Episode) -> Sequence[Any]:
+        """Joint histories of an episode that are scored."""
+        if self.pays == "differences":
+            return episode.states
+        return episode.states[-1:] if episode.is_complete else ()
+
+    def _team_rewards(self, episode: Episode, scores: Sequence[float]) -> list[float]:
+        if self.pays == "differences":
+            return [after - before for before, after in pairwise(scores)]
+        return [0.0] * (episode.num_turns - len(scores)) + list(scores)
+
+
+def _paid(episode: Episode, team_rewards: Sequence[float]) -> Episode:
+    """The episode with each joint turn's reward shared out among those who moved."""
+    movers = Counter(turn.time for track in episode.tracks.values() for turn in track)
+    num_agents = episode.num_agents or len(episode.tracks)
+    tracks = {
+        agent: tuple(replace(turn, reward=team_rewards[turn.time] * num_agents / movers[turn.time]) for turn in track)
+        for agent, track in episode.tracks.items()
+    }
+    return replace(episode, tracks=tracks)

@@ -39,6 +39,31 @@ def with_rewards(episodes: Sequence[Episode], rule: RewardProcessor | None) -> l
     ]
 
 
+def with_team_rewards(episodes: Sequence[Episode], discount: float) -> list[Episode]:
+    """Episodes in which each turn is paid what the team earns until the agent's next turn, or until the end.
+
+        r'[k] = sum over joint turns t from turn k to the next one of discount^(t - turn k) * team reward[t]
+
+    So an agent that leaves is credited with what the team earns later: its leaving may have earned it. In a segment
+    (`turns_per_update`) that is known up to the cut alone.
+
+    Args:
+        discount: gamma per joint turn.
+    """
+    paid = []
+    for episode in episodes:
+        rewards = episode.team_rewards
+        tracks = {}
+        for agent, track in episode.tracks.items():
+            ends = [*(turn.time for turn in track[1:]), len(rewards)]
+            tracks[agent] = tuple(
+                replace(turn, reward=sum(discount**k * each for k, each in enumerate(rewards[turn.time : end])))
+                for turn, end in zip(track, ends, strict=True)
+            )
+        paid.append(replace(episode, tracks=tracks))
+    return paid
+
+
 def with_penalties(
     episodes: Sequence[Episode], references: Mapping[str, Sequence[Tensor]], config: TrainConfig
 ) -> list[Episode]:

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from ...agents.core import TrainablePolicy
-from ..algorithm import Algorithm
+from ...agents.numeric.moments import RunningMoments
+from ..algorithm import Algorithm, check_warmup_budget
 from ..config import TrainConfig
 from ..rollout.collector import RolloutCollector, grouped_plans
 from ..rollout.episode import Episode
@@ -20,7 +21,7 @@ from .crediting import Credit, assign_credit, critic_metrics
 from .critic_learner import CriticLearner
 from .crossing import crossed
 from .policy_learner import PolicyLearner, TurnBatch
-from .shaping import RewardProcessor, reward_rule, with_penalties, with_rewards
+from .shaping import RewardProcessor, reward_rule, with_penalties, with_rewards, with_team_rewards
 
 Rewarder = Callable[[Sequence[Episode]], Sequence[Episode]]
 MAX_SEED = 2**31
@@ -106,7 +107,11 @@ class Trainer:
         return learners
 
     def step(self) -> tuple[list[Episode], dict[str, float]]:
-        """One update: collect episodes and learn from them; returns the episodes and the update's metrics."""
+        """One update: collect episodes and learn from them; returns the episodes and the update's metrics.
+
+        Raises:
+            ValueError: if the budget is used up before any policy learns.
+        """
         start = time.perf_counter()
         self.collector.seconds.clear()
         episodes = self._collect()
@@ -118,6 +123,8 @@ class Trainer:
         num_tokens = sum(len(turn.completion.logprobs) for e in episodes for t in e.tracks.values() for turn in t)
         self.num_turns += sum(episode.num_turns for episode in episodes)
         self.num_tokens += num_tokens
+        if self.update <= self.algorithm.critic_warmup and self._has_own_critics():
+            check_warmup_budget(self.config, self.num_turns, self.num_tokens)
         phases = {f"seconds/{phase}": seconds for phase, seconds in self.collector.seconds.items()}
         return episodes, metrics | phases | {
             "update": self.update,
@@ -151,16 +158,20 @@ class Trainer:
         )
         self.credits = credits
         metrics = critic_metrics(critic_batches)
+        estimated_in = {id(critic): critic.moments for critic, _ in critic_batches}  # the units of the values so far
         critic_losses = []
         for critic, batch in critic_batches:
             if critic.optimizer is not None:
                 critic.optimizer.set_progress(self.update)
-            critic_losses.append(critic.learn(batch.inputs, batch.targets, batch.values))
+            critic_losses.append(critic.learn(batch.inputs, batch.targets))
         metrics |= _means(critic_losses)
         if self.update < self.algorithm.critic_warmup and self._has_own_critics():
             return metrics
         played = {id(self.learners[agent]): self.learners[agent] for agent in agents}
-        updates = [learner.update(self._batch(learner, episodes, credits, references)) for learner in played.values()]
+        updates = [
+            learner.update(self._batch(learner, episodes, credits, references, estimated_in))
+            for learner in played.values()
+        ]
         return metrics | _means(updates)
 
     def _batch(
@@ -169,13 +180,15 @@ class Trainer:
         episodes: Sequence[Episode],
         credits: Mapping[str, Credit],
         references: Mapping[str, Sequence[Tensor]],
+        estimated_in: Mapping[int, RunningMoments],
     ) -> TurnBatch:
         agents = [agent for agent in credits if self.learners[agent] is learner]
         targets = old_values = None
         head = self.critics.get(agents[0])
         if head is not None and head.optimizer is None:  # the critic is a head on this policy
             targets = head.moments.normalize(torch.cat([credits[agent].targets for agent in agents]))
-            old_values = head.moments.normalize(torch.cat([credits[agent].values for agent in agents]))
+            values = torch.cat([credits[agent].values for agent in agents])
+            old_values = estimated_in[id(head)].normalize(values)  # what the head itself said
         return TurnBatch(
             tracks=[track for agent in agents for track in _tracks(episodes, agent)],
             advantages=torch.cat([credits[agent].advantages for agent in agents]),
@@ -199,11 +212,15 @@ class Trainer:
         rule = reward_rule(self.config, self.reward_processor)
         if self.rewarder is not None:
             episodes = self.rewarder(episodes)
+        # A joint critic's grid has the team's rewards in any case.
+        pays_team = self.config.credited_reward == "team" and self.algorithm.critic_reads != "joint"
         if self.algorithm.crosses_rollouts:
-            shaped, num_steps = crossed(episodes, self.collector.vector, rule)
+            shaped, num_steps = crossed(episodes, self.collector.vector, rule, pays_team=pays_team)
             self.num_turns += num_steps
         else:
             shaped = with_rewards(episodes, rule)
+            if pays_team:
+                shaped = with_team_rewards(shaped, self.config.discount)
         if references and self.config.reference_kl_in == "reward":
             shaped = with_penalties(shaped, references, self.config)
         return shaped

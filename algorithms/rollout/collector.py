@@ -43,7 +43,8 @@ class RolloutCollector:
         policies: policy of each possible agent; several agents may share one.
         reads_state: keep the joint history before each turn, for a centralized critic. Where the environment has no
             `state()`, all agents' observations in a row take its place.
-        early_termination_threshold: team reward per turn above which an episode ends; None: never.
+        early_termination_threshold: team reward per turn (the mean over all agents) above which an episode ends;
+            None: never.
 
     Raises:
         ValueError: if an agent has no policy.
@@ -87,7 +88,7 @@ class RolloutCollector:
                 index, plan = waiting.popleft()
                 place = free.popleft()
                 self.vector.send_reset(place, plan.seed, plan.options())
-                running[place] = Play(plan, index, place)
+                running[place] = Play(plan, index, place, num_agents=len(self._number))
                 stepping.add(place)
             num_deciding = len(running) - len(stepping)
             rest = last + self._wait_s(num_deciding, len(running)) - start
@@ -140,7 +141,7 @@ class RolloutCollector:
 
     def _started(self, place: int, index: int, plan: Plan) -> Play:
         start = time.perf_counter()
-        play = Play(plan, index, place)
+        play = Play(plan, index, place, num_agents=len(self._number))
         observations, _ = self.vector.reset(place, plan.seed, plan.options())
         self._begin(play, observations)
         self.seconds["environment"] += time.perf_counter() - start
@@ -219,7 +220,7 @@ class RolloutCollector:
 
     def _is_good_enough(self, rewards: Sequence[float]) -> bool:
         threshold = self.early_termination_threshold
-        return threshold is not None and sum(rewards) / len(rewards) > threshold
+        return threshold is not None and sum(rewards) / len(self._number) > threshold
 
     def state_dict(self) -> dict[str, Any]:
         """State to resume from: the count of episodes, and the plays that `collect_turns` has under way.

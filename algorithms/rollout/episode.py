@@ -45,6 +45,8 @@ class Episode:
     """False for a segment whose episode continues in the next rollout."""
     earlier_return: float = 0.0
     """Team return of the earlier segments of the episode."""
+    num_agents: int | None = None
+    """Number of all agents of the environment, also of those without a turn here. None: those in `tracks`."""
 
     @property
     def num_turns(self) -> int:
@@ -53,8 +55,17 @@ class Episode:
 
     @property
     def team_return(self) -> float:
-        """Undiscounted return, averaged over the agents."""
-        return sum(turn.reward for track in self.tracks.values() for turn in track) / len(self.tracks)
+        """Undiscounted return: the sum of `team_rewards`."""
+        return sum(self.team_rewards)
+
+    @property
+    def team_rewards(self) -> list[float]:
+        """Team reward of each joint turn: the mean over all agents, 0 for those that have left."""
+        sums = [0.0] * self.num_turns
+        for track in self.tracks.values():
+            for turn in track:
+                sums[turn.time] += turn.reward
+        return [total / (self.num_agents or len(self.tracks)) for total in sums]
 
     def own_input(self, agent: str, *, reads_actions: bool = False) -> CriticInput:
         """Input of a decentralized critic: the agent's own histories, for Q with the agent's actions.

@@ -51,6 +51,8 @@ class Play:
     infos: list[dict[str, float]] = field(default_factory=list)
     num_turns: int = 0
     earlier_return: float = 0.0
+    num_agents: int | None = None
+    """Number of all agents of the environment."""
 
     def episode(self, *, is_complete: bool = True) -> Episode:
         """The turns played so far, as an episode, or as a segment where it is cut here (is_complete=False)."""
@@ -66,11 +68,11 @@ class Play:
             infos=tuple(self.infos),
             is_complete=is_complete,
             earlier_return=self.earlier_return,
+            num_agents=self.num_agents,
         )
 
     def continued(self) -> Play:
         """The remainder of the episode, as a play that begins here."""
-        earned = sum(turn.reward for track in self.tracks.values() for turn in track) / max(1, len(self.tracks))
         return Play(
             self.plan,
             self.index,
@@ -81,7 +83,8 @@ class Play:
             {agent: [] for agent in self.agents},
             previous=self.previous,
             num_turns=self.num_turns,
-            earlier_return=self.earlier_return + earned,
+            earlier_return=self.earlier_return + self.episode().team_return,
+            num_agents=self.num_agents,
         )
 
 

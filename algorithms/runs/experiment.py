@@ -110,6 +110,7 @@ class Experiment:
             agent_learning_rates(self.config, env.possible_agents)
             _check_joint_mode(algorithm, env)
             _check_reward_model(algorithm, env)
+            _check_filters(algorithm, env, self.model)
             if algorithm.reads_truth:
                 with_truth(env)
         finally:
@@ -144,7 +145,8 @@ class Experiment:
         if config.reward_model is not None:
             learning = [policy for policy in policies.values() if isinstance(policy, TrainablePolicy)]
             device = device_of_policy(learning[0]) if learning else "cpu"
-            rewarder = ModelRewards(RewardModel.load(model_folder(config.reward_model) or config.reward_model, device))
+            judge = RewardModel.load(model_folder(config.reward_model) or config.reward_model, device)
+            rewarder = ModelRewards(judge, config.reward_model_pays)
         return make_trainer(
             algorithm,
             vector,
@@ -177,6 +179,18 @@ def _check_reward_model(algorithm: Algorithm[Any], env: ParallelEnv[str, Any, An
             "both read the same history; use critic_input='joint'"
         )
     model_folder(config.reward_model)
+
+
+def _check_filters(algorithm: Algorithm[Any], env: ParallelEnv[str, Any, Any], model: ModelConfig) -> None:
+    filters = {
+        name: value for name, value, off in (("top_p", model.top_p, 1), ("top_k", model.top_k, 0)) if value != off
+    }
+    if filters and not (algorithm.has_baseline or model.learns_filtered) and writes_text(env):
+        given = ", ".join(f"{name}={value}" for name, value in filters.items())
+        raise ValueError(
+            f"{given} draws from another distribution than {type(algorithm).__name__} learns, and without a baseline "
+            "its gradient points elsewhere; use learns_filtered=True, or top_p=1 and top_k=0"
+        )
 
 
 def _check_workers(config: TrainConfig) -> None:

@@ -265,6 +265,8 @@ def _perceptrons(
             vector.action_space(agent),
             is_squashed=network.is_squashed,
             initial_log_std=network.initial_log_std,
+            has_state_std=network.has_state_std,
+            log_std_bounds=network.log_std_bounds,
             hidden_dims=network.hidden_dims,
             activation=network.activation,
             normalizes_observations=network.normalizes_observations,

@@ -124,6 +124,10 @@ def lead_lines(comparison: Comparison, directory: Path, num_episodes: int) -> li
     unfinished = len(comparison.summaries) - len(comparison.finished)
     if unfinished:
         lines.append(f"Not finished: {unfinished}. These runs are left out of all figures and tables.")
+    unmoved = [each for each in comparison.finished if not each.has_moved]
+    if unmoved:
+        names = "; ".join(f"{each.algorithm} in {each.environment}, seed {each.seed}" for each in unmoved)
+        lines.append(f"The policy never moved: {len(unmoved)} runs, no update of which changed a weight: {names}.")
     undiagnosed = sum(each.writes_text and not each.diagnostics for each in comparison.finished)
     if undiagnosed:
         lines.append(f"Without diagnostics: {undiagnosed}. Their episodes lack raw_advantage and return_to_go.")

@@ -56,6 +56,13 @@ class RunSummary:
         return self.curve(cost)[: len(returns)][has_ended], returns[has_ended]
 
     @property
+    def has_moved(self) -> bool:
+        """True where some update changed a policy: it had a gradient and a learning rate above 0."""
+        config = self.experiment["config"]
+        rates = [config["agent_learning_rate"], *config["agent_learning_rates"].values()]
+        return bool((self.curve("grad_norm") > 0).any()) and max(rates) > 0
+
+    @property
     def writes_text(self) -> bool:
         """True where agents generated text; where they act by vectors every action counts as one token."""
         return any(length not in (None, 1.0) for length in self.curves.get("completion_tokens", (None,)))

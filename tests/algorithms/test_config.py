@@ -15,12 +15,10 @@ from collm.agents.config import ModelConfig
 from collm.agents.numeric.config import NetworkConfig
 from collm.algorithms import (
     IAC,
-    IPPO,
     MAAC,
     MAGRPO,
     MAREINFORCE,
     IACConfig,
-    IPPOConfig,
     MAACConfig,
     ReinforceConfig,
     algorithm_spec,
@@ -95,8 +93,13 @@ def test_the_published_settings_are_those_of_the_paper():
         (lambda: MAGRPO(ReinforceConfig(num_generations=1, joint_mode="cross")), "combines the rollouts"),
         (lambda: IAC(IACConfig(ppo_epochs=2)), "set clip_range"),
         (lambda: IAC(IACConfig(use_separate_critic=False, critic_type="q")), "before there is an action to value"),
-        (lambda: IPPO(IPPOConfig(clip_range=None)), "plain policy gradient cannot"),
         (lambda: MAAC(MAACConfig(critic_warmup=100)), "leaves no update for the policies"),
+        (
+            lambda: MAAC(MAACConfig(max_environment_steps=160)),
+            "critic_warmup=5 updates use up max_environment_steps=160",
+        ),
+        (lambda: IAC(IACConfig(max_sampled_tokens=160)), "updates use up max_sampled_tokens=160"),
+        (lambda: MAAC(MAACConfig(turns_per_update=4, max_environment_steps=20)), "use up max_environment_steps=20"),
         (lambda: MAAC(MAACConfig(trace=1.5)), "trace must lie in 0..1"),
         (lambda: MAAC(MAACConfig(discount=-0.1)), "discount must lie in 0..1"),
         (lambda: MAAC(MAACConfig(critic_steps=0)), "critic_steps must be at least 1"),
@@ -140,7 +143,9 @@ def experiment(algorithm="magrpo", env="collm/MiniWriting-v0", **parts):
             "no critic",
         ),
         ({"algorithm": "iac", "config": {"use_separate_critic": False, "critic_type": "q"}}, ValueError, "a head on"),
-        ({"algorithm": "mappo", "config": {"clip_range": None}}, ValueError, "plain policy gradient cannot"),
+        ({"algorithm": "maac", "config": {"ppo_epochs": 3}}, ValueError, "plain policy gradient cannot"),
+        ({"algorithm": "mareinforce", "model": ModelConfig(top_p=0.6)}, ValueError, "top_p=0.6 draws from another"),
+        ({"algorithm": "mareinforce", "model": ModelConfig(top_k=5)}, ValueError, "use learns_filtered=True"),
         ({"algorithm": "maac", "config": {"critic_warmup": 100}}, ValueError, "no update for the policies"),
     ],
 )
@@ -148,6 +153,30 @@ def test_an_experiment_that_cannot_run_is_refused_before_a_model_loads(parts, er
     monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", lambda *_, **__: pytest.fail("loaded"))
     with pytest.raises(error, match=re.escape(reason)):
         experiment(**parts).check()
+
+
+@pytest.mark.parametrize("name", ["ippo", "mappo"])
+def test_epochs_without_a_clip_are_allowed_with_a_warning_where_the_name_says_ppo(name):
+    with pytest.warns(UserWarning, match="ppo_epochs=3 learns again from episodes of an older policy"):
+        algorithm_spec(name).make(algorithm_spec(name).config(clip_range=None, ppo_epochs=3))
+    algorithm_spec(name).make(algorithm_spec(name).config(clip_range=None, ppo_epochs=1))
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"algorithm": "mareinforce", "model": ModelConfig(top_p=0.6, learns_filtered=True)},
+        {"algorithm": "magrpo", "model": ModelConfig(top_p=0.6)},
+        {"algorithm": "mareinforce"},
+    ],
+)
+def test_filters_are_refused_only_where_nothing_makes_up_for_them(parts):
+    experiment(**parts).check()
+
+
+def test_a_warm_up_that_leaves_one_step_of_the_budget_is_allowed():
+    MAAC(MAACConfig(max_environment_steps=161))
+    IAC(IACConfig(use_separate_critic=False, max_environment_steps=1))  # a head has no warm-up
 
 
 def test_an_unknown_algorithm_is_refused_with_those_that_exist():

@@ -39,10 +39,9 @@ def collected(policies, num_episodes=6, num_envs=4):
 def brute_force(policy, completion):
     """Log-probabilities and entropies, one whole forward pass a token."""
     model = policy.language_model.base
-    policy.language_model.use(policy.adapter)
     prompt, sampled = completion.tokens.prompt_ids.tolist(), completion.tokens.completion_ids.tolist()
     logprobs, entropies = [], []
-    with torch.no_grad():
+    with torch.no_grad(), policy.language_model.passing(policy.adapter):
         for count, token in enumerate(sampled):
             logits = model(torch.tensor([prompt + sampled[:count]])).logits[0, -1].double()
             p = torch.softmax(logits / policy.sampling.temperature, dim=-1)
@@ -166,6 +165,48 @@ def test_a_reference_stays_where_the_policy_was():
             weight.add_(1.0)
     assert all(torch.equal(weight, before[name]) for name, weight in reference.state_dict().items())
     assert not any(weight.requires_grad for weight in reference.parameters())
+
+
+def test_the_reference_of_adapters_is_their_base_and_no_copy_of_it():
+    policies = adapted_policies(AGENTS)
+    episodes = collected(policies, num_episodes=2)
+    tracks = {agent: [tuple(turn.completion for turn in each.tracks[agent]) for each in episodes] for agent in AGENTS}
+    bare = LanguagePolicy(
+        LanguageModel(copy.deepcopy(policies["fox_0"].language_model.model).unload(), byte_tokenizer())
+    )
+    flags = [weight.requires_grad for weight in policies["fox_0"].language_model.model.parameters()]
+    for agent in AGENTS:
+        reference = policies[agent].reference()
+        assert reference.language_model is policies[agent].language_model
+        with torch.no_grad():
+            learned = policies[agent].evaluate(tracks[agent]).logprobs
+            expected = bare.evaluate(tracks[agent]).logprobs
+            torch.testing.assert_close(reference.evaluate(tracks[agent]).logprobs, expected)
+            torch.testing.assert_close(policies[agent].evaluate(tracks[agent]).logprobs, learned)
+        assert not torch.allclose(learned, expected, atol=1e-3)
+        found = policies[agent].language_model.model.parameters()
+        assert [weight.requires_grad for weight in found] == flags or agent != "fox_0"
+
+
+def test_a_reference_is_scored_before_the_filters():
+    policy = language_policy(sampling=Sampling(top_k=2, learns_filtered=True))
+    tracks = [
+        tuple(turn.completion for turn in each.tracks["fox_0"]) for each in collected(dict.fromkeys(AGENTS, policy), 2)
+    ]
+    with torch.no_grad():
+        filtered, before = policy.evaluate(tracks).logprobs, policy.reference().evaluate(tracks).logprobs
+    sampled = np.concatenate([turn.logprobs for track in tracks for turn in track])
+    np.testing.assert_allclose(filtered.numpy(), sampled, atol=1e-5)
+    assert (filtered > before).all()
+
+
+def test_a_saved_policy_computes_in_its_own_type_again(tmp_path):
+    model = LanguageModel(random_llama(), byte_tokenizer(), compute_dtype=torch.bfloat16)
+    sampling = Sampling(top_p=0.6, learns_filtered=True)
+    LanguagePolicy(model, sampling=sampling).save(tmp_path / "fox_0")
+    again = load_team(tmp_path, ["fox_0"])["fox_0"]
+    assert again.compute_dtype == torch.bfloat16
+    assert again.sampling == sampling
 
 
 def test_a_policy_that_may_not_write_is_refused():

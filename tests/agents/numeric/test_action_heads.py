@@ -74,6 +74,37 @@ def test_gaussian_logprobs_and_entropies_equal_torch_s():
     torch.testing.assert_close(head.entropies(means), normal.entropy())
 
 
+@pytest.mark.parametrize("head_class", [GaussianHead, SquashedGaussianHead])
+def test_a_deviation_of_the_state_is_clamped_and_exact(head_class):
+    """Against torch's parts; the third decision's deviations are beyond the bounds, where no gradient is."""
+    head = head_class(LOW, HIGH, [2], initial_log_std=-0.5, has_state_std=True, log_std_bounds=(-3.0, 1.0))
+    assert head.num_outputs == 4 and list(head.parameters()) == []
+    outputs = draw(3, 3, 4)
+    outputs[2, 2:] = torch.tensor([-50.0, 50.0])
+    outputs.requires_grad_()
+    log_std = (outputs[:, 2:] - 0.5).detach().clamp(-3.0, 1.0)
+    assert log_std[2].tolist() == [-3.0, 1.0]
+    normal = Normal(outputs[:, :2].detach(), log_std.exp())
+    raw = head.drawn(outputs, uniform(4, 3, 2)).detach()
+    expected = normal.log_prob(raw).sum(-1)
+    if head_class is SquashedGaussianHead:
+        low, high = torch.tensor(LOW), torch.tensor(HIGH)
+        transforms = [TanhTransform(cache_size=1), AffineTransform((low + high) / 2, (high - low) / 2)]
+        actions = low + (high - low) * (torch.tanh(raw) + 1) / 2
+        expected = TransformedDistribution(normal, transforms).log_prob(actions).sum(-1)
+    else:
+        torch.testing.assert_close(head.entropies(outputs), normal.entropy().sum(-1))
+    torch.testing.assert_close(head.logprobs(outputs, raw), expected, atol=1e-4, rtol=1e-4)
+    (gradient,) = torch.autograd.grad((head.logprobs(outputs, raw) + head.entropies(outputs)).sum(), outputs)
+    assert torch.isfinite(gradient).all() and (gradient[:2, 2:] != 0).all() and (gradient[2, 2:] == 0).all()
+    assert torch.equal(head.drawn(outputs, None), outputs[:, :2])
+
+
+def test_a_deviation_that_starts_out_of_its_bounds_is_refused():
+    with pytest.raises(ValueError, match=r"initial_log_std is 3.0, but log_std_bounds clamp it to -20.0..2.0"):
+        GaussianHead(LOW, HIGH, [2], initial_log_std=3.0)
+
+
 def test_gaussian_draws_have_the_mean_and_deviation_that_they_should():
     head = GaussianHead([-math.inf], [math.inf], [1], initial_log_std=math.log(2.0))
     uniforms = (torch.arange(10_000, dtype=torch.float64)[:, None] + 0.5) / 10_000

@@ -55,19 +55,18 @@ def test_a_saved_critic_values_alike(actions, tmp_path):
     critic = NumericCritic(STATE, actions, hidden_dims=(8,), activation="relu", normalizes_observations=True)
     joint = (1, np.zeros(2))
     done = {0: (), 1: (1, 0), 2: (joint, joint)}[len(actions)]
-    with torch.no_grad():
-        critic.values([CriticInput(states(2, seed=3), actions=done)])
+    critic.observe([CriticInput(states(2, seed=3), actions=done)])
     critic.save(tmp_path)
     item = [CriticInput(states(2), actions=done)]
     assert torch.equal(NumericCritic.load(tmp_path).values(item), critic.values(item))
 
 
-def test_normalization_counts_what_was_valued_without_a_gradient():
+def test_normalization_counts_what_was_observed_and_not_what_was_valued():
     critic = NumericCritic(STATE, normalizes_observations=True)
-    critic.values([CriticInput(states(5))])
-    assert critic.normalizer.count == 0
     with torch.no_grad():
         critic.values([CriticInput(states(5))])
+    assert critic.normalizer.count == 0
+    critic.observe([CriticInput(states(2)), CriticInput(states(3))])
     assert critic.normalizer.count == 5
 
 

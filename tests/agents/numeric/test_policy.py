@@ -8,10 +8,14 @@ from collm.agents.numeric.policy import NumericPolicy
 
 OBSERVATION = gymnasium.spaces.Box(-10, 10, (4,))
 ACTIONS = {
-    "discrete": (gymnasium.spaces.Discrete(3), False),
-    "multi_discrete": (gymnasium.spaces.MultiDiscrete([2, 3]), False),
-    "gaussian": (gymnasium.spaces.Box(-2, 2, (2,)), False),
-    "squashed": (gymnasium.spaces.Box(-2, 2, (2,)), True),
+    "discrete": (gymnasium.spaces.Discrete(3), {}),
+    "multi_discrete": (gymnasium.spaces.MultiDiscrete([2, 3]), {}),
+    "gaussian": (gymnasium.spaces.Box(-2, 2, (2,)), {}),
+    "squashed": (gymnasium.spaces.Box(-2, 2, (2,)), {"is_squashed": True}),
+    "squashed, deviation of the state": (
+        gymnasium.spaces.Box(-2, 2, (2,)),
+        {"is_squashed": True, "has_state_std": True, "log_std_bounds": (-5.0, 1.5)},
+    ),
 }
 
 
@@ -21,8 +25,8 @@ def policy(request):
 
 
 def made(name, **settings):
-    space, is_squashed = ACTIONS[name]
-    policy = NumericPolicy.for_spaces(OBSERVATION, space, is_squashed=is_squashed, **settings)
+    space, head = ACTIONS[name]
+    policy = NumericPolicy.for_spaces(OBSERVATION, space, **head, **settings)
     with torch.no_grad():  # as after some training: far from uniform
         policy.output.weight.mul_(100)
     return policy

@@ -1,5 +1,7 @@
 """One row an episode and one prompt a group give what every turn alone gives, gradients included."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,7 @@ from fakes import language_policy, random_llama
 from torch import nn
 
 from collm.agents.core import Completion
+from collm.agents.decoding.sampling import Sampling, draw
 from collm.agents.encoding import TokenRecord
 from collm.agents.scoring.packing import PassCost, laid_out, num_tokens, rows_of, trees_of
 from collm.agents.scoring.scorer import Scorer
@@ -176,6 +179,115 @@ def test_tiles_hold_for_logits_in_the_hundreds_and_a_frozen_head():
     logprobs.sum().backward()
     assert torch.isfinite(states.grad).all()
     assert head.weight.grad is None
+
+
+@pytest.mark.parametrize("max_logits", [1, 10_000])
+def test_words_that_cannot_be_drawn_add_nothing_to_entropies_and_gradients(max_logits):
+    """Logits 1, 2 and minus infinity, as the sampler has them: H = 0.5822."""
+    head = nn.Linear(1, 3)
+    with torch.no_grad():
+        head.weight.zero_()
+        head.bias.copy_(torch.tensor([1.0, 2.0, -torch.inf]))
+    states = torch.ones(2, 1, requires_grad=True)
+    targets = torch.tensor([0, 1])
+    logprobs, entropies = token_scores(states, head, targets, 1.0, max_logits=max_logits, tile_logits=2)
+    drawn = draw(torch.tensor([[1.0, 2.0, -torch.inf]]), Sampling(), torch.tensor([0.1], dtype=torch.float64))
+    torch.testing.assert_close(entropies, drawn.entropies.expand(2))
+    assert entropies[0].item() == pytest.approx(0.5822, abs=1e-4)
+    torch.testing.assert_close(logprobs[:1], drawn.logprobs)
+    (logprobs + entropies).sum().backward()
+    assert all(torch.isfinite(grad).all() for grad in (states.grad, head.weight.grad, head.bias.grad))
+    # d(log pi_0 + log pi_1)/dz_0 = 1 - 2 p_0, and twice dH/dz_0 = -p_0 (z_0 - mean z)
+    p = torch.softmax(torch.tensor([1.0, 2.0]), 0)
+    expected = 1 - 2 * p[0] - 2 * p[0] * (1.0 - (p @ torch.tensor([1.0, 2.0])))
+    assert head.bias.grad[0].item() == pytest.approx(expected.item(), abs=1e-5)
+    assert head.bias.grad[2].item() == 0
+
+
+def nucleus(probabilities, top_k, top_p):
+    """The words that the filters keep, by sorting, one by one."""
+    order = sorted(range(len(probabilities)), key=lambda word: -probabilities[word])[: top_k or None]
+    total, stays = sum(probabilities[word] for word in order), []
+    for word in order:
+        if sum(probabilities[each] for each in stays) < top_p * total:
+            stays.append(word)
+    return stays
+
+
+def expected_return(logits, rewards, top_k, top_p):
+    """Of two words drawn after the filters, in plain arithmetic; logits are [V] of the first, [V, V] of the second."""
+
+    def filtered(row):
+        shares = [np.exp(each) for each in row]
+        shares = [each / sum(shares) for each in shares]
+        stays = nucleus(shares, top_k, top_p)
+        return {word: shares[word] / sum(shares[each] for each in stays) for word in stays}
+
+    first = filtered(logits[0])
+    return sum(p * q * rewards[a, b] for a, p in first.items() for b, q in filtered(logits[1 + a]).items())
+
+
+@pytest.mark.parametrize(("top_k", "top_p"), [(0, 0.6), (3, 1.0), (4, 0.8)])
+def test_the_filtered_distribution_s_gradient_is_that_of_what_is_drawn(top_k, top_p):
+    """Against differences of the expected return of all pairs of 6 words; scored before the filters it is another."""
+    rng = np.random.default_rng(7)
+    filters = Sampling(top_k=top_k, top_p=top_p, learns_filtered=True)
+    cosines = {}
+    for learned in (filters, None):
+        pairs = []
+        for _ in range(10):
+            values, rewards = rng.normal(0, 1.5, (7, 6)), rng.normal(1, 1, (6, 6))
+            true = np.zeros_like(values)
+            for place in np.ndindex(*values.shape):
+                step = np.zeros_like(values)
+                step[place] = 1e-5
+                up, down = (expected_return(values + sign * step, rewards, top_k, top_p) for sign in (1, -1))
+                true[place] = (up - down) / 2e-5
+            logits = torch.tensor(values, requires_grad=True)
+            words = torch.cartesian_prod(torch.arange(6), torch.arange(6))
+            scored = [
+                logit_scores(logits[rows], words[:, turn], 1.0, each)[0]
+                for each in (filters, learned)
+                for turn, rows in enumerate((torch.zeros(36, dtype=torch.long), 1 + words[:, 0]))
+            ]
+            drawn = torch.tensor(
+                [
+                    all(
+                        word in nucleus(torch.softmax(logits[row], 0).tolist(), top_k, top_p)
+                        for row, word in ((0, a), (1 + a, b))
+                    )
+                    for a, b in words.tolist()
+                ]
+            )
+            weights = torch.where(drawn, (scored[0] + scored[1]).detach().exp(), 0) * torch.tensor(rewards.ravel())
+            (found,) = torch.autograd.grad((weights * (scored[2] + scored[3])).sum(), logits)
+            if learned is not None:
+                np.testing.assert_allclose(found.numpy(), true, atol=1e-7)
+            pairs.append((found.numpy().ravel(), true.ravel()))
+        ours, theirs = (np.concatenate(each) for each in zip(*pairs, strict=True))
+        cosines[learned] = ours @ theirs / np.linalg.norm(ours) / np.linalg.norm(theirs)
+    assert cosines[filters] > 1 - 1e-9
+    assert cosines[None] < 0.97
+
+
+def test_the_sampler_and_the_scorer_agree_on_the_filtered_distribution():
+    generator = torch.Generator().manual_seed(0)
+    logits = 3 * torch.randn(400, 97, generator=generator)
+    noise = torch.rand(400, dtype=torch.float64, generator=generator)
+    for top_k, top_p in ((0, 0.6), (5, 1.0), (20, 0.7)):
+        sampling = Sampling(temperature=0.7, top_k=top_k, top_p=top_p, learns_filtered=True)
+        drawn = draw(logits.clone(), sampling, noise)
+        plain = draw(logits.clone(), replace(sampling, learns_filtered=False), noise)
+        assert torch.equal(drawn.tokens, plain.tokens)
+        logprobs, entropies = logit_scores(logits, drawn.tokens, 0.7, sampling)
+        torch.testing.assert_close(drawn.logprobs, logprobs, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(drawn.entropies, entropies, atol=1e-5, rtol=1e-5)
+        assert (drawn.logprobs >= plain.logprobs - 1e-6).all() and (entropies < plain.entropies).all()
+
+
+def test_a_drawn_word_that_the_filter_would_drop_by_now_keeps_a_probability():
+    logprobs, _ = logit_scores(torch.tensor([[3.0, 2.0, 0.0]]), torch.tensor([2]), 1.0, Sampling(top_k=1))
+    assert logprobs.item() == pytest.approx(-np.log(1 + np.exp(3)))
 
 
 def test_a_large_vocabulary_is_scored_within_the_memory_of_a_few_tiles():

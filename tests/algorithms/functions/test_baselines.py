@@ -27,11 +27,13 @@ COMPARING = [group_mean_advantages, leave_one_out_advantages, group_max_advantag
 finite = st.floats(-10, 10, allow_nan=False, width=32)
 
 
-def loop(rule, returns, group):
+def loop(rule, returns, group, group_size=0):
     advantages = []
     for own, (value, name) in enumerate(zip(returns, group, strict=True)):
         members = [r for r, g in zip(returns, group, strict=True) if g == name]
-        others = [r for k, (r, g) in enumerate(zip(returns, group, strict=True)) if g == name and k != own]
+        absent = [0.0] * (group_size - len(members))
+        members += absent
+        others = [r for k, (r, g) in enumerate(zip(returns, group, strict=True)) if g == name and k != own] + absent
         baseline = {
             "raw": lambda: 0.0,
             "mean": lambda members=members: sum(members) / len(members),
@@ -128,8 +130,8 @@ def test_division_by_the_group_s_std_gives_each_group_unit_spread():
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_turns_are_compared_with_the_same_turn_of_the_rollouts_that_got_that_far(rule):
-    """The padding, here nan, is never read; a turn that one rollout alone reached is compared with itself."""
+def test_a_rollout_that_has_ended_counts_with_a_return_of_0(rule):
+    """The padding, here nan, is never read."""
     nan = math.nan
     returns = torch.tensor([[6.0, 3.0, 1.0], [4.0, 2.0, nan], [5.0, nan, nan], [9.0, 7.0, nan], [3.0, 1.0, nan]])
     group = torch.tensor([0, 0, 0, 1, 1])
@@ -137,9 +139,46 @@ def test_turns_are_compared_with_the_same_turn_of_the_rollouts_that_got_that_far
     advantages = RULES[rule](returns, group, is_real)
     for turn in range(3):
         real = is_real[:, turn]
-        if real.any():
-            close(advantages[real, turn], loop(rule, returns[real, turn].tolist(), group[real].tolist()))
+        expected = loop(rule, returns.nan_to_num(0.0)[:, turn].tolist(), group.tolist())
+        torch.testing.assert_close(advantages[real, turn], torch.tensor(expected)[real])
     assert not advantages[~is_real].any()
+
+
+def test_a_turn_that_one_rollout_alone_reached_teaches_its_return():
+    is_real = torch.tensor([[True, True], [True, False]])
+    advantages = leave_one_out_advantages(torch.tensor([[1.0, 5.0], [0.0, 0.0]]), torch.tensor([0, 0]), is_real)
+    assert advantages.tolist() == [[1.0, 5.0], [-1.0, 0.0]]
+
+
+@pytest.mark.parametrize("rule", RULES)
+@given(data=rollouts())
+def test_a_rollout_without_a_row_counts_with_a_return_of_0(rule, data):
+    returns, group = data
+    close(RULES[rule](*tensors(returns, group), group_size=5), loop(rule, returns, group, 5))
+
+
+@pytest.mark.parametrize("rule", COMPARING)
+def test_an_agent_that_moved_in_one_rollout_of_its_group_is_compared_with_those_it_was_absent_from(rule):
+    alone = rule(torch.tensor([6.0]), torch.tensor([9]), group_size=3)
+    expected = {"group_mean_advantages": 4.0, "leave_one_out_advantages": 6.0, "group_max_advantages": 0.0}
+    assert alone.tolist() == [expected[rule.__name__]]
+
+
+def test_more_rows_than_rollouts_are_refused():
+    with pytest.raises(ValueError, match=r"group 4 has 3 rows, but there are 2 rollouts per group"):
+        group_mean_advantages(torch.zeros(3), torch.tensor([4, 4, 4]), group_size=2)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_deviation_of_a_group_counts_its_ended_and_absent_rollouts(rule):
+    """By hand: returns 6 and 0 of three rollouts, one without a row, mean 2, deviation sqrt((16 + 4 + 4) / 3)."""
+    is_real = torch.tensor([[True], [False]])
+    scaled = RULES[rule](
+        torch.tensor([[6.0], [math.nan]]), torch.tensor([0, 0]), is_real, group_size=3, divide_by_std=True, epsilon=0.5
+    )
+    deviation = math.sqrt(36 / 3) if rule == "raw" else math.sqrt(8)
+    above = {"raw": 6.0, "mean": 4.0, "leave_one_out": 6.0, "max": 0.0}[rule]
+    close(scaled, [[above / (deviation + 0.5)], [0.0]])
 
 
 @pytest.mark.parametrize("rule", COMPARING)
@@ -217,9 +256,16 @@ def test_normalized_without_the_mean_keeps_signs_and_has_unit_square():
     assert scaled.square().mean().item() == pytest.approx(1, abs=1e-5)
 
 
-def test_normalized_leaves_the_only_item_of_a_group_and_zeroes_equal_ones():
-    advantages, group = torch.tensor([7.0, 0.1, 0.1, 0.1]), torch.tensor([0, 1, 1, 1])
-    assert normalized(advantages, torch.ones(4, dtype=torch.bool), group).tolist() == [7.0, 0.0, 0.0, 0.0]
+def test_the_only_item_of_a_group_is_normalized_by_the_batch_and_equal_ones_are_zero():
+    advantages, group = torch.tensor([50.0, -30.0, 20.0, -40.0, 45.0, 3.0, 3.0]), torch.tensor([0, 0, 0, 0, 1, 2, 2])
+    scaled = normalized(advantages, torch.ones(7, dtype=torch.bool), group)
+    rms = math.sqrt((2500 + 900 + 400 + 1600 + 2025 + 9 + 9) / 7)
+    torch.testing.assert_close(scaled[4:], torch.tensor([45 / rms, 0.0, 0.0]), rtol=1e-5, atol=0)
+
+
+def test_a_batch_of_one_item_keeps_its_sign():
+    scaled = normalized(torch.tensor([-7.0]), torch.tensor([True]))
+    assert scaled.item() == pytest.approx(-1.0, abs=1e-5)
 
 
 def test_normalized_of_nothing_is_nothing():

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from collm.agents.core import Completion, Critic
-from collm.algorithms import IAC, MAAC, MAGRPO, MAREINFORCE, IACConfig, MAACConfig, ReinforceConfig
+from collm.agents.numeric.critics import NumericCritic
+from collm.agents.numeric.features import Features
+from collm.algorithms import (
+    IAC,
+    MAAC,
+    MAGRPO,
+    MAREINFORCE,
+    MARLOO,
+    IACConfig,
+    MAACConfig,
+    MARLOOConfig,
+    ReinforceConfig,
+)
 from collm.algorithms.learning.crediting import assign_credit, critic_metrics
 from collm.algorithms.learning.critic_learner import CriticLearner
 from collm.algorithms.learning.grids import agent_grid, joint_grid, of_agent
@@ -100,11 +114,11 @@ def test_joint_credit_is_one_number_for_all_who_moved_and_counts_what_comes_afte
     critics = {"joint": learner(algorithm.config)}
     episodes = [episode([2.0, 3.0], [4.0, 6.0], is_terminated=True, states=(1.0, 5.0, 50.0))]
     credits, batches = assign_credit(algorithm, episodes, AGENTS, critics)
-    # the team's rewards are (2 + 10) / 2 and 3: 6 + 5 - 1, 3 + 0 - 5
-    assert credits["a_0"].advantages.tolist() == [10.0, -2.0]
+    # the team's rewards are (2 + 10) / 2 and (3 + 0) / 2: 6 + 5 - 1, 1.5 + 0 - 5
+    assert credits["a_0"].advantages.tolist() == [10.0, -3.5]
     assert credits["b_0"].advantages.tolist() == [10.0]
     ((_, batch),) = batches
-    assert batch.targets.tolist() == [11.0, 3.0]
+    assert batch.targets.tolist() == [11.0, 1.5]
     assert len(batch.inputs) == 1  # one input per joint turn, not one per agent
 
 
@@ -131,8 +145,8 @@ def test_a_joint_return_to_go_is_the_team_s():
     critics = {"joint": learner(algorithm.config)}
     episodes = [episode([2.0, 3.0], [4.0, 6.0], is_terminated=True, states=(1.0, 5.0, 50.0))]
     credits, _ = assign_credit(algorithm, episodes, AGENTS, critics)
-    assert credits["a_0"].returns.tolist() == [(2.0 + 10.0) / 2 + 0.5 * 3.0, 3.0]
-    assert credits["b_0"].returns.tolist() == [(2.0 + 10.0) / 2 + 0.5 * 3.0]
+    assert credits["a_0"].returns.tolist() == [(2.0 + 10.0) / 2 + 0.5 * 1.5, 1.5]
+    assert credits["b_0"].returns.tolist() == [(2.0 + 10.0) / 2 + 0.5 * 1.5]
 
 
 def test_without_a_critic_a_return_to_go_is_of_the_rewards_alone():
@@ -195,8 +209,20 @@ def test_group_credit_compares_the_same_turn_of_the_same_task():
     ]
     credits, batches = assign_credit(algorithm, episodes, AGENTS, {})
     assert batches == []
-    # returns 1 + 0.5 * 4 = 3 and 5, mean 4; only the first got to a second turn
-    assert credits["a_0"].advantages.tolist() == [-1.0, 0.0, 1.0]
+    # returns 1 + 0.5 * 4 = 3 and 5, mean 4; only the first got to a second turn: 4 and 0, mean 2
+    assert credits["a_0"].advantages.tolist() == [-1.0, 2.0, 1.0]
+
+
+@pytest.mark.parametrize(("algorithm_class", "advantage"), [(MAGRPO, 10.0 - 10.0 / 2), (MARLOO, 10.0)])
+def test_an_agent_that_moved_in_one_rollout_of_its_group_is_credited_all_the_same(algorithm_class, advantage):
+    """In the other rollout of the task it never came to move, and earned 0."""
+    config = MARLOOConfig(num_generations=2) if algorithm_class is MARLOO else ReinforceConfig(num_generations=2)
+    algorithm = algorithm_class(replace(config, advantage_normalization="none"))
+    alone = episode([3.0], [0.0], is_terminated=True, group=1)
+    alone = replace(alone, tracks={"a_0": alone.tracks["a_0"]}, is_terminated={"a_0": True})
+    credits, _ = assign_credit(algorithm, [episode([1.0], [0.0], is_terminated=True, group=1), alone], AGENTS, {})
+    assert credits["b_0"].advantages.tolist() == [advantage]
+    assert len(credits["a_0"].advantages) == 2
 
 
 @pytest.mark.parametrize(
@@ -253,9 +279,39 @@ def test_grids_pad_and_find_their_way_back():
     assert grid.values.tolist() == [[10.0, 11.0, 12.0], [13.0, 0.0, 0.0]]
     assert grid.is_real.tolist() == [[True, True], [True, False]]
     joint = joint_grid(episodes, None)
-    assert joint.rewards.tolist() == [[5.5, 2.0], [6.5, 0.0]]
+    assert joint.rewards.tolist() == [[5.5, 1.0], [6.5, 0.0]]
     assert of_agent(joint.rewards, episodes, "b_0").tolist() == [5.5, 6.5]
-    assert of_agent(joint.rewards, episodes, "a_0").tolist() == [5.5, 2.0, 6.5]
+    assert of_agent(joint.rewards, episodes, "a_0").tolist() == [5.5, 1.0, 6.5]
+
+
+def numeric_episode(index):
+    rng = np.random.default_rng(index)
+    tracks = {agent: tuple(Turn(rng.normal(i, 1, 2), Completion(0), 1.0, t) for t in range(3)) for i, agent in
+              enumerate(AGENTS)}  # fmt: skip
+    ends = dict.fromkeys(AGENTS, True)
+    return Episode(index, 0, 0, tracks, (), dict.fromkeys(AGENTS), ends, ({},) * 3)
+
+
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_values_do_not_depend_on_the_tokens_of_a_pass_though_observations_are_normalized(is_shared):
+    """By hand: every view is normalized with the moments of all views that the critic serves in the update."""
+    episodes = [numeric_episode(index) for index in range(4)]
+    views = {
+        agent: np.stack([turn.observation for each in episodes for turn in each.tracks[agent]]) for agent in AGENTS
+    }
+    found = {}
+    for max_batch_tokens in (3, 7, 10_000):
+        algorithm = iac(max_batch_tokens=max_batch_tokens)
+        made = [NumericCritic(Features(num_numbers=2), normalizes_observations=True) for _ in AGENTS]
+        learners = [CriticLearner(each, algorithm.config, torch.Generator()) for each in made]
+        critics = dict(zip(AGENTS, learners[:1] * 2 if is_shared else learners, strict=True))
+        credits, _ = assign_credit(algorithm, episodes, AGENTS, critics)
+        found[max_batch_tokens] = torch.stack([credits[agent].values for agent in AGENTS])
+        for agent in AGENTS:
+            seen = np.concatenate(list(views.values())) if is_shared else views[agent]
+            scaled = torch.from_numpy((views[agent] - seen.mean(0)) / seen.std(0)).float()
+            torch.testing.assert_close(credits[agent].values, critics[agent].critic.value(scaled)[:, 0].detach())
+    assert torch.allclose(found[3], found[10_000], atol=1e-6) and torch.allclose(found[7], found[10_000], atol=1e-6)
 
 
 def test_a_critic_that_foresaw_everything_explains_everything():

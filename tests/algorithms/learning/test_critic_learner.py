@@ -9,7 +9,7 @@ import pytest
 import torch
 from probes import word_tokenizer
 
-from collm.agents.core import CriticInput
+from collm.agents.core import Critic, CriticInput
 from collm.agents.language.critics import TextCritic
 from collm.agents.numeric.critics import NumericCritic
 from collm.agents.numeric.features import Features
@@ -29,7 +29,7 @@ def inputs(count, length=3, seed=0):
 
 
 def step(learner, seen, targets):
-    return learner.learn(seen, targets, learner.values(seen))
+    return learner.learn(seen, targets)
 
 
 def test_values_are_in_reward_units_whatever_the_scale_of_targets():
@@ -75,12 +75,51 @@ def test_steps_and_their_size_are_the_settings(steps, size):
     learner = numbers(critic_steps=steps, critic_batch_size=size)
     drawn = []
     inner = learner._step
-    learner._step = lambda optimizer, items: drawn.append(len(items)) or inner(optimizer, items)
+    learner._step = lambda optimizer, items, earlier: drawn.append(len(items)) or inner(optimizer, items, earlier)
     step(learner, inputs(4), torch.zeros(12))
     assert drawn == [min(size, 12)] * steps
 
 
-def test_a_value_clip_keeps_the_critic_near_what_it_said_at_collection():
+class Constant(Critic):
+    """The same value everywhere: one weight."""
+
+    def __init__(self):
+        self.weight = torch.nn.Parameter(torch.zeros(()))
+
+    def values(self, inputs):
+        return self.weight.expand(sum(len(each.histories) for each in inputs))
+
+    def parameters(self):
+        return [self.weight]
+
+    def num_tokens(self, item):
+        return len(item.histories)
+
+    def state_dict(self):
+        return {"weight": self.weight.detach()}
+
+    def load_state_dict(self, state):
+        self.weight.data.copy_(state["weight"])
+
+    def save(self, directory):
+        pass
+
+
+def test_a_value_clip_is_around_the_values_of_this_update_and_not_those_of_collection():
+    """By hand: V was 0 when the turn was collected and is 1 now, its target is 5, the clip 0.2: 2 (1 - 5) = -8."""
+    config = MAACConfig(value_clip_range=0.2, critic_replay=2, critic_steps=1, value_normalization=False)
+    learner = CriticLearner(Constant(), config, torch.Generator())
+    learner.optimizer.learning_rate = 0.0
+    learner.optimizer.set_progress(0)
+    seen = [CriticInput((np.zeros(2, np.float32),))]
+    learner.learn(seen, torch.tensor([5.0]))
+    learner.critic.load_state_dict({"weight": torch.tensor(1.0)})
+    metrics = learner.learn(seen, torch.tensor([1.0]))  # this one is met, so that the older one makes the gradient
+    assert metrics["critic_grad_norm"] == pytest.approx(8 / 2)
+    assert metrics["value_loss"] == pytest.approx(16 / 2)
+
+
+def test_a_value_clip_keeps_the_critic_near_what_it_said_before_the_update():
     moved = {}
     for clip_range in (None, 0.01):
         learner = numbers(value_clip_range=clip_range, critic_steps=60, critic_learning_rate=1e-2)

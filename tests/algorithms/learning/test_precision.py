@@ -56,6 +56,59 @@ def test_steps_that_are_too_small_for_16_bits_add_up():
     assert float((weight.detach() - start).abs().max()) > 10 * RATE
 
 
+def gradients_of_small_advantages(dtype, *, scales_loss=True):
+    """Of advantages around 1e-6, whose gradients are below what float16 can hold."""
+    policy = LanguagePolicy(LanguageModel(random_llama(), word_tokenizer(), compute_dtype=dtype), max_new_tokens=2)
+    vector = SyncVector(lambda: TextProbe("delayed"), 4)
+    collector = RolloutCollector(vector, {AGENTS[0]: word_policy(0, max_new_tokens=2), AGENTS[1]: word_policy(1)})
+    episodes = collector.collect([Plan(seed) for seed in range(8)])
+    tracks = [tuple(turn.completion for turn in each.tracks[AGENTS[0]]) for each in episodes]
+    learner = PolicyLearner(policy, IAC(IACConfig(agent_learning_rate=0.0)), torch.Generator())
+    if not scales_loss:
+        learner.optimizer.scaler = torch.amp.GradScaler("cpu", enabled=False)
+    metrics = learner.update(TurnBatch(tracks, 1e-6 * torch.linspace(-1, 1.5, sum(len(track) for track in tracks))))
+    return torch.cat([weight.grad.flatten() for weight in policy.parameters()]), metrics
+
+
+def test_gradients_that_float16_cannot_hold_are_scaled_into_its_range():
+    exact, _ = gradients_of_small_advantages(None)
+    scaled, metrics = gradients_of_small_advantages(torch.float16)
+    plain, _ = gradients_of_small_advantages(torch.float16, scales_loss=False)
+    assert float((scaled - exact).norm() / exact.norm()) < 0.02
+    assert float((plain - exact).norm() / exact.norm()) > 0.5  # most has rounded to 0
+    assert metrics["grad_norm"] == pytest.approx(float(exact.norm()), rel=0.02)
+
+
+def test_a_scale_that_overflows_is_halved_until_the_gradient_fits():
+    policy = LanguagePolicy(LanguageModel(random_llama(), word_tokenizer(), compute_dtype=torch.float16))
+    optimizer = PolicyLearner(policy, IAC(IACConfig()), torch.Generator()).optimizer
+    weight = policy.parameters()[0]
+    before = weight.detach().clone()
+    optimizer.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**100)
+    steps = []
+    while not steps or steps[-1] is None:
+        optimizer.zero_grad()
+        optimizer.backward(weight.sum() * 1e10)
+        steps.append(optimizer.step())
+        assert steps[-1] is not None or torch.equal(weight, before)
+    assert 1 < len(steps) < 20
+    assert steps[-1] == pytest.approx(1e10 * weight.numel() ** 0.5, rel=1e-4)
+    assert not torch.equal(weight, before)
+    again = PolicyLearner(policy, IAC(IACConfig()), torch.Generator()).optimizer
+    again.load_state_dict(optimizer.state_dict())
+    assert again.scaler.get_scale() == optimizer.scaler.get_scale()
+
+
+def test_what_is_not_finite_at_any_scale_is_refused():
+    policy = LanguagePolicy(LanguageModel(random_llama(), word_tokenizer(), compute_dtype=torch.float16))
+    optimizer = PolicyLearner(policy, IAC(IACConfig()), torch.Generator()).optimizer
+    with pytest.raises(FloatingPointError, match="norm is nan"):
+        for _ in range(30):
+            optimizer.zero_grad()
+            optimizer.backward(policy.parameters()[0].sum() * float("nan"))
+            optimizer.step()
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
 def test_what_a_run_trains_is_fp32_whatever_it_computes_in(dtype, tmp_path):
     random_llama().to(torch.bfloat16).save_pretrained(tmp_path)

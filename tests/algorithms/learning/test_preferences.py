@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,11 +12,13 @@ from probes import AGENTS, TextProbe, random_llama, word_policy, word_tokenizer
 from transformers import LlamaConfig, LlamaForSequenceClassification
 
 from collm.agents.config import ModelConfig
+from collm.agents.core import Completion
 from collm.agents.language.reward_model import RewardModel
 from collm.algorithms import IPPO, IPPOConfig, ReinforceConfig
 from collm.algorithms.functions.losses import preference_loss
 from collm.algorithms.learning.preferences import ModelRewards, Preference, fit, preferences
 from collm.algorithms.rollout.collector import RolloutCollector, grouped_plans
+from collm.algorithms.rollout.episode import Episode, Turn
 from collm.algorithms.runs.experiment import Experiment
 from collm.algorithms.runs.teams import make_trainer
 from collm.envs.vectors.vector import SyncVector
@@ -80,6 +83,64 @@ def test_a_reward_model_learns_who_was_preferred():
     pairs = [Preference("say red", "say blue"), Preference("next red red", "next red blue")] * 8
     metrics = fit(model, pairs, generator=torch.Generator().manual_seed(0), num_epochs=10, learning_rate=3e-3)
     assert metrics["accuracy"] == 1.0 and metrics["loss"] < 0.3
+
+
+class Lengths:
+    """A reward model whose score is the length of the text."""
+
+    def __init__(self):
+        self.read = []
+
+    def rewards(self, texts):
+        self.read += texts
+        return [float(len(text)) for text in texts]
+
+
+def judged(pays, episodes):
+    model = Lengths()
+    return ModelRewards(model, pays)(episodes), model
+
+
+def leaving_episode():
+    """Three turns; the second of two agents leaves after the first."""
+    tracks = {
+        "a_0": tuple(Turn("o", Completion("w"), 9.0, time) for time in range(3)),
+        "a_1": (Turn("o", Completion("w"), 9.0, 0),),
+    }
+    states = ("x", "xx", "xxxxx", "xxxxxxx")
+    ends = dict.fromkeys(tracks, True)
+    return Episode(0, 0, 0, tracks, states, dict.fromkeys(tracks), ends, ({},) * 3, num_agents=2)
+
+
+def test_a_whole_episode_is_scored_once_and_paid_at_its_end_by_hand():
+    (paid,), model = judged("end", [leaving_episode()])
+    assert model.read == ["xxxxxxx"]
+    assert paid.team_rewards == [0.0, 0.0, 7.0]
+    assert [turn.reward for turn in paid.tracks["a_0"]] == [0.0, 0.0, 14.0]  # of two agents one is still there
+
+
+def test_differences_of_scores_add_up_to_the_whole_by_hand():
+    (paid,), _ = judged("differences", [leaving_episode()])
+    assert paid.team_rewards == [1.0, 3.0, 2.0]
+    assert [turn.reward for turn in paid.tracks["a_1"]] == [1.0]
+
+
+def test_a_segment_is_paid_at_the_end_of_its_episode_alone():
+    cut = replace(leaving_episode(), is_complete=False)
+    (paid, _), model = judged("end", [cut, leaving_episode()])
+    assert paid.team_return == 0 and len(model.read) == 1
+    (paid,), _ = judged("differences", [cut])
+    assert paid.team_return == 7 - 1
+
+
+@pytest.mark.parametrize("pays", ["end", "differences"])
+def test_agents_that_stay_to_the_end_are_all_paid_the_score(pays):
+    episodes = collector("delayed").collect(grouped_plans([3, 4], 1))
+    paid, _ = judged(pays, episodes)
+    for before, after in zip(episodes, paid, strict=True):
+        first = len(str(before.states[0])) if pays == "differences" else 0
+        returns = {sum(turn.reward for turn in track) for track in after.tracks.values()}
+        assert returns == {len(str(before.states[-1])) - first}
 
 
 @pytest.mark.slow

@@ -131,6 +131,20 @@ def test_only_critics_learn_while_they_warm_up():
     assert not all(torch.equal(a, b) for a, b in zip(before, policy.parameters(), strict=True))
 
 
+@pytest.mark.parametrize(("budget", "num_updates"), [("max_environment_steps", 1), ("max_sampled_tokens", 1)])
+def test_a_budget_that_ends_within_the_warm_up_is_refused(budget, num_updates):
+    """Eight episodes of three turns and two agents: 24 steps per update, and at least 48 tokens."""
+    trainer = text_trainer("maac", critic_warmup=1, **{budget: 20})
+    with pytest.raises(ValueError, match=rf"critic_warmup=1 updates use up {budget}=20 before any policy learns"):
+        run(trainer, num_updates)
+
+
+def test_a_budget_that_ends_after_the_warm_up_is_kept_to():
+    trainer = text_trainer("maac", critic_warmup=1, max_environment_steps=25)
+    assert "grad_norm" not in run(trainer, 1)[0]
+    assert "grad_norm" in run(trainer, 1)[0]
+
+
 def test_agents_learn_at_their_own_rates():
     trainer = text_trainer("magrpo", agent_learning_rates={AGENTS[1]: 0.0})
     before = {agent: [w.detach().clone() for w in p.parameters()] for agent, p in trainer.collector.policies.items()}
@@ -184,6 +198,23 @@ def test_a_price_on_divergence_is_zero_at_the_reference_and_felt_away_from_it(wh
     free = text_trainer("magrpo", agent_learning_rate=1e-2)
     assert run(free, 5)[-1]["return"] is not None
     assert not all(torch.equal(a, b) for a, b in zip(weights(trainer), weights(free), strict=True))
+
+
+def test_a_head_s_values_are_clipped_around_what_it_said_in_the_units_that_it_said_it_in():
+    trainer = text_trainer("iac", use_separate_critic=False, value_clip_range=0.2, critic_warmup=0)
+    compared = []
+    for learner in trainer.learners.values():
+
+        def update(batch, learner=learner, inner=learner.update):
+            with torch.no_grad():
+                compared.append((batch.old_values, learner.policy.evaluate(batch.tracks).values))
+            return inner(batch)
+
+        learner.update = update
+    run(trainer, 3)
+    for said, says in compared:
+        torch.testing.assert_close(said, says, atol=1e-5, rtol=1e-4)
+    assert any(says.abs().max() > 1e-3 for _, says in compared)
 
 
 @pytest.mark.parametrize("schedule", ["linear", "cosine"])

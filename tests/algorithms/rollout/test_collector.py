@@ -9,9 +9,13 @@ import pytest
 from probes import AGENTS, NumberProbe, TextProbe, word_policy
 
 from collm.agents.core import Completion, Policy
+from collm.algorithms.learning.grids import joint_grid
 from collm.algorithms.rollout.collector import Plan, RolloutCollector, grouped_plans
+from collm.algorithms.rollout.summary import episode_metrics
 from collm.envs.core import Outcome, TextParallelEnv
 from collm.envs.vectors.vector import SyncVector
+
+AGENTS_OF = ("runner_0", "runner_1")
 
 
 class Echo(Policy):
@@ -36,7 +40,7 @@ class Relay(TextParallelEnv):
     """Lasts 1 to 4 turns, by the seed; the second agent leaves after the first turn. Rewards count the turns."""
 
     def __init__(self):
-        super().__init__(("runner_0", "runner_1"), 4)
+        super().__init__(AGENTS_OF, 4)
 
     def deal(self, task):
         self.length = int(task) if task is not None else self.rng.randint(1, 4)
@@ -130,6 +134,30 @@ def test_segments_put_together_are_the_whole_episodes():
     assert any(len(parts) > 1 for parts in by_index.values())
 
 
+@pytest.mark.parametrize("num_turns", [1, 2, 3])
+def test_the_return_of_an_episode_does_not_depend_on_where_it_was_cut(num_turns):
+    """Whole: 1 + 2 + 3 + 4 of the first and 1 of the second agent, who leaves; the mean over both is 5.5."""
+    made = collector(1)
+    made.vector.envs[0].deal = lambda task: setattr(made.vector.envs[0], "length", 4) or dict.fromkeys(AGENTS_OF, "go")
+    pieces = [piece for _ in range(-(-4 // num_turns)) for piece in made.collect_turns(num_turns, iter(range(9)))]
+    (last,) = [piece for piece in pieces if piece.index == 0 and piece.is_complete]
+    assert last.team_return + last.earlier_return == 5.5
+    assert episode_metrics(pieces)["return"] == 5.5
+
+
+def test_what_a_joint_critic_learns_is_what_is_logged_though_an_agent_has_left():
+    (episode,) = collector(1).collect([Plan(0, task=4)])
+    grid = joint_grid([episode], None)
+    assert grid.rewards.tolist() == [[(1 + 1) / 2, 2 / 2, 3 / 2, 4 / 2]]
+    assert grid.rewards.sum() == episode.team_return == 5.5
+
+
+def test_a_threshold_is_of_the_whole_team_s_reward():
+    """From the second turn on one of two agents is there: its 2, 3, 4 are 1, 1.5, 2 of the team."""
+    (episode,) = collector(1, early_termination_threshold=1.4).collect([Plan(0, task=4)])
+    assert episode.num_turns == 3
+
+
 def test_a_cut_segment_is_not_terminated_and_ends_with_what_is_to_be_bootstrapped():
     cut = [each for each in collector(6).collect_turns(1, iter(range(20))) if not each.is_complete]
     assert cut
@@ -152,8 +180,8 @@ def test_collecting_goes_on_from_its_saved_state_as_if_never_stopped():
 
 
 def test_a_nearly_perfect_turn_ends_the_episode_as_the_game_would():
-    (episode,) = collector(1, early_termination_threshold=1.5).collect([Plan(0, task=4)])
-    assert episode.num_turns == 2
+    (episode,) = collector(1, early_termination_threshold=0.9).collect([Plan(0, task=4)])
+    assert episode.num_turns == 1
     assert all(episode.is_terminated.values())
     (played_out,) = collector(1, early_termination_threshold=4.0).collect([Plan(0, task=4)])
     assert played_out.num_turns == 4

@@ -12,7 +12,7 @@ import pytest
 from recorded import ENV, read_summaries, write_classic_run, write_run
 
 from collm.algorithms.runs.loggers import JsonLines, read_lines
-from collm.benchmarks.commands.report import run
+from collm.benchmarks.commands.report import lead_lines, run
 from collm.benchmarks.report.comparison import Comparison
 from collm.benchmarks.report.episodes import slim_episodes
 from collm.benchmarks.report.scenes import Scenes
@@ -70,6 +70,23 @@ def test_runs_from_before_advantages_were_recorded_unnormalized_have_no_diagnost
     run([str(folder)])
     assert {each.algorithm for each in read_summaries(folder) if each.diagnostics} == {"MAAC"}
     assert "Without diagnostics: 3. Their episodes lack" in (folder / "tables.md").read_text()
+
+
+def test_a_run_whose_policy_never_moved_is_named(folder):
+    file = folder / "maac" / "1" / "metrics.jsonl"
+    rows = [row | {"grad_norm": 0.0} for row in read_lines(file)]
+    file.unlink()
+    JsonLines(file).write(rows)
+    frozen = folder / "magrpo" / "2" / "config.json"
+    config = json.loads(frozen.read_text())
+    config["config"] |= {"agent_learning_rate": 0.0}
+    frozen.write_text(json.dumps(config))
+    comparison = Comparison(read_summaries(folder))
+    unmoved = [each for each in lead_lines(comparison, folder, 0) if "never moved" in each]
+    assert unmoved == [
+        "The policy never moved: 2 runs, no update of which changed a weight: MAGRPO in build, seed 2; MAAC in build, "
+        "seed 1."
+    ]
 
 
 def test_scenes_are_what_the_world_looked_like(folder):
