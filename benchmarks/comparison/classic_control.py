@@ -100,9 +100,9 @@ EXPERIMENTS: dict[str, Experiment] = {
         env="gymnasium/Pendulum-v1",
         network=NetworkConfig(is_squashed=True),
     ),
-    "spread-ippo": _spread("ippo", IPPOConfig(**_SPREAD)),
+    "spread-ippo": _spread("ippo", IPPOConfig(**_SPREAD, credited_reward="own")),
     "spread-mappo": _spread("mappo", MAPPOConfig(**_SPREAD)),
-    "spread-ippo-long": _spread("ippo", IPPOConfig(**_SPREAD_LONG), hidden_dims=(128, 128)),
+    "spread-ippo-long": _spread("ippo", IPPOConfig(**_SPREAD_LONG, credited_reward="own"), hidden_dims=(128, 128)),
     "spread-mappo-long": _spread("mappo", MAPPOConfig(**_SPREAD_LONG), hidden_dims=(128, 128)),
 }
 """Settings by name. One-step actor-critic and A2C are the same with other settings: see the suite `estimators`."""
