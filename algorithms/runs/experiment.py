@@ -180,8 +180,6 @@ def _check_reward_model(algorithm: Algorithm[Any], env: ParallelEnv[str, Any, An
 
 
 def _check_workers(config: TrainConfig) -> None:
-    if config.num_workers < 0:
-        raise ValueError(f"num_workers must be at least 0, got {config.num_workers}; 0 plays in this process")
     if config.num_workers and config.turns_per_update is not None:
         raise ValueError(
             f"turns_per_update={config.turns_per_update} leaves episodes under way, which cannot be saved from worker "

@@ -54,9 +54,6 @@ def test_the_embedded_model_is_a_folder():
         (ModelConfig(model="tiny,tiny,tiny"), "3 models .* for 2 agents"),
         (ModelConfig(model="tiny,./a", weights="shared"), "cannot have weights='shared'"),
         (ModelConfig(is_chat=True), "has no chat template"),
-        (ModelConfig(weights="adapters", lora_rank=0), "lora_rank must be at least 1, got 0"),
-        (ModelConfig(max_new_tokens=0), "max_new_tokens must be at least 1, got 0"),
-        (ModelConfig(temperature=0.0), "temperature 0.0"),
     ],
 )
 def test_wrong_settings_are_refused(config, message):
