@@ -155,4 +155,4 @@ def _kind(hint: Any) -> Any:
         return None
     if issubclass(kind, Mapping):
         return Mapping
-    return Sequence if kind in (tuple, list) else kind
+    return Sequence if issubclass(kind, Sequence) and kind is not str else kind

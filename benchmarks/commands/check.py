@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from rich.console import Console
 from tyro.conf import Positional
 
+from ..._terminal import shown
 from ...envs.checks.checker import CheckFailure, check_env
 from ...envs.registration.registry import spec
 from ..arguments import keyword_arguments, parsed
@@ -37,4 +38,4 @@ def run(args: Sequence[str]) -> None:
     console = Console()
     for rule in passed:
         console.print(f"[green]✓[/] {rule}")
-    console.print(f"{arguments.env} keeps all {len(passed)} rules.")
+    console.print(f"{shown(arguments.env)} keeps all {len(passed)} rules.", markup=False)

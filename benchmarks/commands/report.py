@@ -10,9 +10,12 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
+from rich.table import Column, Table
+from rich.text import Text
 from tyro.conf import Positional
 
+from ..._ranges import Checked, Count
+from ..._terminal import shown
 from ...algorithms.runs.checkpoint import CONFIG_FILE
 from ..arguments import parsed
 from ..comparison.summaries import (
@@ -27,7 +30,7 @@ from ..comparison.summaries import (
     summarize,
     write_summaries,
 )
-from ..errors import refusals
+from ..errors import check_folder, refusals
 from ..report.comparison import Comparison
 from ..report.episodes import pack, slim_episodes
 from ..report.figures import draw_figures
@@ -37,7 +40,7 @@ from ..report.tables import TableOfText, costs, final_scores, settings, tables
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReportArguments:
+class ReportArguments(Checked):
     """Make a page about runs: learning curves, intervals, diagnostics, episodes to read."""
 
     directory: Positional[Path | None] = None
@@ -46,7 +49,7 @@ class ReportArguments:
     """Folder of the page; None: the folder of the runs."""
     title: str | None = None
     """Title of the page; None: the name of the folder of the runs."""
-    max_episodes: int = 10_000
+    max_episodes: Count = 10_000
     """Episodes in the page: an equal share per run, its best, its worst, and others evenly spread over training."""
     notes: tuple[str, ...] = ()
     """Lines of text below the title, such as the hardware."""
@@ -57,6 +60,7 @@ def run(args: Sequence[str]) -> None:
     console = Console()
     with refusals():
         directory = arguments.directory or newest_comparison()
+        check_folder(arguments.out or directory, "--out")
         summaries, episodes = read_comparison(directory, arguments.max_episodes, console)
     out = arguments.out or directory
     out.mkdir(parents=True, exist_ok=True)
@@ -77,7 +81,8 @@ def run(args: Sequence[str]) -> None:
         with (out / EPISODES_FILE).open("w", encoding="utf-8") as file:
             file.writelines(json.dumps(each, ensure_ascii=False) + "\n" for each in episodes)
     print_table(final_scores(comparison, "sampled"), console)
-    console.print(f"page: {out / 'report.html'}, {len(html) / 1e6:.1f} MB, {len(episodes)} episodes", highlight=False)
+    size = f"{len(html) / 1e6:.1f} MB, {len(episodes)} episodes"
+    console.print(f"page: {shown(out / 'report.html')}, {size}", highlight=False, markup=False)
 
 
 def read_comparison(
@@ -131,9 +136,15 @@ def lead_lines(comparison: Comparison, directory: Path, num_episodes: int) -> li
     return lines
 
 
+def plain(text: str) -> Text:
+    """Text of the runs' files, which is neither markup nor control characters to the terminal."""
+    return Text(shown(text))
+
+
 def print_table(content: TableOfText, console: Console) -> None:
     """Print a table in the terminal."""
-    table = Table(*content.header, title=content.title, title_justify="left", caption=content.note)
+    header, title, note = map(plain, content.header), plain(content.title), plain(content.note)
+    table = Table(*map(Column, header), title=title, title_justify="left", caption=note)
     for row in content.rows:
-        table.add_row(*row)
+        table.add_row(*map(plain, row))
     console.print(table)
