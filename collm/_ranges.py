@@ -151,7 +151,7 @@ def _bare(hint: Any) -> Any:
 def _kind(hint: Any) -> Any:
     """Class that a value of this type belongs to; None where any value may stand (a type variable, `Any`)."""
     kind = get_origin(hint) or hint
-    if not isinstance(kind, type):
+    if kind is Any or not isinstance(kind, type):
         return None
     if issubclass(kind, Mapping):
         return Mapping

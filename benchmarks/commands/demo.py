@@ -67,5 +67,6 @@ def run(args: Sequence[str]) -> None:
     console.print(
         f"\n[bold]mean return: first tenth {first:.3f}, last tenth {last:.3f}: {last / first:.2f} times[/]\n"
         f"the curve: {escape(shown(picture))}\n\n"
-        f"next: collm play {ENV} --policy {escape(shown(directory))}\n      collm envs\n      collm train iac --env {ENV} --help"
+        f"next: collm play {ENV} --policy {escape(shown(directory))}\n      collm envs\n"
+        f"      collm train iac --env {ENV} --help"
     )

@@ -113,7 +113,8 @@ def decider(env: Any, arguments: PlayArguments) -> Decide:
     directory = Path(arguments.policy)
     if not directory.is_dir():
         raise UserError(
-            f"--policy takes {', '.join(PLAYERS)} or a run directory; there is no {arguments.policy!r}; {nearest(arguments.policy, PLAYERS)}"
+            f"--policy takes a run directory or {', '.join(PLAYERS)}; there is no {arguments.policy!r}; "
+            f"{nearest(arguments.policy, PLAYERS)}"
         )
     return _trained(env, directory, arguments)
 

@@ -152,7 +152,7 @@ def read_suite(path: Path) -> Suite:
     if not path.is_file():
         known = sorted(each.stem for each in SUITES.glob("*.toml"))
         raise FileNotFoundError(
-            f"there is no suite {path}; {nearest(path.name, known)} Or give a TOML file, or --algorithms and --envs"
+            f"there is no TOML file {path}, and no suite of that name ships; {nearest(path.name, known)}"
         )
     try:
         return parse_suite(tomllib.loads(path.read_text(encoding="utf-8")), default_name=path.stem)
