@@ -112,7 +112,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
         UserError: if a line is no JSON object; with its number.
     """
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    return [parse_json(line, path, number) for number, line in enumerate(lines, 1) if line.endswith("\n")]
+    return [parse_json(line.rstrip("\n"), path, number) for number, line in enumerate(lines, 1) if line.endswith("\n")]
 
 
 def _finite(value: Any) -> Any:

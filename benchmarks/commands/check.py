@@ -29,8 +29,9 @@ def run(args: Sequence[str]) -> None:
     arguments = parsed(CheckArguments, "check", args)
     with refusals():
         found = spec(arguments.env)
-        chosen = replace(found, kwargs={**found.kwargs, **keyword_arguments(arguments.env_kwargs)})
-        chosen.make().close()
+        given = keyword_arguments(arguments.env_kwargs)
+        found.make(**given).close()
+        chosen = replace(found, kwargs={**found.kwargs, **given})
     try:
         passed = check_env(chosen)
     except CheckFailure as failure:

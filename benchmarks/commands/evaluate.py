@@ -48,9 +48,9 @@ def run(args: Sequence[str]) -> None:
 def evaluate_run(arguments: EvaluateArguments, console: Console) -> None:
     """Play, print the table and two episodes, and write all episodes into the run directory."""
     with refusals():
-        check_folder(arguments.directory, "run directory")
-        trained = load_run(arguments.directory)
         kwargs = keyword_arguments(arguments.env_kwargs)
+        trained = load_run(arguments.directory)
+        check_folder(arguments.directory, "run directory")
         results = {
             name: trained.evaluate(arguments.episodes, greedy=greedy, split=arguments.split, **kwargs)
             for name, greedy in (("sampled", False), ("greedy", True))

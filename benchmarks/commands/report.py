@@ -60,7 +60,8 @@ def run(args: Sequence[str]) -> None:
     console = Console()
     with refusals():
         directory = arguments.directory or newest_comparison()
-        check_folder(arguments.out or directory, "--out")
+        if arguments.out is not None or directory.is_dir():
+            check_folder(arguments.out or directory, "--out")
         summaries, episodes = read_comparison(directory, arguments.max_episodes, console)
     out = arguments.out or directory
     out.mkdir(parents=True, exist_ok=True)

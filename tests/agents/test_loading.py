@@ -1,5 +1,7 @@
 """Names become policies, and wrong names one clear error before anything is loaded."""
 
+import json
+
 import pytest
 from fakes import language_policy
 
@@ -30,6 +32,15 @@ def test_adapters_share_a_frozen_base_and_only_they_learn():
     model = policies["writer_0"].language_model.model
     assert {name.split("lora_")[0] for name, weight in model.named_parameters() if weight.requires_grad} != {""}
     assert all("lora_" in name for name, weight in model.named_parameters() if weight.requires_grad)
+
+
+def test_the_settings_of_adapters_are_saved_in_one_order(tmp_path):
+    """The order of a set of names changes from process to process."""
+    for agent, policy in load_policies(ModelConfig(weights="adapters", lora_rank=1), AGENTS).items():
+        policy.save(tmp_path / agent)
+        modules = json.loads((tmp_path / agent / "adapter_config.json").read_text())["target_modules"]
+        assert len(modules) > 3
+        assert modules == sorted(modules)
 
 
 def test_adapters_of_one_seed_are_equal():

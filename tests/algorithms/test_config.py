@@ -166,3 +166,10 @@ def test_an_unknown_algorithm_is_refused_with_those_that_exist():
 
 def test_the_registry_s_names_are_those_of_the_package():
     assert set(algorithms.__all__) <= set(dir(algorithms))
+
+
+def test_a_critic_on_the_actor_has_no_warm_up_that_could_outlast_the_run():
+    head = IAC(IACConfig(use_separate_critic=False, critic_warmup=5, num_updates=5))
+    assert head.critic_warmup == 0
+    with pytest.raises(ValueError, match="critic_warmup=5 leaves no update"):
+        IAC(IACConfig(critic_warmup=5, num_updates=5))

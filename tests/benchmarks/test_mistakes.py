@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import shlex
 import shutil
+import signal
+import subprocess
+import sys
+import time
 import warnings
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
+from pettingzoo import ParallelEnv
+from safetensors.torch import load_file, save_file
 
 from collm.agents.tiny import TINY_DIRECTORY
 from collm.algorithms.config import IACConfig
 from collm.algorithms.runs.experiment import Experiment
 from collm.benchmarks.cli import main
+from collm.envs import register
+from collm.envs.spaces import OpenText
 
 TABLE = [
     tuple(part.strip() for part in line.split(" | ", 1))
@@ -163,3 +173,118 @@ def test_a_wrong_call_costs_one_line_that_says_what_is_wrong(call, answer, place
     assert is_box or (len(lines) == 1 and lines[0].startswith("error: ")), text
     assert filled(answer, places) in re.sub(r"[\s│|]+", " ", text)
     assert snapshot(places) == before
+
+
+class Hostile(ParallelEnv):
+    """Two agents whose names and texts a terminal, a markup language or a file system would obey."""
+
+    metadata: ClassVar = {"name": "hostile"}
+
+    def __init__(self, names=("[/red]", "\x1b]0;pwned\x07"), text="\x1b[2J\x9b2J[/bold]"):
+        self.possible_agents = list(names)
+        self.text = text
+
+    def observation_space(self, agent):
+        return OpenText(1000)
+
+    action_space = observation_space
+
+    def reset(self, seed=None, options=None):
+        self.agents = list(self.possible_agents)
+        return dict.fromkeys(self.agents, self.text), {agent: {} for agent in self.agents}
+
+    def step(self, actions):
+        agents, self.agents = self.agents, []
+        ended, texts = dict.fromkeys(agents, True), dict.fromkeys(agents, self.text * 3)
+        infos = {agent: {"metric/[/x]\x1b": 1.0} for agent in agents}
+        return texts, dict.fromkeys(agents, 0.0), ended, dict.fromkeys(agents, False), infos
+
+    def scene(self):
+        return self.text
+
+
+@pytest.fixture
+def hostile(clean_registry) -> str:
+    return register("tests/Hostile-v0", Hostile).id
+
+
+@pytest.mark.parametrize("policy", ["random", "empty"])
+def test_play_obeys_no_text_of_an_environment(hostile, policy, capfd):
+    assert main(["play", hostile, "--policy", policy]) == 0
+    printed = capfd.readouterr().out
+    assert not set("\x1b\x9b\x07") & set(printed)
+    assert "\\x1b[2J\\x9b2J[/bold]" in printed
+    assert "[/red]" in printed
+
+
+@pytest.mark.parametrize("name", ["../../../escaped", "a/b", "..", "", "\x1b[2J", "[/red]", "a\\b", "a\nb", "x" * 200])
+def test_an_agent_whose_name_leads_elsewhere_is_refused_before_anything_is_written(name, hostile, tmp_path, capfd):
+    given = json.dumps([name, "other"])
+    out = tmp_path / "deep" / "down" / "run"
+    assert main(["train", "iac", "--env", hostile, "--env-kwargs", f"names={given}", "--out", str(out)]) == 2
+    printed = capfd.readouterr().err
+    assert "cannot name the folder of its policy" in printed
+    assert "\x1b" not in printed
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interruption_while_libraries_load_costs_one_word(monkeypatch, capsys):
+    def interrupted(name):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("collm.benchmarks.cli.importlib.import_module", interrupted)
+    assert main(["envs"]) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [0.3, 0.6, 1.0, 1.5, 2.5])
+def test_ctrl_c_at_any_time_of_the_start_costs_one_word(seconds, tmp_path):
+    code = "import sys; print('up', flush=True); from collm.benchmarks.cli import main; sys.exit(main())"
+    call = ["train", "iac", "--env", "collm/MiniWriting-v0", "--out", str(tmp_path / "run")]
+    process = subprocess.Popen([sys.executable, "-c", code, *call], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout.readline() == b"up\n"
+    time.sleep(seconds)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 130, errors
+    assert errors == b"interrupted\n"
+
+
+def test_a_fault_of_the_program_shows_its_traceback(monkeypatch):
+    """A one-line message would hide where it is."""
+
+    def faulty(*arguments, **options):
+        return {}["no such key"]
+
+    monkeypatch.setattr("collm.benchmarks.commands.envs.specs", faulty)
+    with pytest.raises(KeyError, match="no such key"):
+        main(["envs"])
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES])
+def test_a_disk_that_takes_nothing_costs_one_line(number, monkeypatch, capsys):
+    def full(*arguments, **options):
+        raise OSError(number, "there is no room", "runs/x/metrics.jsonl")
+
+    monkeypatch.setattr("collm.benchmarks.commands.envs.specs", full)
+    assert main(["envs"]) == 2
+    assert "runs/x/metrics.jsonl" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("damage", ["nan", "lacking"])
+def test_a_model_with_weights_that_cannot_be_used_is_refused(damage, places, tmp_path, capfd):
+    """Only its weights tell, so it is found when they are loaded."""
+    folder = shutil.copytree(places["MODELS"] / "whole", tmp_path / "model")
+    weights = load_file(folder / "model.safetensors")
+    name = "model.layers.1.mlp.up_proj.weight"
+    if damage == "nan":
+        weights[name][0, 0] = float("nan")
+    else:
+        del weights[name]
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    call = ["train", "iac", "--env", "collm/MiniWriting-v0", "--model", str(folder), "--out", str(tmp_path / "run")]
+    assert main(call) == 2
+    last = capfd.readouterr().err.strip().splitlines()[-1]
+    assert last.startswith(f"error: the {'model' if damage == 'nan' else 'files of the model'} {str(folder)!r}")
+    assert name in last
