@@ -188,8 +188,8 @@ def load_language_model(
     compute = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}[config.compute_dtype]
     # A base that does not learn needs no master copy: it is loaded in the type it computes in.
     dtype = compute if adapters and compute is not None else torch.float32
-    loaded: Any
-    loaded, found = AutoModelForCausalLM.from_pretrained(where, dtype=dtype, output_loading_info=True)
+    load: Any = AutoModelForCausalLM.from_pretrained
+    loaded, found = load(where, dtype=dtype, output_loading_info=True)
     check_loaded(name, loaded, found["missing_keys"])
     model = loaded.to(device)
     if config.recomputes_activations:
@@ -238,7 +238,8 @@ def with_adapters(model: PreTrainedModel, adapters: Sequence[str], rank: int) ->
         adapted = get_peft_model(model, lora, adapter_name=first)
     for adapter in others:
         adapted.add_adapter(adapter, lora)
-    for settings in adapted.peft_config.values():
+    of_adapters: Any = adapted.peft_config
+    for settings in of_adapters.values():
         settings.target_modules = sorted(settings.target_modules)  # a set, which would be saved in any order
     for name, weight in adapted.named_parameters():
         if "lora_" in name:

@@ -70,7 +70,8 @@ class Checked:
     """
 
     def __post_init__(self) -> None:
-        for name, hint in allowed(type(self)).items():
+        kind: Any = type(self)  # mypy takes no dataclass for hashable
+        for name, hint in allowed(kind).items():
             _check(name, getattr(self, name), hint)
 
 
