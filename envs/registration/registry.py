@@ -98,6 +98,8 @@ class EnvSpec:
             env = constructor(**used)
         except gymnasium.error.Error as error:  # such as a library that is not installed
             raise UserError(f"{self.id} cannot be made: {error}") from error
+        except UserError:
+            raise
         except (TypeError, LookupError, AttributeError) as error:
             _explain_fixed_argument(self.id, used, error)
             if kwargs or self.id.startswith("unregistered/"):  # else no one but the environment can be at fault
