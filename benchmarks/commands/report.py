@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from ..comparison.summaries import (
     summarize,
     write_summaries,
 )
-from ..errors import check_folder, refusals
+from ..errors import UserError, check_folder, refusals
 from ..report.comparison import Comparison
 from ..report.episodes import pack, slim_episodes
 from ..report.figures import draw_figures
@@ -93,18 +94,33 @@ def read_comparison(
 
     Raises:
         FileNotFoundError: if the folder holds neither runs nor what an earlier report kept of them.
+        UserError: if what a run recorded lacks something, or holds another thing in its place.
     """
     directories = run_directories(directory)
     if not directories:
-        return kept_summaries(directory), read_episodes(directory)[:max_episodes]
+        with _records_of(directory):
+            return kept_summaries(directory), read_episodes(directory)[:max_episodes]
     summaries: list[RunSummary] = []
     episodes: list[dict[str, Any]] = []
     share = max(1, max_episodes // len(directories))
     for each in track(directories, "reading runs", console=console, transient=True, disable=not console.is_terminal):
-        rows = read_episodes(each)
-        summaries.append(summarize(each, rows))
-        episodes += slim_episodes(each, rows, share)
+        with _records_of(each):
+            rows = read_episodes(each)
+            summaries.append(summarize(each, rows))
+            episodes += slim_episodes(each, rows, share)
     return in_order(summaries), episodes
+
+
+@contextmanager
+def _records_of(directory: Path) -> Iterator[None]:
+    """Name the folder whose records are not what a run writes: they are files of others, edited or cut."""
+    try:
+        yield
+    except (LookupError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"the records in {directory} are not what a run writes ({type(error).__name__}: {error}); repair them, or "
+            "leave that folder out"
+        ) from error
 
 
 def newest_comparison() -> Path:

@@ -99,6 +99,8 @@ def write_runs(folder: Path) -> None:
     run("other", whole)
     run("no-agents", whole)
     run("bad-metrics", whole, '{"update": 1}\n{"update": \n')
+    run("slim-episodes", whole)
+    (folder / "slim-episodes" / "episodes.jsonl").write_text('{"seed": 1}\n')
     run("empty-config", "")
     run("half-config", "\n".join(whole.splitlines()[:3]) + '\n"broken')
     run("list-config", "[1, 2]")
