@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
+
+from .._ranges import Checked, Count, CountOrZero, InRange, Positive
 
 TINY = "tiny"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelConfig:
+class ModelConfig(Checked):
     """Language models of a team, and how they sample."""
 
     model: str = TINY
@@ -19,19 +21,19 @@ class ModelConfig:
     weights: Literal["own", "shared", "adapters"] = "own"
     """Sharing of weights: a separate copy per agent ("own"), one copy for all ("shared"), or one frozen base with a
     LoRA adapter per agent ("adapters")."""
-    lora_rank: int = 16
+    lora_rank: Count = 16
     """Rank of the LoRA adapters."""
     is_chat: bool = False
     """Feed messages through the tokenizer's chat template. False: as plain text."""
     template_kwargs: Mapping[str, bool | int | str] = field(default_factory=dict)
     """Arguments of the chat template, for example `enable_thinking False`."""
-    max_new_tokens: int = 256
+    max_new_tokens: Count = 256
     """Tokens after which a completion is cut."""
-    temperature: float = 1.0
+    temperature: Positive = 1.0
     """Sampling temperature; the distribution that is learned is the tempered one."""
-    top_p: float = 1.0
+    top_p: Annotated[float, InRange(above=0, most=1)] = 1.0
     """Nucleus sampling: keep the likeliest tokens that hold this much probability. 1 is off."""
-    top_k: int = 0
+    top_k: CountOrZero = 0
     """Top-k sampling: keep this many likeliest tokens. 0 is off."""
     learns_filtered: bool = False
     """Learn the filtered distribution: log-probabilities, entropies and gradients are those after top-k and top-p, from

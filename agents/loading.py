@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,30 +14,89 @@ from huggingface_hub.constants import HF_HUB_OFFLINE
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
+from .._errors import UserError
+from .._json import read_json
 from .config import TINY, ModelConfig
 from .decoding.sampling import Sampling
+from .encoding import Encoder
+from .language.files import check_language_model, check_loaded, model_config, reason, tokenizer_of
 from .language.policy import SETTINGS_FILE, LanguageModel, LanguagePolicy
 from .scoring.recomputing import recompute_layers
 from .tiny import TINY_DIRECTORY
+from .vllm.api import VLLMClient
+
+SERVER_CHECK_S = 20.0
+"""Seconds that a server may take to say what it serves."""
 
 
 def check_models(config: ModelConfig, num_agents: int) -> None:
     """Find what would fail later, without loading a weight.
 
     Raises:
-        ValueError: if a setting is wrong.
+        UserError: if a setting is wrong, or a model, its tokenizer, the device or a server's address cannot be used.
         FileNotFoundError: if a model is not there.
     """
-    for name in set(config.names(num_agents)):
-        folder = model_folder(name)
-        if config.is_chat and folder is not None and not _has_chat_template(folder):
-            raise ValueError(f"the model {name!r} has no chat template; use is_chat=False, or another model")
-    if config.weights == "adapters" and config.lora_rank < 1:
-        raise ValueError(f"lora_rank must be at least 1, got {config.lora_rank}")
-    if config.max_new_tokens < 1:
-        raise ValueError(f"max_new_tokens must be at least 1, got {config.max_new_tokens}")
-    sampling_of(config)
-    config.servers(num_agents)
+    check_device(config.device)
+    for address in config.servers(num_agents):
+        if address is not None:
+            VLLMClient(address, SERVER_CHECK_S)
+    for name in dict.fromkeys(config.names(num_agents)):
+        _encoder(config, name)
+
+
+def check_servers(config: ModelConfig, num_agents: int) -> None:
+    """Ask every server which model it serves.
+
+    Raises:
+        ServerError: if one does not answer.
+    """
+    for address in dict.fromkeys(config.servers(num_agents)):
+        if address is not None:
+            VLLMClient(address, SERVER_CHECK_S).base_model()
+
+
+def check_room(config: ModelConfig, agents: Sequence[str], observations: Mapping[str, str]) -> None:
+    """Refuse first prompts that leave no room for a completion in a model's context.
+
+    Args:
+        agents: agents that the settings name models for.
+        observations: what those who act first read.
+
+    Raises:
+        UserError: naming the agent, its tokens and the limit.
+    """
+    for agent, name in zip(agents, config.names(len(agents)), strict=True):
+        limit = getattr(model_config(where_of(name)).get_text_config(decoder=True), "max_position_embeddings", None)
+        if limit is None or agent not in observations:
+            continue
+        prompt, _ = _encoder(config, name).prompt(observations[agent])
+        if len(prompt) + config.max_new_tokens > limit:
+            raise UserError(
+                f"the first prompt of {agent} has {len(prompt)} tokens, which with max_new_tokens="
+                f"{config.max_new_tokens} makes more than the {limit} of the model {name!r}; lower max_new_tokens, "
+                "or give a model with a longer context"
+            )
+
+
+def check_device(name: str) -> None:
+    """Refuse a device that this machine does not have.
+
+    Raises:
+        UserError: naming the devices that it has.
+    """
+    if name == "auto":
+        return
+    num_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    known = ["auto", "cpu", *(f"cuda:{index}" for index in range(num_gpus))]
+    try:
+        device = torch.device(name)
+        if device.type == "meta":
+            raise RuntimeError("it holds no numbers")
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError, ImportError, NotImplementedError) as error:  # torch asserts a missing CUDA
+        raise UserError(
+            f"the device {name!r} cannot be used: {reason(error)}; this machine has {', '.join(known)}"
+        ) from error
 
 
 def sampling_of(config: ModelConfig) -> Sampling:
@@ -74,6 +132,11 @@ def model_folder(name: str) -> Path | None:
             "forbids to download it; unset that, or give a folder"
         )
     return None
+
+
+def where_of(name: str) -> Path | str:
+    """What transformers is to load under a name: a folder, or the hub name."""
+    return model_folder(name) or name
 
 
 def load_policies(
@@ -125,13 +188,14 @@ def load_language_model(
     config: ModelConfig, name: str, adapters: Sequence[str] = (), *, server: str | None = None
 ) -> LanguageModel:
     """One model with its tokenizer; with a new adapter of each name, if names are given."""
-    folder = model_folder(name)
-    where = name if folder is None else folder
+    where = where_of(name)
     device = config.device if config.device != "auto" else ("cuda" if torch.cuda.is_available() else "cpu")
     compute = None if config.compute_dtype == "float32" else getattr(torch, config.compute_dtype)
     # A base that does not learn needs no master copy: it is loaded in the type it computes in.
     dtype = compute if adapters and compute is not None else torch.float32
-    loaded: Any = AutoModelForCausalLM.from_pretrained(where, dtype=dtype)
+    load: Any = AutoModelForCausalLM.from_pretrained
+    loaded, found = load(where, dtype=dtype, output_loading_info=True)
+    check_loaded(name, loaded, found["missing_keys"])
     model = loaded.to(device)
     if config.recomputes_activations:
         recompute_layers(model)
@@ -155,7 +219,7 @@ def load_team(directory: Path, agents: Sequence[str], *, device: str = "auto") -
         folder = directory / agent
         if not (folder / SETTINGS_FILE).is_file():
             raise FileNotFoundError(f"there is no saved policy of {agent!r} in {directory}: {folder} is missing")
-        settings = json.loads((folder / SETTINGS_FILE).read_text())
+        settings = read_json(folder / SETTINGS_FILE)
         config = ModelConfig(
             model=str(folder),
             is_chat=settings["is_chat"],
@@ -181,6 +245,9 @@ def with_adapters(model: PreTrainedModel, adapters: Sequence[str], rank: int) ->
         adapted = get_peft_model(model, lora, adapter_name=first)
     for adapter in others:
         adapted.add_adapter(adapter, lora)
+    of_adapters: Any = adapted.peft_config
+    for settings in of_adapters.values():
+        settings.target_modules = sorted(settings.target_modules)  # a set, which would be saved in any order
     for name, weight in adapted.named_parameters():
         if "lora_" in name:
             weight.data = weight.data.float()  # adapters learn, whatever the base computes in
@@ -188,8 +255,13 @@ def with_adapters(model: PreTrainedModel, adapters: Sequence[str], rank: int) ->
     return adapted
 
 
-def _has_chat_template(folder: Path) -> bool:
-    if (folder / "chat_template.jinja").is_file() or (folder / "chat_template.json").is_file():
-        return True
-    settings = folder / "tokenizer_config.json"
-    return settings.is_file() and bool(json.loads(settings.read_text()).get("chat_template"))
+def _encoder(config: ModelConfig, name: str) -> Encoder:
+    """Encoder of a model whose files are sound, without its weights."""
+    where = where_of(name)
+    settings = check_language_model(where)
+    try:
+        return Encoder(
+            tokenizer_of(where, settings), is_chat=config.is_chat, template_kwargs=dict(config.template_kwargs)
+        )
+    except ValueError as error:
+        raise UserError(f"the model {name!r}: {error}") from error

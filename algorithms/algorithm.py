@@ -166,10 +166,6 @@ class Algorithm(ABC, Generic[Settings]):
                 f"{type(self).__name__} has a critic (critic_reads={self.critic_reads!r}), but its settings "
                 f"{type(config).__name__} have none for one; derive them from ActorCriticConfig"
             )
-        positive = ("num_updates", "rollout_buffer_size", "num_generations", "ppo_epochs", "eval_num_samples")
-        for name in positive:
-            if getattr(config, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(config, name)}")
         if config.rollout_buffer_size % config.num_generations:
             raise ValueError(
                 f"rollout_buffer_size={config.rollout_buffer_size} episodes cannot be split into groups of "
@@ -180,13 +176,6 @@ class Algorithm(ABC, Generic[Settings]):
                 f"turns_per_update={config.turns_per_update} cuts episodes anywhere, but num_generations="
                 f"{config.num_generations} rollouts of a task are compared whole; leave one of them out"
             )
-        if not 0 <= config.discount <= 1:
-            raise ValueError(f"discount must lie in 0..1, got {config.discount}")
-        for agent, rate in {"": config.agent_learning_rate, **config.agent_learning_rates}.items():
-            if rate < 0:
-                raise ValueError(f"the learning rate {rate}{agent and ' of '}{agent} is negative; use 0 to freeze")
-        if config.mini_batch_size is not None and config.mini_batch_size < 1:
-            raise ValueError(f"mini_batch_size must be at least 1, or None for one step, got {config.mini_batch_size}")
         if config.reference_kl_in == "loss" and config.reference_kl_estimator == "k1":
             raise ValueError(
                 "reference_kl_estimator='k1' in the loss does nothing: its gradient is zero on average; "
@@ -242,19 +231,12 @@ class ActorCritic(Algorithm[Settings], ABC):
 
     @property
     def critic_warmup(self) -> int:
-        return self.config.critic_warmup
+        return 0 if self.has_actor_heads else self.config.critic_warmup
 
     def check(self) -> None:
         super().check()
         config = self.config
-        if not 0 <= config.trace <= 1:
-            raise ValueError(f"trace must lie in 0..1, got {config.trace}")
-        for name in ("critic_steps", "critic_batch_size", "critic_replay", "num_steps"):
-            if getattr(config, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(config, name)}")
-        if config.critic_learning_rate < 0:
-            raise ValueError(f"the critic's learning rate {config.critic_learning_rate} is negative")
-        if config.critic_warmup >= config.num_updates:
+        if self.critic_warmup >= config.num_updates:
             raise ValueError(
                 f"critic_warmup={config.critic_warmup} leaves no update for the policies of num_updates="
                 f"{config.num_updates}; lower the one or raise the other"

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from .._ranges import Checked, Count, CountOrZero, Decay, Finite, LearningRate, NotNegative, Positive, Seed, Share
+
 AdvantageNormalization = Literal["batch", "agent", "turn", "agent_turn", "none"]
 CriticKnowledge = Literal["joint", "privileged"]
 Estimator = Literal["td", "n_step", "gae", "monte_carlo"]
@@ -18,86 +20,86 @@ RewardModelPays = Literal["end", "differences"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainConfig:
+class TrainConfig(Checked):
     """Settings that all algorithms share."""
 
     # Collecting.
 
-    num_updates: int = 100
+    num_updates: Count = 100
     """Number of updates; each collects episodes and learns from them."""
-    max_environment_steps: int | None = None
+    max_environment_steps: Count | None = None
     """Budget in environment steps (joint turns): the update that reaches it is the last. None: `num_updates` alone
     decides."""
-    max_sampled_tokens: int | None = None
+    max_sampled_tokens: Count | None = None
     """Budget in sampled tokens: the update that reaches it is the last. None: `num_updates` alone decides."""
-    rollout_buffer_size: int = 32
+    rollout_buffer_size: Count = 32
     """Episodes collected per update."""
-    num_generations: int = 1
+    num_generations: Count = 1
     """Group size: rollouts per task, all started from one seed."""
-    turns_per_update: int | None = None
+    turns_per_update: Count | None = None
     """Joint turns that each environment copy plays per update, continuing where the last update stopped. None: whole
     episodes."""
-    num_envs: int | None = None
+    num_envs: Count | None = None
     """Environment copies that are played side by side. None: one per episode of an update, at most 64."""
-    num_workers: int = 0
+    num_workers: CountOrZero = 0
     """Worker processes in which the environment copies step. 0: this process steps them; workers pay where a turn takes
     long."""
-    early_termination_threshold: float | None = None
+    early_termination_threshold: Finite | None = None
     """Team reward per turn above which a training episode ends, as if the game did. None: never."""
 
     # Optimizing.
 
-    agent_learning_rate: float = 5e-4
+    agent_learning_rate: LearningRate = 5e-4
     """AdamW's learning rate for the policies. The default suits the embedded model; pretrained models want 1e-6 to 1e-5
     for full weights and about 1e-4 for adapters."""
-    agent_learning_rates: Mapping[str, float] = field(default_factory=dict)
+    agent_learning_rates: Mapping[str, LearningRate] = field(default_factory=dict)
     """Learning rates by agent, for agents that differ from `agent_learning_rate`. 0 freezes an agent."""
     learning_rate_schedule: Literal["constant", "linear", "cosine"] = "constant"
     """Schedule by which the learning rates fall to 0 over the updates, after the warm-up."""
-    warmup_updates: int = 0
+    warmup_updates: CountOrZero = 0
     """Updates over which the learning rates rise linearly from 0."""
-    adam_beta1: float = 0.9
+    adam_beta1: Decay = 0.9
     """AdamW's beta1: decay of the running mean of gradients."""
-    adam_beta2: float = 0.999
+    adam_beta2: Decay = 0.999
     """AdamW's beta2: decay of the running mean of squared gradients."""
-    adam_epsilon: float = 1e-8
+    adam_epsilon: Positive = 1e-8
     """AdamW's epsilon: added to the root of the mean squared gradient."""
-    weight_decay: float = 0.0
+    weight_decay: NotNegative = 0.0
     """AdamW's decoupled weight decay."""
-    max_grad_norm: float = 1.0
+    max_grad_norm: Positive = 1.0
     """Clip each model's gradient to this L2 norm."""
-    ppo_epochs: int = 1
+    ppo_epochs: Count = 1
     """Epochs per update: passes over the collected episodes. More than 1 needs `clip_range`; IPPO and MAPPO only warn
     without it."""
-    mini_batch_size: int | None = None
+    mini_batch_size: Count | None = None
     """Mini-batch size per optimizer step, in episodes (in turns, for vector observations). None: the whole update in
     one step."""
-    max_batch_tokens: int | None = None
+    max_batch_tokens: Count | None = None
     """Tokens per forward pass: a memory bound that does not change results. None: 2,048 on a CPU, 16,384 elsewhere."""
 
     # Credit.
 
-    discount: float = 1.0
+    discount: Share = 1.0
     """Discount factor gamma per turn, 0..1."""
     credit: Literal["turn", "token"] = "turn"
     """Unit that has its own log-probability and ratio: a whole completion ("turn") or each token ("token")."""
-    clip_range: float | None = None
+    clip_range: Positive | None = None
     """PPO's clip range epsilon of the probability ratio per turn or token (see `credit`). None: no ratio, plain policy
     gradient."""
-    clip_range_high: float | None = None
+    clip_range_high: Positive | None = None
     """Upper clip range of the probability ratio, where it differs from the lower one (clip-higher, DAPO,
     arXiv:2503.14476). None: `clip_range` on both sides."""
     divide_by_length: bool = False
     """Divide by a completion's number of tokens: its log-probability with credit="turn", which makes the clipped ratio
     GSPO's (arXiv:2507.18071); its weight in the loss with credit="token", so that completions of any length count the
     same."""
-    target_kl: float | None = None
+    target_kl: NotNegative | None = None
     """KL divergence from the sampling policy, in nats per token, above which the remaining epochs are skipped. None:
     never."""
     advantage_normalization: AdvantageNormalization = "batch"
     """Normalization of advantages to mean 0 and standard deviation 1: over all agents and turns ("batch"), per agent,
     per turn, per agent and turn, or none. A group of one turn is divided by the root mean square of the whole batch."""
-    normalization_epsilon: float = 1e-6
+    normalization_epsilon: Positive = 1e-6
     """Epsilon added to the standard deviation that advantages are divided by, in the unit of the rewards."""
 
     # Rewards.
@@ -112,13 +114,13 @@ class TrainConfig:
     reward_model_pays: RewardModelPays = "end"
     """Turns that the reward model pays: the last one, with its score of the whole episode ("end"), or each, with the
     score after it minus the score before it ("differences")."""
-    reward_scale: float = 1.0
+    reward_scale: Finite = 1.0
     """Factor on every reward before learning."""
-    reward_shift: float = 0.0
+    reward_shift: Finite = 0.0
     """Constant added to the reward of every turn before scaling, for example minus the best possible one."""
-    entropy_coef: float = 0.0
+    entropy_coef: Finite = 0.0
     """Entropy coefficient: weight of the entropy bonus, loss -= this x mean entropy per token in nats."""
-    reference_kl_coef: float = 0.0
+    reference_kl_coef: NotNegative = 0.0
     """KL coefficient: price per nat of divergence from the starting model. 0 keeps no copy of that model."""
     reference_kl_in: Literal["reward", "loss"] = "loss"
     """Place where the KL coefficient is charged."""
@@ -128,13 +130,13 @@ class TrainConfig:
 
     # Evaluating and saving.
 
-    eval_interval: int = 0
+    eval_interval: CountOrZero = 0
     """Updates between evaluations on held-out tasks. 0: only before the first and after the last update."""
-    eval_num_samples: int = 64
+    eval_num_samples: Count = 64
     """Episodes per evaluation and way of playing (sampled, greedy)."""
-    save_interval: int = 0
+    save_interval: CountOrZero = 0
     """Updates between checkpoints that training can resume from. 0: no checkpoints."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of tasks, sampling, initial weights of critics and heads, and the order of mini-batches."""
 
 
@@ -147,9 +149,9 @@ class ActorCriticConfig(TrainConfig):
     estimator: Estimator = "gae"
     """Advantage estimator: one-step temporal difference ("td"), n-step return ("n_step"), generalized advantage
     estimation ("gae"), or Monte Carlo return ("monte_carlo")."""
-    trace: float = 0.9
+    trace: Share = 0.9
     """GAE lambda, 0..1: 0 trusts the critic, 1 the return."""
-    num_steps: int = 3
+    num_steps: Count = 3
     """Turns that the n-step estimator looks ahead."""
 
     # Critic.
@@ -162,27 +164,27 @@ class ActorCriticConfig(TrainConfig):
     critic_model_name_or_path: str = "small"
     """Model of a separate critic: "small" (random weights, 64 wide, 1 layer, the actors' tokenizer), "actor" (the first
     actor's weights and tokenizer), a folder, a hub name, or a name given to `register_critic`."""
-    critic_learning_rate: float = 1e-3
+    critic_learning_rate: LearningRate = 1e-3
     """AdamW's learning rate for separate critics."""
-    critic_steps: int = 2
+    critic_steps: Count = 2
     """Optimizer steps of a separate critic per update."""
-    critic_batch_size: int = 64
+    critic_batch_size: Count = 64
     """Mini-batch size per step of a separate critic, in episodes (in turns, for vector observations), drawn from its
     replay."""
-    critic_replay: int = 16
+    critic_replay: Count = 16
     """Replay length of a separate critic: most recent updates whose episodes it learns from."""
-    critic_warmup: int = 5
+    critic_warmup: CountOrZero = 5
     """Critic warm-up: updates at the start in which only a separate critic learns."""
-    value_loss_coef: float = 0.6
+    value_loss_coef: NotNegative = 0.6
     """Value loss coefficient: weight of the value loss beside the policy's, where both share weights."""
-    value_clip_range: float | None = None
+    value_clip_range: Positive | None = None
     """PPO's clip range of the value around its estimate before the update, in units of normalized values. None: no
     clip."""
     value_normalization: bool = True
     """Value normalization: the critic predicts in units of the running mean and deviation of its targets."""
-    value_head_hidden_dim: int | None = None
+    value_head_hidden_dim: Count | None = None
     """Width of a tanh layer in the value head on an actor. None: linear head."""
-    critic_value_head_hidden_dim: int | None = None
+    critic_value_head_hidden_dim: Count | None = None
     """Width of a tanh layer in the head of a separate critic. None: linear head."""
 
 

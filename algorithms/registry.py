@@ -19,6 +19,7 @@ import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from .._errors import UserError
 from .._plugins import load_plugins
 from .config import IACConfig, IPPOConfig, MAACConfig, MAPPOConfig, MARLOOConfig, ReinforceConfig, TrainConfig
 from .published import CoLLMCCConfig, CoLLMDCConfig
@@ -30,7 +31,7 @@ GROUP = "collm.algorithms"
 _NAME = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*")
 
 
-class UnknownAlgorithmError(LookupError):
+class UnknownAlgorithmError(UserError, LookupError):
     """No algorithm is registered under this name."""
 
 

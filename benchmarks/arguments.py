@@ -6,6 +6,8 @@ import json
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
+from .._errors import UserError
+
 Arguments = TypeVar("Arguments")
 
 
@@ -17,18 +19,18 @@ def parsed(kind: type[Arguments], command: str, args: Sequence[str]) -> Argument
     return made
 
 
-def keyword_arguments(pairs: Sequence[str]) -> dict[str, Any]:
+def keyword_arguments(pairs: Sequence[str], option: str = "--env-kwargs") -> dict[str, Any]:
     """Arguments from `key=value` pairs; a value that is JSON (a number, true, null, a list, an object) is read as such,
     any other as text.
 
     Raises:
-        ValueError: if a pair has no "=".
+        UserError: if a pair has no "=".
     """
     found: dict[str, Any] = {}
     for pair in pairs:
         key, separator, value = pair.partition("=")
         if not separator or not key:
-            raise ValueError(f"--env-kwargs takes key=value pairs, got {pair!r}; write for example max_turns=4")
+            raise UserError(f"{option} takes key=value pairs, got {pair!r}; write for example key=4")
         try:
             found[key] = json.loads(value)
         except json.JSONDecodeError:

@@ -7,7 +7,9 @@ import os
 import sys
 from collections.abc import Sequence
 
-from .errors import UserError
+from .._errors import nearest
+from .._terminal import shown
+from .errors import line_of
 
 COMMANDS = {
     "envs": ("collm.benchmarks.commands.envs", "list the environments; with --scores, their floors and ceilings"),
@@ -35,13 +37,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     name, *rest = args
     if name not in COMMANDS:
-        print(f"error: there is no command {name!r}\n\n{usage()}", file=sys.stderr)
+        print(f"error: there is no command {shown(repr(name))}; {nearest(name, COMMANDS)}", file=sys.stderr)
         return 2
-    module = importlib.import_module(COMMANDS[name][0])
     try:
-        module.run(rest)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
+        importlib.import_module(COMMANDS[name][0]).run(rest)
+    except BrokenPipeError:  # the reader of our output, such as `head`, has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still to be flushed at the exit
+        return 1
+    except Exception as error:
+        line = line_of(error)
+        if line is None:
+            raise
+        print(f"error: {shown(line)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

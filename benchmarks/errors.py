@@ -2,19 +2,51 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
+from .._errors import UserError as UserError
 
-class UserError(Exception):
-    """A mistake in the call; only its message is shown."""
+_OF_THE_DISK = {
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM),
+    *(errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG),
+}
 
 
 @contextmanager
 def refusals() -> Iterator[None]:
-    """Turn errors in what a person typed into `UserError`, one line in place of a traceback."""
+    """Turn the errors by which the library refuses what a person typed into `UserError`.
+
+    Errors that no documented refusal raises (a `TypeError`, a `KeyError`) are faults of the program and pass.
+    """
     try:
         yield
-    except (ValueError, TypeError, LookupError, OSError, ImportError) as error:
-        # A KeyError shows its message in quotation marks.
-        raise UserError(str(error.args[0]) if isinstance(error, KeyError) else str(error)) from error
+    except (ValueError, OSError, ImportError) as error:
+        raise UserError(str(error)) from error
+
+
+def line_of(error: Exception) -> str | None:
+    """The line that a command prints for an error; None for a fault of the program, whose traceback is needed."""
+    if isinstance(error, UserError):
+        return " ".join(str(error).split())
+    if isinstance(error, OSError) and error.errno in _OF_THE_DISK:
+        return f"{error.strerror}: {error.filename}" if error.filename else str(error.strerror)
+    return None
+
+
+def check_folder(folder: Path, option: str) -> None:
+    """Refuse a folder that cannot be made or written to, before there is anything to write.
+
+    Raises:
+        UserError: naming what is in the way.
+    """
+    place = folder.absolute()
+    while not os.path.lexists(place):
+        place = place.parent
+    if not place.is_dir():
+        raise UserError(f"{option} {folder}: {place} is a file, not a folder; give another {option}")
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise UserError(f"{option} {folder}: nothing can be written to {place}; give another {option}")

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from pettingzoo import ParallelEnv
 
+from .._terminal import shown
 from .spaces import OpenText
 
 ENVIRONMENT = "environment"
@@ -263,7 +264,7 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
         if self.render_mode == "ansi":
             return text
         if self.render_mode == "human":
-            print(text)
+            print(shown(text))
         return None
 
     def close(self) -> None:

@@ -21,6 +21,7 @@ from peft import PeftModel
 from torch import nn
 from transformers import PreTrainedModel
 
+from ..._errors import UserError
 from .adapters import AdapterBank, active_adapter, check_adapter, values_of
 from .base import base_of, window_of
 from .engine import Engine
@@ -172,7 +173,7 @@ class Decoder:
                 raise ValueError(f"prompt {number} has max_new_tokens {prompt.max_new_tokens}: use at least 1")
             total = len(prompt.ids) + prompt.max_new_tokens
             if limit is not None and total > limit:
-                raise ValueError(
+                raise UserError(
                     f"prompt {number} has {len(prompt.ids)} tokens, which with max_new_tokens {prompt.max_new_tokens} "
                     f"makes {total}, above the model's max_position_embeddings {limit}: "
                     "shorten the prompt or lower max_new_tokens"

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..._errors import UserError
 from .sampling import Draw, Sampling
 from .streams import uniforms
 
@@ -92,14 +93,14 @@ class DrawRecorder:
         """The completions in the order of the prompts.
 
         Raises:
-            ValueError: if the model computed something that is not a number.
+            UserError: if the model computed something that is not a number.
         """
         owners = np.concatenate(self._owners)
         order = np.argsort(owners, kind="stable")
         cuts = np.cumsum(np.bincount(owners, minlength=len(self._values)))[:-1]
         recorded = torch.cat(self._logprobs).cpu().numpy()
         if np.isnan(recorded).any():
-            raise ValueError(
+            raise UserError(
                 "the model's logits are not numbers: its weights have diverged (lower the learning rate or clip "
                 "gradients), or its compute type overflows (use bfloat16 or float32)"
             )

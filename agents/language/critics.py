@@ -18,6 +18,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import AutoModel, AutoTokenizer, LlamaModel, PreTrainedModel, PreTrainedTokenizerBase
 
+from ..._errors import UserError
 from ...envs.core import Message, messages_of
 from ..batching import padded
 from ..core import Critic, CriticInput, HeadCritic
@@ -118,7 +119,7 @@ class TextCritic(Critic):
         longest = max(len(row) for row in rows)
         limit = self.backbone.config.get_text_config().max_position_embeddings
         if longest > limit:
-            raise ValueError(
+            raise UserError(
                 f"a history of {longest} tokens is longer than the critic's {limit}; "
                 "give a critic with a longer context, or shorten the texts"
             )

@@ -17,12 +17,13 @@ from urllib.parse import urlsplit
 import numpy as np
 from numpy.typing import NDArray
 
+from ..._errors import UserError
 from ..decoding.samples import Prompt
 from ..decoding.sampling import Sampling
 from ..decoding.streams import seed_of
 
 
-class ServerError(RuntimeError):
+class ServerError(UserError, RuntimeError):
     """A server is not there, refuses a request, or answers what it was not asked."""
 
 
@@ -52,17 +53,21 @@ class VLLMClient:
         timeout_s: seconds that one answer may take.
 
     Raises:
-        ValueError: if the address is not one.
+        UserError: if the address is not one.
     """
 
     def __init__(self, url: str, timeout_s: float):
-        parts = urlsplit(url)
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+        except ValueError as error:  # a port that is no number, or too great
+            raise UserError(f"the server's address {url!r} is not of the form http://host:port: {error}") from error
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/"):
-            raise ValueError(f"the server's address {url!r} is not of the form http://host:port")
+            raise UserError(f"the server's address {url!r} is not of the form http://host:port")
         self.url = f"{parts.scheme}://{parts.netloc}"
         self.timeout_s = timeout_s
         self._connection = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        self._host, self._port = parts.hostname, parts.port
+        self._host, self._port = parts.hostname, port
 
     def base_model(self) -> ServedModel:
         """The model that the server was started with, below its adapters."""

@@ -22,6 +22,8 @@ from pettingzoo import ParallelEnv
 from rich.console import Console
 from transformers.utils import logging as transformers_logging
 
+from ..._errors import UserError
+from ..._terminal import shown
 from ...agents.config import TINY, ModelConfig
 from ...agents.core import Policy
 from ...agents.numeric.config import NetworkConfig
@@ -35,7 +37,7 @@ from .display import TrainingDisplay
 from .evaluation import EvaluationResult
 from .evaluation import evaluate as play_held_out
 from .experiment import MAX_DEFAULT_ENVS, Experiment
-from .loggers import Logger, Sink, read_lines
+from .loggers import Logger, Sink, check_sinks, read_lines
 from .run import prepare_run, run_prepared
 from .teams import CriticSource, saved_team, seat_of
 
@@ -178,6 +180,7 @@ def train_experiment(
     """
     console = console or Console()
     transformers_logging.disable_progress_bar()
+    check_start(threads, options.get("sinks", ()))
     if not is_prepared:
         prepare_run(experiment, directory, resume=resume)
     title = f"{experiment.algorithm} on {experiment.env}, model {experiment.model.model}"
@@ -194,7 +197,7 @@ def train_experiment(
             **options,
         )
     console.print(display.evaluation_table())
-    console.print(f"run directory: {directory}")
+    console.print(f"run directory: {shown(directory)}", markup=False)
     return Run(directory, experiment, trainer.collector.policies)
 
 
@@ -311,6 +314,17 @@ def _made(factory: Callable[[Seat], Policy], experiment: Experiment) -> dict[str
         return {agent: factory(seat_of(env, agent, experiment.model, algorithm)) for agent in env.possible_agents}
     finally:
         env.close()
+
+
+def check_start(threads: int | None, sinks: Sequence[Sink]) -> None:
+    """Refuse what a run needs besides its experiment and does not have, before its folder is made.
+
+    Raises:
+        UserError: if a number of threads is wrong, or if a sink's package is missing.
+    """
+    if threads is not None and threads < 1:
+        raise UserError(f"threads must be at least 1, or None for the best choice, got {threads}")
+    check_sinks(sinks)
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from ..._json import read_json
 from ..learning.trainer import Trainer
 
 CONFIG_FILE = "config.json"
@@ -57,12 +58,12 @@ def read_config(directory: Path) -> dict[str, Any]:
 
     Raises:
         FileNotFoundError: if the folder holds no run.
+        UserError: if the file is damaged.
     """
     file = directory / CONFIG_FILE
     if not file.is_file():
         raise FileNotFoundError(f"{directory} holds no run: {CONFIG_FILE} is missing; give the --out of `collm train`")
-    config: dict[str, Any] = json.loads(file.read_text())
-    return config
+    return read_json(file)
 
 
 def save_checkpoint(directory: Path, trainer: Trainer) -> None:

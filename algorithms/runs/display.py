@@ -12,7 +12,9 @@ from rich.live import Live
 from rich.panel import Panel
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
+from ..._terminal import shown
 from ..rollout.intervals import Interval
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -126,4 +128,4 @@ class TrainingDisplay:
         lines: list[RenderableType] = [self.progress]
         if self.returns:
             lines.append(f"[cyan]{curve}[/]  return {min(self.returns):.3f} … {max(self.returns):.3f}")
-        return Panel(Group(*lines, table), title=self.title, title_align="left")
+        return Panel(Group(*lines, table), title=Text(shown(self.title)), title_align="left")

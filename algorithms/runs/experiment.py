@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from pettingzoo import ParallelEnv
 
+from ..._errors import UserError
 from ...agents.config import ModelConfig
 from ...agents.core import Policy, TrainablePolicy
+from ...agents.language.files import check_critic_model, check_reward_model
 from ...agents.language.reward_model import RewardModel
-from ...agents.loading import model_folder
+from ...agents.loading import where_of
 from ...agents.numeric.config import NetworkConfig
 from ...agents.registry import registered_critic
 from ...envs.core import TextParallelEnv
@@ -28,6 +30,8 @@ from ..learning.shaping import RewardProcessor
 from ..learning.trainer import Trainer, agent_learning_rates
 from ..registry import algorithm_spec
 from .teams import CriticSource, check_team, device_of_policy, make_policies, make_trainer, writes_text
+
+Kind = TypeVar("Kind", TrainConfig, ModelConfig, NetworkConfig)
 
 MAX_DEFAULT_ENVS = 64
 
@@ -59,15 +63,18 @@ class Experiment:
 
         Raises:
             UnknownAlgorithmError: if the package that registers its algorithm is neither imported nor installed.
+            UserError: if a setting is missing, unknown to this version, or out of its range.
         """
-        config_class = algorithm_spec(saved["algorithm"]).config
+        missing = [name for name in ("algorithm", "config", "env", "env_kwargs", "model") if name not in saved]
+        if missing:
+            raise UserError(f"the run's config.json has no {missing[0]!r}; give the folder of a run of `collm train`")
         return cls(
             algorithm=saved["algorithm"],
-            config=config_class(**saved["config"]),
+            config=_settings(algorithm_spec(saved["algorithm"]).config, saved["config"]),
             env=saved["env"],
             env_kwargs=saved["env_kwargs"],
-            model=ModelConfig(**saved["model"]),
-            network=NetworkConfig(**_with_tuples(saved.get("network", {}))),
+            model=_settings(ModelConfig, saved["model"]),
+            network=_settings(NetworkConfig, _with_tuples(saved.get("network", {}))),
         )
 
     def make_algorithm(self) -> Algorithm[Any]:
@@ -106,7 +113,7 @@ class Experiment:
         _check_workers(self.config)
         env = make(self.env, **self.env_kwargs)
         try:
-            check_team(env, self.model)
+            check_team(env, self.model, self.config.seed)
             agent_learning_rates(self.config, env.possible_agents)
             _check_joint_mode(algorithm, env)
             _check_reward_model(algorithm, env)
@@ -119,7 +126,7 @@ class Experiment:
         if algorithm.critic_reads != "nothing":
             critic: str = algorithm.config.critic_model_name_or_path
             if critic not in ("small", "actor") and registered_critic(critic) is None:
-                model_folder(critic)
+                check_critic_model(where_of(critic))
 
     def make_trainer(
         self,
@@ -145,7 +152,7 @@ class Experiment:
         if config.reward_model is not None:
             learning = [policy for policy in policies.values() if isinstance(policy, TrainablePolicy)]
             device = device_of_policy(learning[0]) if learning else "cpu"
-            judge = RewardModel.load(model_folder(config.reward_model) or config.reward_model, device)
+            judge = RewardModel.load(where_of(config.reward_model), device)
             rewarder = ModelRewards(judge, config.reward_model_pays)
         return make_trainer(
             algorithm,
@@ -178,7 +185,7 @@ def _check_reward_model(algorithm: Algorithm[Any], env: ParallelEnv[str, Any, An
             f"critic_input='privileged' would show reward_model={config.reward_model!r} what is hidden too, as "
             "both read the same history; use critic_input='joint'"
         )
-    model_folder(config.reward_model)
+    check_reward_model(where_of(config.reward_model))
 
 
 def _check_filters(algorithm: Algorithm[Any], env: ParallelEnv[str, Any, Any], model: ModelConfig) -> None:
@@ -194,8 +201,6 @@ def _check_filters(algorithm: Algorithm[Any], env: ParallelEnv[str, Any, Any], m
 
 
 def _check_workers(config: TrainConfig) -> None:
-    if config.num_workers < 0:
-        raise ValueError(f"num_workers must be at least 0, got {config.num_workers}; 0 plays in this process")
     if config.num_workers and config.turns_per_update is not None:
         raise ValueError(
             f"turns_per_update={config.turns_per_update} leaves episodes under way, which cannot be saved from worker "
@@ -211,6 +216,17 @@ def _check_joint_mode(algorithm: Algorithm[Any], env: ParallelEnv[str, Any, Any]
                 f"joint_mode='cross' exchanges the completions of one prompt and needs a game of one turn, but this "
                 f"environment has {max_turns or 'any number of'} turns; use joint_mode='aligned'"
             )
+
+
+def _settings(kind: type[Kind], saved: Mapping[str, Any]) -> Kind:
+    """Settings of a class, from a file."""
+    known = {each.name for each in fields(kind)}
+    if unknown := sorted(set(saved) - known):
+        raise UserError(
+            f"the run's config.json has the setting {unknown[0]!r}, which {kind.__name__} does not know: another "
+            "version of collm wrote it; read the run with that one"
+        )
+    return kind(**saved)
 
 
 def _with_tuples(saved: Mapping[str, Any]) -> dict[str, Any]:

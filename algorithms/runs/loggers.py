@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
+
+from ..._errors import UserError
+from ..._json import parse_json
 
 Sink = Literal["wandb", "tensorboard"]
 
@@ -75,25 +79,40 @@ class TensorboardLogger:
         self._writer.close()
 
 
+def check_sinks(sinks: Sequence[Sink]) -> None:
+    """Refuse sinks whose package is missing.
+
+    Raises:
+        UserError: naming the package and how to install it.
+    """
+    for sink in sinks:
+        try:
+            importlib.import_module("wandb" if sink == "wandb" else "torch.utils.tensorboard")
+        except ImportError as error:
+            raise UserError(f"--log {sink} needs a package: pip install 'collm[{sink}]' ({error})") from error
+
+
 def make_loggers(directory: Path, sinks: Sequence[Sink], config: Mapping[str, Any]) -> list[Logger]:
     """The run's `metrics.jsonl`, and a logger for each sink.
 
     Raises:
-        ModuleNotFoundError: if a sink's package is missing; the message says what to install.
+        UserError: if a sink's package is missing; the message says what to install.
     """
+    check_sinks(sinks)
     loggers: list[Logger] = [JsonLines(directory / "metrics.jsonl")]
     for sink in sinks:
-        try:
-            loggers.append(WandbLogger(directory, config) if sink == "wandb" else TensorboardLogger(directory))
-        except ModuleNotFoundError as error:
-            raise ModuleNotFoundError(f"--log {sink} needs a package: pip install 'collm[{sink}]'") from error
+        loggers.append(WandbLogger(directory, config) if sink == "wandb" else TensorboardLogger(directory))
     return loggers
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The rows of a JSON-lines file; a last line cut off by a crash is left out."""
+    """The rows of a JSON-lines file; a last line cut off by a crash is left out.
+
+    Raises:
+        UserError: if a line is no JSON object; with its number.
+    """
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    return [json.loads(line) for line in lines if line.endswith("\n")]
+    return [parse_json(line.rstrip("\n"), path, number) for number, line in enumerate(lines, 1) if line.endswith("\n")]
 
 
 def _finite(value: Any) -> Any:

@@ -5,6 +5,7 @@ The trainer treats both alike, and so policies and critics that a user registers
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,11 +15,12 @@ import torch
 from gymnasium.spaces import Text
 from transformers import AutoModel, AutoTokenizer
 
+from ..._errors import UserError
 from ...agents.config import ModelConfig
 from ...agents.core import Critic, Policy, TrainablePolicy
 from ...agents.language.critics import ActorHead, TextCritic
 from ...agents.language.policy import LanguagePolicy
-from ...agents.loading import check_models, load_policies, model_folder
+from ...agents.loading import check_device, check_models, check_room, check_servers, load_policies, where_of
 from ...agents.loading import load_team as load_language_team
 from ...agents.numeric.config import NetworkConfig
 from ...agents.numeric.critics import NumericActorHead, NumericCritic
@@ -136,14 +138,20 @@ def seat_of(env: Any, agent: str, model: ModelConfig, algorithm: Algorithm[Any] 
     )
 
 
-def check_team(env: Any, model: ModelConfig) -> None:
+def check_team(env: Any, model: ModelConfig, seed: int = 0) -> None:
     """Refuse a team that cannot be made, before a weight is loaded.
+
+    Args:
+        env: environment that the team will play, which is reset.
+        model: settings of the team's models.
+        seed: seed of the episode whose first prompts must fit into the models' contexts.
 
     Raises:
         ValueError: if there is no policy for the agents' spaces, or if agents with different spaces share weights.
         FileNotFoundError: if a language model is missing.
     """
     agents = env.possible_agents
+    check_names(agents)
     names = model.names(len(agents))
     others = [agent for agent, name in zip(agents, names, strict=True) if registered_policy(name) is None]
     if len(others) < len(agents) and model.weights == "adapters":
@@ -151,8 +159,12 @@ def check_team(env: Any, model: ModelConfig) -> None:
     if not others:
         return
     if writes_text(env):
-        check_models(_part(model, agents, others), len(others))
+        part = _part(model, agents, others)
+        check_models(part, len(others))
+        check_servers(part, len(others))
+        check_room(part, others, env.reset(seed=seed)[0])
         return
+    check_device(model.device)
     spaces = {agent: (env.observation_space(agent), env.action_space(agent)) for agent in others}
     for observation_space, action_space in spaces.values():
         NumericPolicy.for_spaces(observation_space, action_space, hidden_dims=(1,))
@@ -164,6 +176,20 @@ def check_team(env: Any, model: ModelConfig) -> None:
             f"weights='shared', but {unlike[0]!r} has other spaces than {others[0]!r}: {spaces[unlike[0]]} and "
             f"{spaces[others[0]]}; use weights='own'"
         )
+
+
+def check_names(agents: Sequence[str]) -> None:
+    """Refuse agents that cannot name the folders of their policies and critics: those would lie elsewhere.
+
+    Raises:
+        UserError: naming the first.
+    """
+    for agent in agents:
+        if not isinstance(agent, str) or not re.fullmatch(r"\w(?:[\w .,:+-]*\w)?", agent) or len(agent) > 100:
+            raise UserError(
+                f"the environment calls an agent {agent!r}, which cannot name the folder of its policy; agents need "
+                'names of letters and digits, with " _ . , : + -" between them'
+            )
 
 
 def make_critics(
@@ -207,7 +233,7 @@ def text_critic(config: ActorCriticConfig, actor: LanguagePolicy, *, seed: int) 
     model = actor.language_model
     if name == "small":
         return TextCritic.small(model.encoder.tokenizer, head_hidden_dim=hidden_dim, seed=seed, device=model.device)
-    where: Any = model.base.name_or_path if name == "actor" else (model_folder(name) or name)
+    where: Any = model.base.name_or_path if name == "actor" else where_of(name)
     loaded: Any = AutoModel.from_pretrained(where, dtype=torch.float32)
     backbone = loaded.to(model.device)
     return TextCritic(backbone, AutoTokenizer.from_pretrained(where), head_hidden_dim=hidden_dim)
@@ -222,6 +248,7 @@ def saved_team(directory: Path, env: Any, model: ModelConfig) -> dict[str, Polic
         model: settings of the run's models.
     """
     agents = list(env.possible_agents)
+    check_names(agents)
     team: dict[str, Policy] = {}
     for agent, name in zip(agents, model.names(len(agents)), strict=True):
         spec = registered_policy(name)

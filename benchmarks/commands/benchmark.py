@@ -13,17 +13,20 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from tyro.conf import Positional
 
+from ..._errors import nearest
+from ..._ranges import Checked, Count, Seed
+from ..._terminal import shown
 from ..arguments import keyword_arguments, parsed
 from ..comparison.runner import ComparisonResult, compare
 from ..comparison.suite import Job, Suite, jobs, parse_suite, read_suite
-from ..errors import UserError, refusals
+from ..errors import UserError, check_folder, refusals
 from . import classic_control
 
 CLASSIC_CONTROL = "classic-control"
 
 
 @dataclass(frozen=True, kw_only=True)
-class BenchmarkArguments:
+class BenchmarkArguments(Checked):
     """Compare algorithms: same environments, seeds, starting weights and budgets for all."""
 
     suite: Positional[Path | None] = None
@@ -34,19 +37,19 @@ class BenchmarkArguments:
     """Algorithms to compare, by the names of `collm train`; with a suite, only these of its entries; none: all."""
     envs: tuple[str, ...] = ()
     """Environments to compare on, by registered id; with a suite, only these of its entries, by name; none: all."""
-    seeds: tuple[int, ...] = ()
+    seeds: tuple[Seed, ...] = ()
     """Seeds of the runs; none: the suite's, or 0 to 4."""
-    environment_steps: int | None = None
+    environment_steps: Count | None = None
     """Budget of each run in joint turns; None: the suite's, or 3,200."""
-    generated_tokens: int | None = None
+    generated_tokens: Count | None = None
     """Budget of each run in tokens that its agents generate, in place of joint turns; None: no such budget."""
     config: tuple[str, ...] = ()
     """Settings of all algorithms as key=value; they override the suite's."""
-    max_new_tokens: int | None = None
+    max_new_tokens: Count | None = None
     """Longest completion in tokens; None: the suite's, or the model's own limit."""
     out: Path | None = None
     """Folder of the comparison, whose finished runs are skipped; None: runs/<name of the suite>."""
-    workers: int | None = None
+    workers: Count | None = None
     """Runs at a time; None: one per core."""
 
 
@@ -58,10 +61,11 @@ def run(args: Sequence[str]) -> None:
     console = Console()
     with refusals():
         suite = chosen_suite(arguments)
+        out = arguments.out or Path("runs") / suite.folder
+        check_folder(out, "--out")
         found = jobs(suite)
         for job in {(job.algorithm, job.environment): job for job in found}.values():
             job.experiment.check()
-    out = arguments.out or Path("runs") / suite.name
     with ComparisonDisplay(len(found), console) as display:
         result = compare(found, out, num_workers=arguments.workers or os.cpu_count() or 1, watcher=display)
     conclude(result, out, console)
@@ -81,7 +85,7 @@ def chosen_suite(arguments: BenchmarkArguments) -> Suite:
             raise ValueError("a budget is in environment steps or in generated tokens; give one of them")
         table["budget"] = {"generated_tokens": arguments.generated_tokens}
     model = {} if arguments.max_new_tokens is None else {"max_new_tokens": arguments.max_new_tokens}
-    config = keyword_arguments(arguments.config)
+    config = keyword_arguments(arguments.config, "--config")
     if arguments.suite is None:
         if not arguments.algorithms or not arguments.envs:
             raise ValueError("give a suite's TOML file, or both --algorithms and --envs")
@@ -122,7 +126,7 @@ def _only(names: Sequence[str], entries: Sequence[Any], what: str) -> list[Any]:
     known = {entry.name: entry for entry in entries}
     for name in names:
         if name not in known:
-            raise ValueError(f"the suite has no {what} {name!r}; it has {', '.join(map(repr, known))}")
+            raise UserError(f"the suite has no {what} {name!r}; {nearest(name, known)}")
     return [known[name] for name in names or known]
 
 
@@ -133,11 +137,12 @@ def conclude(result: ComparisonResult, out: Path, console: Console) -> None:
         UserError: if some failed; it lists them with their last line of error.
     """
     done = len(result.finished) + len(result.skipped)
-    console.print(f"{done} runs finished, {len(result.skipped)} of them before; folder: {out}")
+    console.print(f"{done} runs finished, {len(result.skipped)} of them before; folder: {shown(out)}", markup=False)
     if result.failures:
-        lines = "\n".join(f"  {directory}: {why}" for directory, why in result.failures.items())
-        raise UserError(f"{len(result.failures)} runs failed; the same command tries them again\n{lines}")
-    console.print(f"next: collm report {out}")
+        for directory, why in result.failures.items():
+            console.print(f"  {shown(directory)}: {shown(why)}", markup=False)
+        raise UserError(f"{len(result.failures)} runs failed; the same command tries them again")
+    console.print(f"next: collm report {shown(out)}", markup=False)
 
 
 class ComparisonDisplay:
@@ -148,7 +153,7 @@ class ComparisonDisplay:
         self.num_runs = num_runs
         self.num_ended = 0
         self.progress = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[note]}"),
@@ -188,8 +193,10 @@ class ComparisonDisplay:
         note = self.progress.tasks[self.progress.task_ids.index(self.tasks[job.directory])].fields["note"]
         self.progress.remove_task(self.tasks.pop(job.directory))
         result = f"last {note}" if failure is None else f"failed: {failure.strip().splitlines()[-1]}"
-        self.console.print(f"{self.num_ended:>4}/{self.num_runs}  {_title(job)}  {result}", highlight=False)
+        self.console.print(
+            f"{self.num_ended:>4}/{self.num_runs}  {_title(job)}  {shown(result)}", highlight=False, markup=False
+        )
 
 
 def _title(job: Job) -> str:
-    return f"{job.environment} · {job.algorithm} · seed {job.seed}"
+    return shown(f"{job.environment} · {job.algorithm} · seed {job.seed}")

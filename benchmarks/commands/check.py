@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from rich.console import Console
 from tyro.conf import Positional
 
+from ..._terminal import shown
 from ...envs.checks.checker import CheckFailure, check_env
 from ...envs.registration.registry import spec
 from ..arguments import keyword_arguments, parsed
@@ -28,8 +29,9 @@ def run(args: Sequence[str]) -> None:
     arguments = parsed(CheckArguments, "check", args)
     with refusals():
         found = spec(arguments.env)
-        chosen = replace(found, kwargs={**found.kwargs, **keyword_arguments(arguments.env_kwargs)})
-        chosen.make().close()
+        given = keyword_arguments(arguments.env_kwargs)
+        found.make(**given).close()
+        chosen = replace(found, kwargs={**found.kwargs, **given})
     try:
         passed = check_env(chosen)
     except CheckFailure as failure:
@@ -37,4 +39,4 @@ def run(args: Sequence[str]) -> None:
     console = Console()
     for rule in passed:
         console.print(f"[green]✓[/] {rule}")
-    console.print(f"{arguments.env} keeps all {len(passed)} rules.")
+    console.print(f"{shown(arguments.env)} keeps all {len(passed)} rules.", markup=False)

@@ -11,13 +11,15 @@ import torch
 from rich.console import Console
 from tyro.conf import Positional
 
+from ..._errors import nearest
+from ..._ranges import Checked, Seed
 from ..arguments import parsed
 from ..comparison.classic_control import EXPERIMENTS, plot, run_seed, table
-from ..errors import refusals
+from ..errors import check_folder, refusals
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassicControlArguments:
+class ClassicControlArguments(Checked):
     """Train CartPole, Acrobot, Pendulum and simple_spread (which needs mpe2) and compare with published scores."""
 
     action: Positional[Literal["run", "table", "plot"]] = "table"
@@ -25,7 +27,7 @@ class ClassicControlArguments:
     tasks: Positional[tuple[str, ...]] = ()
     """Tasks to run: cartpole, acrobot, pendulum, pendulum-squashed, spread-ippo, spread-mappo, spread-ippo-long,
     spread-mappo-long; none: all. The long ones take 20 minutes per seed on one core, the others about one."""
-    seeds: tuple[int, ...] = (0,)
+    seeds: tuple[Seed, ...] = (0,)
     """Seeds to run, one after another."""
     out: Path = Path("runs/classic_control")
     """Folder of the results, one JSON file per run."""
@@ -37,7 +39,8 @@ def run(args: Sequence[str]) -> None:
     torch.set_num_threads(1)
     with refusals():
         if unknown := [name for name in arguments.tasks if name not in EXPERIMENTS]:
-            raise ValueError(f"there is no task {unknown[0]!r}; choose one of {', '.join(EXPERIMENTS)}")
+            raise ValueError(f"there is no task {unknown[0]!r}; {nearest(unknown[0], EXPERIMENTS)}")
+        check_folder(arguments.out, "--out")
         if arguments.action != "run" and not any(arguments.out.glob("*-[0-9]*.json")):
             raise FileNotFoundError(f"{arguments.out} holds no results; `run` some first, or give another --out")
         for name in arguments.tasks or EXPERIMENTS:

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from rich.console import Console
+from rich.markup import escape
 
+from ..._ranges import Checked, InRange, Seed
+from ..._terminal import shown
 from ...agents.config import ModelConfig
 from ...algorithms.config import MAACConfig
 from ...algorithms.runs.api import default_directory, train_experiment
@@ -15,7 +19,7 @@ from ...algorithms.runs.experiment import Experiment
 from ...algorithms.runs.loggers import read_lines
 from ...algorithms.runs.run import prepare_run
 from ..arguments import parsed
-from ..errors import refusals
+from ..errors import check_folder, refusals
 from ..report.plots import plot_learning_curves
 from .evaluate import EvaluateArguments, evaluate_run
 
@@ -23,13 +27,13 @@ ENV = "collm/MiniWriting-v0"
 
 
 @dataclass(frozen=True, kw_only=True)
-class DemoArguments:
+class DemoArguments(Checked):
     """Watch two small language models learn to write together."""
 
-    seed: int = 0
+    seed: Seed = 0
     """Seed of everything random."""
-    updates: int = 40
-    """Number of updates."""
+    updates: Annotated[int, InRange(3)] = 40
+    """Number of updates, at least 3; in the first two only the critic learns."""
     out: Path | None = None
     """Folder of the run. None: a new one under runs/."""
 
@@ -43,16 +47,17 @@ def experiment(seed: int, updates: int) -> Experiment:
 def run(args: Sequence[str]) -> None:
     arguments = parsed(DemoArguments, "demo", args)
     console = Console()
+    chosen = experiment(arguments.seed, arguments.updates)
+    directory = arguments.out or default_directory(chosen)
+    with refusals():
+        check_folder(directory, "--out")
+        prepare_run(chosen, directory)
     console.print(
         "Two language models of 0.4 million weights write about the same post: [bold]writer_0[/] a short summary, "
         "[bold]writer_1[/] a long one.\nNeither sees the other's text; both are paid alike: for the right difference "
         "in length, words in common,\nlinking words, and staying with the post. A critic that reads everything "
         "(MAAC) tells both how much better a turn went than expected.\n"
     )
-    chosen = experiment(arguments.seed, arguments.updates)
-    directory = arguments.out or default_directory(chosen)
-    with refusals():
-        prepare_run(chosen, directory)
     train_experiment(chosen, directory, console=console, is_prepared=True)
     returns = [row["return"] for row in read_lines(directory / "metrics.jsonl")]
     tenth = max(1, len(returns) // 10)
@@ -61,6 +66,7 @@ def run(args: Sequence[str]) -> None:
     evaluate_run(EvaluateArguments(directory=directory, episodes=32), console)
     console.print(
         f"\n[bold]mean return: first tenth {first:.3f}, last tenth {last:.3f}: {last / first:.2f} times[/]\n"
-        f"the curve: {picture}\n\n"
-        f"next: collm play {ENV} --policy {directory}\n      collm envs\n      collm train iac --env {ENV} --help"
+        f"the curve: {escape(shown(picture))}\n\n"
+        f"next: collm play {ENV} --policy {escape(shown(directory))}\n      collm envs\n"
+        f"      collm train iac --env {ENV} --help"
     )

@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import track
 from rich.table import Table
 
+from ..._ranges import Checked, Count
+from ..._terminal import shown
 from ...envs.players import PLAYERS
 from ...envs.registration.registry import make, specs
 from ..arguments import parsed
@@ -17,12 +20,12 @@ from .scores import mean_scores
 
 
 @dataclass(frozen=True, kw_only=True)
-class EnvsArguments:
+class EnvsArguments(Checked):
     """List the registered environments."""
 
     scores: bool = False
     """Add mean team returns of the scripted players: reference, random and empty."""
-    episodes: int = 20
+    episodes: Count = 20
     """Episodes per scripted player."""
 
 
@@ -36,7 +39,7 @@ def run(args: Sequence[str]) -> None:
     with refusals():
         found = specs()
     for spec in track(found, "playing", console=Console(stderr=True), transient=True, disable=not arguments.scores):
-        row = [spec.id, "" if spec.max_turns is None else str(spec.max_turns), spec.summary]
+        row = [shown(spec.id), "" if spec.max_turns is None else str(spec.max_turns), escape(shown(spec.summary))]
         if arguments.scores:
             with refusals():
                 env = make(spec.id)

@@ -12,6 +12,8 @@ from rich.table import Table
 from rich.text import Text
 from tyro.conf import Positional
 
+from ..._ranges import Checked, Count
+from ..._terminal import shown
 from ...algorithms.rollout.episode import Episode
 from ...algorithms.rollout.intervals import bootstrap_interval
 from ...algorithms.rollout.summary import episode_terms
@@ -20,16 +22,16 @@ from ...algorithms.runs.loggers import JsonLines
 from ...algorithms.runs.records import episode_records
 from ...envs.core import messages_of
 from ..arguments import keyword_arguments, parsed
-from ..errors import refusals
+from ..errors import check_folder, refusals
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateArguments:
+class EvaluateArguments(Checked):
     """Let a trained team play held-out tasks."""
 
     directory: Positional[Path]
     """Run directory of `collm train`."""
-    episodes: int = 100
+    episodes: Count = 100
     """Episodes to play greedily, and as many again sampled."""
     split: str = "test"
     """Split of the environment's tasks, such as train or test; ignored where it has none."""
@@ -46,21 +48,20 @@ def run(args: Sequence[str]) -> None:
 def evaluate_run(arguments: EvaluateArguments, console: Console) -> None:
     """Play, print the table and two episodes, and write all episodes into the run directory."""
     with refusals():
-        if arguments.episodes < 1:
-            raise ValueError(f"--episodes must be at least 1, got {arguments.episodes}")
-        trained = load_run(arguments.directory)
         kwargs = keyword_arguments(arguments.env_kwargs)
+        trained = load_run(arguments.directory)
+        check_folder(arguments.directory, "run directory")
         results = {
             name: trained.evaluate(arguments.episodes, greedy=greedy, split=arguments.split, **kwargs)
             for name, greedy in (("sampled", False), ("greedy", True))
         }
     title = f"{trained.experiment.env}, split {arguments.split}, {arguments.episodes} episodes: mean [95 %]"
-    table = Table("", *results, title=title, title_justify="left")
+    table = Table("", *results, title=Text(shown(title)), title_justify="left")
     table.add_row("return", *(str(result.team_return) for result in results.values()))
     terms = [[episode_terms(episode) for episode in result.episodes] for result in results.values()]
     for name in sorted({name for found in terms for episode in found for name in episode}):
         if name.startswith(("reward/", "metric/")):
-            table.add_row(name, *(interval_of(name, found) for found in terms))
+            table.add_row(Text(shown(name)), *(interval_of(name, found) for found in terms))
     console.print(table)
     log = arguments.directory / f"evaluation-{arguments.split}.jsonl"
     log.unlink(missing_ok=True)
@@ -69,7 +70,7 @@ def evaluate_run(arguments: EvaluateArguments, console: Console) -> None:
     if arguments.transcripts:
         show(console, "best sampled episode", results["sampled"].best)
         show(console, "worst sampled episode", results["sampled"].worst)
-    console.print(f"all episodes: {log}")
+    console.print(f"all episodes: {shown(log)}", markup=False)
 
 
 def interval_of(name: str, terms: Sequence[Mapping[str, float]]) -> str:
@@ -85,8 +86,9 @@ def show(console: Console, title: str, episode: Episode) -> None:
         final = episode.finals[agent]
         if isinstance(final, str):
             for message in messages_of(final):
-                text.append(message.content + "\n", style="green" if message.role == "assistant" else "")
+                text.append(shown(message.content) + "\n", style="green" if message.role == "assistant" else "")
         else:
-            text.append("\n".join(str(turn.completion.action) for turn in track))
+            text.append(shown("\n".join(str(turn.completion.action) for turn in track)))
         own = sum(turn.reward for turn in track)
-        console.print(Panel(text, title=f"{title}: {agent}, return {own:.3f}, seed {episode.seed}", title_align="left"))
+        heading = f"{title}: {agent}, return {own:.3f}, seed {episode.seed}"
+        console.print(Panel(text, title=Text(shown(heading)), title_align="left"))

@@ -12,17 +12,20 @@ from rich.panel import Panel
 from rich.text import Text
 from tyro.conf import Positional
 
+from ..._errors import nearest
+from ..._ranges import Checked, Seed
+from ..._terminal import shown
 from ...envs.games.pictures import write_gif
 from ...envs.players import PLAYERS, scripted_player
 from ...envs.registration.registry import make, spec
 from ..arguments import keyword_arguments, parsed
-from ..errors import UserError, refusals
+from ..errors import UserError, check_folder, refusals
 
 Decide = Callable[[str, Any], Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlayArguments:
+class PlayArguments(Checked):
     """Play one episode and print it."""
 
     env: Positional[str]
@@ -31,7 +34,7 @@ class PlayArguments:
     """Arguments of the environment as key=value; values may be JSON."""
     policy: str = "reference"
     """Player: "reference", "random", "empty", or a run directory of `collm train`."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of the episode."""
     task: str | None = None
     """Task by number or id. None: drawn from the seed."""
@@ -51,7 +54,7 @@ def run(args: Sequence[str]) -> None:
         options = None if task is None else {"task": int(task) if task.isdecimal() else task}
         observations, _ = env.reset(seed=arguments.seed, options=options)
     for agent in env.agents:
-        console.print(Panel(Text(str(observations[agent])), title=f"{agent} reads", title_align="left"))
+        console.print(panel(f"{agent} reads", Text(shown(observations[agent]))))
     frames = [] if arguments.gif is None else [env.render()]
     total: dict[str, float] = {}
     turn = 0
@@ -64,22 +67,26 @@ def run(args: Sequence[str]) -> None:
             frames.append(env.render())
         for agent, action in actions.items():
             total[agent] = total.get(agent, 0.0) + rewards[agent]
-            text = Text(str(action), style="green")
+            text = Text(shown(action), style="green")
             answer = str(observations[agent])[before[agent] + len(str(action)) :].strip()
             if isinstance(action, str) and answer:
-                text.append(f"\n\n{answer}", style="default")
-            title = f"turn {turn}: {agent} writes, reward {rewards[agent]:.3f}"
-            console.print(Panel(text, title=title, title_align="left"))
+                text.append(f"\n\n{shown(answer)}", style="default")
+            console.print(panel(f"turn {turn}: {agent} writes, reward {rewards[agent]:.3f}", text))
         numbers: dict[str, float] = next(iter(infos.values()), {})
-        console.print(Text("  ".join(f"{name} {value:.3g}" for name, value in numbers.items()), style="dim"))
+        console.print(Text(shown("  ".join(f"{name} {value:.3g}" for name, value in numbers.items())), style="dim"))
     scene = getattr(env, "scene", str)()
     if scene:
-        console.print(Text(scene))
-    console.print("return: " + ", ".join(f"{agent} {value:.3f}" for agent, value in total.items()))
+        console.print(Text(shown(scene)))
+    console.print(shown("return: " + ", ".join(f"{agent} {value:.3f}" for agent, value in total.items())), markup=False)
     if arguments.gif is not None:
         write_gif(arguments.gif, frames)
-        console.print(f"animation: {arguments.gif}")
+        console.print(f"animation: {shown(arguments.gif)}", markup=False)
     env.close()
+
+
+def panel(title: str, text: Text) -> Panel:
+    """Text in a frame; its title, which names an agent, is no markup."""
+    return Panel(text, title=Text(shown(title)), title_align="left")
 
 
 def rendering(arguments: PlayArguments) -> dict[str, str]:
@@ -87,9 +94,12 @@ def rendering(arguments: PlayArguments) -> dict[str, str]:
     if arguments.gif is None:
         return {}
     if "rgb_array" not in getattr(spec(arguments.env).constructor(), "metadata", {}).get("render_modes", ()):
-        raise ValueError(f"{arguments.env} draws no pictures, so there is nothing for --gif to show; leave it out")
+        raise UserError(f"{arguments.env} draws no pictures, so there is nothing for --gif to show; leave it out")
+    if arguments.gif.suffix.lower() != ".gif" or arguments.gif.is_dir():
+        raise UserError(f"--gif {arguments.gif} is no name of a GIF file; give for example episode.gif")
     if not arguments.gif.absolute().parent.is_dir():
-        raise ValueError(f"--gif {arguments.gif}: there is no folder {arguments.gif.absolute().parent}")
+        raise UserError(f"--gif {arguments.gif}: there is no folder {arguments.gif.absolute().parent}")
+    check_folder(arguments.gif.absolute().parent, "--gif")
     return {"render_mode": "rgb_array"}
 
 
@@ -102,7 +112,10 @@ def decider(env: Any, arguments: PlayArguments) -> Decide:
         return decide
     directory = Path(arguments.policy)
     if not directory.is_dir():
-        raise UserError(f"--policy takes {', '.join(PLAYERS)} or a run directory; there is no {arguments.policy!r}")
+        raise UserError(
+            f"--policy takes a run directory or {', '.join(PLAYERS)}; there is no {arguments.policy!r}; "
+            f"{nearest(arguments.policy, PLAYERS)}"
+        )
     return _trained(env, directory, arguments)
 
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
+from rich.table import Column, Table
+from rich.text import Text
 from tyro.conf import Positional
 
+from ..._ranges import Checked, Count
+from ..._terminal import shown
 from ...algorithms.runs.checkpoint import CONFIG_FILE
 from ..arguments import parsed
 from ..comparison.summaries import (
@@ -27,7 +31,7 @@ from ..comparison.summaries import (
     summarize,
     write_summaries,
 )
-from ..errors import refusals
+from ..errors import UserError, check_folder, refusals
 from ..report.comparison import Comparison
 from ..report.episodes import pack, slim_episodes
 from ..report.figures import draw_figures
@@ -37,7 +41,7 @@ from ..report.tables import TableOfText, costs, final_scores, settings, tables
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReportArguments:
+class ReportArguments(Checked):
     """Make a page about runs: learning curves, intervals, diagnostics, episodes to read."""
 
     directory: Positional[Path | None] = None
@@ -46,7 +50,7 @@ class ReportArguments:
     """Folder of the page; None: the folder of the runs."""
     title: str | None = None
     """Title of the page; None: the name of the folder of the runs."""
-    max_episodes: int = 10_000
+    max_episodes: Count = 10_000
     """Episodes in the page: an equal share per run, its best, its worst, and others evenly spread over training."""
     notes: tuple[str, ...] = ()
     """Lines of text below the title, such as the hardware."""
@@ -57,6 +61,8 @@ def run(args: Sequence[str]) -> None:
     console = Console()
     with refusals():
         directory = arguments.directory or newest_comparison()
+        if arguments.out is not None or directory.is_dir():
+            check_folder(arguments.out or directory, "--out")
         summaries, episodes = read_comparison(directory, arguments.max_episodes, console)
     out = arguments.out or directory
     out.mkdir(parents=True, exist_ok=True)
@@ -77,7 +83,8 @@ def run(args: Sequence[str]) -> None:
         with (out / EPISODES_FILE).open("w", encoding="utf-8") as file:
             file.writelines(json.dumps(each, ensure_ascii=False) + "\n" for each in episodes)
     print_table(final_scores(comparison, "sampled"), console)
-    console.print(f"page: {out / 'report.html'}, {len(html) / 1e6:.1f} MB, {len(episodes)} episodes", highlight=False)
+    size = f"{len(html) / 1e6:.1f} MB, {len(episodes)} episodes"
+    console.print(f"page: {shown(out / 'report.html')}, {size}", highlight=False, markup=False)
 
 
 def read_comparison(
@@ -87,18 +94,33 @@ def read_comparison(
 
     Raises:
         FileNotFoundError: if the folder holds neither runs nor what an earlier report kept of them.
+        UserError: if what a run recorded lacks something, or holds another thing in its place.
     """
     directories = run_directories(directory)
     if not directories:
-        return kept_summaries(directory), read_episodes(directory)[:max_episodes]
+        with _records_of(directory):
+            return kept_summaries(directory), read_episodes(directory)[:max_episodes]
     summaries: list[RunSummary] = []
     episodes: list[dict[str, Any]] = []
     share = max(1, max_episodes // len(directories))
     for each in track(directories, "reading runs", console=console, transient=True, disable=not console.is_terminal):
-        rows = read_episodes(each)
-        summaries.append(summarize(each, rows))
-        episodes += slim_episodes(each, rows, share)
+        with _records_of(each):
+            rows = read_episodes(each)
+            summaries.append(summarize(each, rows))
+            episodes += slim_episodes(each, rows, share)
     return in_order(summaries), episodes
+
+
+@contextmanager
+def _records_of(directory: Path) -> Iterator[None]:
+    """Name the folder whose records are not what a run writes: they are files of others, edited or cut."""
+    try:
+        yield
+    except (LookupError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"the records in {directory} are not what a run writes ({type(error).__name__}: {error}); repair them, or "
+            "leave that folder out"
+        ) from error
 
 
 def newest_comparison() -> Path:
@@ -135,9 +157,15 @@ def lead_lines(comparison: Comparison, directory: Path, num_episodes: int) -> li
     return lines
 
 
+def plain(text: str) -> Text:
+    """Text of the runs' files, which is neither markup nor control characters to the terminal."""
+    return Text(shown(text))
+
+
 def print_table(content: TableOfText, console: Console) -> None:
     """Print a table in the terminal."""
-    table = Table(*content.header, title=content.title, title_justify="left", caption=content.note)
+    header, title, note = map(plain, content.header), plain(content.title), plain(content.note)
+    table = Table(*map(Column, header), title=title, title_justify="left", caption=note)
     for row in content.rows:
-        table.add_row(*row)
+        table.add_row(*map(plain, row))
     console.print(table)

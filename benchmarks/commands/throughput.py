@@ -13,8 +13,9 @@ from rich.console import Console
 from transformers.utils import logging as transformers_logging
 from tyro.conf import Positional
 
+from ..._ranges import Checked, Count
 from ..arguments import parsed
-from ..errors import refusals
+from ..errors import check_folder, refusals
 from ..markdown import markdown_table
 from ..throughput import decode as throughput_decode
 from ..throughput import games as throughput_games
@@ -25,7 +26,7 @@ from ..throughput import update as throughput_update
 
 
 @dataclass(frozen=True, kw_only=True)
-class ThroughputArguments:
+class ThroughputArguments(Checked):
     """Measure this machine: rates per CPU second, and their ratios within one run."""
 
     what: Positional[Literal["rollout", "decode", "update", "sandbox", "games", "all"]] = "rollout"
@@ -33,7 +34,7 @@ class ThroughputArguments:
     learning by phase (update); runs of untrusted code (sandbox); turns of the building games (games); or all."""
     env: str = throughput_rollout.ENV
     """Registered id of the text environment that rollout and update play."""
-    repeats: int = 3
+    repeats: Count = 3
     """Rounds in which the compared workloads take turns, after one to warm up; medians count."""
     out: Path | None = None
     """Folder for the tables as Markdown and for the figure of how an update's cost grows; None: print only."""
@@ -45,6 +46,7 @@ def run(args: Sequence[str]) -> None:
     console = Console()
     torch.set_num_threads(1)
     if arguments.out is not None:
+        check_folder(arguments.out, "--out")
         arguments.out.mkdir(parents=True, exist_ok=True)
     for name, measured in MEASUREMENTS.items():
         if arguments.what in (name, "all"):

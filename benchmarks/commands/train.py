@@ -7,19 +7,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from ..._ranges import Checked, Count
 from ...agents.config import ModelConfig
 from ...agents.numeric.config import NetworkConfig
 from ...algorithms.config import TrainConfig
 from ...algorithms.registry import algorithm_spec, algorithm_specs
 from ...algorithms.runs.loggers import Sink
 from ..arguments import keyword_arguments, parsed
-from ..errors import refusals
+from ..errors import check_folder, refusals
 
 Settings = TypeVar("Settings", bound=TrainConfig)
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainArguments(Generic[Settings]):
+class TrainArguments(Checked, Generic[Settings]):
     """Train a team in an environment: language models where agents write, perceptrons where they act by numbers."""
 
     env: str
@@ -32,7 +33,7 @@ class TrainArguments(Generic[Settings]):
     """Continue the run in --out from its last checkpoint."""
     log: tuple[Sink, ...] = ()
     """Places that metrics go to besides metrics.jsonl."""
-    threads: int | None = None
+    threads: Count | None = None
     """Threads of torch. None: 1 for the embedded model on a CPU, where more only wait, else torch's own choice."""
     model: ModelConfig = field(default_factory=ModelConfig)
     network: NetworkConfig = field(default_factory=NetworkConfig)
@@ -50,7 +51,7 @@ def run(args: Sequence[str]) -> None:
     kind: Any = TrainArguments[settings]  # type: ignore[valid-type]  # one class of arguments for each algorithm
     arguments: TrainArguments[Any] = parsed(kind, f"train {name}", rest)
 
-    from ...algorithms.runs.api import default_directory, train_experiment  # here: help needs no torch
+    from ...algorithms.runs.api import check_start, default_directory, train_experiment  # here: help needs no torch
     from ...algorithms.runs.experiment import Experiment
     from ...algorithms.runs.run import prepare_run
 
@@ -64,6 +65,8 @@ def run(args: Sequence[str]) -> None:
             network=arguments.network,
         )
         directory = arguments.out or default_directory(experiment)
+        check_start(arguments.threads, arguments.log)
+        check_folder(directory, "--out")
         prepare_run(experiment, directory, resume=arguments.resume)
     train_experiment(
         experiment,

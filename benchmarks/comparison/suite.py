@@ -29,6 +29,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
+from ..._errors import UserError, nearest
+from ..._ranges import Checked, Finite, Seed
 from ...agents.config import ModelConfig
 from ...algorithms.registry import UnknownAlgorithmError, algorithm_spec
 from ...algorithms.runs.experiment import Experiment
@@ -56,16 +58,18 @@ class Budget:
     @classmethod
     def read(cls, table: Mapping[str, Any]) -> Budget:
         """Budget from a table {unit: amount}."""
+        if not isinstance(table, Mapping):
+            raise UserError(f"a budget is a table such as {{environment_steps = 640}}, got {table!r}")
         if len(table) != 1 or next(iter(table)) not in get_args(BudgetUnit):
             raise ValueError(f"a budget is one of {', '.join(get_args(BudgetUnit))} with a number, got {dict(table)}")
         ((unit, amount),) = table.items()
-        if not isinstance(amount, int) or amount < 1:
+        if not isinstance(amount, int) or isinstance(amount, bool) or amount < 1:
             raise ValueError(f"a budget is a whole number of {unit} of at least 1, got {amount!r}")
         return cls(amount, cast(BudgetUnit, unit))
 
 
 @dataclass(frozen=True)
-class EnvironmentEntry:
+class EnvironmentEntry(Checked):
     """A task of the comparison."""
 
     id: str
@@ -74,12 +78,12 @@ class EnvironmentEntry:
     model: Mapping[str, Any] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
     budget: Budget | None = None  # None: the suite's
-    threshold: float | None = None  # a return; None: no sample efficiency
+    threshold: Finite | None = None  # a return; None: no sample efficiency
     place: int = 0  # in the file, which tables keep to when only some entries are run
 
 
 @dataclass(frozen=True)
-class AlgorithmEntry:
+class AlgorithmEntry(Checked):
     """A method of the comparison: an algorithm with its settings."""
 
     algorithm: str
@@ -90,16 +94,21 @@ class AlgorithmEntry:
 
 
 @dataclass(frozen=True)
-class Suite:
+class Suite(Checked):
     """A whole comparison."""
 
     name: str
-    seeds: Sequence[int]
+    seeds: Sequence[Seed]
     environments: Sequence[EnvironmentEntry]
     algorithms: Sequence[AlgorithmEntry]
     budget: Budget | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
     model: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def folder(self) -> str:
+        """Name of the comparison's folder."""
+        return slug(self.name)
 
 
 @dataclass(frozen=True)
@@ -141,9 +150,9 @@ def read_suite(path: Path) -> Suite:
     shipped = SUITES / f"{path}.toml"
     path = shipped if shipped.is_file() and not path.exists() else path
     if not path.is_file():
-        known = ", ".join(sorted(each.stem for each in SUITES.glob("*.toml")))
+        known = sorted(each.stem for each in SUITES.glob("*.toml"))
         raise FileNotFoundError(
-            f"there is no suite {path}; give a TOML file, one of {known}, or --algorithms and --envs"
+            f"there is no TOML file {path}, and no suite of that name ships; {nearest(path.name, known)}"
         )
     try:
         return parse_suite(tomllib.loads(path.read_text(encoding="utf-8")), default_name=path.stem)
@@ -155,14 +164,14 @@ def parse_suite(table: Mapping[str, Any], *, default_name: str = "benchmark") ->
     """Comparison that a parsed file describes; every mistake in it is refused here."""
     _refuse_unknown("the suite", table, {each.name for each in fields(Suite)})
     environments: list[EnvironmentEntry] = []
-    for entry in table.get("environments", ()):
+    for entry in _tables(table, "environments"):
         entry = {"id": entry.get("id", ""), "name": entry.get("id", ""), **entry}
         _refuse_unknown("an environment", entry, {each.name for each in fields(EnvironmentEntry)} - {"place"})
         if "budget" in entry:
             entry["budget"] = Budget.read(entry["budget"])
         environments.append(EnvironmentEntry(**entry, place=len(environments)))
     algorithms: list[AlgorithmEntry] = []
-    for entry in table.get("algorithms", ()):
+    for entry in _tables(table, "algorithms"):
         entry = {
             "algorithm": entry.get("algorithm", entry.get("name", "")),
             "name": entry.get("algorithm", ""),
@@ -172,7 +181,7 @@ def parse_suite(table: Mapping[str, Any], *, default_name: str = "benchmark") ->
         algorithms.append(AlgorithmEntry(**entry, place=len(algorithms)))
     suite = Suite(
         name=table.get("name", default_name),
-        seeds=tuple(table.get("seeds", ())),
+        seeds=table.get("seeds", ()),
         environments=tuple(environments),
         algorithms=tuple(algorithms),
         budget=Budget.read(table["budget"]) if "budget" in table else None,
@@ -181,6 +190,18 @@ def parse_suite(table: Mapping[str, Any], *, default_name: str = "benchmark") ->
     )
     _check(suite)
     return suite
+
+
+def _tables(table: Mapping[str, Any], name: str) -> Sequence[dict[str, Any]]:
+    """Entries of a list of tables.
+
+    Raises:
+        UserError: if it is something else.
+    """
+    entries = table.get(name, ())
+    if not isinstance(entries, (list, tuple)) or not all(isinstance(entry, dict) for entry in entries):
+        raise UserError(f"{name} must be a list of tables ([[{name}]] in TOML), got {entries!r}")
+    return entries
 
 
 def jobs(suite: Suite) -> list[Job]:
@@ -194,8 +215,8 @@ def jobs(suite: Suite) -> list[Job]:
 
 
 def slug(name: str) -> str:
-    """Name that any file system takes."""
-    return re.sub(r"[^\w.-]+", "-", name).strip("-")
+    """Name that any file system takes, and that leads out of no folder."""
+    return re.sub(r"[^\w.-]+", "-", name).strip("-.")
 
 
 def _job(suite: Suite, environment: EnvironmentEntry, algorithm: AlgorithmEntry, seed: int) -> Job:
@@ -212,7 +233,10 @@ def _job(suite: Suite, environment: EnvironmentEntry, algorithm: AlgorithmEntry,
     _refuse_unknown(f"the config of {algorithm.name}", settings, known)
     if settings.get("learning_rate_schedule", "constant") != "constant":
         raise ValueError("a run that ends with its budget cannot know its last update; use a constant learning rate")
-    size = settings.get("rollout_buffer_size", config_class().rollout_buffer_size)
+    try:
+        size = config_class(**settings).rollout_buffer_size
+    except UserError as error:
+        raise UserError(f"the config of {algorithm.name} in {environment.name}: {error}") from error
     limit = "max_environment_steps" if budget.unit == "environment_steps" else "max_sampled_tokens"
     # An episode has at least one step and one token, so the budget always ends the run first.
     settings |= {"seed": seed, "num_updates": -(-budget.amount // size), limit: budget.amount}
@@ -235,10 +259,10 @@ def _check(suite: Suite) -> None:
     }.items():
         if not names:
             raise ValueError(f"a comparison needs {what}, and none are given")
+        if not all(names):
+            raise ValueError(f"{what} need names of letters or digits, which name their folders")
         if twice := {name for name in names if names.count(name) > 1}:
             raise ValueError(f"{what} are told apart by name, but {sorted(twice)} occur twice; give each its own name")
-    if any(not isinstance(seed, int) or seed < 0 for seed in suite.seeds):
-        raise ValueError(f"seeds are whole numbers of at least 0, got {list(suite.seeds)}")
     for algorithm in suite.algorithms:
         try:
             algorithm_spec(algorithm.algorithm)
@@ -253,6 +277,7 @@ def _check(suite: Suite) -> None:
         _refuse_shared(f"config of {environment.name}", environment.config, SHARED[:-1])
         _refuse_unknown(f"model of {environment.name}", environment.model, {each.name for each in fields(ModelConfig)})
     _refuse_shared("config of the suite", suite.config, SHARED[:-1])
+    _refuse_unknown("model of the suite", suite.model, {each.name for each in fields(ModelConfig)})
 
 
 def _refuse_shared(where: str, config: Mapping[str, Any], names: Sequence[str]) -> None:
@@ -266,4 +291,4 @@ def _refuse_shared(where: str, config: Mapping[str, Any], names: Sequence[str]) 
 def _refuse_unknown(where: str, given: Mapping[str, Any], known: set[str]) -> None:
     for name in given:
         if name not in known:
-            raise ValueError(f"{where} has no {name!r}; it takes {', '.join(sorted(known))}")
+            raise UserError(f"{where} has no {name!r}; {nearest(name, sorted(known))}")

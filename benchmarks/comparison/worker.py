@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from transformers.utils import logging as transformers_logging
 
+from ..._errors import UserError
 from ...algorithms.runs.checkpoint import CHECKPOINT_FILE, CONFIG_FILE, read_config
 from ...algorithms.runs.experiment import Experiment
 from ...algorithms.runs.run import run_experiment
@@ -85,7 +86,7 @@ def _holds(experiment: Experiment, directory: Path) -> bool:
         return False
     try:
         saved = read_config(directory)
-    except json.JSONDecodeError:  # killed while writing it, so there is nothing else to keep
+    except UserError:  # killed while writing it, so there is nothing else to keep
         return False
     if not _is_saved(experiment, saved):
         raise ValueError(f"{directory} holds a run with other settings; give the comparison another --out")
@@ -96,7 +97,7 @@ def _is_saved(experiment: Experiment, saved: Mapping[str, Any]) -> bool:
     """True where the saved settings are this experiment's; a setting newer than the run counts as its default."""
     try:
         return Experiment.from_json(saved) == experiment
-    except (KeyError, TypeError):  # of a setting that is no more
+    except UserError:  # a setting that is no more, or values that are no longer allowed
         return False
 
 

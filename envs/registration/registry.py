@@ -20,6 +20,7 @@ from typing import Any
 import gymnasium
 from pettingzoo import ParallelEnv
 
+from ..._errors import UserError
 from ..._plugins import load_plugins
 from .mirrors import mirror
 from .turn_limit import TurnLimit
@@ -30,8 +31,12 @@ _GYM_AS_PARALLEL = "collm.envs.views.gym_as_parallel:GymAsParallel"
 _ID = re.compile(r"(?P<name>[\w-]+/[\w.-]+?)(-v(?P<version>\d+))?")
 
 
-class UnknownEnvironmentError(LookupError):
+class UnknownEnvironmentError(UserError, LookupError):
     """No environment is registered under this id."""
+
+
+class EnvironmentArgumentsError(UserError, TypeError):
+    """An environment does not take the arguments it is given."""
 
 
 @dataclass(frozen=True)
@@ -92,11 +97,19 @@ class EnvSpec:
         _refuse_unknown_arguments(self.id, constructor, used)
         try:
             env = constructor(**used)
-        except TypeError as error:
+        except gymnasium.error.Error as error:  # such as a library that is not installed
+            raise UserError(f"{self.id} cannot be made: {error}") from error
+        except UserError:
+            raise
+        except (TypeError, LookupError, AttributeError) as error:
             _explain_fixed_argument(self.id, used, error)
+            if kwargs or self.id.startswith("unregistered/"):  # else no one but the environment can be at fault
+                raise EnvironmentArgumentsError(
+                    f"{self.id} cannot be made with the arguments {used or 'none'}: {type(error).__name__}: {error}"
+                ) from error
             raise
         if not isinstance(env, ParallelEnv):
-            raise TypeError(
+            raise EnvironmentArgumentsError(
                 f"{self.id}: its entry point must build a pettingzoo.ParallelEnv, it built a {type(env).__name__}"
             )
         if self.max_turns is not None:
@@ -251,18 +264,18 @@ def _refuse_unknown_arguments(id: str, constructor: Callable[..., Any], given: M
         if accepted is not None and name not in accepted:
             near = difflib.get_close_matches(name, accepted, 1, 0.5)
             hint = f"did you mean {near[0]!r}? it" if near else "it"
-            raise TypeError(  # Python's own words, which other libraries look for
+            raise EnvironmentArgumentsError(  # Python's own words, which other libraries look for
                 f"{id} got an unexpected keyword argument {name!r}; "
                 f"{_FIXED_LENGTH if name == 'max_turns' else f'{hint} takes {_listed(accepted)}'}"
             )
 
 
-def _explain_fixed_argument(id: str, given: Mapping[str, Any], error: TypeError) -> None:
+def _explain_fixed_argument(id: str, given: Mapping[str, Any], error: Exception) -> None:
     """Say it where a class sets an argument of its base class by itself, and it was given as well."""
     found = re.search(r"multiple values for (?:keyword )?argument '(\w+)'", str(error))
     if found is not None and found[1] in given:
         hint = _FIXED_LENGTH if found[1] == "max_turns" else "leave it out"
-        raise TypeError(f"{id} sets {found[1]!r} by itself; {hint}") from error
+        raise EnvironmentArgumentsError(f"{id} sets {found[1]!r} by itself; {hint}") from error
 
 
 def _listed(names: frozenset[str]) -> str:

@@ -1,5 +1,7 @@
 """Names become policies, and wrong names one clear error before anything is loaded."""
 
+import json
+
 import pytest
 from fakes import language_policy
 
@@ -32,6 +34,15 @@ def test_adapters_share_a_frozen_base_and_only_they_learn():
     assert all("lora_" in name for name, weight in model.named_parameters() if weight.requires_grad)
 
 
+def test_the_settings_of_adapters_are_saved_in_one_order(tmp_path):
+    """The order of a set of names changes from process to process."""
+    for agent, policy in load_policies(ModelConfig(weights="adapters", lora_rank=1), AGENTS).items():
+        policy.save(tmp_path / agent)
+        modules = json.loads((tmp_path / agent / "adapter_config.json").read_text())["target_modules"]
+        assert len(modules) > 3
+        assert modules == sorted(modules)
+
+
 def test_adapters_of_one_seed_are_equal():
     first, second = (load_policies(ModelConfig(weights="adapters"), AGENTS, seed=4)["writer_1"] for _ in range(2))
     assert all(a.equal(b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
@@ -54,9 +65,6 @@ def test_the_embedded_model_is_a_folder():
         (ModelConfig(model="tiny,tiny,tiny"), "3 models .* for 2 agents"),
         (ModelConfig(model="tiny,./a", weights="shared"), "cannot have weights='shared'"),
         (ModelConfig(is_chat=True), "has no chat template"),
-        (ModelConfig(weights="adapters", lora_rank=0), "lora_rank must be at least 1, got 0"),
-        (ModelConfig(max_new_tokens=0), "max_new_tokens must be at least 1, got 0"),
-        (ModelConfig(temperature=0.0), "temperature 0.0"),
     ],
 )
 def test_wrong_settings_are_refused(config, message):

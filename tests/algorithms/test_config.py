@@ -100,14 +100,23 @@ def test_the_published_settings_are_those_of_the_paper():
         ),
         (lambda: IAC(IACConfig(max_sampled_tokens=160)), "updates use up max_sampled_tokens=160"),
         (lambda: MAAC(MAACConfig(turns_per_update=4, max_environment_steps=20)), "use up max_environment_steps=20"),
-        (lambda: MAAC(MAACConfig(trace=1.5)), "trace must lie in 0..1"),
-        (lambda: MAAC(MAACConfig(discount=-0.1)), "discount must lie in 0..1"),
-        (lambda: MAAC(MAACConfig(critic_steps=0)), "critic_steps must be at least 1"),
-        (lambda: MAAC(MAACConfig(num_updates=0)), "num_updates must be at least 1"),
-        (lambda: MAAC(MAACConfig(agent_learning_rate=-1.0)), "is negative; use 0 to freeze"),
-        (lambda: MAAC(MAACConfig(agent_learning_rates={"a_0": -1.0})), "of a_0 is negative"),
-        (lambda: MAAC(MAACConfig(critic_learning_rate=-1.0)), "is negative"),
-        (lambda: MAAC(MAACConfig(mini_batch_size=0)), "mini_batch_size must be at least 1"),
+        (lambda: MAAC(MAACConfig(trace=1.5)), "trace must be a finite number from 0 to 1, got 1.5"),
+        (lambda: MAAC(MAACConfig(discount=-0.1)), "discount must be a finite number from 0 to 1, got -0.1"),
+        (lambda: MAAC(MAACConfig(critic_steps=0)), "critic_steps must be a whole number of at least 1"),
+        (lambda: MAAC(MAACConfig(num_updates=0)), "num_updates must be a whole number of at least 1"),
+        (
+            lambda: MAAC(MAACConfig(agent_learning_rate=-1.0)),
+            "agent_learning_rate must be a finite number from 0 to 1e+30, got -1.0",
+        ),
+        (
+            lambda: MAAC(MAACConfig(agent_learning_rates={"a_0": -1.0})),
+            "agent_learning_rates['a_0'] must be a finite number from 0",
+        ),
+        (lambda: MAAC(MAACConfig(critic_learning_rate=-1.0)), "critic_learning_rate must be a finite number from 0"),
+        (
+            lambda: MAAC(MAACConfig(mini_batch_size=0)),
+            "mini_batch_size must be a whole number of at least 1, or None, got 0",
+        ),
         (lambda: MAAC(MAACConfig(reference_kl_estimator="k1")), "its gradient is zero on average"),
     ],
 )
@@ -186,3 +195,10 @@ def test_an_unknown_algorithm_is_refused_with_those_that_exist():
 
 def test_the_registry_s_names_are_those_of_the_package():
     assert set(algorithms.__all__) <= set(dir(algorithms))
+
+
+def test_a_critic_on_the_actor_has_no_warm_up_that_could_outlast_the_run():
+    head = IAC(IACConfig(use_separate_critic=False, critic_warmup=5, num_updates=5))
+    assert head.critic_warmup == 0
+    with pytest.raises(ValueError, match="critic_warmup=5 leaves no update"):
+        IAC(IACConfig(critic_warmup=5, num_updates=5))

@@ -39,3 +39,15 @@ def test_on_a_terminal_the_panel_shows_the_metrics():
     shown = stream.getvalue()
     assert "maac on an environment" in shown
     assert "0.500 … 0.750" in shown
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_the_name_of_an_environment_or_a_model_is_neither_markup_nor_obeyed(is_terminal):
+    stream = io.StringIO()
+    title = "iac on [/red], model \x1b]0;title\x07 runs/[/bold]x"
+    with TrainingDisplay(title, 1, Console(file=stream, width=200, force_terminal=is_terminal)) as display:
+        display.update(1, METRICS)
+    printed = stream.getvalue()
+    assert "\x1b]0;" not in printed
+    assert "\x07" not in printed
+    assert (not is_terminal) or "iac on [/red], model \\x1b]0;title\\x07 runs/[/bold]x" in printed

@@ -1,0 +1,170 @@
+"""Faults of a model's folder, found without loading its weights: in settings, kind, tokenizer, files of weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    MODEL_FOR_MASKED_LM_MAPPING,
+    MODEL_MAPPING,
+)
+
+from ..._errors import UserError
+from ..._json import read_json
+
+WEIGHTS = ("*.safetensors", "*.bin", "*.bin.index.json", "*.safetensors.index.json")
+
+
+def model_config(name: str | Path) -> PreTrainedConfig:
+    """Settings of a model; of an adapter, those of its base.
+
+    Args:
+        name: folder or hub name.
+
+    Raises:
+        UserError: if they cannot be read, or belong to no model that transformers knows.
+    """
+    adapter = Path(name) / "adapter_config.json"
+    if adapter.is_file() and not (Path(name) / "config.json").is_file():
+        base = read_json(adapter).get("base_model_name_or_path")
+        if not base:
+            raise UserError(f"{adapter} names no base_model_name_or_path; save the adapter again with its base")
+        return model_config(base)
+    if (Path(name) / "config.json").is_file():
+        read_json(Path(name) / "config.json")  # transformers names neither line nor fault
+    try:
+        config: PreTrainedConfig = AutoConfig.from_pretrained(name)
+    except Exception as error:  # whatever transformers stumbles over in settings that others wrote
+        raise UserError(f"the settings of the model {str(name)!r} cannot be read: {reason(error)}") from error
+    return config
+
+
+def check_language_model(name: str | Path) -> PreTrainedConfig:
+    """Settings of a causal language model whose files are whole.
+
+    Raises:
+        UserError: naming what is missing, broken, or not a causal language model.
+    """
+    config = model_config(name)
+    kind = type(config)
+    if config.is_encoder_decoder:
+        raise UserError(f"the model {str(name)!r} ({config.model_type}) is an encoder-decoder; give a causal one")
+    if kind in MODEL_FOR_MASKED_LM_MAPPING and not getattr(config, "is_decoder", False):
+        raise UserError(f"the model {str(name)!r} ({config.model_type}) is an encoder; give a causal language model")
+    if kind not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        raise UserError(f"the model {str(name)!r} ({config.model_type}) writes no text; give a causal language model")
+    _check_weights(name)
+    return config
+
+
+def check_critic_model(name: str | Path) -> None:
+    """Refuse a critic's model whose settings, tokenizer or weights are broken or do not fit together.
+
+    Raises:
+        UserError: naming what.
+    """
+    config = model_config(name)
+    if type(config) not in MODEL_MAPPING:
+        raise UserError(f"the model {str(name)!r} ({config.model_type}) has no hidden states for a critic's head")
+    _check_weights(name)
+    tokenizer_of(name, config)
+
+
+def check_reward_model(name: str | Path) -> None:
+    """Refuse a reward model that was not trained to give one number per text.
+
+    Raises:
+        UserError: naming what is wrong.
+    """
+    config = model_config(name)
+    kinds = config.architectures or []
+    if not any("ForSequenceClassification" in kind for kind in kinds):
+        raise UserError(
+            f"the reward model {str(name)!r} is no sequence classifier ({', '.join(kinds) or 'of unknown kind'}): its "
+            "score would be random; give a ...ForSequenceClassification with one output"
+        )
+    if config.num_labels != 1:
+        raise UserError(
+            f"a reward is one number, but the reward model {str(name)!r} has {config.num_labels} outputs; give one "
+            "trained with num_labels=1"
+        )
+    _check_weights(name)
+    tokenizer_of(name, config)
+
+
+def tokenizer_of(name: str | Path, config: PreTrainedConfig) -> PreTrainedTokenizerBase:
+    """Tokenizer of a model.
+
+    Args:
+        config: the model's settings, whose vocabulary must hold the tokenizer's.
+
+    Raises:
+        UserError: if it cannot be read, or belongs to another model.
+    """
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        if (Path(name) / file).is_file():
+            read_json(Path(name) / file)
+    try:
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(name)
+    except Exception as error:  # the Rust library raises bare Exceptions
+        raise UserError(
+            f"the tokenizer of the model {str(name)!r} cannot be read: {reason(error)}; save it into the same folder "
+            "(tokenizer.save_pretrained)"
+        ) from error
+    size = getattr(config.get_text_config(), "vocab_size", None)
+    if tokenizer.vocab_size == 0:
+        raise UserError(f"the tokenizer of the model {str(name)!r} has no token; save a whole one into its folder")
+    if size is not None and tokenizer.vocab_size > size:
+        raise UserError(
+            f"the tokenizer of the model {str(name)!r} has {tokenizer.vocab_size} tokens, but the model only {size}; "
+            "give the tokenizer that the model was trained with"
+        )
+    return tokenizer
+
+
+def check_loaded(name: str | Path, model: Any, missing: Sequence[str]) -> None:
+    """Refuse a loaded model with weights that its files lack, or that are not numbers.
+
+    Args:
+        missing: names of weights that were drawn at random, as no file holds them.
+
+    Raises:
+        UserError: naming the weights.
+    """
+    if missing:
+        raise UserError(
+            f"the files of the model {str(name)!r} lack {len(missing)} of its weights, first {sorted(missing)[0]!r}, "
+            "which would be random; give a folder that holds the whole model"
+        )
+    for parameter, weight in model.named_parameters():
+        if not weight.isfinite().all():
+            raise UserError(
+                f"the model {str(name)!r} has weights that are not finite, first in {parameter!r}: it diverged before "
+                "it was saved; give an earlier one"
+            )
+
+
+def reason(error: Exception) -> str:
+    """First sentence of another library's message, which may be a page."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[0] if lines else type(error).__name__)[:300]
+
+
+def _check_weights(name: str | Path) -> None:
+    """Refuse a folder without weights, or with a file that was cut off."""
+    folder = Path(name)
+    if not folder.is_dir():  # on the hub, or in its cache
+        return
+    if not any(file.name != "value_head.safetensors" for pattern in WEIGHTS for file in folder.glob(pattern)):
+        raise UserError(f"{folder} holds no weights (model.safetensors); give a save_pretrained folder")
+    for file in sorted(folder.glob("*.safetensors")):
+        try:
+            with safe_open(file, framework="pt"):
+                pass
+        except (SafetensorError, OSError) as error:
+            raise UserError(f"{file} is no whole file of weights: {error}; copy or save it again") from error

@@ -1,0 +1,159 @@
+"""Allowed values of settings: declared once, in the type of each setting, and held wherever the settings are built.
+
+    @dataclass(frozen=True, kw_only=True)
+    class Settings(Checked):
+        num_updates: Count = 100
+        discount: Share = 1.0
+        clip_range: Positive | None = None
+
+A class that changes a default may repeat the plain type (`num_updates: int = 5`): the range is that of the class which
+declares the setting first.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from numbers import Integral, Real
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from ._errors import UserError
+
+
+@dataclass(frozen=True)
+class InRange:
+    """Numbers that a setting may take, as metadata of its type; never infinite and never NaN."""
+
+    least: float | None = None  # inclusive
+    most: float | None = None  # inclusive
+    above: float | None = None  # exclusive
+    below: float | None = None  # exclusive
+
+    def holds(self, value: float) -> bool:
+        """Whether a number lies in the range."""
+        return (
+            math.isfinite(value)
+            and (self.least is None or value >= self.least)
+            and (self.most is None or value <= self.most)
+            and (self.above is None or value > self.above)
+            and (self.below is None or value < self.below)
+        )
+
+    def __str__(self) -> str:
+        if self.least is not None and self.most is not None:
+            return f"from {self.least} to {self.most}"
+        limits = {"of at least": self.least, "above": self.above, "at most": self.most, "below": self.below}
+        return " and ".join(f"{words} {limit}" for words, limit in limits.items() if limit is not None)
+
+
+Count = Annotated[int, InRange(1)]
+CountOrZero = Annotated[int, InRange(0)]
+Finite = Annotated[float, InRange()]
+Positive = Annotated[float, InRange(above=0)]
+NotNegative = Annotated[float, InRange(0)]
+Share = Annotated[float, InRange(0, 1)]
+Decay = Annotated[float, InRange(0, below=1)]
+LearningRate = Annotated[float, InRange(0, 1e30)]  # more overflows float32
+Seed = Annotated[int, InRange(0, 2**32 - 1)]
+
+
+@dataclass(frozen=True)
+class Checked:
+    """Base of settings dataclasses: values outside the declared types and ranges are refused when one is built.
+
+    Raises:
+        UserError: naming the setting, what it may be, and the value.
+    """
+
+    def __post_init__(self) -> None:
+        kind: Any = type(self)  # mypy takes no dataclass for hashable
+        for name, hint in allowed(kind).items():
+            _check(name, getattr(self, name), hint)
+
+
+@cache
+def allowed(settings: type) -> Mapping[str, Any]:
+    """Type of each setting, with its ranges.
+
+    A class that annotates an inherited setting anew changes its range only if it names another type.
+    """
+    found: dict[str, Any] = {}
+    plain: dict[str, Any] = {}
+    for base in reversed(settings.__mro__):
+        names = inspect.get_annotations(base)
+        if names and "__dataclass_fields__" in vars(base):
+            hints, bare = get_type_hints(base, include_extras=True), get_type_hints(base)
+            for name in names:
+                if name not in found or plain[name] != bare[name]:
+                    found[name], plain[name] = hints[name], bare[name]
+    return found
+
+
+def _check(name: str, value: Any, hint: Any) -> None:
+    """Refuse a value that a type does not allow, or an item in it."""
+    if not _is_allowed(value, hint):
+        raise UserError(f"{name} must be {words(hint)}, got {value!r}")
+    for option in _options(hint):
+        if isinstance(value, Mapping) and _kind(option) is Mapping:
+            for key, item in value.items():
+                _check(f"{name}[{key!r}]", item, get_args(option)[1])
+        elif isinstance(value, (tuple, list)) and _kind(option) is Sequence:
+            for number, item in enumerate(value):
+                _check(f"{name}[{number}]", item, get_args(option)[0])
+
+
+def _is_allowed(value: Any, hint: Any) -> bool:
+    """Whether a value is of a type and in its range; what a container holds is another question."""
+    ranges = [each for each in getattr(hint, "__metadata__", ()) if isinstance(each, InRange)]
+    hint = _bare(hint)
+    if get_origin(hint) in (Union, UnionType):
+        return any(_is_allowed(value, option) for option in get_args(hint))
+    if get_origin(hint) is Literal:
+        return any(type(value) is type(choice) and value == choice for choice in get_args(hint))
+    kind = _kind(hint)
+    if kind in (int, float):
+        wanted = Integral if kind is int else Real
+        is_number = isinstance(value, wanted) and not isinstance(value, bool)
+        return is_number and (kind is int or math.isfinite(value)) and all(each.holds(value) for each in ranges)
+    if kind is Sequence:
+        return isinstance(value, (tuple, list))
+    return kind is None or isinstance(value, kind)
+
+
+def words(hint: Any) -> str:
+    """What a type and its range allow, in words: "a whole number of at least 1, or None"."""
+    ranges = [str(each) for each in getattr(hint, "__metadata__", ()) if isinstance(each, InRange)]
+    hint = _bare(hint)
+    if get_origin(hint) in (Union, UnionType):
+        return ", or ".join(words(option) for option in get_args(hint))
+    if get_origin(hint) is Literal:
+        return f"one of {', '.join(map(repr, get_args(hint)))}"
+    names = {int: "a whole number", float: "a finite number", str: "text", bool: "True or False", NoneType: "None"}
+    names |= {Mapping: "a table of names and values", Sequence: "a list"}
+    kind = _kind(hint)
+    name = names.get(kind) or f"a {getattr(kind, '__name__', 'value')}"
+    return " ".join([name, *filter(None, ranges)])
+
+
+def _options(hint: Any) -> tuple[Any, ...]:
+    hint = _bare(hint)
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+
+
+def _bare(hint: Any) -> Any:
+    """A type without its metadata."""
+    return get_args(hint)[0] if get_origin(hint) is Annotated else hint
+
+
+def _kind(hint: Any) -> Any:
+    """Class that a value of this type belongs to; None where any value may stand (a type variable, `Any`)."""
+    kind = get_origin(hint) or hint
+    if kind is Any or not isinstance(kind, type):
+        return None
+    if issubclass(kind, Mapping):
+        return Mapping
+    return Sequence if issubclass(kind, Sequence) and kind is not str else kind

@@ -1,0 +1,295 @@
+"""Wrong calls of the command line: each costs one line (or a box of the argument parser), and leaves nothing behind."""
+
+from __future__ import annotations
+
+import errno
+import json
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from pettingzoo import ParallelEnv
+from safetensors.torch import load_file, save_file
+
+from collm.agents.tiny import TINY_DIRECTORY
+from collm.algorithms.config import IACConfig
+from collm.algorithms.runs.experiment import Experiment
+from collm.benchmarks.cli import main
+from collm.envs import register
+from collm.envs.spaces import OpenText
+
+LINES = (Path(__file__).parent / "mistakes.txt").read_text().splitlines()
+TABLE = [tuple(part.strip() for part in line.split(" | ", 1)) for line in LINES if line and not line.startswith("#")]
+RANGES = [call for call, answer in TABLE if re.search(r"must be a (whole|finite) number", answer)]
+SLOW = {call for number, call in enumerate(RANGES) if number % 4}
+"""Most ranges: they are one rule, which tests/test_ranges.py holds without the argument parser."""
+CALLS = {
+    "TEXT": "train iac --env collm/MiniWriting-v0 --out OUT",
+    "VECTORS": "train ippo --env CartPole-v1 --out OUT",
+}
+ENVIRONMENT = '[[environments]]\nid = "collm/MiniWriting-v0"\n'
+ALGORITHM = '[[algorithms]]\nname = "iac"\n'
+BUDGET = "seeds = [0]\nbudget = {environment_steps = 320}\n"
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory) -> dict[str, Path]:
+    """What the capitals of the table stand for."""
+    folder = tmp_path_factory.mktemp("mistakes")
+    made = {name: folder / name.lower() for name in ("FILE", "MODELS", "RUNS", "SUITES")}
+    made["FILE"].write_text("neither JSON nor anything else\n")
+    write_models(made["MODELS"])
+    write_runs(made["RUNS"])
+    write_suites(made["SUITES"])
+    return made | {"OUT": folder / "out"}
+
+
+def write_models(folder: Path) -> None:
+    """Copies of the embedded model, each with one fault."""
+
+    def copy(name: str) -> Path:
+        ignored = shutil.ignore_patterns("*.py", "__pycache__", "README.md")
+        return Path(shutil.copytree(TINY_DIRECTORY, folder / name, ignore=ignored))
+
+    def with_settings(name: str, file: str = "config.json", **changes: object) -> None:
+        path = copy(name) / file
+        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+    copy("whole")
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        (copy("no-tokenizer") if file == "tokenizer.json" else folder / "no-tokenizer").joinpath(file).unlink()
+    (copy("empty-tokenizer") / "tokenizer.json").write_text("")
+    (copy("broken-tokenizer") / "tokenizer.json").write_text('{"version": "1.0", "model": {"type": "BPE"}}')
+    (copy("no-weights") / "model.safetensors").unlink()
+    cut = copy("cut-weights") / "model.safetensors"
+    cut.write_bytes(cut.read_bytes()[:100_000])
+    (copy("empty-weights") / "model.safetensors").write_bytes(b"")
+    (copy("bad-config") / "config.json").write_text('{\n"model_type": llama}')
+    (copy("empty-config") / "config.json").write_text("")
+    with_settings("encoder", model_type="bert", architectures=["BertModel"])
+    with_settings("encoder-decoder", model_type="t5", architectures=["T5Model"], is_encoder_decoder=True)
+    with_settings("unknown-kind", model_type="no-such-architecture")
+    with_settings("no-eos", "tokenizer_config.json", eos_token=None)
+    with_settings("short", max_position_embeddings=8)
+    with_settings("few-words", vocab_size=200)
+    with_settings("two-labels", architectures=["LlamaForSequenceClassification"], id2label={"0": "a", "1": "b"})
+    adapter = copy("adapter-of-nothing")
+    (adapter / "config.json").unlink()
+    (adapter / "adapter_config.json").write_text("{}")
+
+
+def write_runs(folder: Path) -> None:
+    """Folders of runs, whole but for what their names say."""
+    settings = Experiment(algorithm="iac", config=IACConfig(), env="collm/MiniWriting-v0").to_json()
+
+    def run(name: str, content: str, metrics: str = "") -> None:
+        (folder / name).mkdir(parents=True)
+        (folder / name / "config.json").write_text(content)
+        (folder / name / "metrics.jsonl").write_text(metrics)
+
+    whole = json.dumps(settings, indent=2)
+    run("other", whole)
+    run("no-agents", whole)
+    run("bad-metrics", whole, '{"update": 1}\n{"update": \n')
+    run("slim-episodes", whole)
+    (folder / "slim-episodes" / "episodes.jsonl").write_text('{"seed": 1}\n')
+    run("empty-config", "")
+    run("half-config", "\n".join(whole.splitlines()[:3]) + '\n"broken')
+    run("list-config", "[1, 2]")
+    run("no-algorithm", json.dumps({name: value for name, value in settings.items() if name != "algorithm"}))
+    run("unknown-algorithm", json.dumps(settings | {"algorithm": "iacx"}))
+    run("newer", json.dumps(settings | {"config": settings["config"] | {"from_the_future": 1}}))
+    run("out-of-range", json.dumps(settings | {"config": settings["config"] | {"max_grad_norm": -1.0}}))
+
+
+def write_suites(folder: Path) -> None:
+    """Files of comparisons, each with one fault."""
+    folder.mkdir()
+    whole = BUDGET + ENVIRONMENT + ALGORITHM
+    for name, text in {
+        "broken": "seeds = [0",
+        "unknown-key": "seed = [0]\n" + whole.replace("seeds = [0]\n", ""),
+        "no-seeds": whole.replace("seeds = [0]", "seeds = []"),
+        "text-seeds": whole.replace("[0]", '"many"'),
+        "negative-seed": whole.replace("[0]", "[-1]"),
+        "no-budget": "seeds = [0]\n" + ENVIRONMENT + ALGORITHM,
+        "true-budget": whole.replace("{environment_steps = 320}", "true"),
+        "bad-unit": whole.replace("environment_steps", "hours"),
+        "number-name": "name = 5\n" + whole,
+        "dots-name": BUDGET + ENVIRONMENT + 'name = ".."\n' + ALGORITHM,
+        "text-config": 'config = "fast"\n' + whole,
+        "text-kwargs": BUDGET + ENVIRONMENT + 'kwargs = "x"\n' + ALGORITHM,
+        "text-environments": BUDGET + 'environments = ["collm/MiniWriting-v0"]\n' + ALGORITHM,
+        "number-algorithms": BUDGET + "algorithms = 3\n" + ENVIRONMENT,
+        "model-name": 'model = "tiny"\n' + whole,
+        "model-key": 'model = {modl = "tiny"}\n' + whole,
+        "threshold": BUDGET + ENVIRONMENT + 'threshold = "high"\n' + ALGORITHM,
+        "size": "config = {rollout_buffer_size = 0}\n" + whole,
+        "twice": whole + ALGORITHM,
+    }.items():
+        (folder / f"{name}.toml").write_text(text)
+
+
+def filled(text: str, places: dict[str, Path]) -> str:
+    for name, value in {**CALLS, **{name: str(path) for name, path in places.items()}}.items():
+        text = re.sub(rf"\b{name}\b", lambda _, value=value: value, text)
+    return text
+
+
+def snapshot(places: dict[str, Path]) -> set[str]:
+    return {str(path) for path in places["OUT"].parent.rglob("*")}
+
+
+def test_the_table_holds_what_it_claims_to():
+    assert len(TABLE) >= 200
+    assert len({call for call, _ in TABLE}) == len(TABLE)
+    assert all(len(row) == 2 and len(row[1]) > 2 for row in TABLE)
+
+
+@pytest.mark.parametrize(
+    ("call", "answer"),
+    [pytest.param(*row, id=row[0], marks=[pytest.mark.slow] if row[0] in SLOW else []) for row in TABLE],
+)
+def test_a_wrong_call_costs_one_line_that_says_what_is_wrong(call, answer, places, capfd, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")  # boxes then wrap no name
+    monkeypatch.chdir(places["RUNS"].parent)
+    before = snapshot(places)
+    arguments = shlex.split(filled(filled(call, places), places))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of libraries that read broken files
+        try:
+            status = main(arguments)
+        except SystemExit as end:
+            status = end.code
+    printed = capfd.readouterr()
+    text = printed.err + printed.out
+    assert status == 2, text
+    assert "Traceback" not in text
+    is_box = "╭" in text or "---" in text
+    lines = printed.err.strip().splitlines()
+    assert is_box or (len(lines) == 1 and lines[0].startswith("error: ")), text
+    assert filled(answer, places) in re.sub(r"[\s│|]+", " ", text)
+    assert snapshot(places) == before
+
+
+class Hostile(ParallelEnv):
+    """Two agents whose names and texts a terminal, a markup language or a file system would obey."""
+
+    metadata: ClassVar = {"name": "hostile"}
+
+    def __init__(self, names=("[/red]", "\x1b]0;pwned\x07"), text="\x1b[2J\x9b2J[/bold]"):
+        self.possible_agents = list(names)
+        self.text = text
+
+    def observation_space(self, agent):
+        return OpenText(1000)
+
+    action_space = observation_space
+
+    def reset(self, seed=None, options=None):
+        self.agents = list(self.possible_agents)
+        return dict.fromkeys(self.agents, self.text), {agent: {} for agent in self.agents}
+
+    def step(self, actions):
+        agents, self.agents = self.agents, []
+        ended, texts = dict.fromkeys(agents, True), dict.fromkeys(agents, self.text * 3)
+        infos = {agent: {"metric/[/x]\x1b": 1.0} for agent in agents}
+        return texts, dict.fromkeys(agents, 0.0), ended, dict.fromkeys(agents, False), infos
+
+    def scene(self):
+        return self.text
+
+
+@pytest.fixture
+def hostile(clean_registry) -> str:
+    return register("tests/Hostile-v0", Hostile).id
+
+
+@pytest.mark.parametrize("policy", ["random", "empty"])
+def test_play_obeys_no_text_of_an_environment(hostile, policy, capfd):
+    assert main(["play", hostile, "--policy", policy]) == 0
+    printed = capfd.readouterr().out
+    assert not set("\x1b\x9b\x07") & set(printed)
+    assert "\\x1b[2J\\x9b2J[/bold]" in printed
+    assert "[/red]" in printed
+
+
+@pytest.mark.parametrize("name", ["../../../escaped", "a/b", "..", "", "\x1b[2J", "[/red]", "a\\b", "a\nb", "x" * 200])
+def test_an_agent_whose_name_leads_elsewhere_is_refused_before_anything_is_written(name, hostile, tmp_path, capfd):
+    given = json.dumps([name, "other"])
+    out = tmp_path / "deep" / "down" / "run"
+    assert main(["train", "iac", "--env", hostile, "--env-kwargs", f"names={given}", "--out", str(out)]) == 2
+    printed = capfd.readouterr().err
+    assert "cannot name the folder of its policy" in printed
+    assert "\x1b" not in printed
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interruption_while_libraries_load_costs_one_word(monkeypatch, capsys):
+    def interrupted(name):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("collm.benchmarks.cli.importlib.import_module", interrupted)
+    assert main(["envs"]) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [0.3, 0.6, 1.0, 1.5, 2.5])
+def test_ctrl_c_at_any_time_of_the_start_costs_one_word(seconds, tmp_path):
+    code = "import sys; print('up', flush=True); from collm.benchmarks.cli import main; sys.exit(main())"
+    call = ["train", "iac", "--env", "collm/MiniWriting-v0", "--out", str(tmp_path / "run")]
+    process = subprocess.Popen([sys.executable, "-c", code, *call], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout.readline() == b"up\n"
+    time.sleep(seconds)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 130, errors
+    assert errors == b"interrupted\n"
+
+
+def test_a_fault_of_the_program_shows_its_traceback(monkeypatch):
+    """A one-line message would hide where it is."""
+
+    def faulty(*arguments, **options):
+        return {}["no such key"]
+
+    monkeypatch.setattr("collm.benchmarks.commands.envs.specs", faulty)
+    with pytest.raises(KeyError, match="no such key"):
+        main(["envs"])
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES])
+def test_a_disk_that_takes_nothing_costs_one_line(number, monkeypatch, capsys):
+    def full(*arguments, **options):
+        raise OSError(number, "there is no room", "runs/x/metrics.jsonl")
+
+    monkeypatch.setattr("collm.benchmarks.commands.envs.specs", full)
+    assert main(["envs"]) == 2
+    assert "runs/x/metrics.jsonl" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("damage", ["nan", "lacking"])
+def test_a_model_with_weights_that_cannot_be_used_is_refused(damage, places, tmp_path, capfd):
+    """Only its weights tell, so it is found when they are loaded."""
+    folder = shutil.copytree(places["MODELS"] / "whole", tmp_path / "model")
+    weights = load_file(folder / "model.safetensors")
+    name = "model.layers.1.mlp.up_proj.weight"
+    if damage == "nan":
+        weights[name][0, 0] = float("nan")
+    else:
+        del weights[name]
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    call = ["train", "iac", "--env", "collm/MiniWriting-v0", "--model", str(folder), "--out", str(tmp_path / "run")]
+    assert main(call) == 2
+    last = capfd.readouterr().err.strip().splitlines()[-1]
+    assert last.startswith(f"error: the {'model' if damage == 'nan' else 'files of the model'} {str(folder)!r}")
+    assert name in last

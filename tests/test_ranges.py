@@ -1,0 +1,123 @@
+"""Ranges of settings: one declaration per setting, held wherever the settings are built."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Annotated, Any, Literal, get_type_hints
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collm._errors import UserError
+from collm._ranges import Checked, Count, Finite, InRange, Positive, Share, allowed
+from collm.agents.config import ModelConfig
+from collm.agents.numeric.config import NetworkConfig
+from collm.algorithms import algorithm_specs
+from collm.algorithms.published import CoLLMCCConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes(Checked):
+    count: Count = 1
+    share: Share = 0.5
+    limit: Positive | None = None
+    rates: Mapping[str, Positive] = field(default_factory=dict)
+    widths: tuple[Count, ...] = ()
+    mode: Literal["a", "b"] = "a"
+    is_on: bool = False
+    half_open: Annotated[float, InRange(0, below=1)] = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class OtherDefaults(Sizes):
+    count: int = 5
+    limit: float | None = 2.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class OtherType(Sizes):
+    mode: str = "c"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"count": 0}, "count must be a whole number of at least 1, got 0"),
+        ({"count": "3"}, "count must be a whole number of at least 1, got '3'"),
+        ({"count": 1.0}, "got 1.0"),
+        ({"count": True}, "got True"),
+        ({"share": 1.5}, "share must be a finite number from 0 to 1, got 1.5"),
+        ({"share": math.nan}, "got nan"),
+        ({"limit": 0}, "limit must be a finite number above 0, or None, got 0"),
+        ({"limit": math.inf}, "got inf"),
+        ({"rates": {"x": -1.0}}, "rates['x'] must be a finite number above 0, got -1.0"),
+        ({"rates": [1.0]}, "rates must be a table of names and values, got [1.0]"),
+        ({"widths": (3, 0)}, "widths[1] must be a whole number of at least 1, got 0"),
+        ({"widths": 3}, "widths must be a list, got 3"),
+        ({"mode": "c"}, "mode must be one of 'a', 'b', got 'c'"),
+        ({"is_on": 1}, "is_on must be True or False, got 1"),
+        ({"half_open": 1.0}, "half_open must be a finite number of at least 0 and below 1, got 1.0"),
+    ],
+)
+def test_a_value_outside_its_range_or_type_is_refused_with_both(given, message):
+    with pytest.raises(UserError) as error:
+        Sizes(**given)
+    assert message in str(error.value)
+
+
+@given(st.floats() | st.integers())
+def test_a_share_is_held_exactly_where_it_lies_in_its_interval(value):
+    if 0 <= value <= 1:
+        assert Sizes(share=value).share == value
+    else:
+        with pytest.raises(UserError, match="share"):
+            Sizes(share=value)
+
+
+def test_a_change_is_checked_as_a_new_one_is():
+    with pytest.raises(UserError, match="count"):
+        replace(Sizes(), count=-1)
+
+
+def test_another_default_keeps_the_range_and_another_type_does_not():
+    with pytest.raises(UserError, match="count must be a whole number of at least 1"):
+        OtherDefaults(count=0)
+    assert OtherDefaults(limit=None).limit is None
+    assert OtherType().mode == "c"
+
+
+def test_published_settings_keep_the_ranges_of_the_settings_that_they_change():
+    with pytest.raises(UserError, match="max_grad_norm must be a finite number above 0, got -1"):
+        CoLLMCCConfig(max_grad_norm=-1)
+
+
+def numbers_of(hint: Any) -> bool:
+    return re.search(r"\b(int|float)\b", str(hint)) is not None
+
+
+@pytest.mark.parametrize(
+    "kind", [ModelConfig, NetworkConfig, *(spec.config for spec in algorithm_specs())], ids=lambda kind: kind.__name__
+)
+def test_every_number_among_the_settings_has_a_range(kind):
+    """A number without one could be infinite, NaN or negative and nobody would notice."""
+    bare = get_type_hints(kind)
+    free = {"template_kwargs"}  # any value that a chat template reads
+    without = [
+        each.name
+        for each in fields(kind)
+        if numbers_of(bare[each.name]) and "InRange" not in str(allowed(kind)[each.name])
+    ]
+    assert set(without) - free == set()
+
+
+def test_a_range_of_no_limit_still_refuses_what_is_not_finite():
+    @dataclass(frozen=True)
+    class Shift(Checked):
+        by: Finite = 0.0
+
+    with pytest.raises(UserError, match="by must be a finite number, got -inf"):
+        Shift(by=-math.inf)
