@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..core import Divergence
 from .sampling import Draw, Sampling
 from .streams import uniforms
 
@@ -92,17 +93,15 @@ class DrawRecorder:
         """The completions in the order of the prompts.
 
         Raises:
-            ValueError: if the model computed something that is not a number.
+            Divergence: naming the prompts for which the model computed something that is not a number.
         """
         owners = np.concatenate(self._owners)
         order = np.argsort(owners, kind="stable")
         cuts = np.cumsum(np.bincount(owners, minlength=len(self._values)))[:-1]
         recorded = torch.cat(self._logprobs).cpu().numpy()
-        if np.isnan(recorded).any():
-            raise ValueError(
-                "the model's logits are not numbers: its weights have diverged (lower the learning rate or clip "
-                "gradients), or its compute type overflows (use bfloat16 or float32)"
-            )
+        wrong = np.isnan(recorded)
+        if wrong.any():
+            raise Divergence("the model's logits are not numbers", rows=np.unique(owners[wrong]).tolist())
         ids = np.split(np.concatenate(self._tokens)[order], cuts)
         logprobs = np.split(recorded[order], cuts)
         entropies = np.split(torch.cat(self._entropies).cpu().numpy()[order], cuts)

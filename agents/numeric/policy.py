@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..core import Completion, Evaluation, Request, TrainablePolicy
+from ..core import Completion, Divergence, Evaluation, Request, TrainablePolicy
 from ..decoding.streams import uniforms
 from .action_heads import HEADS, ActionHead, head_for
 from .config import Activation
@@ -142,6 +142,11 @@ class NumericPolicy(NumericNetwork, TrainablePolicy):
             raw = self.head.drawn(outputs, noise)
             logprobs = self.head.logprobs(outputs, raw).cpu().numpy()[:, None]
             entropies = self.head.entropies(outputs).cpu().numpy()[:, None]
+        wrong = np.flatnonzero(np.isnan(logprobs[:, 0]))
+        if len(wrong):
+            divergence = Divergence("the network's outputs are not numbers", self.parameters())
+            divergence.agents = tuple(dict.fromkeys(requests[row].agent for row in wrong))
+            raise divergence
         return [
             Completion(
                 action=self.head.action(drawn),

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from ...agents.batching import default_max_tokens, micro_batches
-from ...agents.core import Critic, CriticInput
+from ...agents.core import Critic, CriticInput, Divergence
 from ...agents.numeric.moments import RunningMoments
 from ..config import ActorCriticConfig
 from ..functions.losses import value_loss
+from .finiteness import check_finite
 from .optimizer import Optimizer
 
 
@@ -52,13 +53,19 @@ class CriticLearner:
 
     @torch.no_grad()
     def values(self, inputs: Sequence[CriticInput]) -> Tensor:
-        """[N] predicted values of all inputs, flat, in reward units."""
+        """[N] predicted values of all inputs, flat, in reward units.
+
+        Raises:
+            Divergence: if one is not finite.
+        """
         sizes = [self.critic.num_tokens(each) for each in inputs]
         found: dict[int, Tensor] = {}
         for batch in micro_batches(sizes, range(len(inputs)), self.max_tokens):
             values = self.critic.values([inputs[i] for i in batch])
             found |= dict(zip(batch, torch.split(values, [_num_values(inputs[i]) for i in batch]), strict=True))
         values = torch.cat([found[i] for i in range(len(inputs))]).float().cpu()
+        if not values.isfinite().all():
+            raise Divergence("the critic's values are not finite", self.critic.parameters())
         return self.moments.denormalize(values)
 
     def observe(self, targets: Tensor) -> None:
@@ -109,6 +116,7 @@ class CriticLearner:
             loss = value_loss(values, targets, num_values, earlier, clip_range)
             torch.autograd.backward(loss)
             total += float(loss.detach())
+        check_finite({"value_loss": total})
         return total, optimizer.step()
 
     def state_dict(self) -> dict[str, Any]:

@@ -9,7 +9,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from ...agents.core import Divergence
 from ..config import TrainConfig
+
+MAX_LEARNING_RATE = 1e30  # beyond it a step of AdamW leaves the range of float32
 
 
 class Optimizer:
@@ -19,9 +22,14 @@ class Optimizer:
         parameters: parameters to optimize.
         learning_rate: peak learning rate.
         config: AdamW's settings, `max_grad_norm` and the learning-rate schedule.
+
+    Raises:
+        ValueError: if no weight could stay finite at the learning rate.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], learning_rate: float, config: TrainConfig):
+        if not 0 <= learning_rate <= MAX_LEARNING_RATE:
+            raise ValueError(f"learning rate {learning_rate}: must lie in 0..{MAX_LEARNING_RATE:g}")
         self.parameters = list(parameters)
         self.config = config
         self.learning_rate = learning_rate
@@ -40,13 +48,13 @@ class Optimizer:
         """Take an optimizer step; returns the gradient's norm before clipping.
 
         Raises:
-            FloatingPointError: if the gradient's norm is not finite; the weights stay unchanged.
+            Divergence: if the gradient's norm is not finite; the weights stay unchanged.
         """
         norm = float(torch.nn.utils.clip_grad_norm_(self.parameters, self.config.max_grad_norm))
         if not math.isfinite(norm):
-            raise FloatingPointError(
-                f"the gradient's norm is {norm}; lower the learning rate ({self.learning_rate}), or compute in float32"
-            )
+            divergence = Divergence(f"the gradient's norm is {norm}", self.parameters)
+            divergence.learning_rate = self.learning_rate
+            raise divergence
         self.adamw.step()
         return norm
 

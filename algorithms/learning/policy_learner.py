@@ -20,6 +20,7 @@ from ..functions.losses import (
     entropy_bonus,
     value_loss,
 )
+from .finiteness import check_finite
 from .optimizer import Optimizer
 
 
@@ -101,6 +102,7 @@ class PolicyLearner:
                 moved += float(approximate_kl(evaluation.logprobs, sampled)) * (len(sampled) / num_tokens)
                 torch.autograd.backward(loss)
             sums["kl_to_sampler"] += moved
+            check_finite(sums)
             sums["grad_norm"] += self.optimizer.step()
             num_steps += 1
             if self.config.target_kl is not None and moved > self.config.target_kl:

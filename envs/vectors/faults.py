@@ -141,9 +141,7 @@ class Watch:
                     f"step returned nothing for {agent!r} in {', '.join(lacking)}, but every agent that acted is told",
                     agent,
                 ) from None
-            earned[agent] = (
-                reward if type(reward) is float and math.isfinite(reward) else _finite_reward(agent, reward)
-            )
+            earned[agent] = reward if type(reward) is float and math.isfinite(reward) else _finite_reward(agent, reward)
             for name, flag in zip(STEP_PARTS[2:4], flags, strict=True):
                 if type(flag) is not bool and not isinstance(flag, (bool, np.bool_, int, np.integer)):
                     raise EnvironmentFault(f"{name} of {agent!r} is {_shown(flag)}, but must be a bool", agent)

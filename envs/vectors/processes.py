@@ -387,7 +387,11 @@ def _work(pipe: Connection, payload: bytes, indices: list[int], sends_state: boo
             except EnvironmentFault as fault:
                 reply = pickle.dumps((message, index, (fault.problem, fault.agent, traceback.format_exc()), None))
             except Exception as error:  # pickle raises whatever it likes
-                trouble = f"{what} returned what cannot be sent between processes: {error}", None, traceback.format_exc()
+                trouble = (
+                    f"{what} returned what cannot be sent between processes: {error}",
+                    None,
+                    traceback.format_exc(),
+                )
                 reply = pickle.dumps((message, index, trouble, None))
             pipe.send_bytes(reply)
     except (EOFError, BrokenPipeError, ConnectionResetError):
