@@ -41,6 +41,10 @@ class TrainConfig:
     num_workers: int = 0
     """Worker processes in which the environment copies step. 0: this process steps them; workers pay where a turn takes
     long."""
+    timeout_s: float | None = None
+    """Time limit per turn of an environment, in seconds, with `num_workers`: a worker process that takes longer is
+    replaced, and its episodes are played again up to there; an episode that fails twice is skipped. None: no limit, and
+    without worker processes a turn that never ends stops the run for ever."""
     early_termination_threshold: float | None = None
     """Team reward per turn above which a training episode ends, as if the game did. None: never."""
 

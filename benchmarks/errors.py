@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from .._errors import UserError
 
-class UserError(Exception):
-    """A mistake in the call; only its message is shown."""
+__all__ = ["UserError", "refusals"]
 
 
 @contextmanager

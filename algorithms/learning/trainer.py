@@ -116,15 +116,25 @@ class Trainer:
             EnvironmentFault: if the environment raises or breaks its contract, naming the episode and the update.
             Divergence: if a number is not finite, naming the agent and the update; no weight is then changed by it.
         """
-        try:
+        with self.telling_update(1):
             episodes, self.last_metrics = self._step()
+        return episodes, dict(self.last_metrics)
+
+    @contextmanager
+    def telling_update(self, ahead: int = 0) -> Iterator[None]:
+        """Let what goes wrong inside tell its update: the last one that is done, or as many ahead."""
+        try:
+            yield
         except EnvironmentFault as fault:
-            fault.update = self.update + 1
+            fault.update = self.update + ahead
             raise
         except Divergence as divergence:
-            self._explain(divergence)
+            divergence.update = self.update + ahead
+            divergence.metrics = self.last_metrics
+            learners = [self.learners[agent] for agent in divergence.agents if agent in self.learners]
+            if learners and divergence.learning_rate is None:
+                divergence.learning_rate = max(learner.optimizer.learning_rate for learner in learners)
             raise
-        return episodes, dict(self.last_metrics)
 
     def _step(self) -> tuple[list[Episode], dict[str, float]]:
         start = time.perf_counter()
@@ -205,13 +215,6 @@ class Trainer:
             divergence.agents = divergence.agents or tuple(agents)
             divergence.rewards = divergence.rewards or rewards
             raise
-
-    def _explain(self, divergence: Divergence) -> None:
-        divergence.update = self.update + 1
-        divergence.metrics = self.last_metrics
-        learners = [self.learners[agent] for agent in divergence.agents if agent in self.learners]
-        if learners and divergence.learning_rate is None:
-            divergence.learning_rate = max(learner.optimizer.learning_rate for learner in learners)
 
     def _served(self, critic: CriticLearner) -> list[str]:
         """Names of the agents that the critic serves, or "joint"."""

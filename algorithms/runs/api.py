@@ -36,6 +36,7 @@ from .evaluation import EvaluationResult
 from .evaluation import evaluate as play_held_out
 from .experiment import MAX_DEFAULT_ENVS, Experiment
 from .loggers import Logger, Sink, read_lines
+from .replays import failures_kept
 from .run import prepare_run, run_prepared
 from .teams import CriticSource, saved_team, seat_of
 
@@ -86,7 +87,7 @@ class Run:
         experiment = replace(self.experiment, env_kwargs={**self.experiment.env_kwargs, **env_kwargs})
         vector = experiment.make_vector(split, min(num_episodes, MAX_DEFAULT_ENVS))
         try:
-            with _threads(experiment.model, None):
+            with _threads(experiment.model, None), failures_kept(self.directory, split):
                 return play_held_out(RolloutCollector(vector, self.policies), num_episodes, greedy=greedy)
         finally:
             vector.close()

@@ -97,7 +97,8 @@ class Experiment:
         is_privileged = self.make_algorithm().reads_truth
         build = partial(_make_privileged if is_privileged else make, spec(self.env), **kwargs)
         if self.config.num_workers:
-            return ProcessVector(build, num_envs, num_workers=self.config.num_workers)
+            config = self.config
+            return ProcessVector(build, num_envs, num_workers=config.num_workers, timeout_s=config.timeout_s)
         return SyncVector(build, num_envs)
 
     def check(self) -> None:
@@ -182,6 +183,10 @@ def _check_reward_model(algorithm: Algorithm[Any], env: ParallelEnv[str, Any, An
 def _check_workers(config: TrainConfig) -> None:
     if config.num_workers < 0:
         raise ValueError(f"num_workers must be at least 0, got {config.num_workers}; 0 plays in this process")
+    if config.timeout_s is not None and not config.num_workers:
+        raise ValueError(
+            f"timeout_s={config.timeout_s:g} needs num_workers of at least 1: a turn in this process cannot be stopped"
+        )
     if config.num_workers and config.turns_per_update is not None:
         raise ValueError(
             f"turns_per_update={config.turns_per_update} leaves episodes under way, which cannot be saved from worker "
