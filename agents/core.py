@@ -169,6 +169,16 @@ class Policy(ABC):
         """Answer the requests of all policies that share this one's `batch_key`."""
         return self.act([request for _, request in requests], greedy=greedy)
 
+    def fix_shapes(self) -> None:  # noqa: B027  # nothing to do for most
+        """From here on, answer each request bit for bit as if it were asked alone, whatever else is in the batch.
+
+        Sums are rounded by the shapes that they are computed in, so this costs speed. Nothing to do where answers do
+        not depend on the batch at all.
+
+        Raises:
+            ValueError: if this policy cannot.
+        """
+
 
 class TrainablePolicy(Policy, Learnable):
     """A policy that learns: it evaluates its own completions again, with a gradient.
@@ -201,6 +211,9 @@ class TrainablePolicy(Policy, Learnable):
     @abstractmethod
     def reference(self) -> TrainablePolicy:
         """A frozen copy, as the anchor of a KL penalty."""
+
+    def observe(self, completions: Sequence[Completion]) -> None:
+        """Take in what was seen before these completions, all of an update in a fixed order; for normalization, say."""
 
     def forget(self) -> None:
         """Drop what was computed with old weights; called after each update."""

@@ -37,7 +37,8 @@ class TrainConfig:
     """Joint turns that each environment copy plays per update, continuing where the last update stopped. None: whole
     episodes."""
     num_envs: int | None = None
-    """Environment copies that are played side by side. None: one per episode of an update, at most 64."""
+    """Environment copies that are played side by side; changes results by rounding (not with `deterministic`). None:
+    one per episode of an update, at most 64."""
     num_workers: int = 0
     """Worker processes in which the environment copies step. 0: this process steps them; workers pay where a turn takes
     long."""
@@ -75,7 +76,8 @@ class TrainConfig:
     """Mini-batch size per optimizer step, in episodes (in turns, for vector observations). None: the whole update in
     one step."""
     max_batch_tokens: int | None = None
-    """Tokens per forward pass: a memory bound that does not change results. None: 2,048 on a CPU, 16,384 elsewhere."""
+    """Tokens per forward pass: a bound on memory, which changes results by rounding (not with `deterministic`). None:
+    2,048 on a CPU, 16,384 elsewhere."""
 
     # Credit.
 
@@ -127,6 +129,10 @@ class TrainConfig:
     """Episodes per evaluation and way of playing (sampled, greedy)."""
     save_interval: int = 0
     """Updates between checkpoints that training can resume from. 0: no checkpoints."""
+    deterministic: bool = False
+    """Bit-for-bit results whatever `num_envs`, `num_workers`, `max_batch_tokens` and interruptions, at some cost in
+    speed: decoding and learning compute in fixed shapes. The same machine, libraries and number of threads are needed
+    in any case. False: the same settings give the same results, other ones differ by rounding."""
     seed: int = 0
     """Seed of tasks, sampling, initial weights of critics and heads, and the order of mini-batches."""
 

@@ -59,6 +59,13 @@ class Generator(Protocol):
     def forget(self) -> None:
         """The weights have changed: drop what was computed with old ones, and sample from the new from here on."""
 
+    def fix_shapes(self) -> None:
+        """From here on, no sample depends on the others by a single bit.
+
+        Raises:
+            ValueError: if that cannot be had.
+        """
+
 
 class DrawRecorder:
     """Records one row of draws per step and cuts the record into samples, one for each request."""

@@ -169,6 +169,10 @@ class LanguagePolicy(TrainablePolicy):
     def forget(self) -> None:
         self._generator.forget()
 
+    def fix_shapes(self) -> None:
+        with self.language_model.autocast():
+            self._generator.fix_shapes()
+
     def parameters(self) -> list[nn.Parameter]:
         return [*self._weights().values(), *(self.value_head.parameters() if self.value_head is not None else ())]
 

@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ...agents.batching import default_max_tokens, micro_batches
+from ...agents.batching import micro_batches
 from ...agents.core import Critic, CriticInput, Divergence
 from ...agents.numeric.moments import RunningMoments
 from ..config import ActorCriticConfig
 from ..functions.losses import value_loss
 from .finiteness import check_finite
 from .optimizer import Optimizer
+from .passes import tokens_per_pass
 
 
 class ReplayEntry(NamedTuple):
@@ -48,7 +49,7 @@ class CriticLearner:
         parameters = critic.parameters()
         self.optimizer = Optimizer(parameters, config.critic_learning_rate, config) if parameters else None
         device = parameters[0].device if parameters else torch.device("cpu")
-        self.max_tokens = config.max_batch_tokens or default_max_tokens(device)
+        self.max_tokens = tokens_per_pass(config, device)
         self.replay: deque[list[ReplayEntry]] = deque(maxlen=config.critic_replay)
 
     @torch.no_grad()

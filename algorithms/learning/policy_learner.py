@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...agents.batching import default_max_tokens
 from ...agents.core import Completion, Evaluation, TrainablePolicy
 from ..algorithm import Algorithm, PolicyBatch
 from ..functions.losses import (
@@ -22,6 +21,7 @@ from ..functions.losses import (
 )
 from .finiteness import check_finite
 from .optimizer import Optimizer
+from .passes import tokens_per_pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class PolicyLearner:
         self.optimizer = Optimizer(policy.parameters(), rate, config)
         device = policy.parameters()[0].device
         self.device = device
-        self.max_tokens = config.max_batch_tokens or default_max_tokens(device)
+        self.max_tokens = tokens_per_pass(config, device)
 
     @torch.no_grad()
     def logprobs(self, policy: TrainablePolicy, tracks: Sequence[Sequence[Completion]]) -> list[Tensor]:

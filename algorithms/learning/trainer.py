@@ -174,6 +174,11 @@ class Trainer:
     def _learn(self, episodes: Sequence[Episode]) -> dict[str, float]:
         for learner in self._unique_learners():
             learner.optimizer.set_progress(self.update)
+            # Again from the episodes, whose order does not depend on who was asked together.
+            agents = [agent for agent in self.learners if self.learners[agent] is learner]
+            seen = [completion for agent in agents for track in _tracks(episodes, agent) for completion in track]
+            if seen:
+                learner.policy.observe(seen)
         references = self._reference_logprobs(episodes)
         shaped = self._shaped(episodes, references)
         rewards = reward_range(shaped)
@@ -198,6 +203,9 @@ class Trainer:
                 critic_losses.append(critic.learn(batch.inputs, batch.targets, batch.values))
         metrics |= _means(critic_losses)
         if self.update < self.algorithm.critic_warmup and self._has_own_critics():
+            # The weights are the same, but a run that resumes here begins without what was computed with them.
+            for learner in self._unique_learners():
+                learner.policy.forget()
             return metrics
         played = {id(self.learners[agent]): self.learners[agent] for agent in agents}
         updates = []

@@ -34,7 +34,7 @@ from .checkpoint import read_config
 from .display import TrainingDisplay
 from .evaluation import EvaluationResult
 from .evaluation import evaluate as play_held_out
-from .experiment import MAX_DEFAULT_ENVS, Experiment
+from .experiment import MAX_DEFAULT_ENVS, Experiment, fix_shapes
 from .loggers import Logger, Sink, read_lines
 from .replays import failures_kept
 from .run import prepare_run, run_prepared
@@ -240,7 +240,10 @@ def load_run(directory: str | Path, *, env: Environment | None = None, device: s
         experiment = replace(experiment, model=replace(experiment.model, device=device))
     played = make(experiment.env, **experiment.env_kwargs)
     try:
-        return Run(directory, experiment, saved_team(directory / "agents", played, experiment.model))
+        policies = saved_team(directory / "agents", played, experiment.model)
+        if experiment.config.deterministic:
+            fix_shapes(policies)
+        return Run(directory, experiment, policies)
     finally:
         played.close()
 
