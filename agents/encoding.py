@@ -24,7 +24,8 @@ _SLOT = re.compile(f"{_OPEN}([0-9]+){_CLOSE}")
 # Added tokens that are not "special" may be ordinary words (runs of spaces, say); those of this shape are not.
 _CONTROL_SHAPE = re.compile(r"[<\[].+[>\]]", re.DOTALL)
 
-MAX_KEPT_TOKENS = 2**18  # of texts as token ids: the default replay of a critic of short games, and 10 MB at most
+MAX_KEPT_TOKENS = 2**18  # the default replay of a critic of short games, and some megabytes
+ENTRY = 256  # tokens that take as much memory as what an entry needs besides: its text, messages and containers
 
 Value = TypeVar("Value")
 
@@ -83,7 +84,7 @@ class Encoder:
         # A look-ahead finds overlapping spellings too.
         self._control_text = re.compile(f"(?={'|'.join(map(re.escape, self._control.values()))})")
         # Posts come back in every epoch; replies never do, but in a critic's replay.
-        self._encoded: Recent[list[int]] = Recent(MAX_KEPT_TOKENS, lambda ids: len(ids) + 1)
+        self._encoded: Recent[list[int]] = Recent(MAX_KEPT_TOKENS, len)
         empty: list[int] = tokenizer("", add_special_tokens=True)["input_ids"]
         self._start = empty[:1] if tokenizer.bos_token_id is not None and empty[:1] == [tokenizer.bos_token_id] else []
         # The token that closes a turn is the template's, where it differs from the model's end-of-text token.
@@ -189,8 +190,8 @@ class Recent(Generic[Value]):
     A bound on their number would be none: over thousands of updates, texts of any length come and never come back.
 
     Args:
-        max_size: most that all values together may be, in the caller's unit.
-        size_of: size of a value, above 0.
+        max_size: most tokens that all values together may have, each counted as `ENTRY` more than it has.
+        size_of: tokens of a value.
     """
 
     def __init__(self, max_size: int, size_of: Callable[[Value], int]):
@@ -207,9 +208,9 @@ class Recent(Generic[Value]):
         value = self._values.pop(key, None)
         if value is None:
             value = make()
-            self.size += self._size_of(value)
+            self.size += self._size_of(value) + ENTRY
         self._values[key] = value
         while self.size > self.max_size and len(self._values) > 1:
             oldest = next(iter(self._values))
-            self.size -= self._size_of(self._values.pop(oldest))
+            self.size -= self._size_of(self._values.pop(oldest)) + ENTRY
         return value

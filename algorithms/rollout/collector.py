@@ -110,8 +110,8 @@ class RolloutCollector:
             while waiting and free:
                 index, plan = waiting.popleft()
                 place = free.popleft()
-                self.vector.send_reset(place, plan.seed, plan.options())
                 running[place] = Play(plan, index, place)
+                self.vector.send_reset(place, plan.seed, plan.options())
                 stepping.add(place)
             num_deciding = len(running) - len(stepping)
             rest = last + self._wait_s(num_deciding, len(running)) - start

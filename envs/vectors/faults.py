@@ -258,7 +258,10 @@ def _text_problem(value: Any) -> str | None:
 
 
 def _array_problem(value: Any, shape: tuple[int, ...]) -> str | None:
-    array = value if isinstance(value, np.ndarray) else np.asarray(value)
+    try:
+        array = value if isinstance(value, np.ndarray) else np.asarray(value)
+    except ValueError:  # lists of different lengths
+        return f"is {_shown(value)}, but must be numbers of shape {shape}"
     if array.dtype.kind not in "fiub":
         return f"is {_shown(value)}, but must be numbers of shape {shape}"
     if array.shape != shape:

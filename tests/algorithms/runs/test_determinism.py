@@ -1,4 +1,4 @@
-"""The same seed gives the same bytes: with `deterministic` whatever is computed side by side, without it up to rounding."""
+"""The same seed gives the same bytes: with `deterministic` however it is computed, without it up to rounding."""
 
 from __future__ import annotations
 
