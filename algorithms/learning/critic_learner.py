@@ -117,7 +117,7 @@ class CriticLearner:
             loss = value_loss(values, targets, num_values, earlier, clip_range)
             torch.autograd.backward(loss)
             total += float(loss.detach())
-        check_finite({"value_loss": total})
+        check_finite({"value_loss": total}, self.critic.parameters())
         return total, optimizer.step()
 
     def state_dict(self) -> dict[str, Any]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+
+from torch import nn
 
 from ...agents.core import Divergence
 from ..rollout.episode import Episode
@@ -34,12 +36,16 @@ def reward_range(episodes: Sequence[Episode]) -> tuple[float, float]:
     return min(rewards), max(rewards)
 
 
-def check_finite(numbers: Mapping[str, float]) -> None:
+def check_finite(numbers: Mapping[str, float], parameters: Iterable[nn.Parameter]) -> None:
     """Refuse losses and metrics that are not finite.
+
+    Args:
+        numbers: losses and metrics by name.
+        parameters: weights that they were computed with.
 
     Raises:
         Divergence: naming the first of them.
     """
     for name, number in numbers.items():
         if not math.isfinite(number):
-            raise Divergence(f"{name} is {number}")
+            raise Divergence(f"{name} is {number}", parameters)

@@ -102,7 +102,7 @@ class PolicyLearner:
                 moved += float(approximate_kl(evaluation.logprobs, sampled)) * (len(sampled) / num_tokens)
                 torch.autograd.backward(loss)
             sums["kl_to_sampler"] += moved
-            check_finite(sums)
+            check_finite(sums, self.policy.parameters())
             sums["grad_norm"] += self.optimizer.step()
             num_steps += 1
             if self.config.target_kl is not None and moved > self.config.target_kl:
