@@ -87,7 +87,7 @@ class Run:
         experiment = replace(self.experiment, env_kwargs={**self.experiment.env_kwargs, **env_kwargs})
         vector = experiment.make_vector(split, min(num_episodes, MAX_DEFAULT_ENVS))
         try:
-            with _threads(experiment.model, None), failures_kept(self.directory, split):
+            with _threads(experiment.model, None), failures_kept(self.directory, experiment.env, split):
                 return play_held_out(RolloutCollector(vector, self.policies), num_episodes, greedy=greedy)
         finally:
             vector.close()

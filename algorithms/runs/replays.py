@@ -37,18 +37,25 @@ class Recorded:
 
 
 @contextmanager
-def failures_kept(directory: Path, split: str = "train") -> Iterator[None]:
-    """Write the episode of an environment's fault to the run's folder, and say in the message how to play it again."""
+def failures_kept(directory: Path, env: str, split: str = "train") -> Iterator[None]:
+    """Write the episode of an environment's fault to the run's folder, and say in the message how to play it again.
+
+    Args:
+        directory: folder of the run.
+        env: name of the environment in the run's settings.
+        split: split of the environment's tasks.
+    """
     try:
         yield
     except EnvironmentFault as fault:
         if fault.command is None:
-            keep_failure(directory, fault, split)
+            keep_failure(directory, fault, env, split)
         raise
 
 
-def keep_failure(directory: Path, fault: EnvironmentFault, split: str = "train") -> None:
-    """Write the seed and actions of a fault's episode to `failures/<split>-<episode>.json`."""
+def keep_failure(directory: Path, fault: EnvironmentFault, env: str, split: str = "train") -> None:
+    """Write the seed and actions of a fault's episode to `failures/<split>-<episode>.json`; see `failures_kept`."""
+    fault.env = env
     name = f"{split}-{fault.episode}"
     folder = directory / FAILURES
     folder.mkdir(exist_ok=True)

@@ -100,9 +100,9 @@ def run_prepared(
     def record_evaluation() -> None:
         metrics: dict[str, float] = {}
         for name, greedy in (("sampled", False), ("greedy", True)):
-            with failures_kept(directory, "test"), trainer.telling_update():
+            with failures_kept(directory, experiment.env, "test"), trainer.telling_update():
                 result = evaluate(held_out, config.eval_num_samples, greedy=greedy)
-            report_skipped(held_out, directory, "test")
+            report_skipped(held_out, directory, experiment.env, "test")
             interval = result.team_return
             metrics |= {
                 f"evaluation/{name}/return": interval.value,
@@ -119,9 +119,9 @@ def run_prepared(
         if not resume:
             record_evaluation()
         while not is_over(trainer):
-            with failures_kept(directory):
+            with failures_kept(directory, experiment.env):
                 episodes, metrics = trainer.step()
-            report_skipped(trainer.collector, directory)
+            report_skipped(trainer.collector, directory, experiment.env)
             for logger in every_logger:
                 logger.log(trainer.update, metrics)
             episode_log.write(episode_records(episodes, trainer.credits, update=trainer.update))
@@ -141,10 +141,10 @@ def run_prepared(
     return trainer
 
 
-def report_skipped(collector: RolloutCollector, directory: Path, split: str = "train") -> None:
+def report_skipped(collector: RolloutCollector, directory: Path, env: str, split: str = "train") -> None:
     """Keep and tell the faults of episodes that were given up."""
     for fault in collector.skipped:
-        keep_failure(directory, fault, split)
+        keep_failure(directory, fault, env, split)
         warnings.warn(f"skipped: {fault}", RuntimeWarning, stacklevel=2)
 
 

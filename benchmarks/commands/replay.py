@@ -47,6 +47,7 @@ def run(args: Sequence[str]) -> None:
             recorded = recorded_episode(arguments.directory, arguments.episode)
         kwargs = dict(experiment.env_kwargs) if recorded.split == "train" else experiment.env_kwargs_of(recorded.split)
         vector = SyncVector(lambda: make(experiment.env, **kwargs), 1)
+    vector.name = experiment.env
     with vector:
         differing = replay(vector, recorded, Console())
     if differing:
