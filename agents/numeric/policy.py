@@ -142,7 +142,7 @@ class NumericPolicy(NumericNetwork, TrainablePolicy):
         wrong = np.flatnonzero(np.isnan(logprobs[:, 0]))
         if len(wrong):
             divergence = Divergence("the network's outputs are not numbers", self.parameters())
-            divergence.agents = tuple(dict.fromkeys(requests[row].agent for row in wrong))
+            divergence.agents = tuple(dict.fromkeys(requests[row].agent for row in wrong.tolist()))
             raise divergence
         return [
             Completion(
@@ -219,8 +219,8 @@ class NumericPolicy(NumericNetwork, TrainablePolicy):
         outputs, values = self._outputs(features)
         raw = self.head.drawn(outputs, noise)
         logprobs, entropies = self.head.logprobs(outputs, raw)[:, None], self.head.entropies(outputs)[:, None]
-        found = [raw, logprobs, entropies] + ([] if values is None else [values])
-        return tuple(each.cpu().numpy() for each in found)
+        tensors = [raw, logprobs, entropies] + ([] if values is None else [values])
+        return tuple(each.cpu().numpy() for each in tensors)
 
     def _outputs(self, features: NDArray[np.float32]) -> tuple[Tensor, Tensor | None]:
         inputs = torch.from_numpy(features).to(self._device)

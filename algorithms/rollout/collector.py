@@ -153,7 +153,7 @@ class RolloutCollector:
         try:
             yield
         except EnvironmentFault as fault:
-            if fault.episode is None and fault.copy in running:
+            if fault.episode is None and fault.copy is not None and fault.copy in running:
                 fault.episode = running[fault.copy].index
             raise
 

@@ -172,7 +172,8 @@ def fix_shapes(policies: Mapping[str, Policy]) -> None:
     """
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when a CUDA device is first used
     torch.use_deterministic_algorithms(True)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # what is not read need not be filled
+    # What is not read need not be filled.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # set by a property
     for policy in {id(policy): policy for policy in policies.values()}.values():
         policy.fix_shapes()
 

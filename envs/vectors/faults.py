@@ -208,7 +208,7 @@ class Watch:
 
 def check_of(space: Any) -> Check:
     """The check of values of a space: texts are texts, arrays have the space's shape and finite numbers."""
-    if isinstance(space, spaces.Text) or (isinstance(space, spaces.Space) and space.dtype is str):
+    if isinstance(space, spaces.Text):
         return _text_problem
     if isinstance(space, spaces.Box):
         shape = space.shape
