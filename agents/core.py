@@ -7,7 +7,7 @@ gradient. A critic reads histories. None of the three knows whether the world is
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -17,8 +17,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from .._errors import UserError
 from .batching import micro_batches
 
+SHOWN_METRICS = ("return", "policy_loss", "value_loss", "grad_norm", "critic_grad_norm", "entropy", "kl_to_sampler")
+"""Metrics of the last update that a message shows, of those that there are."""
 NO_TOKENS: NDArray[np.float32] = np.zeros(0, dtype=np.float32)
 
 
@@ -79,6 +82,59 @@ class Evaluation:
     """[N] what the policy's own value head says before each turn; None without a head."""
 
 
+class Divergence(UserError, FloatingPointError):
+    """A gradient, loss or logit that is not finite. The weights are those before the step that it would have made.
+
+    The message is one line. Whoever passes the exception on fills in what it knows.
+
+    Args:
+        problem: what is not finite.
+        parameters: weights that it was computed with.
+        rows: decisions of a batch that it concerns, where the agents are not known yet.
+
+    Attributes:
+        problem: what is not finite.
+        agents: agents whose policy or critic it is.
+        update: number of the update, counted from 1.
+        rewards: least and greatest reward that the update learned from; None while it was still collecting.
+        metrics: the last update's metrics, which were finite.
+        largest_weight: greatest magnitude among the weights.
+        learning_rate: learning rate of those weights.
+        remedy: what to do, where it is not to lower the learning rate.
+    """
+
+    def __init__(self, problem: str, parameters: Iterable[nn.Parameter] = (), rows: Sequence[int] = ()):
+        super().__init__(problem)
+        self.problem = problem
+        self.rows = tuple(rows)
+        self.agents: tuple[str, ...] = ()
+        self.update: int | None = None
+        self.rewards: tuple[float, float] | None = None
+        self.metrics: Mapping[str, float] = {}
+        self.largest_weight = largest(parameters)
+        self.learning_rate: float | None = None
+        self.remedy: str | None = None
+
+    def __str__(self) -> str:
+        where = [] if self.update is None else [f"update {self.update}"]
+        where += [f"agent {', '.join(self.agents)}"] if self.agents else []
+        said = [f"{', '.join(where)}: {self.problem}" if where else self.problem]
+        if self.rewards is not None:
+            said.append(f"its observations and rewards ({self.rewards[0]:g} to {self.rewards[1]:g}) were finite")
+        if self.largest_weight is not None:
+            said.append(f"the largest weight is {self.largest_weight:.3g}")
+        if self.metrics:
+            shown = ", ".join(f"{name} {self.metrics[name]:.4g}" for name in SHOWN_METRICS if name in self.metrics)
+            said.append(f"the update before had {shown}")
+        rate = "" if self.learning_rate is None else f" ({self.learning_rate:g})"
+        return "; ".join([*said, self.remedy or f"lower the learning rate{rate}, or compute in float32"])
+
+
+def largest(parameters: Iterable[nn.Parameter]) -> float | None:
+    """Greatest magnitude of any weight; None without weights."""
+    return max((float(weight.detach().abs().max()) for weight in parameters if weight.numel()), default=None)
+
+
 class Learnable(ABC):
     """What an optimizer changes, a checkpoint keeps and a folder holds, of policies and critics alike."""
 
@@ -113,6 +169,16 @@ class Policy(ABC):
     def act_together(self, requests: Sequence[tuple[Policy, Request]], *, greedy: bool = False) -> list[Completion]:
         """Answer the requests of all policies that share this one's `batch_key`."""
         return self.act([request for _, request in requests], greedy=greedy)
+
+    def fix_shapes(self) -> None:  # noqa: B027  # nothing to do for most
+        """From here on, answer each request bit for bit as if it were asked alone, whatever else is in the batch.
+
+        Sums are rounded by the shapes that they are computed in, so this costs speed. Nothing to do where answers do
+        not depend on the batch at all.
+
+        Raises:
+            ValueError: if this policy cannot.
+        """
 
 
 class TrainablePolicy(Policy, Learnable):
@@ -151,6 +217,9 @@ class TrainablePolicy(Policy, Learnable):
     @abstractmethod
     def reference(self) -> TrainablePolicy:
         """What the policy starts from, frozen, as the anchor of a KL penalty: a copy, or a base that is shared."""
+
+    def observe(self, completions: Sequence[Completion]) -> None:
+        """Take in what was seen before these completions, all of an update in a fixed order; for normalization, say."""
 
     def forget(self) -> None:
         """Drop what was computed with old weights; called after each update."""

@@ -7,9 +7,9 @@ one forward pass over the last turn's tokens gives every turn's log-probabilitie
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,11 @@ _OPEN, _CLOSE = "\ue000", "\ue001"
 _SLOT = re.compile(f"{_OPEN}([0-9]+){_CLOSE}")
 # Added tokens that are not "special" may be ordinary words (runs of spaces, say); those of this shape are not.
 _CONTROL_SHAPE = re.compile(r"[<\[].+[>\]]", re.DOTALL)
+
+MAX_KEPT_TOKENS = 2**18  # the default replay of a critic of short games, and some megabytes
+ENTRY = 256  # tokens that take as much memory as what an entry needs besides: its text, messages and containers
+
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +83,8 @@ class Encoder:
         }
         # A look-ahead finds overlapping spellings too.
         self._control_text = re.compile(f"(?={'|'.join(map(re.escape, self._control.values()))})")
-        self._cache: dict[str, list[int]] = {}
+        # Posts come back in every epoch; replies never do, but in a critic's replay.
+        self._encoded: Recent[list[int]] = Recent(MAX_KEPT_TOKENS, len)
         empty: list[int] = tokenizer("", add_special_tokens=True)["input_ids"]
         self._start = empty[:1] if tokenizer.bos_token_id is not None and empty[:1] == [tokenizer.bos_token_id] else []
         # The token that closes a turn is the template's, where it differs from the model's end-of-text token.
@@ -102,12 +108,7 @@ class Encoder:
 
     def content(self, text: str) -> list[int]:
         """The ids of a piece of text in which no control token is read, whatever it says."""
-        found = self._cache.get(text)
-        if found is None:
-            if len(self._cache) >= 4096:  # posts come back in every epoch; replies never do
-                self._cache.clear()
-            found = self._cache[text] = self._harmless(text)
-        return found
+        return self._encoded.get(text, lambda: self._harmless(text))
 
     def _appended(self, observation: str, previous: Completion) -> NDArray[np.int64] | None:
         """Ids of what was added after the previous completion; None where the history was rewritten."""
@@ -181,3 +182,35 @@ class Encoder:
         # Spelled only after the tokenizer's own normalization; letter by letter it cannot be.
         letters = [index for letter in text for index in self._encode(letter)]
         return [index for index in letters if index not in self._control]
+
+
+class Recent(Generic[Value]):
+    """Values by key, as many of the last used as fit.
+
+    A bound on their number would be none: over thousands of updates, texts of any length come and never come back.
+
+    Args:
+        max_size: most tokens that all values together may have, each counted as `ENTRY` more than it has.
+        size_of: tokens of a value.
+    """
+
+    def __init__(self, max_size: int, size_of: Callable[[Value], int]):
+        self.max_size = max_size
+        self.size = 0
+        self._size_of = size_of
+        self._values: dict[Hashable, Value] = {}  # least recently used first
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
+        """The value of a key; made where it is not kept."""
+        value = self._values.pop(key, None)
+        if value is None:
+            value = make()
+            self.size += self._size_of(value) + ENTRY
+        self._values[key] = value
+        while self.size > self.max_size and len(self._values) > 1:
+            oldest = next(iter(self._values))
+            self.size -= self._size_of(self._values.pop(oldest)) + ENTRY
+        return value

@@ -40,10 +40,15 @@ class TrainConfig(Checked):
     """Joint turns that each environment copy plays per update, continuing where the last update stopped. None: whole
     episodes."""
     num_envs: Count | None = None
-    """Environment copies that are played side by side. None: one per episode of an update, at most 64."""
+    """Environment copies that are played side by side; changes results by rounding (not with `deterministic`). None:
+    one per episode of an update, at most 64."""
     num_workers: CountOrZero = 0
     """Worker processes in which the environment copies step. 0: this process steps them; workers pay where a turn takes
     long."""
+    timeout_s: Positive | None = None
+    """Time limit per turn of an environment, in seconds, with `num_workers`: a worker process that takes longer is
+    replaced, and its episodes are played again up to there; an episode that fails twice is skipped. None: no limit, and
+    without worker processes a turn that never ends stops the run for ever."""
     early_termination_threshold: Finite | None = None
     """Team reward per turn above which a training episode ends, as if the game did. None: never."""
 
@@ -75,7 +80,8 @@ class TrainConfig(Checked):
     """Mini-batch size per optimizer step, in episodes (in turns, for vector observations). None: the whole update in
     one step."""
     max_batch_tokens: Count | None = None
-    """Tokens per forward pass: a memory bound that does not change results. None: 2,048 on a CPU, 16,384 elsewhere."""
+    """Tokens per forward pass: a bound on memory, which changes results by rounding (not with `deterministic`). None:
+    2,048 on a CPU, 16,384 elsewhere."""
 
     # Credit.
 
@@ -136,6 +142,10 @@ class TrainConfig(Checked):
     """Episodes per evaluation and way of playing (sampled, greedy)."""
     save_interval: CountOrZero = 0
     """Updates between checkpoints that training can resume from. 0: no checkpoints."""
+    deterministic: bool = False
+    """Bit-for-bit results whatever `num_envs`, `num_workers`, `max_batch_tokens` and interruptions, at some cost in
+    speed: decoding and learning compute in fixed shapes. The same machine, libraries and number of threads are needed
+    in any case. False: the same settings give the same results, other ones differ by rounding."""
     seed: Seed = 0
     """Seed of tasks, sampling, initial weights of critics and heads, and the order of mini-batches."""
 

@@ -16,6 +16,7 @@ COMMANDS = {
     "check": ("collm.benchmarks.commands.check", "hold an environment to the whole contract"),
     "play": ("collm.benchmarks.commands.play", "play one episode and print it"),
     "train": ("collm.benchmarks.commands.train", "train a team: collm train ALGORITHM --env ID"),
+    "replay": ("collm.benchmarks.commands.replay", "play an episode of a run again, turn by turn"),
     "evaluate": ("collm.benchmarks.commands.evaluate", "let a trained team play held-out tasks"),
     "demo": ("collm.benchmarks.commands.demo", "watch two small language models learn to write together"),
     "benchmark": ("collm.benchmarks.commands.benchmark", "compare algorithms on environments with several seeds"),

@@ -14,7 +14,8 @@ from .registration.registry import (
     specs,
 )
 from .spaces import OpenText
-from .vectors.processes import ProcessVector, WorkerError
+from .vectors.faults import EnvironmentFault
+from .vectors.processes import ProcessVector
 from .vectors.vector import SyncVector, VectorEnv
 
 register_built_in()
@@ -22,6 +23,7 @@ register_built_in()
 __all__ = [
     "CheckFailure",
     "EnvSpec",
+    "EnvironmentFault",
     "Message",
     "OpenText",
     "Outcome",
@@ -31,7 +33,6 @@ __all__ = [
     "Transcript",
     "UnknownEnvironmentError",
     "VectorEnv",
-    "WorkerError",
     "check_env",
     "make",
     "messages_of",

@@ -11,7 +11,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, SupportsFloat
 
 from pettingzoo import ParallelEnv
 
@@ -203,6 +203,8 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
         self.turn = 0
         self._joint = Transcript()
         prompts = self.deal((options or {}).get("task"))
+        if not isinstance(prompts, Mapping):
+            raise TypeError(f"deal() must return a prompt by agent, got {type(prompts).__name__}: {prompts!r}")
         missing = set(self.agents) ^ set(prompts)
         if missing:
             raise ValueError(f"deal() must return one prompt for each of {self.agents}; wrong or missing: {missing}")
@@ -222,6 +224,8 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
         replies = {agent: self._reply(agent, actions) for agent in movers}
         cut = sum(len(str(actions[agent])) > len(replies[agent]) for agent in movers)
         outcome = self.play(replies)
+        if not isinstance(outcome, Outcome):
+            raise TypeError(f"play() must return an Outcome, got {type(outcome).__name__}: {outcome!r}")
         self.turn += 1
         for agent in movers:
             self._transcripts[agent] = self._transcripts[agent].extended(Message("assistant", replies[agent], agent))
@@ -230,6 +234,8 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
         for agent, history in outcome.rewritten.items():
             self._transcripts[agent], known[agent] = Transcript(history), 0
         for agent, text in outcome.feedback.items():
+            if agent not in self._transcripts:
+                raise ValueError(f"play() gave feedback to {agent!r}, who is none of {self.possible_agents}")
             self._read(agent, text)
         self._record_reading({agent: self._transcripts[agent].messages[known[agent] :] for agent in movers})
         is_over = outcome.is_over or self.turn >= self._max_turns
@@ -248,7 +254,7 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
                 infos[agent]["metric/dropped_messages"] = float(dropped)
         return (
             observations,
-            {agent: float(rewards[agent]) for agent in movers},
+            {agent: _reward(agent, rewards) for agent in movers},
             terminations,
             dict.fromkeys(movers, False),
             infos,
@@ -283,6 +289,10 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
         return _LONE_SURROGATES.sub("\ufffd", str(action)[: self.action_spaces[agent].max_length])
 
     def _read(self, agent: str, prompt: str | Sequence[Message]) -> None:
+        if not isinstance(prompt, Sequence):
+            raise TypeError(
+                f"{agent!r} must read text or a sequence of messages, got {type(prompt).__name__}: {prompt!r}"
+            )
         added = [Message("user", prompt)] if isinstance(prompt, str) else list(prompt)
         self._transcripts[agent] = self._transcripts[agent].extended(*added)
 
@@ -299,6 +309,15 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
 
     def _observation(self, agent: str) -> Transcript:
         return capped(self._transcripts[agent], self.observation_spaces[agent].max_length)
+
+
+def _reward(agent: str, rewards: Mapping[str, Any]) -> float:
+    if agent not in rewards:
+        raise ValueError(f"play() gave no reward to {agent!r}, who moved; rewards were {dict(rewards)}")
+    reward = rewards[agent]
+    if not isinstance(reward, SupportsFloat) or isinstance(reward, Sequence):
+        raise TypeError(f"play() gave {agent!r} the reward {reward!r}, which is no number")
+    return float(reward)
 
 
 def capped(transcript: Transcript, max_length: int) -> Transcript:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -29,11 +30,12 @@ from .plain import decode_plainly
 from .samples import DrawRecorder, Prompt, Sample
 from .sampling import Sampling
 from .scheduler import Scheduler
-from .self_check import check_arena, is_cache_exact
+from .self_check import check_arena, is_cache_exact, is_exact_alone
 from .slots import Claim
 
 __all__ = ["Decoder", "Prompt", "Sample"]
 
+FIXED_ROWS = 32  # of every step in fixed shapes
 PREFILL_TOKENS = {"cpu": 1536, "cuda": 8192}  # a pass that fills the second-level cache, or the GPU
 
 
@@ -93,13 +95,17 @@ class Decoder:
         if not prompts:
             return []
         self._check(prompts)
+        if self._engine.num_fixed:
+            # What is parked was computed in other shapes than what is filled anew, and may have left by then.
+            prompts = [replace(prompt, parked=None) for prompt in prompts]
         self._follow_type_and_device()
         recorder = DrawRecorder(prompts, sampling)
         adapters = list(dict.fromkeys(prompt.adapter for prompt in prompts))
         claims = [Claim(owner, prompt) for owner, prompt in enumerate(prompts)]
         reason = self._why_not(prompts)
         with torch.inference_mode(), self._evaluation():
-            if reason is None and len(adapters) > 1 and AdapterBank.serves(self._model):
+            is_mixed = len(adapters) > 1 and not self._engine.num_fixed
+            if reason is None and is_mixed and AdapterBank.serves(self._model):
                 assert isinstance(self._model, PeftModel)
                 self._engine.bank = AdapterBank(self._model, adapters)
                 try:
@@ -122,6 +128,22 @@ class Decoder:
     def forget(self) -> None:
         """Drop what is parked; necessary after every change of weights."""
         self._scheduler.forget()
+
+    def fix_shapes(self) -> None:
+        """From here on, no sample depends on the others by a single bit, nor on what was sampled before.
+
+        Every step decodes `FIXED_ROWS` rows, prompts are read one by one, and nothing is parked.
+
+        Raises:
+            ValueError: if this model still rounds by what else is in the batch, on this device.
+        """
+        self._prefill_tokens = 1  # for the plain loop: one prompt per batch
+        self._scheduler.fix_shapes(FIXED_ROWS)
+        if not is_exact_alone(self.generate, len(self._is_stop), self._limit() or 1024):
+            raise ValueError(
+                f"{type(self._base).__name__} rounds by what else is in the batch even in fixed shapes, on "
+                f"{self._base.device.type}; leave deterministic=True out"
+            )
 
     def _complete(
         self, claims: Sequence[Claim], sampling: Sampling, recorder: DrawRecorder, reason: str | None
@@ -162,8 +184,7 @@ class Decoder:
         return self._reason
 
     def _check(self, prompts: Sequence[Prompt]) -> None:
-        config = self._base.config.get_text_config(decoder=True)
-        limit = getattr(config, "max_position_embeddings", None)
+        limit = self._limit()
         keys: set[Hashable] = set()
         for number, prompt in enumerate(prompts):
             if len(prompt.ids) == 0:
@@ -182,6 +203,12 @@ class Decoder:
                 if prompt.key in keys:
                     raise ValueError(f"two prompts of one call share the handle {prompt.parked!r}: use one for each")
                 keys.add(prompt.key)
+
+    def _limit(self) -> int | None:
+        """Positions that the model has; None where it sets no limit."""
+        config = self._base.config.get_text_config(decoder=True)
+        limit: int | None = getattr(config, "max_position_embeddings", None)
+        return limit
 
     def _stop_table(self, stop_ids: Collection[int]) -> NDArray[np.bool_]:
         size = self._base.config.get_text_config(decoder=True).vocab_size

@@ -17,6 +17,7 @@ from .arena import Arena, Placement, StopForward, visibility
 from .slots import Moves, Seat
 
 MASK_BLOCK = 8  # widths of masks are multiples of this, for aligned kernels
+FIXED_BLOCK = 64  # the same in fixed shapes: attention then sums over hidden columns, which add 0, in the same order
 
 
 class Engine:
@@ -27,6 +28,7 @@ class Engine:
         self.arena = Arena(base.config.get_text_config(decoder=True).num_hidden_layers)
         self.bank: AdapterBank | None = None  # set where rows have adapters of their own
         self._prefill_tokens = prefill_tokens
+        self.num_fixed = 0  # rows of every step, however many are active; 0: as many as are active
 
     def prefill(self, seats: Sequence[Seat]) -> None:
         """Keep the keys and values of every prompt, but for its last token, which is the first to be decoded.
@@ -73,7 +75,8 @@ class Engine:
         """
         self._select(adapters)
         device, count = self.base.device, len(tokens)
-        width = min(-(-(int(columns.max()) + 1) // MASK_BLOCK) * MASK_BLOCK, self.arena.capacity)
+        block = FIXED_BLOCK if self.num_fixed else MASK_BLOCK
+        width = min(-(-(int(columns.max()) + 1) // block) * block, self.arena.capacity)
         positions = torch.from_numpy(columns).to(device)[:, None]
         rows = torch.arange(count, device=device)
         self.arena.placement = Placement(slice(0, count), width, rows, torch.zeros_like(rows), rows, positions[:, 0])
@@ -103,7 +106,7 @@ class Engine:
         """Seats of similar length together, as many as the token budget allows, in the order of their rows."""
         batch: list[Seat] = []
         for seat in sorted(seats, key=_num_missing, reverse=True):
-            if batch and (len(batch) + 1) * _num_missing(batch[0]) > self._prefill_tokens:
+            if batch and (self.num_fixed or (len(batch) + 1) * _num_missing(batch[0]) > self._prefill_tokens):
                 yield sorted(batch, key=lambda seat: seat.row)
                 batch = []
             batch.append(seat)

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..._errors import UserError
+from ..core import Divergence
 from .sampling import Draw, Sampling
 from .streams import uniforms
 
@@ -59,6 +59,13 @@ class Generator(Protocol):
     def forget(self) -> None:
         """The weights have changed: drop what was computed with old ones, and sample from the new from here on."""
 
+    def fix_shapes(self) -> None:
+        """From here on, no sample depends on the others by a single bit.
+
+        Raises:
+            ValueError: if that cannot be had.
+        """
+
 
 class DrawRecorder:
     """Records one row of draws per step and cuts the record into samples, one for each request."""
@@ -93,17 +100,15 @@ class DrawRecorder:
         """The completions in the order of the prompts.
 
         Raises:
-            UserError: if the model computed something that is not a number.
+            Divergence: naming the prompts for which the model computed something that is not a number.
         """
         owners = np.concatenate(self._owners)
         order = np.argsort(owners, kind="stable")
         cuts = np.cumsum(np.bincount(owners, minlength=len(self._values)))[:-1]
         recorded = torch.cat(self._logprobs).cpu().numpy()
-        if np.isnan(recorded).any():
-            raise UserError(
-                "the model's logits are not numbers: its weights have diverged (lower the learning rate or clip "
-                "gradients), or its compute type overflows (use bfloat16 or float32)"
-            )
+        wrong = np.isnan(recorded)
+        if wrong.any():
+            raise Divergence("the model's logits are not numbers", rows=np.unique(owners[wrong]).tolist())
         ids = np.split(np.concatenate(self._tokens)[order], cuts)
         logprobs = np.split(recorded[order], cuts)
         entropies = np.split(torch.cat(self._entropies).cpu().numpy()[order], cuts)

@@ -8,6 +8,7 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.nn import functional
 
 from .adapters import Valuer
 from .base import hidden_states_of
@@ -25,6 +26,11 @@ class Scheduler:
         self._is_stop = is_stop
         self._max_slots = max_slots
         self._table = SlotTable(max_slots + max_parked)
+
+    def fix_shapes(self, num_rows: int) -> None:
+        """Decode as many rows in every step, free ones among them; prompts must not be parked."""
+        self._max_slots = self._engine.num_fixed = num_rows
+        self._table = SlotTable(num_rows)
 
     def run(self, claims: Sequence[Claim], sampling: Sampling, recorder: DrawRecorder, valuer: Valuer | None) -> None:
         """Complete every claim and record it."""
@@ -54,16 +60,25 @@ class Scheduler:
                 if queue and self._max_slots - table.num_active >= min(least_free, len(queue)):
                     self._admit(queue, columns_needed)
                 count = table.num_active
+                num_rows = self._engine.num_fixed or count
+                table.column[count:num_rows] = table.token[count:num_rows] = 0
                 owners, columns = table.owner[:count].copy(), table.column[:count].copy()
                 names = [adapters[owner] for owner in owners.tolist()] if engine.bank is not None else ()
-                logits = engine.step(table.token[:count].copy(), columns, names)
+                logits = engine.step(table.token[:num_rows].copy(), table.column[:num_rows].copy(), names)
                 steps = columns - table.start[:count]
                 if valuer is not None and (steps == 0).any():
                     rows = np.flatnonzero(steps == 0)
                     states = hidden[0][torch.from_numpy(rows).to(logits.device), -1]
-                    recorder.record_values(owners[rows], valuer(states, [adapters[owner] for owner in owners[rows]]))
+                    size = 1 if self._engine.num_fixed else len(rows)
+                    for some in np.split(np.arange(len(rows)), range(size, len(rows), size)):
+                        own = owners[rows[some]]
+                        recorder.record_values(own, valuer(states[some], [adapters[owner] for owner in own]))
                 noise = recorder.noise(owners, steps)
-                drawn = draw(logits, sampling, None if noise is None else noise.to(logits.device))
+                if noise is not None:
+                    noise = functional.pad(noise, (0, num_rows - count)).to(logits.device)
+                drawn = draw(logits, sampling, noise)
+                if num_rows > count:
+                    drawn = drawn.of(torch.arange(count, device=logits.device))
                 tokens = drawn.tokens.cpu().numpy()
                 recorder.record(owners, tokens, drawn)
                 table.token[:count] = tokens
@@ -77,6 +92,6 @@ class Scheduler:
         table, engine = self._table, self._engine
         claims = [queue.popleft() for _ in range(min(len(queue), self._max_slots - table.num_active))]
         seats = table.admit(claims, {claim.prompt.key for claim in queue})
-        engine.arena.reserve(table.num_used, columns_needed)
+        engine.arena.reserve(max(table.num_used, engine.num_fixed), columns_needed)
         engine.move(table.take_moves())
         engine.prefill(seats)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -10,7 +12,8 @@ from transformers.cache_utils import DynamicCache
 
 from .base import next_logits, window_of
 from .engine import Engine
-from .samples import Prompt
+from .samples import Prompt, Sample
+from .sampling import Sampling
 from .slots import Claim, SlotTable
 
 FAILURES = (ArithmeticError, AttributeError, LookupError, NotImplementedError, RuntimeError, TypeError, ValueError)
@@ -58,6 +61,26 @@ def is_cache_exact(base: PreTrainedModel) -> bool:
     except FAILURES:
         return False
     return bool((logits - expected).abs().max() <= tolerance(base.dtype) * expected.abs().max())
+
+
+def is_exact_alone(generate: Callable[[Sequence[Prompt], Sampling], list[Sample]], vocab_size: int, limit: int) -> bool:
+    """Whether prompts of different lengths are completed bit for bit alike, alone and together.
+
+    Args:
+        generate: generator under test.
+        vocab_size: token ids of the prompts are below it.
+        limit: positions that the model has.
+    """
+    lengths = [min(length, limit - 3) for length in (5, 70, 17, 130)]
+    prompts = [Prompt((np.arange(n) * 7 + 3 * n) % vocab_size, (), max_new_tokens=3) for n in lengths]
+    together = generate(prompts, Sampling(greedy=True))
+    alone = [generate([prompt], Sampling(greedy=True))[0] for prompt in prompts]
+    return all(
+        np.array_equal(one.ids, other.ids)
+        and np.array_equal(one.logprobs, other.logprobs)
+        and np.array_equal(one.entropies, other.entropies)
+        for one, other in zip(together, alone, strict=True)
+    )
 
 
 def _largest_difference(base: PreTrainedModel, sequences: list[NDArray[np.int64]]) -> tuple[float, float]:

@@ -9,7 +9,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -22,7 +21,7 @@ from ..._errors import UserError
 from ...envs.core import Message, messages_of
 from ..batching import padded
 from ..core import Critic, CriticInput, HeadCritic
-from ..encoding import Encoder
+from ..encoding import MAX_KEPT_TOKENS, Encoder, Recent
 from ..scoring.small_models import selective_last_layer, states_at
 from .policy import LanguagePolicy, value_head_of
 from .reading import NUM_OWN_WORDS, CompactReader, PlainReader
@@ -30,7 +29,6 @@ from .small import small_config
 
 HEAD_FILE = "critic_head.safetensors"
 SETTINGS_FILE = "collm_critic.json"
-MAX_KEPT_READINGS = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +71,8 @@ class TextCritic(Critic):
         self.head = value_head_of(backbone, head_hidden_dim)
         self._settings = {"head_hidden_dim": head_hidden_dim, "is_compact": is_compact}
         self._selective = selective_last_layer(backbone)
-        self._readings: dict[Any, Reading] = {}  # a replay shows the same inputs in many updates
+        # A replay shows the same inputs in many updates.
+        self._readings: Recent[Reading] = Recent(MAX_KEPT_TOKENS, lambda reading: reading.num_tokens)
 
     @classmethod
     def small(
@@ -151,12 +150,7 @@ class TextCritic(Critic):
 
     def _reading(self, item: CriticInput) -> Reading:
         key = (item.histories, item.actions)
-        found = self._readings.get(key)
-        if found is None:
-            if len(self._readings) >= MAX_KEPT_READINGS:
-                self._readings.clear()
-            found = self._readings[key] = self._read(item)
-        return found
+        return self._readings.get(key, lambda: self._read(item))
 
     def _read(self, item: CriticInput) -> Reading:
         readings, places = _readings(item)

@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..core import Completion, Evaluation, Policy, Request, TrainablePolicy
+from ..core import Completion, Divergence, Evaluation, Policy, Request, TrainablePolicy, largest
 from ..decoding.adapters import active_adapter
 from ..decoding.base import base_of
 from ..decoding.decoder import Decoder
@@ -157,8 +157,12 @@ class LanguagePolicy(TrainablePolicy):
             )
             observed.append((request.observation, is_extension))
         sampling = replace(self.sampling, greedy=True) if greedy else self.sampling
-        with torch.no_grad(), self.language_model.autocast():
-            samples = self._generator.generate(prompts, sampling)
+        try:
+            with torch.no_grad(), self.language_model.autocast():
+                samples = self._generator.generate(prompts, sampling)
+        except Divergence as divergence:
+            _explain(divergence, [(requests[row][0], requests[row][1].agent) for row in divergence.rows])
+            raise
         return [
             self._completion(prompt, sample, observation, is_extension)
             for prompt, sample, (observation, is_extension) in zip(prompts, samples, observed, strict=True)
@@ -177,6 +181,10 @@ class LanguagePolicy(TrainablePolicy):
 
     def forget(self) -> None:
         self._generator.forget()
+
+    def fix_shapes(self) -> None:
+        with self.language_model.autocast():
+            self._generator.fix_shapes()
 
     def parameters(self) -> list[nn.Parameter]:
         return [*self._weights().values(), *(self.value_head.parameters() if self.value_head is not None else ())]
@@ -280,6 +288,12 @@ class LanguagePolicy(TrainablePolicy):
         file = directory / VALUE_HEAD_FILE
         if self.value_head is not None and file.is_file():
             self.value_head.load_state_dict(load_file(file))
+
+
+def _explain(divergence: Divergence, concerned: Sequence[tuple[Policy, str]]) -> None:
+    divergence.agents = tuple(dict.fromkeys(agent for _, agent in concerned))
+    policies = {id(policy): policy for policy, _ in concerned if isinstance(policy, TrainablePolicy)}
+    divergence.largest_weight = largest(weight for policy in policies.values() for weight in policy.parameters())
 
 
 def value_head_of(model: PreTrainedModel, hidden_dim: int | None) -> nn.Module:

@@ -16,14 +16,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
 
-from ..core import Completion, Evaluation, Request, TrainablePolicy
+from ..core import Completion, Divergence, Evaluation, Request, TrainablePolicy
 from ..decoding.streams import uniforms
 from .action_heads import HEADS, ActionHead, head_for
 from .config import LOG_STD_BOUNDS, Activation
 from .features import Features
 from .perceptron import Normalizer, NumericNetwork, Perceptron, linear
 
+FIXED_ROWS = 64  # of a pass that decides, in fixed shapes
 SETTINGS_FILE = "collm_numeric_policy.json"
 
 
@@ -46,8 +48,8 @@ class NumericPolicy(NumericNetwork, TrainablePolicy):
         hidden_dims: width of each hidden layer.
         activation: after each hidden layer.
         has_value_head: estimate V(observation) from the last hidden layer too.
-        normalizes_observations: normalize by the running mean and deviation of what it was asked, as of the last
-            `forget`. Greedy requests do not count.
+        normalizes_observations: normalize by the running mean and deviation of what it was shown (`observe`), as of
+            the last `forget`.
         seed: draws the initial weights.
         device: where it computes.
     """
@@ -71,6 +73,7 @@ class NumericPolicy(NumericNetwork, TrainablePolicy):
         generator = torch.Generator().manual_seed(seed)
         self.observation = observation
         self.head = head
+        self._num_fixed = 0  # rows of each pass that decides, however many are asked for; 0: as many as that
         self.trunk = Perceptron(observation.size, hidden_dims, activation, generator)
         # 0.01: the first policy is close to uniform, whatever it reads.
         self.output = linear(self.trunk.width, head.num_outputs, 0.01, generator)
@@ -143,23 +146,31 @@ class NumericPolicy(NumericNetwork, TrainablePolicy):
         if not greedy:
             numbers = [uniforms(request.stream, self.head.num_uniforms) for request in requests]
             noise = torch.from_numpy(np.stack(numbers)).to(self._device)
-            if self.normalizer is not None:
-                self.normalizer.observe(torch.from_numpy(features).to(self._device))
-        with torch.no_grad():
-            outputs, values = self._outputs(features)
-            raw = self.head.drawn(outputs, noise)
-            logprobs = self.head.logprobs(outputs, raw).cpu().numpy()[:, None]
-            entropies = self.head.entropies(outputs).cpu().numpy()[:, None]
+        raw, logprobs, entropies, *values = self._decisions(features, noise)
+        wrong = np.flatnonzero(np.isnan(logprobs[:, 0]))
+        if len(wrong):
+            divergence = Divergence("the network's outputs are not numbers", self.parameters())
+            divergence.agents = tuple(dict.fromkeys(requests[row].agent for row in wrong.tolist()))
+            raise divergence
         return [
             Completion(
                 action=self.head.action(drawn),
                 logprobs=logprobs[i],
                 entropies=entropies[i],
                 tokens=NumericRecord(features[i], drawn),
-                value=None if values is None else float(values[i]),
+                value=float(values[0][i]) if values else None,
             )
-            for i, drawn in enumerate(raw.cpu().numpy())
+            for i, drawn in enumerate(raw)
         ]
+
+    def observe(self, completions: Sequence[Completion]) -> None:
+        """Let what was seen into the normalization, from the next `forget` on."""
+        if self.normalizer is not None:
+            features = np.stack([completion.tokens.features for completion in completions])
+            self.normalizer.observe(torch.from_numpy(features).to(self._device))
+
+    def fix_shapes(self) -> None:
+        self._num_fixed = FIXED_ROWS
 
     def evaluate(self, tracks: Sequence[Sequence[Completion]]) -> Evaluation:
         records: list[NumericRecord] = [completion.tokens for track in tracks for completion in track]
@@ -199,6 +210,25 @@ class NumericPolicy(NumericNetwork, TrainablePolicy):
         twin = copy.deepcopy(self)
         twin._network.requires_grad_(False)
         return twin
+
+    @torch.no_grad()
+    def _decisions(self, features: NDArray[np.float32], noise: Tensor | None) -> tuple[NDArray[Any], ...]:
+        """Raw actions [N, R], log-probabilities [N, 1], entropies [N, 1], and values [N] where there is a head."""
+        count, size = len(features), self._num_fixed
+        if size and count != size:
+            parts = []
+            for first in range(0, count, size):
+                rows = slice(first, min(first + size, count))
+                missing = size - (rows.stop - rows.start)
+                own = None if noise is None else functional.pad(noise[rows], (0, 0, 0, missing), value=0.5)
+                found = self._decisions(np.pad(features[rows], ((0, missing), (0, 0))), own)
+                parts.append([each[: size - missing] for each in found])
+            return tuple(np.concatenate(each) for each in zip(*parts, strict=True))
+        outputs, values = self._outputs(features)
+        raw = self.head.drawn(outputs, noise)
+        logprobs, entropies = self.head.logprobs(outputs, raw)[:, None], self.head.entropies(outputs)[:, None]
+        tensors = [raw, logprobs, entropies] + ([] if values is None else [values])
+        return tuple(each.cpu().numpy() for each in tensors)
 
     def _outputs(self, features: NDArray[np.float32]) -> tuple[Tensor, Tensor | None]:
         inputs = torch.from_numpy(features).to(self._device)

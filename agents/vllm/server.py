@@ -112,6 +112,14 @@ class VLLMServer:
         self._check_drift(served, samples, sampling)
         return samples
 
+    def fix_shapes(self) -> None:
+        """Refused: a server batches requests as they come.
+
+        Raises:
+            ValueError: always.
+        """
+        raise ValueError("deterministic=True needs a model in this process: a vLLM server rounds by what it batches")
+
     def forget(self) -> None:
         """Let the server have the present weights before it samples again."""
         self._is_base_current = isinstance(self._model, PeftModel)

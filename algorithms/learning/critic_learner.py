@@ -9,12 +9,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ...agents.batching import default_max_tokens, micro_batches
-from ...agents.core import Critic, CriticInput
+from ...agents.batching import micro_batches
+from ...agents.core import Critic, CriticInput, Divergence
 from ...agents.numeric.moments import RunningMoments
 from ..config import ActorCriticConfig
 from ..functions.losses import value_loss
+from .finiteness import check_finite
 from .optimizer import Optimizer
+from .passes import tokens_per_pass
 
 
 class ReplayEntry(NamedTuple):
@@ -43,12 +45,16 @@ class CriticLearner:
         parameters = critic.parameters()
         self.optimizer = Optimizer(parameters, config.critic_learning_rate, config) if parameters else None
         device = parameters[0].device if parameters else torch.device("cpu")
-        self.max_tokens = config.max_batch_tokens or default_max_tokens(device)
+        self.max_tokens = tokens_per_pass(config, device)
         self.replay: deque[list[ReplayEntry]] = deque(maxlen=config.critic_replay)
 
     @torch.no_grad()
     def values(self, inputs: Sequence[CriticInput]) -> Tensor:
-        """[N] predicted values of all inputs, flat, in reward units."""
+        """[N] predicted values of all inputs, flat, in reward units.
+
+        Raises:
+            Divergence: if one is not finite.
+        """
         return self.moments.denormalize(self._outputs(inputs).cpu())
 
     @torch.no_grad()
@@ -59,7 +65,10 @@ class CriticLearner:
         for batch in micro_batches(sizes, range(len(inputs)), self.max_tokens):
             values = self.critic.values([inputs[i] for i in batch])
             found |= dict(zip(batch, torch.split(values, [_num_values(inputs[i]) for i in batch]), strict=True))
-        return torch.cat([found[i] for i in range(len(inputs))]).float()
+        outputs = torch.cat([found[i] for i in range(len(inputs))]).float()
+        if not outputs.isfinite().all():
+            raise Divergence("the critic's values are not finite", self.critic.parameters())
+        return outputs
 
     def observe(self, targets: Tensor) -> None:
         """Update the running mean and deviation with targets."""
@@ -121,6 +130,7 @@ class CriticLearner:
             loss = value_loss(values, targets, num_values, torch.cat(known) if known else None, clip_range)
             optimizer.backward(loss)
             total += float(loss.detach())
+        check_finite({"value_loss": total}, self.critic.parameters())
         norm = optimizer.step()
         assert norm is not None  # critics compute in the type of their weights, so that no loss is scaled
         return total, norm

@@ -9,10 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ...agents.core import Divergence
 from ..config import TrainConfig
 
 SMALLEST_SCALE = 1.0
 """Loss scale at which a gradient that is not finite is the model's own fault, and not the scale's."""
+MAX_LEARNING_RATE = 1e30  # beyond it a step of AdamW leaves the range of float32
 
 
 class Optimizer:
@@ -24,6 +26,9 @@ class Optimizer:
         config: AdamW's settings, `max_grad_norm` and the learning-rate schedule.
         scales_loss: multiply losses before the backward pass and divide the gradient after it, for passes in float16,
             where small gradients would round to 0.
+
+    Raises:
+        ValueError: if no weight could stay finite at the learning rate.
     """
 
     def __init__(
@@ -34,6 +39,8 @@ class Optimizer:
         *,
         scales_loss: bool = False,
     ):
+        if not 0 <= learning_rate <= MAX_LEARNING_RATE:
+            raise ValueError(f"learning rate {learning_rate}: must lie in 0..{MAX_LEARNING_RATE:g}")
         self.parameters = list(parameters)
         self.config = config
         self.learning_rate = learning_rate
@@ -62,8 +69,8 @@ class Optimizer:
             the same gradient may be computed again.
 
         Raises:
-            FloatingPointError: if the gradient's norm is not finite, at the smallest scale if losses are scaled; the
-                weights stay unchanged.
+            Divergence: if the gradient's norm is not finite, at the smallest scale if losses are scaled; the weights
+                stay unchanged.
         """
         self.scaler.unscale_(self.adamw)
         norm = float(torch.nn.utils.clip_grad_norm_(self.parameters, self.config.max_grad_norm))
@@ -71,9 +78,9 @@ class Optimizer:
             self.scaler.update(self.scaler.get_scale() / 2)
             return None
         if not math.isfinite(norm):
-            raise FloatingPointError(
-                f"the gradient's norm is {norm}; lower the learning rate ({self.learning_rate}), or compute in float32"
-            )
+            divergence = Divergence(f"the gradient's norm is {norm}", self.parameters)
+            divergence.learning_rate = self.learning_rate
+            raise divergence
         self.scaler.step(self.adamw)
         self.scaler.update()
         return norm

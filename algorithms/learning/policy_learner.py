@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...agents.batching import default_max_tokens
 from ...agents.core import Completion, Evaluation, TrainablePolicy
 from ..algorithm import Algorithm, PolicyBatch
 from ..functions.losses import (
@@ -20,7 +19,9 @@ from ..functions.losses import (
     entropy_bonus,
     value_loss,
 )
+from .finiteness import check_finite
 from .optimizer import Optimizer
+from .passes import tokens_per_pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ class PolicyLearner:
         self.optimizer = Optimizer(policy.parameters(), rate, config, scales_loss=scales_loss)
         device = policy.parameters()[0].device
         self.device = device
-        self.max_tokens = config.max_batch_tokens or default_max_tokens(device)
+        self.max_tokens = tokens_per_pass(config, device)
 
     @torch.no_grad()
     def logprobs(self, policy: TrainablePolicy, tracks: Sequence[Sequence[Completion]]) -> list[Tensor]:
@@ -86,6 +87,7 @@ class PolicyLearner:
             while norm is None:  # a scaled gradient that overflowed is computed again, at a smaller scale
                 self.optimizer.zero_grad()
                 found, distance = self._gradient(batch, rows, chosen)
+                check_finite(found, self.policy.parameters())
                 norm = self.optimizer.step()
             error = error if num_steps else distance
             for name, value in found.items():

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ...agents.core import TrainablePolicy
+from ...agents.core import Divergence, TrainablePolicy
 from ...agents.numeric.moments import RunningMoments
+from ...envs.vectors.faults import EnvironmentFault
 from ..algorithm import Algorithm, check_warmup_budget
 from ..config import TrainConfig
 from ..rollout.collector import RolloutCollector, grouped_plans
@@ -20,6 +22,7 @@ from ..rollout.summary import episode_metrics
 from .crediting import Credit, assign_credit, critic_metrics
 from .critic_learner import CriticLearner
 from .crossing import crossed
+from .finiteness import reward_range
 from .policy_learner import PolicyLearner, TurnBatch
 from .shaping import RewardProcessor, reward_rule, with_penalties, with_rewards, with_team_rewards
 
@@ -83,6 +86,7 @@ class Trainer:
         self.num_tokens = 0  # tokens sampled
         self.seconds = 0.0  # spent in collecting and learning
         self.credits: Mapping[str, Credit] = {}  # credit of the last update's episodes, by agent
+        self.last_metrics: Mapping[str, float] = {}  # of the last update
         self.learners = self._make_learners()
 
     def _make_learners(self) -> dict[str, PolicyLearner]:
@@ -111,7 +115,30 @@ class Trainer:
 
         Raises:
             ValueError: if the budget is used up before any policy learns.
+            EnvironmentFault: if the environment raises or breaks its contract, naming the episode and the update.
+            Divergence: if a number is not finite, naming the agent and the update; no weight is then changed by it.
         """
+        with self.telling_update(1):
+            episodes, self.last_metrics = self._step()
+        return episodes, dict(self.last_metrics)
+
+    @contextmanager
+    def telling_update(self, ahead: int = 0) -> Iterator[None]:
+        """Let what goes wrong inside tell its update: the last one that is done, or as many ahead."""
+        try:
+            yield
+        except EnvironmentFault as fault:
+            fault.update = self.update + ahead
+            raise
+        except Divergence as divergence:
+            divergence.update = self.update + ahead
+            divergence.metrics = self.last_metrics
+            learners = [self.learners[agent] for agent in divergence.agents if agent in self.learners]
+            if learners and divergence.learning_rate is None:
+                divergence.learning_rate = max(learner.optimizer.learning_rate for learner in learners)
+            raise
+
+    def _step(self) -> tuple[list[Episode], dict[str, float]]:
         start = time.perf_counter()
         self.collector.seconds.clear()
         episodes = self._collect()
@@ -126,6 +153,8 @@ class Trainer:
         if self.update <= self.algorithm.critic_warmup and self._has_own_critics():
             check_warmup_budget(self.config, self.num_turns, self.num_tokens)
         phases = {f"seconds/{phase}": seconds for phase, seconds in self.collector.seconds.items()}
+        if self.collector.skipped:
+            metrics["skipped_episodes"] = float(len(self.collector.skipped))
         return episodes, metrics | phases | {
             "update": self.update,
             "environment_steps": self.num_turns,
@@ -149,8 +178,20 @@ class Trainer:
     def _learn(self, episodes: Sequence[Episode]) -> dict[str, float]:
         for learner in self._unique_learners():
             learner.optimizer.set_progress(self.update)
+            # Again from the episodes, whose order does not depend on who was asked together.
+            agents = [agent for agent in self.learners if self.learners[agent] is learner]
+            seen = [completion for agent in agents for track in _tracks(episodes, agent) for completion in track]
+            if seen:
+                learner.policy.observe(seen)
         references = self._reference_logprobs(episodes)
         shaped = self._shaped(episodes, references)
+        rewards = reward_range(shaped)
+        with self._telling(rewards=rewards):
+            return self._learn_from(episodes, shaped, references)
+
+    def _learn_from(
+        self, episodes: Sequence[Episode], shaped: Sequence[Episode], references: Mapping[str, Sequence[Tensor]]
+    ) -> dict[str, float]:
         # A frozen partner gets no credit, though its turns are in the joint history.
         agents = [agent for agent in self.learners if any(agent in episode.tracks for episode in episodes)]
         credits, critic_batches = assign_credit(
@@ -163,16 +204,34 @@ class Trainer:
         for critic, batch in critic_batches:
             if critic.optimizer is not None:
                 critic.optimizer.set_progress(self.update)
-            critic_losses.append(critic.learn(batch.inputs, batch.targets))
+            with self._telling(agents=self._served(critic)):
+                critic_losses.append(critic.learn(batch.inputs, batch.targets))
         metrics |= _means(critic_losses)
         if self.update < self.algorithm.critic_warmup and self._has_own_critics():
+            # The weights are the same, but a run that resumes here begins without what was computed with them.
+            for learner in self._unique_learners():
+                learner.policy.forget()
             return metrics
         played = {id(self.learners[agent]): self.learners[agent] for agent in agents}
-        updates = [
-            learner.update(self._batch(learner, episodes, credits, references, estimated_in))
-            for learner in played.values()
-        ]
+        updates = []
+        for learner in played.values():
+            with self._telling(agents=[agent for agent in agents if self.learners[agent] is learner]):
+                updates.append(learner.update(self._batch(learner, episodes, credits, references, estimated_in)))
         return metrics | _means(updates)
+
+    @contextmanager
+    def _telling(self, agents: Sequence[str] = (), rewards: tuple[float, float] | None = None) -> Iterator[None]:
+        """Let a divergence tell what is known here."""
+        try:
+            yield
+        except Divergence as divergence:
+            divergence.agents = divergence.agents or tuple(agents)
+            divergence.rewards = divergence.rewards or rewards
+            raise
+
+    def _served(self, critic: CriticLearner) -> list[str]:
+        """Names of the agents that the critic serves, or "joint"."""
+        return [name for name, each in self.critics.items() if each is critic]
 
     def _batch(
         self,

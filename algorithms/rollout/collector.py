@@ -10,14 +10,16 @@ from __future__ import annotations
 import copy
 import time
 from collections import defaultdict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from ...agents.core import Policy, Request
 from ...agents.numeric.features import Features
-from ...envs.vectors.vector import StepResult, SyncVector, VectorEnv
+from ...envs.vectors.faults import EnvironmentFault, StepResult
+from ...envs.vectors.vector import SyncVector, VectorEnv
 from .episode import Episode, Turn
 from .plays import Plan, Play, grouped_plans, mean_info
 
@@ -31,12 +33,21 @@ ALL_WAIT_FACTOR = 0.25
 """Once half of the running copies are ready, wait at most this multiple of the last decision's duration for the rest.
 Where turns are quick, one decision then serves all copies. A smaller factor gains more where turns take as long as
 decisions, and loses more where decisions take most of the time."""
+MAX_SKIPPED = 0.1
+"""Largest share of the episodes of one call that may be skipped (one always may), as their worker processes died or
+hung twice. More of them are a fault of the environment or the machine, which skipping would hide."""
 
 
 class RolloutCollector:
     """Collects episodes with given policies.
 
-    An episode depends on its seed, its index and the weights, not on the number of copies that run side by side.
+    An episode depends on its seed, its index and the weights, not on the number of copies that run side by side: its
+    texts and rewards exactly, recorded log-probabilities up to rounding, and exactly where the policies compute in
+    fixed shapes (`Policy.fix_shapes`).
+
+    Attributes:
+        seconds: by phase, since the caller last cleared them.
+        skipped: faults of the episodes that the last `collect` gave up.
 
     Args:
         vector: copies of the environment.
@@ -65,7 +76,8 @@ class RolloutCollector:
         self.policies = {agent: policies[agent] for agent in vector.possible_agents}
         self.reads_state = reads_state
         self.early_termination_threshold = early_termination_threshold
-        self.seconds: dict[str, float] = defaultdict(float)  # by phase, since the caller last cleared them
+        self.seconds: dict[str, float] = defaultdict(float)
+        self.skipped: list[EnvironmentFault] = []
         self._number = {agent: i for i, agent in enumerate(vector.possible_agents)}
         self.next_index = 0
         self._decision_s = 0.0  # duration of the last decision
@@ -73,22 +85,34 @@ class RolloutCollector:
         self._features: dict[str, Features] = {}  # by agent, of its observations, where the environment has no state
 
     def collect(self, plans: Sequence[Plan], *, greedy: bool = False) -> list[Episode]:
-        """Play every plan to its end; returns the episodes in the order of the plans."""
+        """Play every plan to its end; returns the episodes in the order of the plans.
+
+        An episode that the vector gave up is left out, with its whole group, as baselines compare the rollouts of one.
+
+        Raises:
+            EnvironmentFault: if an environment raises or breaks its contract, or too many episodes were given up.
+        """
+        running: dict[int, Play] = {}
+        self.skipped = []
+        with self._telling(running):
+            return self._collected(plans, running, greedy)
+
+    def _collected(self, plans: Sequence[Plan], running: dict[int, Play], greedy: bool) -> list[Episode]:
         first = self.next_index
         self.next_index += len(plans)
         waiting = deque(zip(range(first, self.next_index), plans, strict=True))
         free = deque(range(self.vector.num_envs))
-        running: dict[int, Play] = {}
         stepping: set[int] = set()
         done: dict[int, Episode] = {}
+        lost: set[int] = set()  # groups
         last = time.perf_counter()
         while waiting or running:
             start = time.perf_counter()
             while waiting and free:
                 index, plan = waiting.popleft()
                 place = free.popleft()
-                self.vector.send_reset(place, plan.seed, plan.options())
                 running[place] = Play(plan, index, place, num_agents=len(self._number))
+                self.vector.send_reset(place, plan.seed, plan.options())
                 stepping.add(place)
             num_deciding = len(running) - len(stepping)
             rest = last + self._wait_s(num_deciding, len(running)) - start
@@ -96,6 +120,12 @@ class RolloutCollector:
                 done[play.index] = play.episode()
                 del running[play.place]
                 free.append(play.place)
+            for place, fault in self.vector.lost().items():
+                stepping.discard(place)
+                free.append(place)
+                play = running.pop(place)
+                lost.add(play.plan.group)
+                self._skip(play, fault, len(plans))
             now = time.perf_counter()
             self.seconds["environment"] += now - start
             deciding = [play for place, play in running.items() if place not in stepping]
@@ -107,7 +137,26 @@ class RolloutCollector:
                 self.vector.send(actions)
                 stepping |= actions.keys()
                 self.seconds["environment"] += time.perf_counter() - last
-        return [done[index] for index in sorted(done)]
+        kept = [done[index] for index in sorted(done) if done[index].group not in lost]
+        if lost and not kept:
+            raise self.skipped[-1]
+        return kept
+
+    def _skip(self, play: Play, fault: EnvironmentFault, num_plans: int) -> None:
+        fault.episode = play.index
+        self.skipped.append(fault)
+        if len(self.skipped) > max(1, MAX_SKIPPED * num_plans):
+            raise fault
+
+    @contextmanager
+    def _telling(self, running: Mapping[int, Play]) -> Iterator[None]:
+        """Let a fault of an environment tell the number of its episode."""
+        try:
+            yield
+        except EnvironmentFault as fault:
+            if fault.episode is None and fault.copy is not None and fault.copy in running:
+                fault.episode = running[fault.copy].index
+            raise
 
     def collect_turns(self, num_turns: int, seeds: Iterable[int]) -> list[Episode]:
         """Play a number of joint turns per copy, continuing where the last call stopped.
@@ -119,33 +168,35 @@ class RolloutCollector:
         Returns:
             Segments: each ends with its episode or, incomplete, with this call, where the value of its last history is
             to bootstrap it.
+
+        Raises:
+            EnvironmentFault: if an environment raises or breaks its contract.
         """
-        draw = iter(seeds)
+        with self._telling(self._unfinished):
+            return self._segments(num_turns, iter(seeds))
+
+    def _segments(self, num_turns: int, draw: Iterator[int]) -> list[Episode]:
         segments: list[Episode] = []
         for place in range(self.vector.num_envs):
             if place not in self._unfinished:
-                self._unfinished[place] = self._started(place, self._indexed(), Plan(next(draw)))
+                self._start(place, Plan(next(draw)))
         for _ in range(num_turns):
             for play in self._tick(self._unfinished):
                 segments.append(play.episode())
-                self._unfinished[play.place] = self._started(play.place, self._indexed(), Plan(next(draw)))
+                self._start(play.place, Plan(next(draw)))
         for place, play in self._unfinished.items():
             if play.infos:
                 segments.append(play.episode(is_complete=False))
                 self._unfinished[place] = play.continued()
         return segments
 
-    def _indexed(self) -> int:
-        self.next_index += 1
-        return self.next_index - 1
-
-    def _started(self, place: int, index: int, plan: Plan) -> Play:
+    def _start(self, place: int, plan: Plan) -> None:
         start = time.perf_counter()
-        play = Play(plan, index, place, num_agents=len(self._number))
+        play = self._unfinished[place] = Play(plan, self.next_index, place, num_agents=len(self._number))
+        self.next_index += 1
         observations, _ = self.vector.reset(place, plan.seed, plan.options())
         self._begin(play, observations)
         self.seconds["environment"] += time.perf_counter() - start
-        return play
 
     def _begin(self, play: Play, observations: dict[str, Any]) -> None:
         play.observations = observations
@@ -204,7 +255,7 @@ class RolloutCollector:
             terminations = dict.fromkeys(terminations, True)
         for agent in play.agents:
             completion = play.decided[agent]
-            turn = Turn(play.observations[agent], completion, float(rewards[agent]), len(play.infos))
+            turn = Turn(play.observations[agent], completion, rewards[agent], len(play.infos))
             play.tracks.setdefault(agent, []).append(turn)
             play.previous[agent] = completion
             if terminations[agent] or truncations[agent]:

@@ -16,7 +16,8 @@ def episode_metrics(episodes: Sequence[Episode]) -> dict[str, float]:
     ended = [episode.team_return + episode.earlier_return for episode in episodes if episode.is_complete]
     metrics: dict[str, float] = {"num_episodes": float(len(ended))}
     if ended:
-        metrics |= {"return": float(np.mean(ended)), "return_std": float(np.std(ended))}
+        with np.errstate(over="ignore"):  # inf says it: rewards may be as large as floats are
+            metrics |= {"return": float(np.mean(ended)), "return_std": float(np.std(ended))}
     terms: dict[str, list[float]] = defaultdict(list)
     for episode in episodes:
         for name, value in episode_terms(episode).items():

@@ -36,8 +36,9 @@ from .checkpoint import read_config
 from .display import TrainingDisplay
 from .evaluation import EvaluationResult
 from .evaluation import evaluate as play_held_out
-from .experiment import MAX_DEFAULT_ENVS, Experiment
+from .experiment import MAX_DEFAULT_ENVS, Experiment, fix_shapes
 from .loggers import Logger, Sink, check_sinks, read_lines
+from .replays import failures_kept
 from .run import prepare_run, run_prepared
 from .teams import CriticSource, saved_team, seat_of
 
@@ -88,7 +89,7 @@ class Run:
         experiment = replace(self.experiment, env_kwargs={**self.experiment.env_kwargs, **env_kwargs})
         vector = experiment.make_vector(split, min(num_episodes, MAX_DEFAULT_ENVS))
         try:
-            with _threads(experiment.model, None):
+            with _threads(experiment.model, None), failures_kept(self.directory, experiment.env, split):
                 return play_held_out(RolloutCollector(vector, self.policies), num_episodes, greedy=greedy)
         finally:
             vector.close()
@@ -242,7 +243,10 @@ def load_run(directory: str | Path, *, env: Environment | None = None, device: s
         experiment = replace(experiment, model=replace(experiment.model, device=device))
     played = make(experiment.env, **experiment.env_kwargs)
     try:
-        return Run(directory, experiment, saved_team(directory / "agents", played, experiment.model))
+        policies = saved_team(directory / "agents", played, experiment.model)
+        if experiment.config.deterministic:
+            fix_shapes(policies)
+        return Run(directory, experiment, policies)
     finally:
         played.close()
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from typing import Any, TypeVar
 
+import torch
+import torch.utils.deterministic
 from pettingzoo import ParallelEnv
 
 from ..._errors import UserError
@@ -25,6 +28,7 @@ from ...envs.vectors.vector import SyncVector, VectorEnv
 from ...envs.views import with_truth
 from ..algorithm import Algorithm
 from ..config import TrainConfig
+from ..learning.passes import tokens_per_pass
 from ..learning.preferences import ModelRewards
 from ..learning.shaping import RewardProcessor
 from ..learning.trainer import Trainer, agent_learning_rates
@@ -104,13 +108,15 @@ class Experiment:
         is_privileged = self.make_algorithm().reads_truth
         build = partial(_make_privileged if is_privileged else make, spec(self.env), **kwargs)
         if self.config.num_workers:
-            return ProcessVector(build, num_envs, num_workers=self.config.num_workers)
+            config = self.config
+            return ProcessVector(build, num_envs, num_workers=config.num_workers, timeout_s=config.timeout_s)
         return SyncVector(build, num_envs)
 
     def check(self) -> None:
         """Refuse settings that would fail later, before a model is loaded."""
         algorithm = self.make_algorithm()
         _check_workers(self.config)
+        _check_deterministic(self.config, self.model)
         env = make(self.env, **self.env_kwargs)
         try:
             check_team(env, self.model, self.config.seed)
@@ -148,6 +154,8 @@ class Experiment:
         num_envs = config.num_envs or min(config.rollout_buffer_size, MAX_DEFAULT_ENVS)
         vector = self.make_vector("train", num_envs)
         policies = make_policies(algorithm, vector, self.model, self.network, policies)
+        if config.deterministic:
+            fix_shapes(policies)
         rewarder = None
         if config.reward_model is not None:
             learning = [policy for policy in policies.values() if isinstance(policy, TrainablePolicy)]
@@ -163,6 +171,20 @@ class Experiment:
             rewarder=rewarder,
             reward_processor=reward_processor,
         )
+
+
+def fix_shapes(policies: Mapping[str, Policy]) -> None:
+    """Let policies and torch compute every number in one order, whatever is computed beside it.
+
+    Raises:
+        ValueError: if a policy cannot.
+    """
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when a CUDA device is first used
+    torch.use_deterministic_algorithms(True)
+    # What is not read need not be filled.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # set by a property
+    for policy in {id(policy): policy for policy in policies.values()}.values():
+        policy.fix_shapes()
 
 
 def _make_privileged(env: EnvSpec, **kwargs: Any) -> ParallelEnv[str, Any, Any]:
@@ -201,10 +223,23 @@ def _check_filters(algorithm: Algorithm[Any], env: ParallelEnv[str, Any, Any], m
 
 
 def _check_workers(config: TrainConfig) -> None:
+    if config.timeout_s is not None and not config.num_workers:
+        raise ValueError(
+            f"timeout_s={config.timeout_s:g} needs num_workers of at least 1: a turn in this process cannot be stopped"
+        )
     if config.num_workers and config.turns_per_update is not None:
         raise ValueError(
             f"turns_per_update={config.turns_per_update} leaves episodes under way, which cannot be saved from worker "
             f"processes; use num_workers=0 instead of {config.num_workers}, or turns_per_update=None (whole episodes)"
+        )
+
+
+def _check_deterministic(config: TrainConfig, model: ModelConfig) -> None:
+    tokens_per_pass(config, torch.device("cpu"))
+    if config.deterministic and model.server is not None:
+        raise ValueError(
+            f"deterministic=True needs models that sample in this process, but server={model.server!r} batches "
+            "requests as they come; leave one of them out"
         )
 
 

@@ -43,7 +43,7 @@ def episode_records(
                 for turn, numbers in zip(turns, credited[agent], strict=False):
                     turn |= dict(zip(CREDITED, numbers, strict=True))
             final = episode.finals[agent]
-            last = _new_messages(final, track[-1].observation, skip=1)
+            last = new_messages(final, track[-1].observation, skip=1)
             agents[agent] = {"turns": turns, "last_read": last, "is_terminated": episode.is_terminated[agent]}
         records.append(
             {
@@ -70,7 +70,7 @@ def _turn(turn: Turn, before: Turn | None) -> dict[str, Any]:
     record: dict[str, Any] = {
         "time": turn.time,
         "reward": turn.reward,
-        "read": _new_messages(turn.observation, before.observation if before else None, skip=1),
+        "read": new_messages(turn.observation, before.observation if before else None, skip=1),
         "wrote": completion.action,
     }
     if len(completion.logprobs):
@@ -93,7 +93,7 @@ def _turn(turn: Turn, before: Turn | None) -> dict[str, Any]:
     return record
 
 
-def _new_messages(observation: str, before: str | None, *, skip: int) -> list[dict[str, str]]:
+def new_messages(observation: str, before: str | None, *, skip: int) -> list[dict[str, str]]:
     """Messages read since the observation before, without the agent's own reply."""
     messages = messages_of(observation)
     if before is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from .evaluation import evaluate
 from .experiment import MAX_DEFAULT_ENVS, Experiment
 from .loggers import JsonLines, Logger, Sink, make_loggers, read_lines
 from .records import episode_records
+from .replays import failures_kept, keep_failure
 from .teams import CriticSource
 
 Callback = Callable[[int, Mapping[str, float]], None]
@@ -98,7 +100,9 @@ def run_prepared(
     def record_evaluation() -> None:
         metrics: dict[str, float] = {}
         for name, greedy in (("sampled", False), ("greedy", True)):
-            result = evaluate(held_out, config.eval_num_samples, greedy=greedy)
+            with failures_kept(directory, experiment.env, "test"), trainer.telling_update():
+                result = evaluate(held_out, config.eval_num_samples, greedy=greedy)
+            report_skipped(held_out, directory, experiment.env, "test")
             interval = result.team_return
             metrics |= {
                 f"evaluation/{name}/return": interval.value,
@@ -115,7 +119,9 @@ def run_prepared(
         if not resume:
             record_evaluation()
         while not is_over(trainer):
-            episodes, metrics = trainer.step()
+            with failures_kept(directory, experiment.env):
+                episodes, metrics = trainer.step()
+            report_skipped(trainer.collector, directory, experiment.env)
             for logger in every_logger:
                 logger.log(trainer.update, metrics)
             episode_log.write(episode_records(episodes, trainer.credits, update=trainer.update))
@@ -133,6 +139,13 @@ def run_prepared(
         trainer.collector.vector.close()
         held_out.vector.close()
     return trainer
+
+
+def report_skipped(collector: RolloutCollector, directory: Path, env: str, split: str = "train") -> None:
+    """Keep and tell the faults of episodes that were given up."""
+    for fault in collector.skipped:
+        keep_failure(directory, fault, env, split)
+        warnings.warn(f"skipped: {fault}", RuntimeWarning, stacklevel=2)
 
 
 def is_over(trainer: Trainer) -> bool:

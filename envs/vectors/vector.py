@@ -16,21 +16,27 @@ from gymnasium.spaces import Space
 from pettingzoo import ParallelEnv
 
 from ..registration.registry import EnvSpec, make, spec
+from .faults import Course, EnvironmentFault, Infos, Observations, StepResult, Watch, name_of
 
-Observations: TypeAlias = dict[str, Any]
-Infos: TypeAlias = dict[str, dict[str, Any]]
-StepResult: TypeAlias = tuple[Observations, dict[str, float], dict[str, bool], dict[str, bool], Infos]
 Builder: TypeAlias = "Callable[[], ParallelEnv[str, Any, Any]]"
 
 
 class VectorEnv(ABC):
-    """Copies of one environment, by index."""
+    """Copies of one environment, by index.
+
+    What an environment returns is checked here, once for all who use it: every method below raises an
+    `EnvironmentFault` that names agent, seed and turn where a copy breaks its contract.
+    """
 
     num_envs: int
     possible_agents: list[str]
     state_space: Space[Any] | None
     """None where the environment has no state."""
     spec: EnvSpec | None
+    name: str
+    """Id of the environment; of one that is not registered, the name that it gives itself."""
+    courses: list[Course]
+    """Course of each copy's present episode: seed, options and actions, from which it can be played again."""
 
     @abstractmethod
     def reset(
@@ -58,6 +64,10 @@ class VectorEnv(ABC):
             timeout_s: seconds to wait if there is nothing yet; None waits for at least one, if one was begun.
         """
 
+    def lost(self) -> dict[int, EnvironmentFault]:
+        """Episodes that were given up since the last call, by copy, each with its fault."""
+        return {}
+
     @abstractmethod
     def state(self, index: int) -> Any:
         """The state of one copy; None where the environment has none."""
@@ -84,6 +94,10 @@ class VectorEnv(ABC):
     def __exit__(self, *exception: object) -> None:
         self.close()
 
+    def _locate(self, fault: EnvironmentFault, index: int) -> None:
+        """Fill in what is known here of where it happened."""
+        fault.env, fault.course, fault.copy = self.name, self.courses[index], index
+
 
 class SyncVector(VectorEnv):
     """Copies in this process, one after the other: best where a turn takes less than a message between processes.
@@ -102,16 +116,31 @@ class SyncVector(VectorEnv):
         self.possible_agents = list(first.possible_agents)
         self.state_space = getattr(first, "state_space", None)
         self.spec = getattr(first, "spec", None)
+        self.name = name_of(first)
+        self.courses = [Course() for _ in self.envs]
+        self._watches = [Watch(first) for _ in self.envs]
         self._arrived: dict[int, StepResult] = {}
 
     def reset(
         self, index: int, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observations, Infos]:
-        observations, infos = self.envs[index].reset(seed=seed, options=options)
-        return observations, infos
+        self.courses[index] = Course(seed, options)
+        try:
+            return self._watches[index].reset(self.envs[index], seed, options)
+        except EnvironmentFault as fault:
+            self._locate(fault, index)
+            raise
 
     def step(self, actions: Mapping[int, Mapping[str, Any]]) -> dict[int, StepResult]:
-        return {index: self.envs[index].step(dict(replies)) for index, replies in actions.items()}
+        results = {}
+        for index, replies in actions.items():
+            self.courses[index].actions.append(dict(replies))
+            try:
+                results[index] = self._watches[index].step(self.envs[index], replies)
+            except EnvironmentFault as fault:
+                self._locate(fault, index)
+                raise
+        return results
 
     def send_reset(self, index: int, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
         self._arrived[index] = as_step(self.reset(index, seed, options))
@@ -124,7 +153,11 @@ class SyncVector(VectorEnv):
         return arrived
 
     def state(self, index: int) -> Any:
-        return state_or_none(self.envs[index])
+        try:
+            return self._watches[index].state(self.envs[index])
+        except EnvironmentFault as fault:
+            self._locate(fault, index)
+            raise
 
     def agents(self, index: int) -> list[str]:
         # before its first reset an environment need not have any
@@ -161,11 +194,3 @@ def as_step(result: tuple[Observations, Infos]) -> StepResult:
     """A reset in the form of a turn in which nobody earned anything and nothing ended."""
     observations, infos = result
     return observations, {}, {}, {}, infos
-
-
-def state_or_none(env: ParallelEnv[str, Any, Any]) -> Any:
-    """The environment's state; None where it has none."""
-    try:
-        return env.state()
-    except NotImplementedError:
-        return None

@@ -120,9 +120,9 @@ def test_a_policy_without_a_value_head_has_no_values():
 @pytest.mark.parametrize("name", ACTIONS)
 def test_a_saved_policy_answers_alike(name, tmp_path):
     policy = made(name, has_value_head=True, normalizes_observations=True, hidden_dims=(16,), activation="relu")
-    policy.act(requests(20))
+    policy.observe(policy.act(requests(20)))
     policy.forget()
-    policy.act(requests(5))
+    policy.observe(policy.act(requests(5)))
     policy.save(tmp_path / "policy")
     loaded = NumericPolicy.load(tmp_path / "policy")
     for ours, theirs in zip(policy.act(requests(10)), loaded.act(requests(10)), strict=True):
@@ -139,7 +139,7 @@ def test_a_state_can_be_taken_over_by_another_policy():
     with pytest.raises(RuntimeError, match="normalizer"):
         second.load_state_dict(first.state_dict())
     second = made("gaussian", normalizes_observations=True, seed=1)
-    first.act(requests(9))
+    first.observe(first.act(requests(9)))
     first.forget()
     second.load_state_dict({name: tensor.clone() for name, tensor in first.state_dict().items()})
     assert np.array_equal(first.act(requests(1))[0].action, second.act(requests(1))[0].action)
@@ -150,6 +150,8 @@ def test_normalization_stands_still_until_the_policy_forgets():
     track = policy.act(requests(30))
     before = policy.evaluate([track]).logprobs.detach()
     assert np.allclose(before, [each.logprobs[0] for each in track], atol=1e-5)
+    policy.observe(track)
+    assert torch.equal(policy.evaluate([track]).logprobs.detach(), before)
     policy.forget()
     assert not torch.allclose(policy.evaluate([track]).logprobs.detach(), before)
     observations = torch.from_numpy(np.stack([request.observation for request in requests(30)]))
@@ -158,9 +160,10 @@ def test_normalization_stands_still_until_the_policy_forgets():
     torch.testing.assert_close(normalized.std(0, correction=0), torch.ones(4), atol=1e-5, rtol=0)
 
 
-def test_greedy_play_does_not_change_the_normalization():
+@pytest.mark.parametrize("greedy", [False, True])
+def test_play_alone_does_not_change_the_normalization(greedy):
     policy = made("gaussian", normalizes_observations=True)
-    policy.act(requests(30), greedy=True)
+    policy.act(requests(30), greedy=greedy)
     policy.forget()
     assert policy.normalizer.count == 0
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import numpy as np
 import pytest
 
 from collm.envs import EnvSpec, OpenText, Outcome, TextParallelEnv, Transcript
-from collm.envs.vectors.processes import ProcessVector, WorkerError
+from collm.envs.vectors.faults import EnvironmentFault
+from collm.envs.vectors.processes import ProcessVector
 from collm.envs.vectors.vector import SyncVector
 
 
@@ -32,6 +35,11 @@ class Counting(TextParallelEnv):
             os.kill(os.getpid(), signal.SIGKILL)
         if "sleep" in replies.values():
             time.sleep(60)
+        for reply in replies.values():
+            what, _, path = reply.partition(" once ")
+            if path and not os.path.exists(path):
+                open(path, "w").close()
+                os.kill(os.getpid(), signal.SIGKILL) if what == "die" else time.sleep(60)
         for path in (reply.removeprefix("wait for ") for reply in replies.values() if reply.startswith("wait for ")):
             while not os.path.exists(path):
                 time.sleep(0.005)
@@ -41,6 +49,19 @@ class Counting(TextParallelEnv):
 
 def _never_built():
     raise OSError("no room")
+
+
+def _ends_its_process():
+    os._exit(3)
+
+
+def _is_running(process):
+    """Whether there is a process that has not ended; one that nobody has waited for yet has."""
+    try:
+        with open(f"/proc/{process}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
 
 
 SPEC = EnvSpec("test/Counting-v0", Counting)
@@ -133,9 +154,11 @@ def test_environments_of_numbers_run_too():
 def test_an_error_in_a_worker_names_the_copy_and_shows_the_traceback():
     vector = ProcessVector(SPEC, 2, num_workers=1)
     vector.reset(0, seed=0)
-    vector.reset(1, seed=0)
-    with pytest.raises(WorkerError, match=r"(?s)index 1 .*in play.*KeyError: 'a fault of the author'"):
+    vector.reset(1, seed=7)
+    with pytest.raises(EnvironmentFault, match=r"seed 7, turn 1: step raised KeyError: 'a fault of the aut") as caught:
         vector.step({0: dict.fromkeys(vector.agents(0), ""), 1: dict.fromkeys(vector.agents(1), "raise")})
+    assert (caught.value.copy, caught.value.env) == (1, "test/Counting-v0")
+    assert "in play" in caught.value.details
     with pytest.raises(RuntimeError, match="closed"):
         vector.reset(0)
 
@@ -173,25 +196,105 @@ def test_messages_larger_than_a_pipe_pass_in_both_directions():
         assert vector.state(3).count("x") > 60_000  # of each reply, an environment keeps 16,384 letters
 
 
-def test_a_worker_that_dies_is_named():
-    vector = ProcessVector(SPEC, 2, num_workers=1)
-    vector.reset(1, seed=0)
-    with pytest.raises(WorkerError, match=r"environments \[0, 1\] died with exit code -9"):
-        vector.step({1: dict.fromkeys(vector.agents(1), "die")})
+def played(vector, index, seed, replies):
+    """The results of an episode in which both agents give these replies."""
+    found = [vector.reset(index, seed=seed)]
+    for reply in replies:
+        (result,) = vector.step({index: dict.fromkeys(vector.agents(index), reply)}).values()
+        found.append((result, vector.state(index)))
+    return found
 
 
-def test_a_worker_that_does_not_answer_is_given_up():
-    vector = ProcessVector(SPEC, 1, timeout_s=10)
-    vector.reset(0, seed=0)
-    vector._timeout_s = 0.2
-    with pytest.raises(WorkerError, match=r"no answer within 0\.2 s"):
+def test_a_worker_that_dies_is_replaced_and_its_episodes_go_on(tmp_path):
+    """One reply kills the worker the first time only; the other copy of that worker is in the middle of its episode."""
+    once = f"die once {tmp_path / 'died'}"
+    with SyncVector(SPEC, 1) as alone:
+        (tmp_path / "died").touch()
+        expected = [played(alone, 0, seed, ["go on", once, "end"]) for seed in (3, 4)]
+        (tmp_path / "died").unlink()
+    with ProcessVector(SPEC, 2, num_workers=1) as vector:
+        starts = [vector.reset(index, seed=3 + index) for index in (0, 1)]
+        found = [[start] for start in starts]
+        for reply in ("go on", once, "end"):
+            results = vector.step({index: dict.fromkeys(vector.agents(index), reply) for index in (1, 0)})
+            for index, result in results.items():
+                found[index].append((result, vector.state(index)))
+        assert found == expected
+        assert vector.lost() == {}
+
+
+def test_an_idle_copy_of_a_worker_that_died_is_brought_back_to_where_it_was(tmp_path):
+    with SyncVector(SPEC, 1) as alone:
+        expected = played(alone, 0, 5, ["one", "two"])
+    with ProcessVector(SPEC, 2, num_workers=1) as vector:
+        found = played(vector, 1, 5, ["one"])
+        vector.reset(0, seed=0)
+        vector.step({0: dict.fromkeys(vector.agents(0), f"die once {tmp_path / 'died'}")})
+        (result,) = vector.step({1: dict.fromkeys(vector.agents(1), "two")}).values()
+        assert [*found, (result, vector.state(1))] == expected
+
+
+def test_a_worker_that_hangs_is_replaced(tmp_path):
+    with ProcessVector(SPEC, 1, timeout_s=0.5) as vector:
+        before = vector._processes[0]
+        vector.reset(0, seed=0)
+        ((_, rewards, *_),) = vector.step(
+            {0: dict.fromkeys(vector.agents(0), f"sleep once {tmp_path / 'slept'}")}
+        ).values()
+        assert set(rewards) == {"player_0", "player_1"}
+        assert not before.is_alive()
+
+
+@pytest.mark.parametrize(("reply", "reason"), [("die", "died with exit code -9"), ("sleep", "no answer within")])
+def test_an_episode_that_fails_twice_is_given_up_and_the_others_go_on(reply, reason):
+    with ProcessVector(SPEC, 2, num_workers=1, timeout_s=0.5) as vector:
+        for index in (0, 1):
+            vector.reset(index, seed=index)
+        vector.send({1: dict.fromkeys(vector.agents(1), reply), 0: dict.fromkeys(vector.agents(0), "go on")})
+        arrived, lost = {}, {}
+        while not (arrived and lost):
+            arrived |= vector.ready()
+            lost |= vector.lost()
+        assert list(arrived) == [0]
+        (fault,) = lost.values()
+        assert (fault.copy, fault.seed, fault.turn) == (1, 1, 1)
+        assert reason in str(fault)
+        assert len(played(vector, 1, 2, ["go on"])) == 2  # the copy serves the next episode
+
+
+def test_who_waits_for_an_episode_that_is_given_up_gets_its_fault():
+    vector = ProcessVector(SPEC, 1, timeout_s=0.3)
+    vector.reset(0, seed=9)
+    with pytest.raises(EnvironmentFault, match=r"test/Counting-v0, seed 9, turn 1: .*no answer within"):
         vector.step({0: dict.fromkeys(vector.agents(0), "sleep")})
     assert not any(process.is_alive() for process in vector._processes)
 
 
 def test_an_environment_that_cannot_be_built_says_so():
-    with pytest.raises(WorkerError, match="no room"):
+    with pytest.raises(EnvironmentFault, match="could not be built: OSError: no room"):
         ProcessVector(_never_built, 1)
+    with pytest.raises(EnvironmentFault, match="died with exit code 3 while it was built"):
+        ProcessVector(_ends_its_process, 1)
+
+
+def test_a_worker_in_an_endless_loop_does_not_outlive_a_killed_main_process(tmp_path):
+    script = tmp_path / "main.py"
+    script.write_text(
+        "from collm.envs import ProcessVector\nfrom test_vector import SPEC\n"
+        "if __name__ == '__main__':\n"
+        "    vector = ProcessVector(SPEC, 1)\n    vector.reset(0, seed=0)\n"
+        "    vector.send({0: dict.fromkeys(vector.agents(0), 'sleep')})\n"
+        "    print(vector._processes[0].pid, flush=True)\n    vector.ready()\n"
+    )
+    environment = os.environ | {"PYTHONPATH": os.path.dirname(__file__)}
+    main = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, env=environment, text=True)
+    worker = int(main.stdout.readline())
+    main.kill()
+    main.communicate()
+    limit = time.monotonic() + 20
+    while time.monotonic() < limit and _is_running(worker):
+        time.sleep(0.05)
+    assert not _is_running(worker)
 
 
 def test_what_cannot_be_sent_to_a_process_is_refused():

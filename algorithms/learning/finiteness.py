@@ -1,0 +1,51 @@
+"""Whether what an update learns from is finite, so that a divergence is not blamed on the wrong thing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from torch import nn
+
+from ...agents.core import Divergence
+from ..rollout.episode import Episode
+
+
+def reward_range(episodes: Sequence[Episode]) -> tuple[float, float]:
+    """Least and greatest reward of at least one turn.
+
+    Raises:
+        Divergence: naming agent, episode and turn of a reward that is not finite, as the environment's own always are.
+    """
+    rewards = []
+    for episode in episodes:
+        for agent, track in episode.tracks.items():
+            for turn in track:
+                if not math.isfinite(turn.reward):
+                    fault = Divergence(
+                        f"the reward to learn from is {turn.reward} in turn {turn.time + 1} of episode {episode.index} "
+                        f"(seed {episode.seed})"
+                    )
+                    fault.agents = (agent,)
+                    fault.remedy = (
+                        "the environment's own reward is finite, so mend what changes it: reward_processor, "
+                        "reward_model, reward_scale, reward_shift, or the KL penalty"
+                    )
+                    raise fault
+                rewards.append(turn.reward)
+    return min(rewards), max(rewards)
+
+
+def check_finite(numbers: Mapping[str, float], parameters: Iterable[nn.Parameter]) -> None:
+    """Refuse losses and metrics that are not finite.
+
+    Args:
+        numbers: losses and metrics by name.
+        parameters: weights that they were computed with.
+
+    Raises:
+        Divergence: naming the first of them.
+    """
+    for name, number in numbers.items():
+        if not math.isfinite(number):
+            raise Divergence(f"{name} is {number}", parameters)

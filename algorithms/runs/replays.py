@@ -1,0 +1,134 @@
+"""Episodes played again from their seed and actions: those of a run's records, and those that failed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from ...envs.vectors.faults import EnvironmentFault
+from .loggers import read_lines
+
+FAILURES = "failures"
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What a run knows of an episode."""
+
+    seed: int | None
+    options: dict[str, Any] | None
+    actions: list[dict[str, Any]]
+    """Actions by agent, of each joint turn."""
+    rewards: list[dict[str, float]]
+    """Rewards by agent, of each joint turn; fewer than actions where the episode failed."""
+    read: list[dict[str, str]]
+    """Texts that each agent read before each joint turn, since the one before; empty where agents act by vectors."""
+    split: str = "train"
+    """Split of the environment's tasks."""
+    problem: str | None = None
+    """Message of the fault that ended it."""
+
+
+@contextmanager
+def failures_kept(directory: Path, env: str, split: str = "train") -> Iterator[None]:
+    """Write the episode of an environment's fault to the run's folder, and say in the message how to play it again.
+
+    Args:
+        directory: folder of the run.
+        env: name of the environment in the run's settings.
+        split: split of the environment's tasks.
+    """
+    try:
+        yield
+    except EnvironmentFault as fault:
+        if fault.command is None:
+            keep_failure(directory, fault, env, split)
+        raise
+
+
+def keep_failure(directory: Path, fault: EnvironmentFault, env: str, split: str = "train") -> None:
+    """Write the seed and actions of a fault's episode to `failures/<split>-<episode>.json`; see `failures_kept`."""
+    fault.env = env
+    name = f"{split}-{fault.episode}"
+    folder = directory / FAILURES
+    folder.mkdir(exist_ok=True)
+    problem = str(fault)
+    fault.command = f"collm replay {directory} --failure {name}"
+    row = {
+        "split": split,
+        "update": fault.update,
+        "episode": fault.episode,
+        "seed": fault.seed,
+        "options": fault.course.options,
+        "actions": [
+            {
+                agent: action if isinstance(action, str) else np.asarray(action).tolist()
+                for agent, action in turn.items()
+            }
+            for turn in fault.course.actions
+        ],
+        "problem": problem,
+        "details": fault.details,
+    }
+    (folder / f"{name}.json").write_text(json.dumps(row, indent=1, default=repr) + "\n", encoding="utf-8")
+
+
+def failed_episode(directory: Path, name: str) -> Recorded:
+    """What `keep_failure` wrote under a name.
+
+    Raises:
+        LookupError: if there is no such file; the message lists those that there are.
+    """
+    folder = directory / FAILURES
+    names = sorted(path.stem for path in folder.glob("*.json"))
+    if name not in names:
+        raise LookupError(f"{folder} holds no failure {name!r}; there are {', '.join(names) or 'none'}")
+    row = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+    return Recorded(row["seed"], row["options"], row["actions"], [], [], row["split"], row["problem"])
+
+
+def recorded_episode(directory: Path, index: int) -> Recorded:
+    """An episode of `episodes.jsonl`, its segments put together where updates cut it.
+
+    Raises:
+        LookupError: if the run has no such episode.
+    """
+    segments = [row for row in read_lines(directory / "episodes.jsonl") if row["index"] == index]
+    if not segments:
+        raise LookupError(f"{directory / 'episodes.jsonl'} holds no episode {index}")
+    actions: list[dict[str, Any]] = []
+    rewards: list[dict[str, float]] = []
+    read: list[dict[str, str]] = []
+    for segment in segments:
+        turns = [_turns(entry) for entry in segment["agents"].values()]
+        for number in range(len(segment["infos"])):
+            joint = {a: each[number] for a, each in zip(segment["agents"], turns, strict=True) if number < len(each)}
+            actions.append({agent: turn[0] for agent, turn in joint.items()})
+            rewards.append({agent: turn[1] for agent, turn in joint.items()})
+            read.append({agent: turn[2] for agent, turn in joint.items()})
+    return Recorded(segments[0]["seed"], None, actions, rewards, read)
+
+
+def _turns(entry: Mapping[str, Any]) -> list[tuple[Any, float, str]]:
+    """Action, reward and read text of each of an agent's turns."""
+    if "turns" not in entry:
+        return [(action, reward, "") for action, reward in zip(entry["actions"], entry["rewards"], strict=True)]
+    return [
+        (turn["wrote"], turn["reward"], "\n".join(message["content"] for message in turn["read"]))
+        for turn in entry["turns"]
+    ]
+
+
+def as_actions(recorded: Mapping[str, Any], action_spaces: Mapping[str, spaces.Space[Any]]) -> dict[str, Any]:
+    """Actions out of a JSON file, as the environment takes them."""
+    return {
+        agent: action if isinstance(action, (str, int)) else np.asarray(action, dtype=action_spaces[agent].dtype)
+        for agent, action in recorded.items()
+    }

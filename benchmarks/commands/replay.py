@@ -1,0 +1,114 @@
+"""`collm replay DIR`: an episode of a run played again from its seed and actions, and compared with its record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.panel import Panel
+from rich.text import Text
+from tyro.conf import Positional
+
+from ...algorithms.runs.checkpoint import read_config
+from ...algorithms.runs.experiment import Experiment
+from ...algorithms.runs.records import new_messages
+from ...algorithms.runs.replays import Recorded, as_actions, failed_episode, recorded_episode
+from ...envs.registration.registry import make
+from ...envs.vectors.vector import SyncVector
+from ..arguments import parsed
+from ..errors import UserError, refusals
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayArguments:
+    """Play an episode of a run again, from its seed and recorded actions, and show where it differs from its record."""
+
+    directory: Positional[Path]
+    """Run directory of `collm train`."""
+    episode: int | None = None
+    """Number of a recorded training episode, the `index` of its line in episodes.jsonl."""
+    failure: str | None = None
+    """Name of a failed episode: a file of the run's folder failures/, without ".json"."""
+
+
+def run(args: Sequence[str]) -> None:
+    arguments = parsed(ReplayArguments, "replay", args)
+    with refusals():
+        if (arguments.episode is None) == (arguments.failure is None):
+            raise ValueError("give either --episode INDEX or --failure NAME")
+        experiment = Experiment.from_json(read_config(arguments.directory))
+        if arguments.failure is not None:
+            recorded = failed_episode(arguments.directory, arguments.failure)
+        else:
+            assert arguments.episode is not None
+            recorded = recorded_episode(arguments.directory, arguments.episode)
+        kwargs = dict(experiment.env_kwargs) if recorded.split == "train" else experiment.env_kwargs_of(recorded.split)
+        vector = SyncVector(lambda: make(experiment.env, **kwargs), 1)
+    vector.name = experiment.env
+    with vector:
+        differing = replay(vector, recorded, Console())
+    if differing:
+        raise UserError(
+            f"the episode differs from its record in {differing} places: the environment has changed "
+            "since, or depends on more than seed and actions"
+        )
+
+
+def replay(vector: SyncVector, recorded: Recorded, console: Console) -> int:
+    """Print the episode; returns in how many places it differs from its record.
+
+    Raises:
+        EnvironmentFault: if it fails, as a failed one does again.
+    """
+    spaces = {agent: vector.action_space(agent) for agent in vector.possible_agents}
+    if recorded.problem is not None:
+        console.print(Text(f"recorded failure: {recorded.problem}"))
+    observations, _ = vector.reset(0, recorded.seed, recorded.options)
+    before: dict[str, Any] = {}
+    total: dict[str, float] = {}
+    differing = 0
+    for number, joint in enumerate(recorded.actions):
+        actions = as_actions(joint, spaces)
+        texts = {agent: _read(observations[agent], before.get(agent)) for agent in actions}
+        for agent, text in texts.items():
+            console.print(Panel(Text(text), title=Text(f"turn {number + 1}: {agent} reads"), title_align="left"))
+            console.print(
+                Panel(Text(str(actions[agent]), style="green"), title=Text(f"{agent} acts"), title_align="left")
+            )
+        before = {agent: observations[agent] for agent in actions}
+        observations, rewards, *_ = vector.step({0: actions})[0]
+        console.print(Text(", ".join(f"{agent}: reward {reward:g}" for agent, reward in rewards.items())))
+        for agent, reward in rewards.items():
+            total[agent] = total.get(agent, 0.0) + reward
+        if number < len(recorded.rewards):
+            for line in _differences(texts, recorded.read[number], rewards, recorded.rewards[number]):
+                console.print(Text(f"differs from the record: {line}", style="red"))
+                differing += 1
+    console.print(Text("return: " + ", ".join(f"{agent} {value:.3f}" for agent, value in total.items())))
+    if recorded.problem is not None:
+        console.print(Text("this time the episode did not fail"))
+    return differing
+
+
+def _read(observation: Any, before: Any) -> str:
+    if not isinstance(observation, str):
+        return str(observation)
+    return "\n".join(message["content"] for message in new_messages(observation, before, skip=1))
+
+
+def _differences(
+    texts: Mapping[str, str],
+    recorded_texts: Mapping[str, str],
+    rewards: Mapping[str, float],
+    recorded_rewards: Mapping[str, float],
+) -> list[str]:
+    found = []
+    for agent, reward in rewards.items():
+        if recorded_texts.get(agent) and texts[agent] != recorded_texts[agent]:
+            found.append(f"{agent} read {recorded_texts[agent]!r}")
+        if agent in recorded_rewards and reward != recorded_rewards[agent]:
+            found.append(f"{agent} got {recorded_rewards[agent]!r}, now {reward!r}")
+    return found

@@ -1,0 +1,281 @@
+"""Faults of environments: one exception that says where, and the one place that checks what an environment returns."""
+
+from __future__ import annotations
+
+import math
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, SupportsFloat, TypeAlias
+
+import numpy as np
+from gymnasium import spaces
+from pettingzoo import ParallelEnv
+
+from ..._errors import UserError
+
+Observations: TypeAlias = dict[str, Any]
+Infos: TypeAlias = dict[str, dict[str, Any]]
+StepResult: TypeAlias = tuple[Observations, dict[str, float], dict[str, bool], dict[str, bool], Infos]
+Check: TypeAlias = Callable[[Any], "str | None"]
+"""What is wrong with a value; None if nothing is."""
+
+STEP_PARTS = ("observations", "rewards", "terminations", "truncations", "infos")
+NUMBERS = ("reward/", "metric/")  # how the names of numbers in infos begin
+MAX_SHOWN = 60  # letters of a wrong value in a message
+
+
+@dataclass(slots=True)
+class Course:
+    """What plays an episode again as far as it came: its seed, its options, and the actions of each joint turn."""
+
+    seed: int | None = None
+    options: dict[str, Any] | None = None
+    actions: list[dict[str, Any]] = field(default_factory=list)
+
+
+class EnvironmentFault(UserError):
+    """An environment raised an error, hung, ended its process, or returned what no one can learn from.
+
+    The message is one line. Whoever passes the exception on fills in what it knows.
+
+    Attributes:
+        problem: what is wrong.
+        agent: agent that it concerns; None where it concerns all.
+        env: id or name of the environment.
+        course: seed, options and actions that led there.
+        turn: number of the joint turn, counted from 1; 0 is the reset.
+        copy: number of the environment copy.
+        episode: number of the episode in its collector.
+        update: number of the update, counted from 1; None outside training.
+        command: command line that plays the episode again; None where it was not kept.
+        details: traceback of an error in a worker process; empty elsewhere, where the exception has its cause.
+    """
+
+    def __init__(self, problem: str, agent: str | None = None, details: str = ""):
+        super().__init__(problem)
+        self.problem = problem
+        self.agent = agent
+        self.details = details
+        self.env = "the environment"
+        self.course = Course()
+        self.copy: int | None = None
+        self.episode: int | None = None
+        self.update: int | None = None
+        self.command: str | None = None
+
+    @property
+    def seed(self) -> int | None:
+        """Seed of the episode."""
+        return self.course.seed
+
+    @property
+    def turn(self) -> int:
+        return len(self.course.actions)
+
+    def __str__(self) -> str:
+        places = {"update": self.update, "episode": self.episode, "seed": self.seed, "agent": self.agent}
+        where = [f"{name} {value}" for name, value in places.items() if value is not None]
+        where.append(f"turn {self.turn}" if self.turn else "reset")
+        again = f"; to play it again: {self.command}" if self.command else ""
+        return " ".join(f"{self.env}, {', '.join(where)}: {self.problem}{again}".split())
+
+
+class Watch:
+    """Resets and steps copies of an environment, keeps their courses, and checks what they return.
+
+    Args:
+        env: one of the copies, to learn agents and spaces from.
+    """
+
+    def __init__(self, env: ParallelEnv[str, Any, Any]):
+        self.possible_agents = list(env.possible_agents)
+        self._checks = {agent: check_of(env.observation_space(agent)) for agent in self.possible_agents}
+        state_space = getattr(env, "state_space", None)
+        self._state_check = check_of(state_space)
+        self._ended: set[str] = set()  # agents whose episode is over
+        self._gone: set[str] = set()  # those of them that have left `env.agents` too
+
+    def reset(
+        self, env: ParallelEnv[str, Any, Any], seed: int | None, options: dict[str, Any] | None
+    ) -> tuple[Observations, Infos]:
+        """Start an episode.
+
+        Raises:
+            EnvironmentFault: if the environment raises an error, or returns what an episode cannot begin with.
+        """
+        self._ended, self._gone = set(), set()
+        result = _called("reset", lambda: env.reset(seed=seed, options=options))
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise EnvironmentFault(f"reset must return (observations, infos), got {_shown(result)}")
+        observations, infos = result
+        _check_mapping("observations", observations)
+        if not observations:
+            raise EnvironmentFault("reset returned no observation, but an episode needs at least one agent")
+        for agent, observation in observations.items():
+            self._check_observation(agent, observation)
+        return observations, self._infos(infos)
+
+    def step(self, env: ParallelEnv[str, Any, Any], actions: Mapping[str, Any]) -> StepResult:
+        """Play a joint turn of the agents that act.
+
+        Raises:
+            EnvironmentFault: if the environment raises an error; or if an acting agent misses anything, a reward is no
+                finite number, an observation is not of its space, or an agent joins.
+        """
+        result = _called("step", lambda: env.step(dict(actions)))
+        if not isinstance(result, tuple) or len(result) != 5:
+            raise EnvironmentFault(f"step must return ({', '.join(STEP_PARTS)}), got {_shown(result)}")
+        for name, part in zip(STEP_PARTS, result, strict=True):
+            _check_mapping(name, part)
+        observations, rewards, terminations, truncations, infos = result
+        earned: dict[str, float] = {}
+        for agent in actions:
+            try:
+                observation, reward = observations[agent], rewards[agent]
+                flags = terminations[agent], truncations[agent]
+            except KeyError:
+                lacking = [name for name, part in zip(STEP_PARTS[:4], result, strict=False) if agent not in part]
+                raise EnvironmentFault(
+                    f"step returned nothing for {agent!r} in {', '.join(lacking)}, but every agent that acted is told",
+                    agent,
+                ) from None
+            earned[agent] = reward if type(reward) is float and math.isfinite(reward) else _finite_reward(agent, reward)
+            for name, flag in zip(STEP_PARTS[2:4], flags, strict=True):
+                if type(flag) is not bool and not isinstance(flag, (bool, np.bool_, int, np.integer)):
+                    raise EnvironmentFault(f"{name} of {agent!r} is {_shown(flag)}, but must be a bool", agent)
+            self._check_observation(agent, observation)
+            if flags[0] or flags[1]:
+                self._ended.add(agent)
+        if len(observations) > len(actions) or self._ended:
+            self._check_nobody_joins(observations, actions, env)
+        return observations, earned, terminations, truncations, self._infos(infos)
+
+    def state(self, env: ParallelEnv[str, Any, Any]) -> Any:
+        """The environment's state; None where it has none.
+
+        Raises:
+            EnvironmentFault: if the environment raises an error, or the state is not of its space.
+        """
+        try:
+            state = _called("state", env.state)
+        except EnvironmentFault as fault:
+            if isinstance(fault.__cause__, NotImplementedError):
+                return None
+            raise
+        problem = self._state_check(state)
+        if problem:
+            raise EnvironmentFault(f"the state {problem}")
+        return state
+
+    def _check_observation(self, agent: str, observation: Any) -> None:
+        check = self._checks.get(agent)
+        if check is None:
+            raise EnvironmentFault(f"{agent!r} is none of the possible agents {self.possible_agents}", agent)
+        problem = check(observation)
+        if problem:
+            raise EnvironmentFault(f"the observation of {agent!r} {problem}", agent)
+
+    def _check_nobody_joins(
+        self, observations: Observations, actions: Mapping[str, Any], env: ParallelEnv[str, Any, Any]
+    ) -> None:
+        for agent in observations:
+            if agent not in self._checks:
+                raise EnvironmentFault(f"{agent!r} is none of the possible agents {self.possible_agents}", agent)
+            if agent not in actions and agent not in self._ended:
+                raise EnvironmentFault(f"{agent!r} joins the episode, but agents may only leave one", agent)
+        live = set(env.agents)
+        again = sorted(self._gone & live)
+        if again:
+            raise EnvironmentFault(f"{again[0]!r} has left the episode and joins it again", again[0])
+        self._gone |= self._ended - live
+
+    def _infos(self, infos: Any) -> Infos:
+        _check_mapping("infos", infos)
+        for agent, info in infos.items():
+            if not info and isinstance(info, dict):
+                continue
+            _check_mapping(f"infos of {agent!r}", info)
+            for name, value in info.items():
+                is_number = isinstance(name, str) and name.startswith(NUMBERS)
+                if is_number and type(value) is not float and _number(value) is None:
+                    raise EnvironmentFault(
+                        f"infos of {agent!r} has {_shown(value)} under {name!r}, but must have a number", agent
+                    )
+        return infos  # type: ignore[no-any-return]
+
+
+def check_of(space: Any) -> Check:
+    """The check of values of a space: texts are texts, arrays have the space's shape and finite numbers."""
+    if isinstance(space, spaces.Text):
+        return _text_problem
+    if isinstance(space, spaces.Box):
+        shape = space.shape
+        return lambda value: _array_problem(value, shape)
+    if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
+        return lambda value: None if space.contains(value) else f"is {_shown(value)}, which is not in {space}"
+    return lambda value: "is None" if value is None else None
+
+
+def name_of(env: ParallelEnv[str, Any, Any]) -> str:
+    """Id of a registered environment, else the name that it gives itself, else its class's."""
+    spec = getattr(env, "spec", None)
+    named = getattr(env, "metadata", {}).get("name")
+    return str(getattr(spec, "id", None) or named or type(env).__name__)
+
+
+def _called(name: str, call: Callable[[], Any]) -> Any:
+    try:
+        return call()
+    except (Exception, SystemExit) as error:  # an environment that exits is at fault like one that raises
+        frames = traceback.extract_tb(error.__traceback__)
+        place = f"{Path(frames[-1].filename).name}, line {frames[-1].lineno}"
+        raise EnvironmentFault(f"{name} raised {type(error).__name__}: {error} ({place})") from error
+
+
+def _check_mapping(name: str, part: Any) -> None:
+    if type(part) is not dict and not isinstance(part, Mapping):
+        raise EnvironmentFault(f"{name} must be a dict by agent, got {_shown(part)}")
+
+
+def _finite_reward(agent: str, reward: Any) -> float:
+    number = _number(reward)
+    if number is None or not math.isfinite(number):
+        raise EnvironmentFault(f"the reward of {agent!r} is {_shown(reward)}, but must be a finite number", agent)
+    return number
+
+
+def _number(value: Any) -> float | None:
+    """A real number as a float; None for what is none: texts, complex numbers, arrays with axes."""
+    if not isinstance(value, SupportsFloat) or np.ndim(value) or np.iscomplexobj(value):  # type: ignore[arg-type]
+        return None
+    return float(value)
+
+
+def _text_problem(value: Any) -> str | None:
+    return None if isinstance(value, str) else f"is {_shown(value)}, but must be text"
+
+
+def _array_problem(value: Any, shape: tuple[int, ...]) -> str | None:
+    try:
+        array = value if isinstance(value, np.ndarray) else np.asarray(value)
+    except ValueError:  # lists of different lengths
+        return f"is {_shown(value)}, but must be numbers of shape {shape}"
+    if array.dtype.kind not in "fiub":
+        return f"is {_shown(value)}, but must be numbers of shape {shape}"
+    if array.shape != shape:
+        return f"has the shape {array.shape}, but its space has {shape}"
+    if array.dtype.kind == "f":
+        flat = array.ravel()
+        # A fifth of the time of the exact test, which decides where the squares alone are too large.
+        if not math.isfinite(flat.dot(flat)) and not np.isfinite(flat).all():
+            return f"has numbers that are not finite: {_shown(value)}"
+    return None
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, tuple):
+        return f"a tuple of {len(value)}"
+    text = " ".join(repr(value).split())
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"

@@ -1,0 +1,184 @@
+"""Every fault of an environment is named in one line: what is wrong, whose it is, in which episode and turn."""
+
+from __future__ import annotations
+
+import pytest
+from faulty_worlds import AGENTS, TURN, Numbers, Texts
+
+from collm.agents.core import Completion, Policy
+from collm.algorithms.rollout.collector import Plan, RolloutCollector
+from collm.envs import EnvironmentFault, EnvSpec, ProcessVector, SyncVector
+
+EITHER = {
+    "lacks a reward": ("b_0", "step returned nothing for 'b_0' in rewards"),
+    "lacks a observation": ("b_0", "step returned nothing for 'b_0' in observations"),
+    "lacks a termination": ("b_0", "step returned nothing for 'b_0' in terminations"),
+    "lacks a truncation": ("b_0", "step returned nothing for 'b_0' in truncations"),
+    "termination none": ("b_0", "terminations of 'b_0' is None, but must be a bool"),
+    "truncation text": ("b_0", "truncations of 'b_0' is 'no', but must be a bool"),
+    "a stranger": ("z_0", "'z_0' is none of the possible agents ['a_0', 'b_0']"),
+    "infos none": (None, "infos must be a dict by agent, got None"),
+    "info text": (None, "infos of 'b_0' must be a dict by agent, got 'fine'"),
+    "metric text": ("b_0", "infos of 'b_0' has 'many' under 'metric/words', but must have a number"),
+    "rewards list": (None, "rewards must be a dict by agent, got [0.5, 0.5]"),
+    "four values": (
+        None,
+        "step must return (observations, rewards, terminations, truncations, infos), got a tuple of 4",
+    ),
+    "no value": (None, "step must return (observations, rewards, terminations, truncations, infos), got None"),
+    "observation none": ("b_0", "the observation of 'b_0' is None, but must be "),
+    "reward nan": ("b_0", "the reward of 'b_0' is nan, but must be a finite number"),
+    "reward inf": ("b_0", "the reward of 'b_0' is inf, but must be a finite number"),
+    "reward -inf": ("b_0", "the reward of 'b_0' is -inf, but must be a finite number"),
+}
+TEXTS = {
+    "reward none": (None, "play() gave 'b_0' the reward None, which is no number"),
+    "reward text": (None, "play() gave 'b_0' the reward 'good', which is no number"),
+    "reward digits": (None, "play() gave 'b_0' the reward '1', which is no number"),
+    "reward complex": (None, "play() gave 'b_0' the reward 1j, which is no number"),
+    "reward list": (None, "play() gave 'b_0' the reward [1.0], which is no number"),
+    "reward array": (None, "step raised TypeError: only"),
+    "reward lacks an agent": (None, "play() gave no reward to 'b_0', who moved"),
+    "observation number": ("b_0", "the observation of 'b_0' is 3, but must be text"),
+    "step raises": (None, "step raised ZeroDivisionError: a fault of the author (faulty_worlds.py, line "),
+    "step exits": (None, "step raised SystemExit: 3 (faulty_worlds.py, line "),
+    "play returns a number": (None, "play() must return an Outcome, got float: 1.0"),
+    "play returns nothing": (None, "play() must return an Outcome, got NoneType: None"),
+    "feedback is a number": (None, "'b_0' must read text or a sequence of messages, got int: 3"),
+    "feedback to a stranger": (None, "play() gave feedback to 'z_0', who is none of ['a_0', 'b_0']"),
+    "state raises": (None, "state raised RuntimeError: no state"),
+    "state is a number": (None, "the state is 5, but must be text"),
+}
+NUMBERS = {
+    "reward none": ("b_0", "the reward of 'b_0' is None, but must be a finite number"),
+    "reward text": ("b_0", "the reward of 'b_0' is 'good', but must be a finite number"),
+    "reward digits": ("b_0", "the reward of 'b_0' is '1', but must be a finite number"),
+    "reward array": ("b_0", "the reward of 'b_0' is array([1., 1.]), but must be a finite number"),
+    "reward complex": ("b_0", "the reward of 'b_0' is 1j, but must be a finite number"),
+    "reward list": ("b_0", "the reward of 'b_0' is [1.0], but must be a finite number"),
+    "observation text": ("b_0", "the observation of 'b_0' is 'hello', but must be numbers of shape (3,)"),
+    "observation number": ("b_0", "the observation of 'b_0' has the shape (), but its space has (3,)"),
+    "observation nan": ("b_0", "the observation of 'b_0' has numbers that are not finite: array([ 0., nan, 0.]"),
+    "observation inf": ("b_0", "the observation of 'b_0' has numbers that are not finite: array([ 0., inf, 0.]"),
+    "observation of four": ("b_0", "the observation of 'b_0' has the shape (4,), but its space has (3,)"),
+    "observation of another shape": ("b_0", "the observation of 'b_0' has the shape (3, 1), but its space has (3,)"),
+    "observation ragged": ("b_0", "the observation of 'b_0' is [[1.0], [1.0, 2.0]], but must be numbers of shape (3,)"),
+}
+RESETS = {
+    (Texts, "reset raises"): "reset raised KeyError: 'no post' (faulty_worlds.py, line ",
+    (
+        Texts,
+        "deal lacks an agent",
+    ): "deal() must return one prompt for each of ['a_0', 'b_0']; wrong or missing: {'b_0'}",
+    (Texts, "deal returns text"): "deal() must return a prompt by agent, got str: 'hello'",
+    (Texts, "deal returns a number"): "'a_0' must read text or a sequence of messages, got int: 7",
+    (Numbers, "reset returns observations alone"): "reset must return (observations, infos), got {'a_0': array(",
+    (Numbers, "reset returns no agent"): "reset returned no observation, but an episode needs at least one agent",
+}
+SOUND = ["sound", "reward 1e30", "reward int", "reward float32", "reward bool"]
+TABLE = [
+    *((world, kind, expected) for kind, expected in EITHER.items() for world in (Texts, Numbers)),
+    *((Texts, kind, expected) for kind, expected in TEXTS.items()),
+    *((Numbers, kind, expected) for kind, expected in NUMBERS.items()),
+]
+
+
+class First(Policy):
+    """Always does the same."""
+
+    def __init__(self, action):
+        self.action = action
+
+    def act(self, requests, *, greedy=False):
+        return [Completion(self.action) for _ in requests]
+
+
+def collector(world, kind, vector=None, **settings):
+    policy = First("hello" if world is Texts else 1)
+    vector = vector or SyncVector(EnvSpec(f"test/{world.__name__}-v0", world), 2, kind=kind)
+    return RolloutCollector(vector, dict.fromkeys(AGENTS, policy), reads_state=world is Texts, **settings)
+
+
+@pytest.mark.parametrize(("world", "kind", "expected"), TABLE, ids=lambda each: getattr(each, "__name__", str(each)))
+def test_a_fault_is_named_with_its_agent_episode_and_turn(world, kind, expected):
+    agent, words = expected
+    made = collector(world, kind)
+    made.next_index = 40
+    with pytest.raises(EnvironmentFault) as caught:
+        made.collect([Plan(7), Plan(8)])
+    fault = caught.value
+    assert words in str(fault)
+    assert "\n" not in str(fault)
+    named = f", agent {agent}" if agent else ""
+    assert str(fault).startswith(f"test/{world.__name__}-v0, episode 40, seed 7{named}, turn {TURN}: ")
+    assert (fault.agent, fault.episode, fault.seed, fault.turn) == (agent, 40, 7, TURN)
+    reply = "hello" if world is Texts else 1
+    assert fault.course.actions == [dict.fromkeys(AGENTS, reply)] * TURN
+
+
+@pytest.mark.parametrize(("world", "kind"), RESETS)
+def test_a_fault_of_a_reset_is_named(world, kind):
+    with pytest.raises(EnvironmentFault) as caught:
+        collector(world, kind).collect([Plan(7)])
+    assert RESETS[world, kind] in str(caught.value)
+    assert str(caught.value).startswith(f"test/{world.__name__}-v0, episode 0, seed 7")
+    assert caught.value.turn == 0
+
+
+def test_an_agent_that_joins_again_is_named():
+    with pytest.raises(EnvironmentFault, match="agent b_0, turn 4: 'b_0' has left the episode and joins it again"):
+        collector(Numbers, "joins again").collect([Plan(7)])
+
+
+@pytest.mark.parametrize("world", [Texts, Numbers])
+@pytest.mark.parametrize("kind", SOUND)
+def test_what_is_no_fault_is_played(world, kind):
+    """Large rewards, and numbers of any type; agents that leave."""
+    episodes = collector(world, kind).collect([Plan(7), Plan(8)])
+    assert [[len(track) for track in each.tracks.values()] for each in episodes] == [[4, 3], [4, 3]]
+    assert all(type(turn.reward) is float for each in episodes for track in each.tracks.values() for turn in track)
+
+
+def test_segments_name_faults_too():
+    with pytest.raises(EnvironmentFault, match=r"test/Numbers-v0, episode 0, seed 3, agent b_0, turn 2: the reward of"):
+        collector(Numbers, "reward nan").collect_turns(3, iter(range(3, 20)))
+
+
+@pytest.mark.parametrize("kind", ["step raises", "step exits", "reward nan"])
+def test_a_fault_in_a_worker_process_reads_the_same(kind):
+    vector = ProcessVector(EnvSpec("test/Texts-v0", Texts), 1, kind=kind)
+    messages = []
+    for made in (collector(Texts, kind, vector), collector(Texts, kind)):
+        with pytest.raises(EnvironmentFault) as caught:
+            made.collect([Plan(7)])
+        messages.append(str(caught.value))
+    assert messages[0] == messages[1]
+
+
+@pytest.mark.parametrize(("kind", "reason"), [("dies", "died with exit code 7"), ("hangs", "gave no answer within")])
+def test_episodes_that_take_their_worker_with_them_stop_the_run_when_there_are_many(kind, reason):
+    with ProcessVector(EnvSpec("test/Texts-v0", Texts), 2, num_workers=2, timeout_s=0.3, kind=kind) as vector:
+        made = collector(Texts, kind, vector)
+        with pytest.raises(EnvironmentFault, match=reason) as caught:
+            made.collect([Plan(seed) for seed in range(4)])
+        assert caught.value.episode is not None
+        assert len(made.skipped) == 2
+
+
+class Unlucky(Texts):
+    """One task of ten ends its process."""
+
+    def deal(self, task):
+        if task == "bad":
+            self.kind = "dies"
+        return super().deal(None)
+
+
+def test_an_episode_that_fails_twice_is_left_out_with_its_group():
+    with ProcessVector(Unlucky, 2, num_workers=2) as vector:
+        made = collector(Texts, "", vector)
+        plans = [Plan(seed, group=seed // 2, task="bad" if seed == 3 else "good") for seed in range(6)]
+        episodes = made.collect(plans)
+        assert [episode.seed for episode in episodes] == [0, 1, 4, 5]
+        assert [fault.seed for fault in made.skipped] == [3]
+        assert "episode 3, seed 3, turn 2" in str(made.skipped[0])

@@ -1,0 +1,53 @@
+"""A run of many updates takes no more memory than one of a few."""
+
+from __future__ import annotations
+
+import gc
+import os
+from pathlib import Path
+
+import pytest
+from probes import AGENTS, WORDS, word_policy
+
+from collm.algorithms.config import IACConfig
+from collm.algorithms.iac import IAC
+from collm.algorithms.runs.teams import make_trainer
+from collm.envs.core import Outcome, TextParallelEnv
+from collm.envs.vectors.vector import SyncVector
+
+BYTES_PER_UPDATE = 2_000  # a tenth of what caches of eight thousand histories took
+
+
+class News(TextParallelEnv):
+    """One turn; no text of an episode ever comes back in another, as in any game of some length."""
+
+    def __init__(self):
+        super().__init__(AGENTS, 1)
+
+    def deal(self, task):
+        return {agent: " ".join(self.rng.choices(WORDS, k=24)) for agent in AGENTS}
+
+    def play(self, replies):
+        return Outcome(self.rng.random())
+
+
+def news_trainer():
+    config = IACConfig(rollout_buffer_size=4, critic_warmup=0, critic_replay=2, critic_batch_size=4, critic_steps=1)
+    policies = {agent: word_policy(i) for i, agent in enumerate(AGENTS)}
+    return make_trainer(IAC(config), SyncVector(News, 4), policies)
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
+@pytest.mark.slow
+def test_memory_stays_flat_over_a_thousand_updates():
+    trainer = news_trainer()
+    sizes = []
+    for count in (600, 500):  # the first fill the caches
+        for _ in range(count):
+            trainer.step()
+        gc.collect()
+        sizes.append(resident_bytes())
+    assert (sizes[1] - sizes[0]) / 500 < BYTES_PER_UPDATE

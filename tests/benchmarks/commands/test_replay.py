@@ -1,0 +1,73 @@
+"""What fails is named in one line, with the command that plays it again; what is recorded is played again alike."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from collm.benchmarks.cli import main
+
+FEW = "--num-updates 2 --rollout-buffer-size 4 --num-generations 2 --eval-num-samples 2".split()
+
+
+def train(tmp_path, world, kind, *more):
+    kinds = ["--env-kwargs", f"kind={kind}"] if kind else []
+    arguments = ["train", "magrpo", "--env", world, *kinds, *FEW, "--out", str(tmp_path / "run"), *more]
+    return main(arguments)
+
+
+@pytest.mark.parametrize("more", [(), ("--num-workers", "1")])
+def test_a_fault_is_one_line_with_a_command_that_shows_it_again(tmp_path, capsys, more):
+    world = "faulty_worlds:Numbers"
+    assert train(tmp_path, world, "reward nan", *more) == 2
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    problem = "the reward of 'b_0' is nan, but must be a finite number"
+    seed = 2**31
+    assert error == (
+        f"error: {world}, update 0, episode 0, seed {seed}, agent b_0, turn 2: {problem}; "
+        f"to play it again: collm replay {tmp_path / 'run'} --failure test-0"
+    )
+    (kept,) = (tmp_path / "run" / "failures").iterdir()
+    assert json.loads(kept.read_text())["seed"] == seed
+    assert main(error.split("collm ")[1].split()) == 2
+    shown = capsys.readouterr()
+    assert "turn 2: b_0 reads" in shown.out
+    assert shown.err.strip() == f"error: {world}, seed {seed}, agent b_0, turn 2: {problem}"
+
+
+def test_a_recorded_episode_is_played_again_and_a_change_is_told(tmp_path, capsys):
+    assert train(tmp_path, "faulty_worlds:Numbers", None) == 0
+    assert main(["replay", str(tmp_path / "run"), "--episode", "5"]) == 0
+    assert "return: a_0 2.000, b_0 1.500" in capsys.readouterr().out
+    log = tmp_path / "run" / "episodes.jsonl"
+    log.write_text(log.read_text().replace('"rewards": [0.5, 0.5', '"rewards": [0.5, 0.25'))
+    assert main(["replay", str(tmp_path / "run"), "--episode", "5"]) == 2
+    shown = capsys.readouterr()
+    assert "differs from the record: b_0 got 0.25, now 0.5" in shown.out
+    assert "the episode differs from its record in 2 places" in shown.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--episode", "99"], "holds no episode 99"),
+        (["--failure", "train-3"], "holds no failure 'train-3'; there are none"),
+        ([], "give either --episode INDEX or --failure NAME"),
+    ],
+)
+def test_what_is_not_there_is_said(tmp_path, capsys, arguments, words):
+    (tmp_path / "run").mkdir()
+    settings = {"algorithm": "magrpo", "config": {}, "env": "faulty_worlds:Numbers", "env_kwargs": {}, "model": {}}
+    (tmp_path / "run" / "config.json").write_text(json.dumps(settings))
+    (tmp_path / "run" / "episodes.jsonl").write_text("")
+    assert main(["replay", str(tmp_path / "run"), *arguments]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_segments_of_an_episode_are_played_again_as_one(tmp_path, capsys):
+    more = ["--turns-per-update", "3", "--num-envs", "2"]
+    arguments = "train ippo --env faulty_worlds:Numbers --num-updates 3 --eval-num-samples 2 --critic-warmup 0".split()
+    assert main([*arguments, *more, "--out", str(tmp_path / "run")]) == 0
+    assert main(["replay", str(tmp_path / "run"), "--episode", "0"]) == 0
+    assert "return: a_0 2.000, b_0 1.500" in capsys.readouterr().out

@@ -1,0 +1,186 @@
+"""Environments at fault, one for every kind; worker processes import this module, so it does without torch."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+import gymnasium
+import numpy as np
+from pettingzoo import ParallelEnv
+
+from collm.envs import Outcome, TextParallelEnv
+
+AGENTS = ("a_0", "b_0")
+TURN = 2  # of the fault, counted from 1
+
+
+class Texts(TextParallelEnv):
+    """Four turns for two agents; b_0 leaves after the third. `kind` says what goes wrong, from the second turn on."""
+
+    def __init__(self, kind: str = "sound"):
+        super().__init__(AGENTS, 4)
+        self.kind = kind
+
+    def deal(self, task):
+        if self.kind == "reset raises":
+            raise KeyError("no post")
+        if self.kind == "deal lacks an agent":
+            return {"a_0": "hello"}
+        if self.kind == "deal returns text":
+            return "hello"
+        if self.kind == "deal returns a number":
+            return dict.fromkeys(AGENTS, 7)
+        return {agent: f"hello {self.rng.random()}" for agent in AGENTS}
+
+    def play(self, replies):
+        finished = frozenset({"b_0"}) if self.turn + 1 == 3 else frozenset()
+        sound = Outcome(0.5, dict.fromkeys(replies, "next"), finished=finished)
+        if self.turn + 1 != TURN:
+            return sound
+        match self.kind:
+            case "step raises":
+                raise ZeroDivisionError("a fault\nof the author")
+            case "step exits":
+                sys.exit(3)
+            case "dies":
+                os._exit(7)
+            case "hangs":
+                time.sleep(600)
+            case "play returns a number":
+                return 1.0
+            case "play returns nothing":
+                return None
+            case "feedback is a number":
+                return Outcome(0.5, {"b_0": 3})
+            case "feedback to a stranger":
+                return Outcome(0.5, {"z_0": "hello"})
+            case "reward lacks an agent":
+                return Outcome({"a_0": 0.5})
+            case kind if kind.startswith("reward "):
+                return Outcome({"a_0": 0.5, "b_0": REWARDS[kind]}, dict.fromkeys(replies, "next"))
+        return sound
+
+    def step(self, actions):
+        result = super().step(actions)
+        return spoiled(result, self.kind, self) if self.turn == TURN else result
+
+    def state(self):
+        if self.kind == "state raises" and self.turn == TURN:
+            raise RuntimeError("no state")
+        return 5 if self.kind == "state is a number" and self.turn == TURN else super().state()
+
+
+class Numbers(ParallelEnv):
+    """The same in numbers: observations of three numbers, two choices."""
+
+    metadata = {"name": "numbers_v0", "render_modes": []}  # noqa: RUF012  # as PettingZoo has it
+    render_mode = None
+
+    def __init__(self, kind: str = "sound"):
+        self.kind = kind
+        self.possible_agents = list(AGENTS)
+        self.agents: list[str] = []
+
+    def observation_space(self, agent):
+        return gymnasium.spaces.Box(-1, 1, (3,), np.float32)
+
+    def action_space(self, agent):
+        return gymnasium.spaces.Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        self.turn = 0
+        self.agents = list(AGENTS)
+        observations = {agent: np.zeros(3, np.float32) for agent in AGENTS}
+        if self.kind == "reset returns observations alone":
+            return observations
+        if self.kind == "reset returns no agent":
+            return {}, {}
+        return observations, {agent: {} for agent in AGENTS}
+
+    def step(self, actions):
+        self.turn += 1
+        movers = list(self.agents)
+        is_over = {agent: self.turn >= (3 if agent == "b_0" else 4) for agent in movers}
+        self.agents = [agent for agent in movers if not is_over[agent]]
+        result = (
+            {agent: np.full(3, self.turn / 4, np.float32) for agent in movers},
+            dict.fromkeys(movers, 0.5),
+            is_over,
+            dict.fromkeys(movers, False),
+            {agent: {} for agent in movers},
+        )
+        if self.kind == "joins again" and self.turn == 4:
+            self.agents = ["b_0"]
+            result[0]["b_0"] = np.zeros(3, np.float32)
+        return spoiled(result, self.kind, self) if self.turn == TURN else result
+
+    def state(self):
+        raise NotImplementedError
+
+    def close(self):
+        pass
+
+
+REWARDS = {
+    "reward nan": float("nan"),
+    "reward inf": float("inf"),
+    "reward -inf": float("-inf"),
+    "reward none": None,
+    "reward text": "good",
+    "reward digits": "1",
+    "reward array": np.ones(2),
+    "reward complex": 1j,
+    "reward list": [1.0],
+    "reward 1e30": 1e30,
+    "reward int": 1,
+    "reward float32": np.float32(0.5),
+    "reward bool": True,
+}
+OBSERVATIONS = {
+    "observation none": None,
+    "observation text": "hello",
+    "observation number": 3,
+    "observation nan": np.array([0, np.nan, 0], np.float32),
+    "observation inf": np.array([0, np.inf, 0], np.float32),
+    "observation of four": np.zeros(4, np.float32),
+    "observation of another shape": np.zeros((3, 1), np.float32),
+    "observation ragged": [[1.0], [1.0, 2.0]],
+}
+
+
+def spoiled(result, kind, env):
+    """What a step returns, with the fault in it, at b_0 where it concerns one agent."""
+    observations, rewards, terminations, truncations, infos = (dict(part) for part in result)
+    if kind in REWARDS and not isinstance(env, Texts):
+        rewards["b_0"] = REWARDS[kind]
+    if kind in OBSERVATIONS:
+        observations["b_0"] = OBSERVATIONS[kind]
+    parts = {
+        "observation": observations,
+        "reward": rewards,
+        "termination": terminations,
+        "truncation": truncations,
+    }
+    if kind.startswith("lacks a "):
+        del parts[kind.removeprefix("lacks a ")]["b_0"]
+    if kind == "termination none":
+        terminations["b_0"] = None
+    if kind == "truncation text":
+        truncations["b_0"] = "no"
+    if kind == "a stranger":
+        observations["z_0"] = observations["a_0"]
+    if kind == "infos none":
+        return observations, rewards, terminations, truncations, None
+    if kind == "info text":
+        infos["b_0"] = "fine"
+    if kind == "metric text":
+        infos["b_0"] = {"metric/words": "many"}
+    if kind == "rewards list":
+        return observations, [0.5, 0.5], terminations, truncations, infos
+    if kind == "four values":
+        return observations, rewards, terminations, infos
+    if kind == "no value":
+        return None
+    return observations, rewards, terminations, truncations, infos
