@@ -122,7 +122,10 @@ class TrainConfig:
     eval_num_samples: int = 64
     """Episodes per evaluation and way of playing (sampled, greedy)."""
     save_interval: int = 0
-    """Updates between checkpoints that training can resume from. 0: no checkpoints."""
+    """Updates between checkpoints that training can resume from. 0: by time alone (`save_interval_minutes`)."""
+    save_interval_minutes: float = 5.0
+    """Minutes between checkpoints, beside those at the end, at Ctrl-C and at SIGTERM. 0: only those and
+    `save_interval`'s."""
     seed: int = 0
     """Seed of tasks, sampling, initial weights of critics and heads, and the order of mini-batches."""
 

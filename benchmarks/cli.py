@@ -14,6 +14,7 @@ COMMANDS = {
     "check": ("collm.benchmarks.commands.check", "hold an environment to the whole contract"),
     "play": ("collm.benchmarks.commands.play", "play one episode and print it"),
     "train": ("collm.benchmarks.commands.train", "train a team: collm train ALGORITHM --env ID"),
+    "resume": ("collm.benchmarks.commands.resume", "go on with a run that was stopped, or prolong a finished one"),
     "evaluate": ("collm.benchmarks.commands.evaluate", "let a trained team play held-out tasks"),
     "demo": ("collm.benchmarks.commands.demo", "watch two small language models learn to write together"),
     "benchmark": ("collm.benchmarks.commands.benchmark", "compare algorithms on environments with several seeds"),

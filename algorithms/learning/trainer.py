@@ -23,6 +23,8 @@ from .policy_learner import PolicyLearner, TurnBatch
 from .shaping import RewardProcessor, reward_rule, with_penalties, with_rewards
 
 Rewarder = Callable[[Sequence[Episode]], Sequence[Episode]]
+Recorder = Callable[[int, Sequence[Episode], Mapping[str, Credit]], None]
+"""Keeps the episodes of an update, with the credit of each agent's turns."""
 MAX_SEED = 2**31
 
 
@@ -105,13 +107,18 @@ class Trainer:
             raise ValueError("no policy of the collector can learn; give at least one TrainablePolicy")
         return learners
 
-    def step(self) -> tuple[list[Episode], dict[str, float]]:
-        """One update: collect episodes and learn from them; returns the episodes and the update's metrics."""
+    def step(self, record: Recorder | None = None) -> tuple[list[Episode], dict[str, float]]:
+        """One update: collect episodes and learn from them; returns the episodes and the update's metrics.
+
+        Args:
+            record: called with the number of the update, its episodes and their credit before a weight changes, so that
+                they are kept whatever comes of learning; without credit where there is an error in it.
+        """
         start = time.perf_counter()
         self.collector.seconds.clear()
         episodes = self._collect()
         learning = time.perf_counter()
-        metrics = episode_metrics(episodes) | self._learn(episodes)
+        metrics = episode_metrics(episodes) | self._learn(episodes, record)
         end = time.perf_counter()
         self.update += 1
         self.seconds += end - start
@@ -139,17 +146,22 @@ class Trainer:
         seeds = task_seeds(config.seed, self.update, num_groups)
         return self.collector.collect(grouped_plans(seeds, config.num_generations))
 
-    def _learn(self, episodes: Sequence[Episode]) -> dict[str, float]:
+    def _learn(self, episodes: Sequence[Episode], record: Recorder | None) -> dict[str, float]:
         for learner in self._unique_learners():
             learner.optimizer.set_progress(self.update)
-        references = self._reference_logprobs(episodes)
-        shaped = self._shaped(episodes, references)
         # A frozen partner gets no credit, though its turns are in the joint history.
         agents = [agent for agent in self.learners if any(agent in episode.tracks for episode in episodes)]
-        credits, critic_batches = assign_credit(
-            self.algorithm, shaped, agents, self.critics, self.collector.vector.possible_agents
-        )
-        self.credits = credits
+        self.credits = {}
+        try:
+            references = self._reference_logprobs(episodes)
+            shaped = self._shaped(episodes, references)
+            credits, critic_batches = assign_credit(
+                self.algorithm, shaped, agents, self.critics, self.collector.vector.possible_agents
+            )
+            self.credits = credits
+        finally:
+            if record is not None:
+                record(self.update + 1, episodes, self.credits)
         metrics = critic_metrics(critic_batches)
         critic_losses = []
         for critic, batch in critic_batches:
@@ -158,6 +170,8 @@ class Trainer:
             critic_losses.append(critic.learn(batch.inputs, batch.targets, batch.values))
         metrics |= _means(critic_losses)
         if self.update < self.algorithm.critic_warmup and self._has_own_critics():
+            for learner in self._unique_learners():
+                learner.policy.forget()  # as every update ends, so that a resumed run computes in the same order
             return metrics
         played = {id(self.learners[agent]): self.learners[agent] for agent in agents}
         updates = [learner.update(self._batch(learner, episodes, credits, references)) for learner in played.values()]
@@ -209,7 +223,14 @@ class Trainer:
         return shaped
 
     def _unique_learners(self) -> list[PolicyLearner]:
-        return list({id(learner): learner for learner in self.learners.values()}.values())
+        return list(self.unique_learners().values())
+
+    def unique_learners(self) -> dict[str, PolicyLearner]:
+        """Each learner once, under the name of the first agent that it plays."""
+        return {self._name_of(learner): learner for learner in self.learners.values()}
+
+    def _name_of(self, learner: PolicyLearner) -> str:
+        return next(agent for agent, each in self.learners.items() if each is learner)
 
     def unique_critics(self) -> dict[str, CriticLearner]:
         """Each critic once, under the name of the first agent that it serves (or "joint")."""
@@ -231,10 +252,11 @@ class Trainer:
             "generator": self.generator.get_state(),
             "algorithm": self.algorithm.state_dict(),
             "collector": self.collector.state_dict(),
-            "learners": [
-                {"policy": learner.policy.state_dict(), "optimizer": learner.optimizer.state_dict()}
-                for learner in self._unique_learners()
-            ],
+            "learners": {
+                name: {"policy": learner.policy.state_dict(), "optimizer": learner.optimizer.state_dict()}
+                for name, learner in self.unique_learners().items()
+            },
+            "learner_of": {agent: self._name_of(learner) for agent, learner in self.learners.items()},
             "critics": {name: critic.state_dict() for name, critic in self.unique_critics().items()},
         }
 
@@ -247,9 +269,9 @@ class Trainer:
         self.generator.set_state(state["generator"])
         self.algorithm.load_state_dict(state.get("algorithm", {}))
         self.collector.load_state_dict(state["collector"])
-        for learner, saved in zip(self._unique_learners(), state["learners"], strict=True):
-            learner.policy.load_state_dict(saved["policy"])
-            learner.optimizer.load_state_dict(saved["optimizer"])
+        for name, learner in self.unique_learners().items():
+            learner.policy.load_state_dict(state["learners"][name]["policy"])
+            learner.optimizer.load_state_dict(state["learners"][name]["optimizer"])
         for name, critic in self.unique_critics().items():
             critic.load_state_dict(state["critics"][name])
 

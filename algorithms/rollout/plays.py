@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...agents.core import Completion
 from .episode import Episode, Turn
@@ -30,6 +30,13 @@ def grouped_plans(seeds: Iterable[int], group_size: int) -> list[Plan]:
     return [Plan(seed, group) for group, seed in enumerate(seeds) for _ in range(group_size)]
 
 
+class Move(NamedTuple):
+    """Joint turn of an episode under way: enough to play it again, and to see that it took the same course."""
+
+    actions: dict[str, Any]
+    rewards: dict[str, float]
+
+
 @dataclass(slots=True)
 class Play:
     """An episode under way; `episode` turns it into a finished episode or a segment."""
@@ -51,6 +58,8 @@ class Play:
     infos: list[dict[str, float]] = field(default_factory=list)
     num_turns: int = 0
     earlier_return: float = 0.0
+    moves: list[Move] = field(default_factory=list)
+    """Joint turns since the episode began, earlier segments' too."""
 
     def episode(self, *, is_complete: bool = True) -> Episode:
         """The turns played so far, as an episode, or as a segment where it is cut here (is_complete=False)."""
@@ -82,6 +91,7 @@ class Play:
             previous=self.previous,
             num_turns=self.num_turns,
             earlier_return=self.earlier_return + earned,
+            moves=self.moves,
         )
 
 

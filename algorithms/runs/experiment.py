@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from pettingzoo import ParallelEnv
@@ -17,7 +18,7 @@ from ...agents.loading import model_folder
 from ...agents.numeric.config import NetworkConfig
 from ...agents.registry import registered_critic
 from ...envs.core import TextParallelEnv
-from ...envs.registration.registry import EnvSpec, make, spec
+from ...envs.registration.registry import EnvSpec, make, registry, spec
 from ...envs.vectors.processes import ProcessVector
 from ...envs.vectors.vector import SyncVector, VectorEnv
 from ...envs.views import with_truth
@@ -27,9 +28,15 @@ from ..learning.preferences import ModelRewards
 from ..learning.shaping import RewardProcessor
 from ..learning.trainer import Trainer, agent_learning_rates
 from ..registry import algorithm_spec
+from .checkpoint import CONFIG_FILE, read_config
+from .starting import StartingWeights
 from .teams import CriticSource, check_team, device_of_policy, make_policies, make_trainer, writes_text
 
 MAX_DEFAULT_ENVS = 64
+
+
+class UntrustedCodeError(ValueError):
+    """A run directory names code to import, and nobody said that it is trusted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,6 +133,7 @@ class Experiment:
         policies: Mapping[str, Policy] | None = None,
         critics: CriticSource | None = None,
         reward_processor: RewardProcessor | None = None,
+        start: StartingWeights | None = None,
     ) -> Trainer:
         """Load the models and assemble the trainer.
 
@@ -133,6 +141,7 @@ class Experiment:
             policies: policies by agent, in place of those that the settings name.
             critics: objects or a factory, in place of those that the settings name.
             reward_processor: applied to every reward before learning.
+            start: weights to begin with, in place of the models'.
         """
         self.check()
         algorithm = self.make_algorithm()
@@ -140,12 +149,14 @@ class Experiment:
         num_envs = config.num_envs or min(config.rollout_buffer_size, MAX_DEFAULT_ENVS)
         vector = self.make_vector("train", num_envs)
         policies = make_policies(algorithm, vector, self.model, self.network, policies)
+        if start is not None:
+            start.give_policies(policies)  # before references are made of them
         rewarder = None
         if config.reward_model is not None:
             learning = [policy for policy in policies.values() if isinstance(policy, TrainablePolicy)]
             device = device_of_policy(learning[0]) if learning else "cpu"
             rewarder = ModelRewards(RewardModel.load(model_folder(config.reward_model) or config.reward_model, device))
-        return make_trainer(
+        trainer = make_trainer(
             algorithm,
             vector,
             policies,
@@ -154,6 +165,37 @@ class Experiment:
             rewarder=rewarder,
             reward_processor=reward_processor,
         )
+        if start is not None:
+            start.give_critics(trainer.unique_critics())
+        return trainer
+
+
+def load_experiment(directory: Path, *, trust: bool = False) -> Experiment:
+    """The experiment of a run directory.
+
+    Args:
+        directory: folder of a run, one's own or somebody else's.
+        trust: let its settings name code to import.
+
+    Raises:
+        FileNotFoundError, ValueError: if the folder holds no run, or settings that are damaged.
+        UntrustedCodeError: if its environment is no registered one but "package.module:name".
+    """
+    saved = read_config(directory)
+    if not trust and names_code(saved["env"], saved["env_kwargs"]):
+        raise UntrustedCodeError(
+            f"{directory / CONFIG_FILE} names the environment {saved['env']!r} with {dict(saved['env_kwargs'])}, which "
+            "imports and runs code that is not registered; if you trust this folder, say so: --trust (trust=True)"
+        )
+    return Experiment.from_json(saved)
+
+
+def names_code(env: str, env_kwargs: Mapping[str, Any]) -> bool:
+    """Whether making an environment would import what its id or arguments say, in place of what is registered."""
+    if env in registry:
+        return False
+    # An argument "env" would take the place of the id of Gymnasium's, and may name a module to import.
+    return ":" in env or ":" in str(env_kwargs.get("env", ""))
 
 
 def _make_privileged(env: EnvSpec, **kwargs: Any) -> ParallelEnv[str, Any, Any]:
@@ -182,11 +224,6 @@ def _check_reward_model(algorithm: Algorithm[Any], env: ParallelEnv[str, Any, An
 def _check_workers(config: TrainConfig) -> None:
     if config.num_workers < 0:
         raise ValueError(f"num_workers must be at least 0, got {config.num_workers}; 0 plays in this process")
-    if config.num_workers and config.turns_per_update is not None:
-        raise ValueError(
-            f"turns_per_update={config.turns_per_update} leaves episodes under way, which cannot be saved from worker "
-            f"processes; use num_workers=0 instead of {config.num_workers}, or turns_per_update=None (whole episodes)"
-        )
 
 
 def _check_joint_mode(algorithm: Algorithm[Any], env: ParallelEnv[str, Any, Any]) -> None:

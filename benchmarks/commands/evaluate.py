@@ -37,6 +37,8 @@ class EvaluateArguments:
     """Arguments of the environment that differ from training's, as key=value; values may be JSON."""
     transcripts: bool = True
     """Print the best and the worst sampled episode."""
+    trust: bool = False
+    """Import an environment that the run names as package.module:name. Only for folders whose author you trust."""
 
 
 def run(args: Sequence[str]) -> None:
@@ -48,7 +50,7 @@ def evaluate_run(arguments: EvaluateArguments, console: Console) -> None:
     with refusals():
         if arguments.episodes < 1:
             raise ValueError(f"--episodes must be at least 1, got {arguments.episodes}")
-        trained = load_run(arguments.directory)
+        trained = load_run(arguments.directory, trust=arguments.trust)
         kwargs = keyword_arguments(arguments.env_kwargs)
         results = {
             name: trained.evaluate(arguments.episodes, greedy=greedy, split=arguments.split, **kwargs)
