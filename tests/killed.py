@@ -38,7 +38,7 @@ PLACES = {
 """Moments of a kill: the file or folder of the run at which the process was at work."""
 CLOCK = ("seconds", "tokens_per_second")
 CONTEXT: Any = get_context("forkserver")
-CONTEXT.set_forkserver_preload([__name__])
+CONTEXT.set_forkserver_preload([__name__, "mpe2.simple_spread_v3", "peft", "torch.utils.tensorboard"])
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Kill:
     @classmethod
     def drawn(cls, rng: random.Random, most: dict[str, int], seconds: float) -> Kill:
         moment = rng.choice([*PLACES, "checkpoint", "models", "time", "time"])
-        number = rng.uniform(0, seconds) if moment == "time" else rng.randint(1, max(1, most.get(moment, 1)))
+        number = rng.uniform(0, seconds / 2) if moment == "time" else rng.randint(1, max(1, most.get(moment, 1) // 4))
         how = rng.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
         return cls(moment, number, how, rng.random() < 0.5)
 

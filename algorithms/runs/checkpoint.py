@@ -164,6 +164,14 @@ def save_checkpoint(directory: Path, trainer: Trainer, num_lines: Mapping[str, i
         shutil.rmtree(path)
 
 
+def tidy(directory: Path, checkpoint: Checkpoint) -> None:
+    """Delete what a process that was killed in the middle of saving left, as seen from the checkpoint to go on from."""
+    folder = directory / CHECKPOINTS
+    older = [path for path in _generations(directory) if int(path.name) < checkpoint.update]
+    for path in [*older[NUM_KEPT - 1 :], *(path for path in folder.iterdir() if not path.name.isdecimal())]:
+        shutil.rmtree(path)
+
+
 def newest_checkpoint(directory: Path) -> Checkpoint | None:
     """The newest checkpoint that is sound; None where a run has not come to its first one.
 

@@ -28,6 +28,7 @@ from .checkpoint import (
     save_checkpoint,
     save_models,
     save_start,
+    tidy,
     write_config,
 )
 from .evaluation import evaluate
@@ -247,6 +248,7 @@ def _go_on(
     """Bring a run back to its checkpoint; returns the lines that each record is cut to."""
     for damage in checkpoint.damage:
         on_notice(f"{damage}: going on from {checkpoint.path}")
+    tidy(directory, checkpoint)
     trainer.load_state_dict(checkpoint.trainer)
     changed = _changed(directory, experiment)
     for name, (old, new) in changed.items():

@@ -15,13 +15,13 @@ from collm.algorithms.registry import algorithm_spec
 from collm.algorithms.runs.experiment import Experiment
 
 NUM_KILLS = 20
-KILLS_PER_RUN = 4
+KILLS_PER_RUN = 5
 WRITING, BUILDING = "collm/MiniWriting-v0", "collm/MiniBuild-v0"
 SMALL = {
     "num_updates": 4,
     "rollout_buffer_size": 4,
     "eval_interval": 2,
-    "eval_num_samples": 2,
+    "eval_num_samples": 1,
     "save_interval": 1,
 }
 ACTOR_CRITIC = {"critic_warmup": 1, "critic_batch_size": 4, "critic_steps": 1}
