@@ -38,9 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if name not in COMMANDS:
         print(f"error: there is no command {name!r}\n\n{usage()}", file=sys.stderr)
         return 2
-    module = importlib.import_module(COMMANDS[name][0])
     try:
-        module.run(rest)
+        importlib.import_module(COMMANDS[name][0]).run(rest)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
