@@ -26,7 +26,7 @@ from safetensors.torch import load_file, save_file
 
 from ..learning.state import Packed, packed, unpacked
 from ..learning.trainer import Trainer
-from .files import write_file, write_folder
+from .files import DamagedRunError, write_file, write_folder
 
 CONFIG_FILE = "config.json"
 RECORDS = ("metrics.jsonl", "episodes.jsonl", "evaluation.jsonl")
@@ -120,7 +120,7 @@ def read_config(directory: Path) -> dict[str, Any]:
 
     Raises:
         FileNotFoundError: if the folder holds no run.
-        ValueError: if the file is damaged.
+        DamagedRunError: if the file is damaged.
     """
     file = directory / CONFIG_FILE
     if not file.is_file():
@@ -128,9 +128,9 @@ def read_config(directory: Path) -> dict[str, Any]:
     try:
         config = json.loads(file.read_bytes())
     except ValueError as error:
-        raise ValueError(f"{file} is damaged: {error}") from error
+        raise DamagedRunError(f"{file} is damaged: {error}") from error
     if not isinstance(config, dict):
-        raise ValueError(f"{file} is damaged: it holds no JSON object")
+        raise DamagedRunError(f"{file} is damaged: it holds no JSON object")
     return config
 
 
@@ -176,7 +176,7 @@ def newest_checkpoint(directory: Path) -> Checkpoint | None:
     """The newest checkpoint that is sound; None where a run has not come to its first one.
 
     Raises:
-        ValueError: if all are damaged.
+        DamagedRunError: if all are damaged.
     """
     damage: list[str] = []
     for path in _generations(directory):
@@ -185,21 +185,13 @@ def newest_checkpoint(directory: Path) -> Checkpoint | None:
             return Checkpoint(**_read(path), path=path, damage=damage)
         damage.append(f"{path} is damaged ({fault})")
     if damage:
-        raise ValueError(f"{'; '.join(damage)}: there is no sound checkpoint to go on from; start again elsewhere")
+        raise DamagedRunError(f"{'; '.join(damage)}: there is no sound one to go on from; start again elsewhere")
     return None
 
 
-def load_checkpoint(directory: Path, trainer: Trainer) -> Checkpoint:
-    """Restore the trainer from the newest sound checkpoint.
-
-    Raises:
-        FileNotFoundError: if there is none.
-    """
-    found = newest_checkpoint(directory)
-    if found is None:
-        raise FileNotFoundError(f"{directory} has no checkpoint")
-    trainer.load_state_dict(found.trainer)
-    return found
+def newest_update(directory: Path) -> int | None:
+    """Updates done at the newest checkpoint that is sound; None without one."""
+    return next((int(path.name) for path in _generations(directory) if _fault(path) is None), None)
 
 
 def save_start(directory: Path, weights: Mapping[str, Any]) -> None:
@@ -211,14 +203,14 @@ def read_start(directory: Path) -> Mapping[str, Any] | None:
     """The weights that a run began with; None where its settings alone say them.
 
     Raises:
-        ValueError: if they are damaged.
+        DamagedRunError: if they are damaged.
     """
     path = directory / "start"
     if not path.is_dir():
         return None
     fault = _fault(path)
     if fault is not None:
-        raise ValueError(f"{path} is damaged ({fault}), with the weights that the run began with")
+        raise DamagedRunError(f"{path} is damaged ({fault}), with the weights that the run began with")
     return _read(path)
 
 

@@ -22,6 +22,10 @@ class RunFolderError(OSError):
     """A run's folder cannot be written, or is in use; the message is for its owner, in one line."""
 
 
+class DamagedRunError(ValueError):
+    """A run's folder holds what no run writes; the message names the file, in one line."""
+
+
 def write_file(path: Path, text: str) -> None:
     """Write a file whole or not at all, whenever the process or the machine stops."""
     new = path.with_name(f"{path.name}.new")

@@ -10,6 +10,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from .files import DamagedRunError
+
 Sink = Literal["wandb", "tensorboard"]
 WANDB_FILE = "wandb_id.txt"
 
@@ -117,7 +119,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     """The rows of a JSON-lines file; a last line cut off by a crash is left out.
 
     Raises:
-        ValueError: if a line is no JSON object; names the file and the line.
+        DamagedRunError: if a line is no JSON object; names the file and the line.
     """
     return [row for row, _ in each_line(path)]
 
@@ -128,7 +130,7 @@ def each_line(path: Path) -> Iterator[tuple[dict[str, Any], int]]:
     A line ends at a line feed and nowhere else: texts hold other separators, such as U+2028, as they are.
 
     Raises:
-        ValueError: if a line is no JSON object; names the file and the line.
+        DamagedRunError: if a line is no JSON object; names the file and the line.
     """
     end = 0
     with path.open("rb") as file:
@@ -139,9 +141,9 @@ def each_line(path: Path) -> Iterator[tuple[dict[str, Any], int]]:
             try:
                 row = json.loads(line.decode("utf-8"))
             except ValueError as error:  # of bytes that are no text, or a text that is no JSON
-                raise ValueError(f"{path}, line {number}, is damaged: {error}; delete or mend the line") from error
+                raise _damaged(path, number, str(error)) from error
             if not isinstance(row, dict):
-                raise ValueError(f"{path}, line {number}, is damaged: it holds no JSON object; delete or mend the line")
+                raise _damaged(path, number, "it holds no JSON object")
             yield row, end
 
 
@@ -153,7 +155,7 @@ def cut_lines(path: Path, update: int, num_lines: int) -> int:
         num_lines: rows up to that update, as the run has counted them; what comes after them is not read.
 
     Raises:
-        ValueError: if a row among them is damaged; names the file and the line.
+        DamagedRunError: if a row among them is damaged; names the file and the line.
     """
     if not path.exists():
         return 0
@@ -161,12 +163,16 @@ def cut_lines(path: Path, update: int, num_lines: int) -> int:
     for row, line_end in islice(each_line(path), num_lines):
         number = row.get("update")
         if not isinstance(number, int):
-            raise ValueError(f"{path}, line {kept + 1}, is damaged: it names no update; delete or mend the line")
+            raise _damaged(path, kept + 1, "it names no update")
         if number > update:
             break
         kept, end = kept + 1, line_end
     os.truncate(path, end)
     return kept
+
+
+def _damaged(path: Path, number: int, fault: str) -> DamagedRunError:
+    return DamagedRunError(f"{path}, line {number}, is damaged: {fault}; delete or mend the line")
 
 
 def _finite(value: Any) -> Any:

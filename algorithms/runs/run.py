@@ -23,6 +23,7 @@ from .checkpoint import (
     clear,
     has_checkpoint,
     newest_checkpoint,
+    newest_update,
     prepare_directory,
     read_config,
     save_checkpoint,
@@ -272,13 +273,10 @@ def _changed(directory: Path, experiment: Experiment) -> dict[str, tuple[Any, An
 
 
 def _what_is_left(directory: Path) -> str:
-    try:
-        found = newest_checkpoint(directory)
-    except (OSError, ValueError):
-        found = None
-    if found is None:
+    update = newest_update(directory)
+    if update is None:
         return "the run has no checkpoint yet; make room, and start it again"
-    return f"the checkpoint of update {found.update} is intact; make room, then: collm resume {directory}"
+    return f"the checkpoint of update {update} is intact; make room, then: collm resume {directory}"
 
 
 def is_over(trainer: Trainer) -> bool:

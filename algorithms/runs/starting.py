@@ -14,6 +14,10 @@ from ..learning.critic_learner import CriticLearner
 from .checkpoint import newest_checkpoint, read_start
 
 
+class UnfitWeightsError(ValueError):
+    """A run has no weights for another one's models."""
+
+
 @dataclass(frozen=True)
 class StartingWeights:
     """Weights by agent, and critics by name. What another run has learned of optimizers and tasks is not among them."""
@@ -30,11 +34,11 @@ class StartingWeights:
         """The weights of a run's newest checkpoint.
 
         Raises:
-            FileNotFoundError: if it has none.
+            UnfitWeightsError: if it has none.
         """
         found = newest_checkpoint(directory)
         if found is None:
-            raise FileNotFoundError(f"{directory} has no checkpoint to begin with; give a run of `collm train`")
+            raise UnfitWeightsError(f"{directory} has no checkpoint to begin with; give a run of `collm train`")
         state = found.trainer
         return cls(
             source=str(directory),
@@ -59,14 +63,14 @@ class StartingWeights:
         """Let policies that learn begin with these weights.
 
         Raises:
-            ValueError: if there are none for an agent, or none of its shape.
+            UnfitWeightsError: if there are none for an agent, or none of its shape.
         """
         given: set[int] = set()
         for agent, policy in policies.items():
             if not isinstance(policy, TrainablePolicy) or id(policy) in given:
                 continue
             if agent not in self.policies:
-                raise ValueError(f"{self.source} has no weights for {agent!r}, but for {sorted(self.policies)}")
+                raise UnfitWeightsError(f"{self.source} has no weights for {agent!r}, but for {sorted(self.policies)}")
             self._check(agent, self.policies[agent], policy.state_dict())
             policy.load_state_dict(dict(self.policies[agent]))
             given.add(id(policy))
@@ -75,7 +79,7 @@ class StartingWeights:
         """Let critics of the same name begin with these weights; others begin as they are.
 
         Raises:
-            ValueError: if a critic of this name has another shape.
+            UnfitWeightsError: if a critic of this name has another shape.
         """
         for name, learner in critics.items():
             if name in self.critics:
@@ -89,7 +93,7 @@ class StartingWeights:
         for name in own.keys() | kept.keys():
             shapes = [tuple(each[name].shape) if name in each else None for each in (kept, own)]
             if shapes[0] != shapes[1]:
-                raise ValueError(
+                raise UnfitWeightsError(
                     f"{self.source} has other weights for {owner}: {name} of shape {shapes[0]}, and not {shapes[1]}; "
                     "begin with a run of the same models"
                 )

@@ -85,13 +85,15 @@ def run(args: Sequence[str]) -> None:
 
 def carried_out(experiment: Experiment, directory: Path, **options: Any) -> None:
     """Train, with the options of `train_experiment`; exit with the signal's status where one stopped the run."""
+    from ...algorithms.rollout.replay import ReplayError
     from ...algorithms.runs.api import train_experiment  # here: help needs no torch
-    from ...algorithms.runs.files import RunFolderError
+    from ...algorithms.runs.files import DamagedRunError, RunFolderError
+    from ...algorithms.runs.starting import UnfitWeightsError
     from ...algorithms.runs.stopping import Stopped
 
     try:
         train_experiment(experiment, directory, **options)
-    except (RunFolderError, FloatingPointError) as error:
+    except (RunFolderError, DamagedRunError, ReplayError, UnfitWeightsError, FloatingPointError) as error:
         raise UserError(str(error)) from error
     except Stopped as stopped:
         print(stopped, file=sys.stderr)

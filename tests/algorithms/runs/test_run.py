@@ -24,9 +24,10 @@ from collm.algorithms.rollout.collector import ReplayError
 from collm.algorithms.runs import run as running
 from collm.algorithms.runs.checkpoint import newest_checkpoint, read_config, save_checkpoint
 from collm.algorithms.runs.experiment import Experiment, UntrustedCodeError, load_experiment
-from collm.algorithms.runs.files import RunFolderError, only_one
+from collm.algorithms.runs.files import DamagedRunError, RunFolderError, only_one
 from collm.algorithms.runs.loggers import JsonLines, read_lines
 from collm.algorithms.runs.run import run_experiment
+from collm.algorithms.runs.starting import UnfitWeightsError
 from collm.algorithms.runs.stopping import Stopped, StopSignals
 from collm.benchmarks.cli import main
 
@@ -89,6 +90,10 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so(tmp_path,
     assert trainer.update == 2 and traces(tmp_path / "r") == expected
     assert [line for line in told if f"{newest} is damaged" in line and "00000001" in line] == told and len(told) == 1
     assert newest_checkpoint(tmp_path / "r").path == newest  # written anew
+    for path in (tmp_path / "r" / "checkpoints").iterdir():
+        (path / "state.json").write_text("{}")
+    with pytest.raises(DamagedRunError, match="there is no sound one"):
+        run_experiment(experiment, tmp_path / "r", resume=True)
 
 
 def test_two_checkpoints_are_kept_and_all_is_data(tmp_path, experiment):
@@ -182,7 +187,7 @@ def test_records_that_are_longer_shorter_or_damaged(tmp_path, experiment, monkey
 
     for bad in (b"\0\0\0\n", b"\xff\n", b"garbage\n", b"[1]\n", b"{}\n"):
         (directory / "episodes.jsonl").write_bytes(b"".join([*lines[:2], bad, *lines[3:]]))
-        with pytest.raises(ValueError, match=r"episodes\.jsonl, line 3, is damaged"):
+        with pytest.raises(DamagedRunError, match=r"episodes\.jsonl, line 3, is damaged"):
             run_experiment(experiment, directory, resume=True)
 
 
@@ -272,7 +277,7 @@ def test_a_run_begins_with_another_run_s_policies_and_critics(tmp_path, experime
     wider = replace(experiment, network=NetworkConfig(hidden_dims=(5,)))
     with pytest.raises(ValueError, match=r"has other weights for .* of shape"):
         run_experiment(wider, tmp_path / "other", init_from=tmp_path / "source")
-    with pytest.raises(FileNotFoundError, match="no checkpoint"):
+    with pytest.raises(UnfitWeightsError, match="no checkpoint"):
         run_experiment(experiment, tmp_path / "third", init_from=tmp_path / "nowhere")
 
 
