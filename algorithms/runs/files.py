@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from safetensors import SafetensorError
 LOCK_FILE = ".lock"
 _HELD: set[tuple[Path, int]] = set()  # locks of this process, by folder and thread
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_REFUSED = (errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
 
 
 class RunFolderError(OSError):
@@ -120,12 +122,12 @@ def explained(directory: Path, advice: Callable[[], str]) -> Iterator[None]:
 
 def _cause(error: OSError | SafetensorError, directory: Path) -> str | None:
     """What the file system refused; None if it was asked for something else."""
-    if isinstance(error, SafetensorError):
-        return str(error) if "os error" in str(error).lower() or "I/O" in str(error) else None
-    if error.errno in _FULL:
-        return os.strerror(error.errno)
-    if error.errno not in (errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO):
+    number, file = error.errno if isinstance(error, OSError) else None, getattr(error, "filename", None)
+    if isinstance(error, SafetensorError) and (found := re.search(r"os error (\d+)", str(error))):
+        number = int(found[1])  # which safetensors has no field for
+    if number in _FULL:
+        return os.strerror(number)
+    if number not in _REFUSED:
         return None
-    file = error.filename
     is_inside = file is None or directory.resolve() in Path(os.fsdecode(file)).resolve().parents
-    return os.strerror(error.errno) if is_inside else None
+    return os.strerror(number) if is_inside else None

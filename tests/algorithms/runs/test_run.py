@@ -6,6 +6,7 @@ import errno
 import json
 import math
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from probes import NumberProbe
+from safetensors import SafetensorError
 
 from collm.agents.numeric.config import NetworkConfig
 from collm.algorithms import IPPOConfig
@@ -24,7 +26,7 @@ from collm.algorithms.rollout.collector import ReplayError
 from collm.algorithms.runs import run as running
 from collm.algorithms.runs.checkpoint import newest_checkpoint, read_config, save_checkpoint
 from collm.algorithms.runs.experiment import Experiment, UntrustedCodeError, load_experiment
-from collm.algorithms.runs.files import DamagedRunError, RunFolderError, only_one
+from collm.algorithms.runs.files import DamagedRunError, RunFolderError, explained, only_one
 from collm.algorithms.runs.loggers import JsonLines, read_lines
 from collm.algorithms.runs.run import run_experiment
 from collm.algorithms.runs.starting import UnfitWeightsError
@@ -242,26 +244,54 @@ def test_one_process_at_a_time(tmp_path, experiment):
         pass
 
 
-def test_a_full_disk_leaves_the_checkpoint_and_says_so_in_one_line(tmp_path, experiment, monkeypatch):
-    step = Trainer.step
+def test_a_limit_of_the_disk_leaves_the_checkpoint_and_is_one_line(tmp_path, experiment):
+    def limit(update, metrics):
+        if update == 2:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (4_000, before[1]))
 
-    def full(self, *args):
-        if self.update == 1:
-            monkeypatch.setattr("collm.algorithms.runs.checkpoint.save_file", refuses)
-        return step(self, *args)
-
-    def refuses(*_):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    run_experiment(experiment, tmp_path / "whole")
-    with monkeypatch.context():
-        monkeypatch.setattr(Trainer, "step", full)
-        with pytest.raises(RunFolderError, match=r"No space left on device; .* update 1 is intact") as error:
-            run_experiment(experiment, tmp_path / "r")
+    run_experiment(changed(experiment, num_updates=3), tmp_path / "whole")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        with pytest.raises(RunFolderError, match=r"File too large; the checkpoint of update 1 is intact") as error:
+            run_experiment(changed(experiment, num_updates=3), tmp_path / "r", on_update=limit)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert "\n" not in str(error.value)
-    monkeypatch.undo()
-    run_experiment(experiment, tmp_path / "r", resume=True)
+    run_experiment(changed(experiment, num_updates=3), tmp_path / "r", resume=True)
     assert traces(tmp_path / "r") == traces(tmp_path / "whole")
+    files = [sorted(path.name for path in (tmp_path / name).rglob("*")) for name in ("r", "whole")]
+    assert files[0] == files[1]
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (OSError(errno.ENOSPC, "full"), "No space left on device"),
+        (OSError(errno.EROFS, "read only"), "Read-only file system"),
+        (OSError(errno.ENOENT, "gone", "elsewhere"), None),
+        (PermissionError(errno.EACCES, "no", "/elsewhere/model"), None),
+        (SafetensorError("Error while serializing: I/O error: No space left (os error 28)"), "No space left on device"),
+        (SafetensorError("header too large"), None),
+    ],
+)
+def test_only_what_the_folder_refused_is_explained(tmp_path, error, expected):
+    with pytest.raises(type(error) if expected is None else RunFolderError) as found:
+        with explained(tmp_path, lambda: "advice"):
+            raise error
+    if expected is not None:
+        assert str(found.value) == f"nothing more can be written to {tmp_path}: {expected}; advice"
+
+
+def test_the_command_resumes_and_prolongs(tmp_path, experiment, capsys):
+    run_experiment(changed(experiment, num_updates=3, eval_interval=1), tmp_path / "long")
+    run_experiment(changed(experiment, eval_interval=1), tmp_path / "r")
+    assert main(["resume", str(tmp_path / "r"), "--num-updates", "3"]) == 0
+    assert "num_updates: 2 until update 2, 3 from there on" in capsys.readouterr().out
+    assert traces(tmp_path / "r") == traces(tmp_path / "long")
+    (tmp_path / "r" / "metrics.jsonl").write_text("garbage\n")
+    assert main(["resume", str(tmp_path / "r")]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert main(["resume", str(tmp_path / "nowhere")]) == 2
 
 
 def test_a_run_begins_with_another_run_s_policies_and_critics(tmp_path, experiment):
@@ -281,7 +311,7 @@ def test_a_run_begins_with_another_run_s_policies_and_critics(tmp_path, experime
         run_experiment(experiment, tmp_path / "third", init_from=tmp_path / "nowhere")
 
 
-@pytest.mark.parametrize("turns", [3, 7])
+@pytest.mark.parametrize("turns", [3, pytest.param(7, marks=pytest.mark.slow)])
 def test_episodes_under_way_are_played_again(tmp_path, experiment, monkeypatch, turns):
     cut = changed(experiment, num_updates=3, turns_per_update=turns, num_envs=3)
     spread = replace(cut, env="mpe2.simple_spread_v3:parallel_env")  # it cannot be pickled in the middle
