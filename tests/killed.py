@@ -103,6 +103,7 @@ class Watch:
 def live(experiment: Experiment, directory: Path, resume: bool, kill: Kill | None, sinks: tuple[str, ...]) -> None:
     """Train until the end or the kill, in this process; exits with how it came out."""
     os.setsid()
+    CONTEXT.set_forkserver_preload([])  # workers of the run need none of what this process was forked with
     torch.set_num_threads(1)
     transformers_logging.disable_progress_bar()
     watch = Watch(directory, kill)

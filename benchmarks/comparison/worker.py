@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from transformers.utils import logging as transformers_logging
 
-from ...algorithms.runs.checkpoint import has_checkpoint, read_config
+from ...algorithms.runs.checkpoint import CONFIG_FILE, has_checkpoint, read_config
 from ...algorithms.runs.experiment import Experiment
 from ...algorithms.runs.files import only_one, write_file
 from ...algorithms.runs.run import run_experiment
@@ -77,11 +77,11 @@ def _holds(experiment: Experiment, directory: Path) -> bool:
     Raises:
         ValueError: if it holds a run of another one.
     """
-    if not has_checkpoint(directory):
+    if not (directory / CONFIG_FILE).is_file():
         return False
     if not _is_saved(experiment, read_config(directory)):
         raise ValueError(f"{directory} holds a run with other settings; give the comparison another --out")
-    return True
+    return has_checkpoint(directory)
 
 
 def _is_saved(experiment: Experiment, saved: Mapping[str, Any]) -> bool:
