@@ -141,7 +141,10 @@ class TrainConfig(Checked):
     eval_num_samples: Count = 64
     """Episodes per evaluation and way of playing (sampled, greedy)."""
     save_interval: CountOrZero = 0
-    """Updates between checkpoints that training can resume from. 0: no checkpoints."""
+    """Updates between checkpoints that training can resume from. 0: by time alone (`save_interval_minutes`)."""
+    save_interval_minutes: NotNegative = 5.0
+    """Minutes between checkpoints, beside those at the end, at Ctrl-C and at SIGTERM. 0: only those and
+    `save_interval`'s."""
     deterministic: bool = False
     """Bit-for-bit results whatever `num_envs`, `num_workers`, `max_batch_tokens` and interruptions, at some cost in
     speed: decoding and learning compute in fixed shapes. The same machine, libraries and number of threads are needed

@@ -17,6 +17,7 @@ COMMANDS = {
     "play": ("collm.benchmarks.commands.play", "play one episode and print it"),
     "train": ("collm.benchmarks.commands.train", "train a team: collm train ALGORITHM --env ID"),
     "replay": ("collm.benchmarks.commands.replay", "play an episode of a run again, turn by turn"),
+    "resume": ("collm.benchmarks.commands.resume", "go on with a run that was stopped, or prolong a finished one"),
     "evaluate": ("collm.benchmarks.commands.evaluate", "let a trained team play held-out tasks"),
     "demo": ("collm.benchmarks.commands.demo", "watch two small language models learn to write together"),
     "benchmark": ("collm.benchmarks.commands.benchmark", "compare algorithms on environments with several seeds"),

@@ -33,6 +33,7 @@ from ..vllm.server import VLLMServer
 
 SETTINGS_FILE = "collm_policy.json"
 VALUE_HEAD_FILE = "value_head.safetensors"
+ADAPTER_CONFIG_FILE = "adapter_config.json"
 
 
 class LanguageModel:
@@ -268,6 +269,7 @@ class LanguagePolicy(TrainablePolicy):
             if directory.name != self.adapter:
                 raise ValueError(f"the adapter {self.adapter!r} must be saved to a folder of its name, not {directory}")
             model.save_pretrained(str(directory.parent), selected_adapters=[self.adapter])
+            _in_order(directory / ADAPTER_CONFIG_FILE)
         else:
             model.save_pretrained(str(directory))
         self.language_model.encoder.tokenizer.save_pretrained(directory)
@@ -304,3 +306,11 @@ def value_head_of(model: PreTrainedModel, hidden_dim: int | None) -> nn.Module:
     nn.init.zeros_(last.bias)
     head = last if hidden_dim is None else nn.Sequential(nn.Linear(size, hidden_dim), nn.Tanh(), last)
     return head.to(model.device)
+
+
+def _in_order(file: Path) -> None:
+    """Sort the names of modules, which peft writes as they come out of a set: equal runs leave equal files."""
+    settings = json.loads(file.read_text(encoding="utf-8"))
+    if isinstance(settings["target_modules"], list):
+        settings["target_modules"].sort()
+    file.write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n", encoding="utf-8")

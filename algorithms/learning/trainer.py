@@ -19,7 +19,7 @@ from ..config import TrainConfig
 from ..rollout.collector import RolloutCollector, grouped_plans
 from ..rollout.episode import Episode
 from ..rollout.summary import episode_metrics
-from .crediting import Credit, assign_credit, critic_metrics
+from .crediting import Credit, CriticBatch, assign_credit, critic_metrics
 from .critic_learner import CriticLearner
 from .crossing import crossed
 from .finiteness import reward_range
@@ -27,6 +27,8 @@ from .policy_learner import PolicyLearner, TurnBatch
 from .shaping import RewardProcessor, reward_rule, with_penalties, with_rewards, with_team_rewards
 
 Rewarder = Callable[[Sequence[Episode]], Sequence[Episode]]
+Recorder = Callable[[int, Sequence[Episode], Mapping[str, Credit]], None]
+"""Keeps the episodes of an update, with the credit of each agent's turns."""
 MAX_SEED = 2**31
 
 
@@ -110,8 +112,12 @@ class Trainer:
             raise ValueError("no policy of the collector can learn; give at least one TrainablePolicy")
         return learners
 
-    def step(self) -> tuple[list[Episode], dict[str, float]]:
+    def step(self, record: Recorder | None = None) -> tuple[list[Episode], dict[str, float]]:
         """One update: collect episodes and learn from them; returns the episodes and the update's metrics.
+
+        Args:
+            record: called with the number of the update, its episodes and their credit before a weight changes, so that
+                they are kept whatever comes of learning; without credit where there is an error in it.
 
         Raises:
             ValueError: if the budget is used up before any policy learns.
@@ -119,7 +125,7 @@ class Trainer:
             Divergence: if a number is not finite, naming the agent and the update; no weight is then changed by it.
         """
         with self.telling_update(1):
-            episodes, self.last_metrics = self._step()
+            episodes, self.last_metrics = self._step(record)
         return episodes, dict(self.last_metrics)
 
     @contextmanager
@@ -138,12 +144,12 @@ class Trainer:
                 divergence.learning_rate = max(learner.optimizer.learning_rate for learner in learners)
             raise
 
-    def _step(self) -> tuple[list[Episode], dict[str, float]]:
+    def _step(self, record: Recorder | None) -> tuple[list[Episode], dict[str, float]]:
         start = time.perf_counter()
         self.collector.seconds.clear()
         episodes = self._collect()
         learning = time.perf_counter()
-        metrics = episode_metrics(episodes) | self._learn(episodes)
+        metrics = episode_metrics(episodes) | self._learn(episodes, record)
         end = time.perf_counter()
         self.update += 1
         self.seconds += end - start
@@ -175,7 +181,7 @@ class Trainer:
         seeds = task_seeds(config.seed, self.update, num_groups)
         return self.collector.collect(grouped_plans(seeds, config.num_generations))
 
-    def _learn(self, episodes: Sequence[Episode]) -> dict[str, float]:
+    def _learn(self, episodes: Sequence[Episode], record: Recorder | None) -> dict[str, float]:
         for learner in self._unique_learners():
             learner.optimizer.set_progress(self.update)
             # Again from the episodes, whose order does not depend on who was asked together.
@@ -183,21 +189,30 @@ class Trainer:
             seen = [completion for agent in agents for track in _tracks(episodes, agent) for completion in track]
             if seen:
                 learner.policy.observe(seen)
-        references = self._reference_logprobs(episodes)
-        shaped = self._shaped(episodes, references)
-        rewards = reward_range(shaped)
-        with self._telling(rewards=rewards):
-            return self._learn_from(episodes, shaped, references)
-
-    def _learn_from(
-        self, episodes: Sequence[Episode], shaped: Sequence[Episode], references: Mapping[str, Sequence[Tensor]]
-    ) -> dict[str, float]:
         # A frozen partner gets no credit, though its turns are in the joint history.
         agents = [agent for agent in self.learners if any(agent in episode.tracks for episode in episodes)]
-        credits, critic_batches = assign_credit(
-            self.algorithm, shaped, agents, self.critics, self.collector.vector.possible_agents
-        )
-        self.credits = credits
+        self.credits = {}
+        try:
+            references = self._reference_logprobs(episodes)
+            shaped = self._shaped(episodes, references)
+            rewards = reward_range(shaped)
+            with self._telling(rewards=rewards):
+                self.credits, critic_batches = assign_credit(
+                    self.algorithm, shaped, agents, self.critics, self.collector.vector.possible_agents
+                )
+        finally:
+            if record is not None:
+                record(self.update + 1, episodes, self.credits)
+        with self._telling(rewards=rewards):
+            return self._learn_from(episodes, agents, references, critic_batches)
+
+    def _learn_from(
+        self,
+        episodes: Sequence[Episode],
+        agents: Sequence[str],
+        references: Mapping[str, Sequence[Tensor]],
+        critic_batches: Sequence[tuple[CriticLearner, CriticBatch]],
+    ) -> dict[str, float]:
         metrics = critic_metrics(critic_batches)
         estimated_in = {id(critic): critic.moments for critic, _ in critic_batches}  # the units of the values so far
         critic_losses = []
@@ -216,7 +231,7 @@ class Trainer:
         updates = []
         for learner in played.values():
             with self._telling(agents=[agent for agent in agents if self.learners[agent] is learner]):
-                updates.append(learner.update(self._batch(learner, episodes, credits, references, estimated_in)))
+                updates.append(learner.update(self._batch(learner, episodes, self.credits, references, estimated_in)))
         return metrics | _means(updates)
 
     @contextmanager
@@ -285,7 +300,14 @@ class Trainer:
         return shaped
 
     def _unique_learners(self) -> list[PolicyLearner]:
-        return list({id(learner): learner for learner in self.learners.values()}.values())
+        return list(self.unique_learners().values())
+
+    def unique_learners(self) -> dict[str, PolicyLearner]:
+        """Each learner once, under the name of the first agent that it plays."""
+        return {self._name_of(learner): learner for learner in self.learners.values()}
+
+    def _name_of(self, learner: PolicyLearner) -> str:
+        return next(agent for agent, each in self.learners.items() if each is learner)
 
     def unique_critics(self) -> dict[str, CriticLearner]:
         """Each critic once, under the name of the first agent that it serves (or "joint")."""
@@ -307,10 +329,11 @@ class Trainer:
             "generator": self.generator.get_state(),
             "algorithm": self.algorithm.state_dict(),
             "collector": self.collector.state_dict(),
-            "learners": [
-                {"policy": learner.policy.state_dict(), "optimizer": learner.optimizer.state_dict()}
-                for learner in self._unique_learners()
-            ],
+            "learners": {
+                name: {"policy": learner.policy.state_dict(), "optimizer": learner.optimizer.state_dict()}
+                for name, learner in self.unique_learners().items()
+            },
+            "learner_of": {agent: self._name_of(learner) for agent, learner in self.learners.items()},
             "critics": {name: critic.state_dict() for name, critic in self.unique_critics().items()},
         }
 
@@ -323,9 +346,9 @@ class Trainer:
         self.generator.set_state(state["generator"])
         self.algorithm.load_state_dict(state.get("algorithm", {}))
         self.collector.load_state_dict(state["collector"])
-        for learner, saved in zip(self._unique_learners(), state["learners"], strict=True):
-            learner.policy.load_state_dict(saved["policy"])
-            learner.optimizer.load_state_dict(saved["optimizer"])
+        for name, learner in self.unique_learners().items():
+            learner.policy.load_state_dict(state["learners"][name]["policy"])
+            learner.optimizer.load_state_dict(state["learners"][name]["optimizer"])
         for name, critic in self.unique_critics().items():
             critic.load_state_dict(state["critics"][name])
 

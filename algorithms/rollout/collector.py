@@ -7,7 +7,6 @@ policies decide for others.
 
 from __future__ import annotations
 
-import copy
 import time
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,9 +18,10 @@ import numpy as np
 from ...agents.core import Policy, Request
 from ...agents.numeric.features import Features
 from ...envs.vectors.faults import EnvironmentFault, StepResult
-from ...envs.vectors.vector import SyncVector, VectorEnv
+from ...envs.vectors.vector import VectorEnv
 from .episode import Episode, Turn
-from .plays import Plan, Play, grouped_plans, mean_info
+from .plays import Move, Plan, Play, grouped_plans, mean_info
+from .replay import ReplayError, is_same, replayed
 
 __all__ = ["Plan", "RolloutCollector", "grouped_plans"]
 
@@ -36,6 +36,11 @@ decisions, and loses more where decisions take most of the time."""
 MAX_SKIPPED = 0.1
 """Largest share of the episodes of one call that may be skipped (one always may), as their worker processes died or
 hung twice. More of them are a fault of the environment or the machine, which skipping would hide."""
+
+UNREPEATABLE = (
+    "it is played again: its environment does not repeat itself for the same seed and actions (`collm check` says "
+    "where), or has changed; training with whole episodes (turns_per_update=None) needs no replay"
+)
 
 
 class RolloutCollector:
@@ -261,6 +266,8 @@ class RolloutCollector:
             if terminations[agent] or truncations[agent]:
                 play.finals[agent] = observations[agent]
                 play.is_terminated[agent] = bool(terminations[agent])
+        decided = {agent: play.decided[agent].action for agent in play.agents}
+        play.moves.append(Move(decided, {agent: float(rewards[agent]) for agent in play.agents}))
         play.infos.append(mean_info(infos))
         play.num_turns += 1
         play.observations = observations
@@ -276,26 +283,44 @@ class RolloutCollector:
     def state_dict(self) -> dict[str, Any]:
         """State to resume from: the count of episodes, and the plays that `collect_turns` has under way.
 
-        Raises:
-            ValueError: if episodes are under way in worker processes, from where they cannot be saved.
+        An environment is not saved: its episode is, as its seed, its task and the joint actions so far.
         """
-        state: dict[str, Any] = {"next_index": self.next_index}
-        if self._unfinished:
-            if not isinstance(self.vector, SyncVector):
-                raise ValueError(
-                    "episodes are under way in worker processes and cannot be saved; save after whole episodes "
-                    "(turns_per_update=None), or use SyncVector"
-                )
-            state |= {"unfinished": copy.deepcopy(self._unfinished), "envs": copy.deepcopy(self.vector.envs)}
-        return state
+        return {"next_index": self.next_index, "unfinished": [_kept(play) for play in self._unfinished.values()]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume from what `state_dict` returned."""
+        """Resume from what `state_dict` returned; episodes that were under way are played again.
+
+        Raises:
+            ReplayError: if one of them takes another course than the recorded one.
+        """
         self.next_index = state["next_index"]
-        self._unfinished = copy.deepcopy(state.get("unfinished", {}))
-        if self._unfinished:
-            assert isinstance(self.vector, SyncVector)
-            self.vector.envs = copy.deepcopy(state["envs"])
+        self._unfinished = {kept["place"]: self._brought_back(kept) for kept in state["unfinished"]}
+
+    def _brought_back(self, kept: Mapping[str, Any]) -> Play:
+        play = Play(
+            Plan(kept["seed"], kept["group"], kept["task"]),
+            kept["index"],
+            kept["place"],
+            agents=list(kept["agents"]),
+            tracks={agent: [] for agent in kept["agents"]},
+            previous=dict(kept["previous"]),
+            num_turns=kept["num_turns"],
+            earlier_return=kept["earlier_return"],
+            moves=[Move(*move) for move in kept["moves"]],
+        )
+        name = f"episode {play.index} (seed {play.plan.seed})"
+        steps = replayed(self.vector, play.place, play.plan, (move.actions for move in play.moves))
+        play.observations = next(steps)[0]
+        for turn, (move, result) in enumerate(zip(play.moves, steps, strict=True)):
+            found = {agent: float(result[1][agent]) for agent in move.rewards}
+            if not is_same(found, move.rewards):
+                raise ReplayError(f"{name} paid {move.rewards} in turn {turn}, but pays {found} when {UNREPEATABLE}")
+            play.observations = result[0]
+        if not is_same(play.observations, kept["observations"]):
+            raise ReplayError(f"{name} shows other observations after turn {len(play.moves) - 1} when {UNREPEATABLE}")
+        if self.reads_state:
+            play.states.append(self._state(play))
+        return play
 
     def _state(self, play: Play) -> Any:
         state = self.vector.state(play.place)
@@ -312,3 +337,19 @@ class RolloutCollector:
                 np.zeros(features.size, dtype=np.float32) if has_left else features.vector(play.observations[agent])
             )
         return np.concatenate(vectors)
+
+
+def _kept(play: Play) -> dict[str, Any]:
+    return {
+        "place": play.place,
+        "index": play.index,
+        "seed": play.plan.seed,
+        "group": play.plan.group,
+        "task": play.plan.task,
+        "agents": play.agents,
+        "observations": play.observations,
+        "previous": play.previous,
+        "num_turns": play.num_turns,
+        "earlier_return": play.earlier_return,
+        "moves": [tuple(move) for move in play.moves],
+    }

@@ -28,18 +28,18 @@ from ...agents.config import TINY, ModelConfig
 from ...agents.core import Policy
 from ...agents.numeric.config import NetworkConfig
 from ...agents.registry import Seat
-from ...envs.registration.registry import EnvSpec, make, register, registry
+from ...envs.registration.registry import EnvSpec, make, register, registry, specs
 from ..learning.shaping import RewardProcessor
 from ..registry import AlgorithmSpec, algorithm_spec
 from ..rollout.collector import RolloutCollector
-from .checkpoint import read_config
 from .display import TrainingDisplay
 from .evaluation import EvaluationResult
 from .evaluation import evaluate as play_held_out
-from .experiment import MAX_DEFAULT_ENVS, Experiment, fix_shapes
+from .experiment import MAX_DEFAULT_ENVS, Experiment, fix_shapes, load_experiment
 from .loggers import Logger, Sink, check_sinks, read_lines
 from .replays import failures_kept
 from .run import prepare_run, run_prepared
+from .stopping import StopSignals
 from .teams import CriticSource, saved_team, seat_of
 
 Environment: TypeAlias = str | ParallelEnv[str, Any, Any] | Callable[..., ParallelEnv[str, Any, Any]]
@@ -107,6 +107,7 @@ def train(
     loggers: Sequence[Logger] = (),
     log: Sequence[Sink] = (),
     resume: bool = False,
+    init_from: str | Path | None = None,
     progress: bool = True,
     threads: int | None = None,
     **settings: Any,
@@ -125,6 +126,7 @@ def train(
         loggers: objects with `log(step, metrics)` and `close()` that get every update's metrics.
         log: other places for metrics, "wandb" or "tensorboard"; `metrics.jsonl` is always written.
         resume: go on with the run in `out` from its last checkpoint.
+        init_from: run whose policies and critics this one begins with.
         progress: show it, live in a terminal and a notebook, else as lines.
         threads: of torch; None: 1 for the embedded model on a CPU, where more only wait, else torch's own choice.
         settings: fields of the algorithm's settings (`num_updates=50`), of `ModelConfig` (`model="tiny"`,
@@ -158,6 +160,7 @@ def train(
         loggers=loggers,
         sinks=log,
         resume=resume,
+        init_from=None if init_from is None else Path(init_from),
         threads=threads,
         console=Console() if progress else Console(quiet=True),
     )
@@ -188,6 +191,7 @@ def train_experiment(
     with (
         _threads(experiment.model, threads),
         TrainingDisplay(title, experiment.config.num_updates, console) as display,
+        StopSignals() as stop,
     ):
         trainer = run_prepared(
             experiment,
@@ -195,6 +199,8 @@ def train_experiment(
             resume=resume,
             on_update=display.update,
             on_evaluation=display.evaluated,
+            on_notice=lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True),
+            stop=stop,
             **options,
         )
     console.print(display.evaluation_table())
@@ -209,6 +215,7 @@ def evaluate(
     greedy: bool = False,
     split: str = "test",
     env: Environment | None = None,
+    trust: bool = False,
     **env_kwargs: Any,
 ) -> EvaluationResult:
     """Let a trained team play held-out tasks.
@@ -219,24 +226,28 @@ def evaluate(
         greedy: take the likeliest token in place of sampling.
         split: of the environment's tasks, where it has splits.
         env: another environment than the one trained in; also where that one has no id of its own.
+        trust: let a run directory name code to import, as an environment that is not registered.
         env_kwargs: arguments of the environment that differ from training's.
     """
-    loaded = run if isinstance(run, Run) else load_run(run, env=env)
+    loaded = run if isinstance(run, Run) else load_run(run, env=env, trust=trust)
     if isinstance(run, Run) and env is not None:
         loaded = replace(loaded, experiment=_in_environment(loaded.experiment, env))
     return loaded.evaluate(num_episodes, greedy=greedy, split=split, **env_kwargs)
 
 
-def load_run(directory: str | Path, *, env: Environment | None = None, device: str | None = None) -> Run:
+def load_run(
+    directory: str | Path, *, env: Environment | None = None, device: str | None = None, trust: bool = False
+) -> Run:
     """A run from its folder, with its saved team.
 
     Args:
         directory: what `train` was given as `out`.
         env: another environment than the one trained in; also where that one has no id of its own.
         device: another device than the run's.
+        trust: let the folder name code to import, as an environment that is not registered. Not needed with `env`.
     """
     directory = Path(directory)
-    experiment = Experiment.from_json(read_config(directory))
+    experiment = load_experiment(directory, trust=trust or env is not None)
     if env is not None:
         experiment = _in_environment(experiment, env)
     if device is not None:
@@ -251,14 +262,15 @@ def load_run(directory: str | Path, *, env: Environment | None = None, device: s
         played.close()
 
 
-def load_team(directory: str | Path, *, device: str | None = None) -> dict[str, Policy]:
+def load_team(directory: str | Path, *, device: str | None = None, trust: bool = False) -> dict[str, Policy]:
     """The policies of a run, by agent.
 
     Args:
         directory: what `train` was given as `out`.
         device: another device than the run's.
+        trust: let the folder name code to import, as an environment that is not registered.
     """
-    return dict(load_run(directory, device=device).policies)
+    return dict(load_run(directory, device=device, trust=trust).policies)
 
 
 def default_directory(experiment: Experiment) -> Path:
@@ -295,8 +307,15 @@ def _identified(env: Environment) -> tuple[str, dict[str, Any]]:
         raise TypeError(f"env must be an id, an environment, or what builds one, got {env!r}")
     module, name = getattr(env, "__module__", None), getattr(env, "__qualname__", "<")
     if module not in (None, "__main__") and getattr(sys.modules.get(str(module)), name, None) is env:
-        return f"{module}:{name}", {}
+        return next((each.id for each in specs() if _is_entry_point(env, each)), f"{module}:{name}"), {}
     return _registered(name.rpartition(".")[2].strip("<>"), env), {}
+
+
+def _is_entry_point(env: Any, registered: EnvSpec) -> bool:
+    """Whether an id stands for a class or function as it is, so that a run's settings can name the id."""
+    path = f"{env.__module__}:{env.__qualname__}"
+    is_bare = not registered.kwargs and registered.max_turns is None
+    return is_bare and registered.entry_point in (env, path)
 
 
 def _registered(name: str, build: Callable[..., Any]) -> str:

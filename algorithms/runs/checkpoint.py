@@ -1,40 +1,68 @@
 """Run directories: settings, metrics, episodes, models, and checkpoints from which training resumes bit for bit.
 
-config.json         the experiment
-metrics.jsonl       one line per update
-episodes.jsonl      one line per episode: transcripts, rewards, token ids
-evaluation.jsonl    one line per evaluation
-checkpoint.pt       state that training resumes from
-agents/<agent>/     the policies, in Hugging Face format
-critics/<name>/     the critics
+config.json             the experiment
+metrics.jsonl           one line per update
+episodes.jsonl          one line per episode: transcripts, rewards, token ids
+evaluation.jsonl        one line per evaluation
+checkpoints/<update>/   state that training resumes from, the last two: state.json, tensors.safetensors, SHA256SUMS
+start/                  weights that the run began with, where they are another run's, in the same form
+agents/<agent>/         the policies, in Hugging Face format
+critics/<name>/         the critics
+
+Everything in it is data: nothing that is read from it is run.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-import os
-from collections.abc import Mapping
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
+from safetensors.torch import load_file, save_file
 
 from ..._json import read_json
+from ...agents.core import Divergence
+from ..learning.state import Packed, packed, unpacked
 from ..learning.trainer import Trainer
+from .files import DamagedRunError, write_file, write_folder
 
 CONFIG_FILE = "config.json"
-CHECKPOINT_FILE = "checkpoint.pt"
+RECORDS = ("metrics.jsonl", "episodes.jsonl", "evaluation.jsonl")
+CHECKPOINTS = "checkpoints"
+NUM_KEPT = 2
+_STATE_FILE, _TENSORS_FILE, _SUMS_FILE = "state.json", "tensors.safetensors", "SHA256SUMS"
+_LOGGED = (*RECORDS, "tensorboard", "wandb_id.txt")
+_SETTINGS = (CONFIG_FILE, f"{CONFIG_FILE}.new", "start", "start.new", "start.old")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """State of a run after an update."""
+
+    trainer: Mapping[str, Any]
+    """What `Trainer.state_dict` returned."""
+    num_lines: Mapping[str, int]
+    """Lines of each record, by file name."""
+    path: Path
+    damage: Sequence[str] = ()
+    """Newer checkpoints that are damaged, and how."""
+
+    @property
+    def update(self) -> int:
+        """Updates done."""
+        return int(self.trainer["update"])
 
 
 def prepare_directory(directory: Path) -> None:
-    """Make a folder for a new run, and check that it is writable.
+    """Make a folder for a run, and check that it is writable.
 
     Raises:
-        FileExistsError: if the folder holds a run already.
         PermissionError, NotADirectoryError: if nothing can be written there.
     """
-    if (directory / CONFIG_FILE).exists():
-        raise FileExistsError(f"{directory} already holds a run; give another --out, or --resume to go on with it")
     try:
         directory.mkdir(parents=True, exist_ok=True)
         probe = directory / ".writable"
@@ -42,15 +70,51 @@ def prepare_directory(directory: Path) -> None:
         probe.unlink()
     except (NotADirectoryError, FileExistsError) as error:
         raise NotADirectoryError(f"{directory} cannot be a run's folder: {error}; give another --out") from error
-    except PermissionError as error:
-        raise PermissionError(f"nothing can be written to {directory}: {error}; give another --out") from error
     except OSError as error:
         raise PermissionError(f"nothing can be written to {directory}: {error}; give another --out") from error
 
 
+def check_is_free(directory: Path, config: Mapping[str, Any]) -> None:
+    """Refuse a folder that holds what a new run would overwrite; an attempt without a checkpoint is no such thing.
+
+    Args:
+        config: settings of the new run. An attempt of other settings may be overwritten only if it had logged nothing.
+
+    Raises:
+        FileExistsError: if the folder holds a run.
+    """
+    is_run = has_checkpoint(directory) or any((directory / name).exists() for name in ("agents", "checkpoint.pt"))
+    if not is_run and _has_lines(directory / "metrics.jsonl"):
+        try:
+            is_run = read_config(directory) != json.loads(json.dumps(config))
+        except (FileNotFoundError, ValueError):
+            is_run = True  # whose settings are lost
+    if is_run:
+        raise FileExistsError(
+            f"{directory} already holds a run; give another --out, or go on with it: collm resume {directory}"
+        )
+
+
+def clear(directory: Path, *, keeps_settings: bool = False) -> bool:
+    """Delete what an attempt without a checkpoint left; returns whether it had logged anything.
+
+    Args:
+        keeps_settings: keep the settings and the weights that it began with, to begin again.
+    """
+    # The settings go last: records without settings would be taken for a run whose settings are lost.
+    names = (*_LOGGED, CHECKPOINTS, *(() if keeps_settings else _SETTINGS))
+    had_lines = any(_has_lines(directory / name) for name in RECORDS)
+    for path in [directory / name for name in names]:
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    return had_lines
+
+
 def write_config(directory: Path, config: Mapping[str, Any]) -> None:
-    """Write the experiment's settings."""
-    (directory / CONFIG_FILE).write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n")
+    """Write the experiment's settings, whole or not at all."""
+    write_file(directory / CONFIG_FILE, json.dumps(config, indent=2, ensure_ascii=False) + "\n")
 
 
 def read_config(directory: Path) -> dict[str, Any]:
@@ -66,36 +130,148 @@ def read_config(directory: Path) -> dict[str, Any]:
     return read_json(file)
 
 
-def save_checkpoint(directory: Path, trainer: Trainer) -> None:
-    """Write a checkpoint; a crash while writing leaves the previous one."""
-    temporary = directory / f"{CHECKPOINT_FILE}.new"
-    torch.save(trainer.state_dict(), temporary)
-    os.replace(temporary, directory / CHECKPOINT_FILE)
+def has_checkpoint(directory: Path) -> bool:
+    """Whether a folder holds a checkpoint, sound or damaged."""
+    return bool(_generations(directory))
 
 
-def check_checkpoint(directory: Path) -> None:
-    """Refuse a folder without a checkpoint.
+def save_checkpoint(directory: Path, trainer: Trainer, num_lines: Mapping[str, int] | None = None) -> None:
+    """Write a checkpoint, whole or not at all, and delete those before the last two.
 
-    Raises:
-        FileNotFoundError: if there is none.
-    """
-    if not (directory / CHECKPOINT_FILE).is_file():
-        raise FileNotFoundError(f"{directory} has no {CHECKPOINT_FILE}; train with save_interval > 0 to write some")
-
-
-def load_checkpoint(directory: Path, trainer: Trainer) -> None:
-    """Restore the trainer from the checkpoint, a pickle of Python objects: load only your own.
+    Args:
+        num_lines: lines of each record, by file name.
 
     Raises:
-        FileNotFoundError: if there is none.
+        Divergence: if a number is not finite, naming its tensor; the checkpoints before stay.
     """
-    check_checkpoint(directory)
-    trainer.load_state_dict(torch.load(directory / CHECKPOINT_FILE, map_location="cpu", weights_only=False))
+    content = packed({"trainer": trainer.state_dict(), "num_lines": dict(num_lines or {})})
+    if content.not_finite is not None:
+        divergence = Divergence(
+            f"a number is not finite in {content.not_finite}: no checkpoint is written, the one before stays"
+        )
+        divergence.update = trainer.update
+        raise divergence
+    folder = directory / CHECKPOINTS
+    for path in folder.iterdir() if folder.is_dir() else ():
+        # Half written, or newer than what this run went on from, which then is damaged.
+        if not path.name.isdecimal() or int(path.name) >= trainer.update:
+            shutil.rmtree(path)
+    _write(folder / f"{trainer.update:08d}", content)
+    for path in _generations(directory)[NUM_KEPT:]:
+        shutil.rmtree(path)
+
+
+def tidy(directory: Path, checkpoint: Checkpoint) -> None:
+    """Delete what a process that was killed in the middle of saving left, as seen from the checkpoint to go on from."""
+    folder = directory / CHECKPOINTS
+    older = [path for path in _generations(directory) if int(path.name) < checkpoint.update]
+    for path in [*older[NUM_KEPT - 1 :], *(path for path in folder.iterdir() if not path.name.isdecimal())]:
+        shutil.rmtree(path)
+
+
+def newest_checkpoint(directory: Path) -> Checkpoint | None:
+    """The newest checkpoint that is sound; None where a run has not come to its first one.
+
+    Raises:
+        DamagedRunError: if all are damaged.
+    """
+    damage: list[str] = []
+    for path in _generations(directory):
+        fault = _fault(path)
+        if fault is None:
+            return Checkpoint(**_read(path), path=path, damage=damage)
+        damage.append(f"{path} is damaged ({fault})")
+    if damage:
+        raise DamagedRunError(f"{'; '.join(damage)}: there is no sound one to go on from; start again elsewhere")
+    return None
+
+
+def newest_update(directory: Path) -> int | None:
+    """Updates done at the newest checkpoint that is sound; None without one."""
+    return next((int(path.name) for path in _generations(directory) if _fault(path) is None), None)
+
+
+def save_start(directory: Path, weights: Mapping[str, Any]) -> None:
+    """Keep the weights that a run begins with."""
+    _write(directory / "start", packed(weights))
+
+
+def read_start(directory: Path) -> Mapping[str, Any] | None:
+    """The weights that a run began with; None where its settings alone say them.
+
+    Raises:
+        DamagedRunError: if they are damaged.
+    """
+    path = directory / "start"
+    if not path.is_dir():
+        return None
+    fault = _fault(path)
+    if fault is not None:
+        raise DamagedRunError(f"{path} is damaged ({fault}), with the weights that the run began with")
+    return _read(path)
 
 
 def save_models(directory: Path, trainer: Trainer) -> None:
-    """Write the policies, one folder per agent, and the critics, one folder each."""
-    for agent, learner in trainer.learners.items():
-        learner.policy.save(directory / "agents" / agent)
-    for name, critic in trainer.unique_critics().items():
-        critic.critic.save(directory / "critics" / name)
+    """Write the policies, one folder per agent, and the critics, one folder each; all of them or none."""
+
+    def write_critics(folder: Path) -> None:
+        for name, critic in trainer.unique_critics().items():
+            critic.critic.save(folder / name)
+
+    def write_agents(folder: Path) -> None:
+        for agent, learner in trainer.learners.items():
+            learner.policy.save(folder / agent)
+
+    if trainer.critics:
+        write_folder(directory / "critics", write_critics)
+    write_folder(directory / "agents", write_agents)
+
+
+def _generations(directory: Path) -> list[Path]:
+    """Folders of the checkpoints, newest first; one that was being written is not among them."""
+    folder = directory / CHECKPOINTS
+    found = [path for path in folder.iterdir() if path.name.isdecimal()] if folder.is_dir() else []
+    return sorted(found, key=lambda path: int(path.name), reverse=True)
+
+
+def _write(path: Path, content: Packed) -> None:
+    def fill(folder: Path) -> None:
+        (folder / _STATE_FILE).write_text(json.dumps(content.values), encoding="utf-8")
+        save_file(content.tensors, folder / _TENSORS_FILE)
+        lines = [f"{_checksum(folder / name)}  {name}\n" for name in (_STATE_FILE, _TENSORS_FILE)]
+        (folder / _SUMS_FILE).write_text("".join(lines), encoding="utf-8")
+
+    write_folder(path, fill)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    values = json.loads((path / _STATE_FILE).read_text(encoding="utf-8"))
+    content: dict[str, Any] = unpacked(values, load_file(path / _TENSORS_FILE))
+    return content
+
+
+def _fault(path: Path) -> str | None:
+    """What is wrong with a folder's files; None if they are as they were written."""
+    sums = path / _SUMS_FILE
+    lines = sums.read_text(encoding="utf-8", errors="replace").splitlines() if sums.is_file() else []
+    expected = {name: checksum for checksum, _, name in (line.partition("  ") for line in lines)}
+    for name in (_STATE_FILE, _TENSORS_FILE):
+        if name not in expected:
+            return f"{_SUMS_FILE} does not name {name}"
+        if not (path / name).is_file():
+            return f"{name} is missing"
+        if _checksum(path / name) != expected[name]:
+            return f"{name} is not as it was written"
+    return None
+
+
+def _checksum(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _has_lines(path: Path) -> bool:
+    return path.is_file() and path.stat().st_size > 0

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -22,7 +23,7 @@ from ...agents.loading import where_of
 from ...agents.numeric.config import NetworkConfig
 from ...agents.registry import registered_critic
 from ...envs.core import TextParallelEnv
-from ...envs.registration.registry import EnvSpec, make, spec
+from ...envs.registration.registry import EnvSpec, make, registry, spec
 from ...envs.vectors.processes import ProcessVector
 from ...envs.vectors.vector import SyncVector, VectorEnv
 from ...envs.views import with_truth
@@ -33,11 +34,17 @@ from ..learning.preferences import ModelRewards
 from ..learning.shaping import RewardProcessor
 from ..learning.trainer import Trainer, agent_learning_rates
 from ..registry import algorithm_spec
+from .checkpoint import CONFIG_FILE, read_config
+from .starting import StartingWeights
 from .teams import CriticSource, check_team, device_of_policy, make_policies, make_trainer, writes_text
 
 Kind = TypeVar("Kind", TrainConfig, ModelConfig, NetworkConfig)
 
 MAX_DEFAULT_ENVS = 64
+
+
+class UntrustedCodeError(UserError):
+    """A run directory names code to import, and nobody said that it is trusted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,6 +147,7 @@ class Experiment:
         policies: Mapping[str, Policy] | None = None,
         critics: CriticSource | None = None,
         reward_processor: RewardProcessor | None = None,
+        start: StartingWeights | None = None,
     ) -> Trainer:
         """Load the models and assemble the trainer.
 
@@ -147,6 +155,7 @@ class Experiment:
             policies: policies by agent, in place of those that the settings name.
             critics: objects or a factory, in place of those that the settings name.
             reward_processor: applied to every reward before learning.
+            start: weights to begin with, in place of the models'.
         """
         self.check()
         algorithm = self.make_algorithm()
@@ -156,13 +165,15 @@ class Experiment:
         policies = make_policies(algorithm, vector, self.model, self.network, policies)
         if config.deterministic:
             fix_shapes(policies)
+        if start is not None:
+            start.give_policies(policies)  # before references are made of them
         rewarder = None
         if config.reward_model is not None:
             learning = [policy for policy in policies.values() if isinstance(policy, TrainablePolicy)]
             device = device_of_policy(learning[0]) if learning else "cpu"
             judge = RewardModel.load(where_of(config.reward_model), device)
             rewarder = ModelRewards(judge, config.reward_model_pays)
-        return make_trainer(
+        trainer = make_trainer(
             algorithm,
             vector,
             policies,
@@ -171,6 +182,37 @@ class Experiment:
             rewarder=rewarder,
             reward_processor=reward_processor,
         )
+        if start is not None:
+            start.give_critics(trainer.unique_critics())
+        return trainer
+
+
+def load_experiment(directory: Path, *, trust: bool = False) -> Experiment:
+    """The experiment of a run directory.
+
+    Args:
+        directory: folder of a run, one's own or somebody else's.
+        trust: let its settings name code to import.
+
+    Raises:
+        FileNotFoundError, ValueError: if the folder holds no run, or settings that are damaged.
+        UntrustedCodeError: if its environment is no registered one but "package.module:name".
+    """
+    saved = read_config(directory)
+    if not trust and names_code(saved["env"], saved["env_kwargs"]):
+        raise UntrustedCodeError(
+            f"{directory / CONFIG_FILE} names the environment {saved['env']!r} with {dict(saved['env_kwargs'])}, which "
+            "imports and runs code that is not registered; if you trust this folder, say so: --trust (trust=True)"
+        )
+    return Experiment.from_json(saved)
+
+
+def names_code(env: str, env_kwargs: Mapping[str, Any]) -> bool:
+    """Whether making an environment would import what its id or arguments say, in place of what is registered."""
+    if env in registry:
+        return False
+    # An argument "env" would take the place of the id of Gymnasium's, and may name a module to import.
+    return ":" in env or ":" in str(env_kwargs.get("env", ""))
 
 
 def fix_shapes(policies: Mapping[str, Policy]) -> None:
@@ -226,11 +268,6 @@ def _check_workers(config: TrainConfig) -> None:
     if config.timeout_s is not None and not config.num_workers:
         raise ValueError(
             f"timeout_s={config.timeout_s:g} needs num_workers of at least 1: a turn in this process cannot be stopped"
-        )
-    if config.num_workers and config.turns_per_update is not None:
-        raise ValueError(
-            f"turns_per_update={config.turns_per_update} leaves episodes under way, which cannot be saved from worker "
-            f"processes; use num_workers=0 instead of {config.num_workers}, or turns_per_update=None (whole episodes)"
         )
 
 

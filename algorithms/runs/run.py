@@ -2,56 +2,76 @@
 
 from __future__ import annotations
 
-import os
+import logging
+import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from ...agents.core import Policy
+from ..learning.crediting import Credit
 from ..learning.shaping import RewardProcessor
 from ..learning.trainer import Trainer
 from ..rollout.collector import RolloutCollector
+from ..rollout.episode import Episode
+from .changes import changes
 from .checkpoint import (
-    check_checkpoint,
-    load_checkpoint,
+    RECORDS,
+    Checkpoint,
+    check_is_free,
+    clear,
+    has_checkpoint,
+    newest_checkpoint,
+    newest_update,
     prepare_directory,
     read_config,
     save_checkpoint,
     save_models,
+    save_start,
+    tidy,
     write_config,
 )
 from .evaluation import evaluate
 from .experiment import MAX_DEFAULT_ENVS, Experiment
-from .loggers import JsonLines, Logger, Sink, make_loggers, read_lines
+from .files import explained, only_one, sync
+from .loggers import JsonLines, Logger, Sink, cut_lines, make_loggers
 from .records import episode_records
 from .replays import failures_kept, keep_failure
+from .starting import StartingWeights
+from .stopping import Stopped, StopSignals
 from .teams import CriticSource
 
 Callback = Callable[[int, Mapping[str, float]], None]
+Notice = Callable[[str], None]
+LOG = logging.getLogger(__name__)
 
 
 def prepare_run(experiment: Experiment, directory: Path, *, resume: bool = False) -> None:
-    """Refuse settings that would fail later, before a model is loaded; make the directory of a new run.
+    """Refuse settings and a folder that would fail later, before a model is loaded; make the folder of a new run.
 
     Args:
-        experiment: experiment to run. With `resume` it must be the one that the directory holds.
-        directory: folder of the run, made if need be; it must not hold a run unless `resume` is set.
+        experiment: experiment to run. With `resume` it must be the one that the directory holds, but for what may
+            change (`changes`).
+        directory: folder of the run, made if need be. Without `resume` it must not hold a run, but for an attempt that
+            came to no checkpoint.
         resume: continue from the directory's checkpoint.
 
     Raises:
         ValueError, OSError: if the experiment cannot run or the directory cannot be used.
     """
     experiment.check()
-    if not resume:
-        prepare_directory(directory)
-        write_config(directory, experiment.to_json())
-        return
-    if Experiment.from_json(read_config(directory)) != experiment:
-        raise ValueError(
-            f"{directory} holds another experiment; resume it with its own settings, or give another --out"
-        )
-    check_checkpoint(directory)
+    if resume:
+        if not directory.is_dir():
+            raise FileNotFoundError(f"{directory} holds no run: there is no such folder; give the --out of a run")
+        if has_checkpoint(directory):
+            _changed(directory, experiment)
+    else:
+        check_is_free(directory, experiment.to_json())
+    prepare_directory(directory)
+    with only_one(directory):  # refuses a folder in use at once; the run itself locks it as long as it takes
+        pass
 
 
 def run_experiment(experiment: Experiment, directory: Path, *, resume: bool = False, **options: Any) -> Trainer:
@@ -65,9 +85,12 @@ def run_prepared(
     directory: Path,
     *,
     resume: bool = False,
+    init_from: Path | None = None,
     sinks: Sequence[Sink] = (),
     on_update: Callback | None = None,
     on_evaluation: Callback | None = None,
+    on_notice: Notice = LOG.warning,
+    stop: StopSignals | None = None,
     policies: Mapping[str, Policy] | None = None,
     critics: CriticSource | None = None,
     reward_processor: RewardProcessor | None = None,
@@ -78,31 +101,118 @@ def run_prepared(
     Args:
         experiment: experiment to run.
         directory: folder that `prepare_run` made.
-        resume: continue from the directory's checkpoint; lines logged after it are dropped.
+        resume: continue from the directory's newest sound checkpoint, or from the beginning where it has none; lines
+            logged after it are dropped.
+        init_from: run whose policies and critics a new run begins with.
         sinks: further places for metrics besides `metrics.jsonl`.
         on_update, on_evaluation: called with the number of updates done and the metrics.
+        on_notice: called with a line on what is unusual about a resumed run.
+        stop: signals that ask to stop after an update, with a checkpoint. None: nothing asks.
         policies: policies by agent, in place of those that the settings name.
         critics: objects or a factory, in place of those that the settings name.
         reward_processor: applied to every reward before learning.
         loggers: further objects that get every update's metrics.
-    """
-    trainer = experiment.make_trainer(policies=policies, critics=critics, reward_processor=reward_processor)
-    if resume:
-        load_checkpoint(directory, trainer)
-        for name in ("metrics.jsonl", "episodes.jsonl", "evaluation.jsonl"):
-            _drop_after(directory / name, trainer.update)
-    every_logger = [*make_loggers(directory, sinks, experiment.to_json()), *loggers]
-    episode_log = JsonLines(directory / "episodes.jsonl")
-    evaluation_log = JsonLines(directory / "evaluation.jsonl")
-    config = experiment.config
-    held_out = _held_out(experiment, trainer)
 
-    def record_evaluation() -> None:
+    Raises:
+        Stopped: if a signal asked for it; the run can be resumed.
+        RunFolderError: if the folder is in use, or cannot be written any more.
+        FloatingPointError: if a number in the models or their optimizers is not finite any more.
+    """
+    with only_one(directory), explained(directory, lambda: _what_is_left(directory)), ExitStack() as stack:
+        if not resume:
+            check_is_free(directory, experiment.to_json())
+        checkpoint = newest_checkpoint(directory) if resume else None
+        start = StartingWeights.of_run(init_from) if init_from is not None else None
+        if resume and start is None:
+            start = StartingWeights.kept_in(directory)
+        trainer = experiment.make_trainer(
+            policies=policies, critics=critics, reward_processor=reward_processor, start=start
+        )
+        stack.callback(trainer.collector.vector.close)
+        held_out = _held_out(experiment, trainer)
+        stack.callback(held_out.vector.close)
+        if checkpoint is None:
+            _begin(experiment, directory, start, resume, on_notice)
+            num_lines = dict.fromkeys(RECORDS, 0)
+        else:
+            num_lines = _go_on(experiment, directory, trainer, checkpoint, on_notice)
+        sink_loggers = make_loggers(directory, sinks, experiment.to_json(), update=trainer.update)
+        for logger in (*sink_loggers, *loggers):
+            stack.callback(logger.close)
+        run = _Run(experiment, directory, trainer, held_out, num_lines, [*sink_loggers, *loggers])
+        run.on_update, run.on_evaluation = on_update, on_evaluation
+        if checkpoint is None:
+            run.record_evaluation()
+        run.train(stop)
+        save_models(directory, trainer)
+        return trainer
+
+
+class _Run:
+    """The updates of a run, and what is written of each."""
+
+    on_update: Callback | None = None
+    on_evaluation: Callback | None = None
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        directory: Path,
+        trainer: Trainer,
+        held_out: RolloutCollector,
+        num_lines: Mapping[str, int],
+        loggers: Sequence[Logger],
+    ):
+        self.config, self.env = experiment.config, experiment.env
+        self.directory = directory
+        self.trainer = trainer
+        self.held_out = held_out
+        self.loggers = loggers
+        self.records = {name: JsonLines(directory / name, num_lines[name]) for name in RECORDS}
+
+    def train(self, stop: StopSignals | None) -> None:
+        """Take updates until the budget is used up or something asks to stop."""
+        config, trainer = self.config, self.trainer
+        saved_at = time.monotonic()
+        saved = None
+        while not is_over(trainer):
+            if stop is not None and stop.number is not None:
+                if saved != trainer.update:
+                    self._save()
+                raise Stopped(
+                    f"stopped after update {trainer.update}; to go on: collm resume {self.directory}", stop.number
+                )
+            self._update()
+            is_last = is_over(trainer)
+            if is_last or (config.eval_interval and trainer.update % config.eval_interval == 0):
+                self.record_evaluation()
+            interval_s = 60 * config.save_interval_minutes
+            is_due = bool(config.save_interval) and trainer.update % config.save_interval == 0
+            is_due |= bool(interval_s) and time.monotonic() - saved_at >= interval_s
+            if is_last or is_due:
+                self._save()
+                saved_at, saved = time.monotonic(), trainer.update
+
+    def _update(self) -> None:
+        with failures_kept(self.directory, self.env):
+            _, metrics = self.trainer.step(self._record_episodes)
+        report_skipped(self.trainer.collector, self.directory, self.env)
+        self.records["metrics.jsonl"].log(self.trainer.update, metrics)
+        for logger in self.loggers:
+            logger.log(self.trainer.update, metrics)
+        if self.on_update is not None:
+            self.on_update(self.trainer.update, metrics)
+
+    def _record_episodes(self, update: int, episodes: Sequence[Episode], credits: Mapping[str, Credit]) -> None:
+        self.records["episodes.jsonl"].write(episode_records(episodes, credits, update=update))
+
+    def record_evaluation(self) -> None:
+        """Evaluate on held-out tasks, and write it."""
         metrics: dict[str, float] = {}
         for name, greedy in (("sampled", False), ("greedy", True)):
-            with failures_kept(directory, experiment.env, "test"), trainer.telling_update():
-                result = evaluate(held_out, config.eval_num_samples, greedy=greedy)
-            report_skipped(held_out, directory, experiment.env, "test")
+            with failures_kept(self.directory, self.env, "test"), self.trainer.telling_update():
+                result = evaluate(self.held_out, self.config.eval_num_samples, greedy=greedy)
+            report_skipped(self.held_out, self.directory, self.env, "test")
             interval = result.team_return
             metrics |= {
                 f"evaluation/{name}/return": interval.value,
@@ -111,34 +221,68 @@ def run_prepared(
             }
             terms = {k: v for k, v in result.metrics.items() if k.startswith(("reward/", "metric/"))}
             metrics |= {f"evaluation/{name}/{term}": value for term, value in terms.items()}
-        evaluation_log.write([{"update": trainer.update, "environment_steps": trainer.num_turns, **metrics}])
-        if on_evaluation is not None:
-            on_evaluation(trainer.update, metrics)
+        trainer = self.trainer
+        row = {"update": trainer.update, "environment_steps": trainer.num_turns, **metrics}
+        self.records["evaluation.jsonl"].write([row])
+        if self.on_evaluation is not None:
+            self.on_evaluation(trainer.update, metrics)
 
-    try:
-        if not resume:
-            record_evaluation()
-        while not is_over(trainer):
-            with failures_kept(directory, experiment.env):
-                episodes, metrics = trainer.step()
-            report_skipped(trainer.collector, directory, experiment.env)
-            for logger in every_logger:
-                logger.log(trainer.update, metrics)
-            episode_log.write(episode_records(episodes, trainer.credits, update=trainer.update))
-            if on_update is not None:
-                on_update(trainer.update, metrics)
-            is_last = is_over(trainer)
-            if is_last or (config.eval_interval and trainer.update % config.eval_interval == 0):
-                record_evaluation()
-            if config.save_interval and (is_last or trainer.update % config.save_interval == 0):
-                save_checkpoint(directory, trainer)
-        save_models(directory, trainer)
-    finally:
-        for logger in every_logger:
-            logger.close()
-        trainer.collector.vector.close()
-        held_out.vector.close()
-    return trainer
+    def _save(self) -> None:
+        for record in self.records.values():
+            if record.num_lines:
+                sync(record.path)  # a checkpoint must not outlive lines that it counts
+        num_lines = {name: record.num_lines for name, record in self.records.items()}
+        save_checkpoint(self.directory, self.trainer, num_lines)
+
+
+def _begin(
+    experiment: Experiment, directory: Path, start: StartingWeights | None, resume: bool, on_notice: Notice
+) -> None:
+    """Start a run in its folder, in place of an attempt that came to no checkpoint."""
+    had_lines = clear(directory, keeps_settings=resume)
+    if resume:
+        on_notice(f"{directory} has no checkpoint yet: the run starts from the beginning")
+    elif had_lines:
+        on_notice(f"{directory} held an attempt without a checkpoint, which is cleared: the run starts again")
+    if start is not None:
+        save_start(directory, start.to_state())
+    write_config(directory, experiment.to_json())  # last, as settings are what makes a folder a run's
+
+
+def _go_on(
+    experiment: Experiment, directory: Path, trainer: Trainer, checkpoint: Checkpoint, on_notice: Notice
+) -> dict[str, int]:
+    """Bring a run back to its checkpoint; returns the lines that each record is cut to."""
+    for damage in checkpoint.damage:
+        on_notice(f"{damage}: going on from {checkpoint.path}")
+    tidy(directory, checkpoint)
+    trainer.load_state_dict(checkpoint.trainer)
+    changed = _changed(directory, experiment)
+    for name, (old, new) in changed.items():
+        on_notice(f"{name}: {old!r} until update {trainer.update}, {new!r} from there on")
+    if changed:
+        write_config(directory, experiment.to_json())
+    kept: dict[str, int] = {}
+    for name, expected in checkpoint.num_lines.items():
+        kept[name] = cut_lines(directory / name, trainer.update, expected)
+        if kept[name] < expected:
+            on_notice(
+                f"{directory / name} holds {kept[name]} of the {expected} lines up to update {trainer.update}: the "
+                "others are lost, and the run goes on without them"
+            )
+    return kept
+
+
+def _changed(directory: Path, experiment: Experiment) -> dict[str, tuple[Any, Any]]:
+    saved = Experiment.from_json(read_config(directory))  # with the defaults of settings that are newer than the run
+    return changes(saved.to_json(), experiment.to_json())
+
+
+def _what_is_left(directory: Path) -> str:
+    update = newest_update(directory)
+    if update is None:
+        return "the run has no checkpoint yet; make room, and start it again"
+    return f"the checkpoint of update {update} is intact; make room, then: collm resume {directory}"
 
 
 def report_skipped(collector: RolloutCollector, directory: Path, env: str, split: str = "train") -> None:
@@ -159,14 +303,3 @@ def is_over(trainer: Trainer) -> bool:
 def _held_out(experiment: Experiment, trainer: Trainer) -> RolloutCollector:
     num_envs = min(experiment.config.eval_num_samples, MAX_DEFAULT_ENVS)
     return RolloutCollector(experiment.make_vector("test", num_envs), trainer.collector.policies)
-
-
-def _drop_after(path: Path, update: int) -> None:
-    """Drop the lines after an update: a resumed run writes them again."""
-    if not path.exists():
-        return
-    rows: list[dict[str, Any]] = [row for row in read_lines(path) if row["update"] <= update]
-    kept = path.with_suffix(".new")
-    kept.unlink(missing_ok=True)
-    JsonLines(kept).write(rows)
-    os.replace(kept, path)

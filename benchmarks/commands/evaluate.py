@@ -39,6 +39,8 @@ class EvaluateArguments(Checked):
     """Arguments of the environment that differ from training's, as key=value; values may be JSON."""
     transcripts: bool = True
     """Print the best and the worst sampled episode."""
+    trust: bool = False
+    """Import an environment that the run names as package.module:name. Only for folders whose author you trust."""
 
 
 def run(args: Sequence[str]) -> None:
@@ -49,7 +51,7 @@ def evaluate_run(arguments: EvaluateArguments, console: Console) -> None:
     """Play, print the table and two episodes, and write all episodes into the run directory."""
     with refusals():
         kwargs = keyword_arguments(arguments.env_kwargs)
-        trained = load_run(arguments.directory)
+        trained = load_run(arguments.directory, trust=arguments.trust)
         check_folder(arguments.directory, "run directory")
         results = {
             name: trained.evaluate(arguments.episodes, greedy=greedy, split=arguments.split, **kwargs)

@@ -12,8 +12,8 @@ from rich.panel import Panel
 from rich.text import Text
 from tyro.conf import Positional
 
-from ...algorithms.runs.checkpoint import read_config
-from ...algorithms.runs.experiment import Experiment
+from ..._ranges import Checked, CountOrZero
+from ...algorithms.runs.experiment import load_experiment
 from ...algorithms.runs.records import new_messages
 from ...algorithms.runs.replays import Recorded, as_actions, failed_episode, recorded_episode
 from ...envs.registration.registry import make
@@ -23,15 +23,17 @@ from ..errors import UserError, refusals
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReplayArguments:
+class ReplayArguments(Checked):
     """Play an episode of a run again, from its seed and recorded actions, and show where it differs from its record."""
 
     directory: Positional[Path]
     """Run directory of `collm train`."""
-    episode: int | None = None
+    episode: CountOrZero | None = None
     """Number of a recorded training episode, the `index` of its line in episodes.jsonl."""
     failure: str | None = None
     """Name of a failed episode: a file of the run's folder failures/, without ".json"."""
+    trust: bool = False
+    """Import an environment that the run names as package.module:name. Only for folders whose author you trust."""
 
 
 def run(args: Sequence[str]) -> None:
@@ -39,7 +41,7 @@ def run(args: Sequence[str]) -> None:
     with refusals():
         if (arguments.episode is None) == (arguments.failure is None):
             raise ValueError("give either --episode INDEX or --failure NAME")
-        experiment = Experiment.from_json(read_config(arguments.directory))
+        experiment = load_experiment(arguments.directory, trust=arguments.trust)
         if arguments.failure is not None:
             recorded = failed_episode(arguments.directory, arguments.failure)
         else:

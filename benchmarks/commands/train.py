@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..._ranges import Checked, Count
 from ...agents.config import ModelConfig
@@ -15,6 +16,9 @@ from ...algorithms.registry import algorithm_spec, algorithm_specs
 from ...algorithms.runs.loggers import Sink
 from ..arguments import keyword_arguments, parsed
 from ..errors import check_folder, refusals
+
+if TYPE_CHECKING:
+    from ...algorithms.runs.experiment import Experiment
 
 Settings = TypeVar("Settings", bound=TrainConfig)
 
@@ -30,7 +34,10 @@ class TrainArguments(Checked, Generic[Settings]):
     out: Path | None = None
     """Folder of the run. None: runs/<environment>-<algorithm>-<time>."""
     resume: bool = False
-    """Continue the run in --out from its last checkpoint."""
+    """Continue the run in --out from its last checkpoint, or from the beginning where it has none. `collm resume` does
+    so without the other settings."""
+    init_from: Path | None = None
+    """Run directory whose policies and critics the new run begins with. None: the models that the settings name."""
     log: tuple[Sink, ...] = ()
     """Places that metrics go to besides metrics.jsonl."""
     threads: Count | None = None
@@ -51,7 +58,7 @@ def run(args: Sequence[str]) -> None:
     kind: Any = TrainArguments[settings]  # type: ignore[valid-type]  # one class of arguments for each algorithm
     arguments: TrainArguments[Any] = parsed(kind, f"train {name}", rest)
 
-    from ...algorithms.runs.api import check_start, default_directory, train_experiment  # here: help needs no torch
+    from ...algorithms.runs.api import check_start, default_directory  # here: help needs no torch
     from ...algorithms.runs.experiment import Experiment
     from ...algorithms.runs.run import prepare_run
 
@@ -68,14 +75,27 @@ def run(args: Sequence[str]) -> None:
         check_start(arguments.threads, arguments.log)
         check_folder(directory, "--out")
         prepare_run(experiment, directory, resume=arguments.resume)
-    train_experiment(
+    carried_out(
         experiment,
         directory,
         resume=arguments.resume,
+        init_from=arguments.init_from,
         threads=arguments.threads,
         is_prepared=True,
         sinks=arguments.log,
     )
+
+
+def carried_out(experiment: Experiment, directory: Path, **options: Any) -> None:
+    """Train, with the options of `train_experiment`; exit with the signal's status where one stopped the run."""
+    from ...algorithms.runs.api import train_experiment  # here: help needs no torch
+    from ...algorithms.runs.stopping import Stopped
+
+    try:
+        train_experiment(experiment, directory, **options)
+    except Stopped as stopped:
+        print(stopped, file=sys.stderr)
+        raise SystemExit(stopped.status) from stopped
 
 
 def listing() -> str:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import shutil
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from multiprocessing import connection, parent_process
 from pathlib import Path
 from typing import Any
@@ -19,8 +16,9 @@ import torch
 from transformers.utils import logging as transformers_logging
 
 from ..._errors import UserError
-from ...algorithms.runs.checkpoint import CHECKPOINT_FILE, CONFIG_FILE, read_config
+from ...algorithms.runs.checkpoint import CONFIG_FILE, has_checkpoint, read_config
 from ...algorithms.runs.experiment import Experiment
+from ...algorithms.runs.files import only_one, write_file
 from ...algorithms.runs.run import run_experiment
 from .suite import Job
 
@@ -49,7 +47,7 @@ def work(job: Job, directory: Path, channel: Channel) -> None:
     torch.set_num_threads(1)
     failure = None
     try:
-        with _only_one(directory):
+        with only_one(directory, waits=True):  # for a worker of a killed comparison to end
             if not is_finished(directory):
                 _run(job, directory, channel)
     except Exception:
@@ -62,18 +60,16 @@ def work(job: Job, directory: Path, channel: Channel) -> None:
 
 def _run(job: Job, directory: Path, channel: Channel) -> None:
     can_resume = _holds(job.experiment, directory)
-    if not can_resume:
-        _clear(directory)
     (directory / FAILURE_FILE).unlink(missing_ok=True)
-    _write_whole(directory / LABEL_FILE, job.label)
+    write_file(directory / LABEL_FILE, json.dumps(job.label, indent=2, ensure_ascii=False) + "\n")
     start = time.perf_counter()
 
     def tell(update: int, metrics: Mapping[str, float]) -> None:
         channel.send((update, dict(metrics)))
 
     trainer = run_experiment(job.experiment, directory, resume=can_resume, on_update=tell)
-    seconds = time.perf_counter() - start
-    _write_whole(directory / FINISHED_FILE, {"updates": trainer.update, "seconds_since_last_start": seconds})
+    end = {"updates": trainer.update, "seconds_since_last_start": time.perf_counter() - start}
+    write_file(directory / FINISHED_FILE, json.dumps(end, indent=2) + "\n")
 
 
 def _holds(experiment: Experiment, directory: Path) -> bool:
@@ -90,7 +86,7 @@ def _holds(experiment: Experiment, directory: Path) -> bool:
         return False
     if not _is_saved(experiment, saved):
         raise ValueError(f"{directory} holds a run with other settings; give the comparison another --out")
-    return (directory / CHECKPOINT_FILE).is_file()
+    return has_checkpoint(directory)
 
 
 def _is_saved(experiment: Experiment, saved: Mapping[str, Any]) -> bool:
@@ -99,24 +95,6 @@ def _is_saved(experiment: Experiment, saved: Mapping[str, Any]) -> bool:
         return Experiment.from_json(saved) == experiment
     except UserError:  # a setting that is no more, or values that are no longer allowed
         return False
-
-
-def _clear(directory: Path) -> None:
-    """Delete the files of a run that did not reach its first checkpoint."""
-    for path in directory.iterdir():
-        if path.is_dir():
-            shutil.rmtree(path)
-        elif path.name != ".lock":
-            path.unlink()
-
-
-@contextmanager
-def _only_one(directory: Path) -> Iterator[None]:
-    """Wait for a worker of a killed comparison that has not ended yet; the lock ends with its process."""
-    directory.mkdir(parents=True, exist_ok=True)
-    with (directory / ".lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _die_with_parent() -> None:
@@ -131,10 +109,3 @@ def _die_with_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=wait, daemon=True).start()
-
-
-def _write_whole(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a file whole or not at all, whenever the process is killed."""
-    temporary = path.with_suffix(".new")
-    temporary.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    os.replace(temporary, path)

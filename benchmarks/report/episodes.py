@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ...algorithms.runs.checkpoint import read_config
-from ...envs.registration.registry import spec
+from ...envs.registration.registry import registry
 from ..comparison.summaries import has_critic, run_label
 from .scenes import Scenes
 
@@ -118,5 +118,6 @@ def _short(value: float | None) -> float | None:
 
 
 def _module(env: str) -> str:
-    entry_point = spec(env).entry_point
+    registered = registry.get(env)
+    entry_point = env if registered is None else registered.entry_point
     return entry_point if isinstance(entry_point, str) else str(entry_point.__module__)

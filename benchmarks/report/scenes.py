@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...envs.games.pictured import PicturedEnv
-from ...envs.registration.registry import make
+from ...envs.registration.registry import make, registry
 
 Panels = list[list[Any]]
 
 
 class Scenes:
-    """Plays recorded episodes of one environment again.
+    """Plays recorded episodes of one of this package's games again; of others there are no scenes.
 
     Args:
         env: registered id of the environment.
@@ -20,7 +20,10 @@ class Scenes:
     """
 
     def __init__(self, env: str, env_kwargs: Mapping[str, Any]):
-        self._env: Any = make(env, **env_kwargs).unwrapped
+        # A report is about data, often somebody else's: it imports nothing but this package's own games.
+        entry_point = registry[env].entry_point if env in registry else None
+        is_own = isinstance(entry_point, str) and entry_point.startswith("collm.envs.games.")
+        self._env: Any = make(env, **env_kwargs).unwrapped if is_own else None
         self._is_pictured = isinstance(self._env, PicturedEnv)
 
     def of(self, record: Mapping[str, Any]) -> dict[str, Any]:

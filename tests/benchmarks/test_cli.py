@@ -174,10 +174,10 @@ def test_a_run_resumes_to_the_same_end_as_one_that_never_stopped(tmp_path, monke
 
     step = Trainer.step
 
-    def dies_in_the_second_update(self):
+    def dies_in_the_second_update(self, *record):
         if self.update == 1:
             raise KeyboardInterrupt
-        return step(self)
+        return step(self, *record)
 
     monkeypatch.setattr(Trainer, "step", dies_in_the_second_update)
     assert main([*call, "--out", str(tmp_path / "broken")]) == 130

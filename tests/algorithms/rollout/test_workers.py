@@ -24,8 +24,3 @@ def test_copies_step_in_as_many_workers_as_are_asked_for():
 def test_a_negative_number_of_workers_is_refused():
     with pytest.raises(ValueError, match="num_workers must be a whole number of at least 0, got -1"):
         _experiment(num_workers=-1)
-
-
-def test_workers_are_refused_where_episodes_are_saved_half_way():
-    with pytest.raises(ValueError, match="turns_per_update=3 leaves episodes under way"):
-        _experiment(num_workers=2, turns_per_update=3).check()

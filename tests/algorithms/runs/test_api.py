@@ -91,7 +91,7 @@ def test_a_class_that_can_be_imported_is_kept_by_its_name(tmp_path):
     from collm.envs.writing import MiniWriting
 
     run = collm.train("magrpo", env=MiniWriting, num_generations=2, out=tmp_path / "run", **SMALL)
-    assert load_run(run.directory).experiment.env == "collm.envs.writing.mini_writing.env:MiniWriting"
+    assert load_run(run.directory).experiment.env == WRITING
 
 
 def test_a_partner_that_does_not_learn_plays_along(tmp_path):

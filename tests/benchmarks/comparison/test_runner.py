@@ -67,7 +67,7 @@ def test_a_comparison_runs_all_and_then_nothing_again(tmp_path):
     assert first.seen == [(word, name) for name in ("magrpo", "maac") for word in expected]
     directory = tmp_path / found[0].directory
     files = {path.name for path in directory.iterdir()}
-    assert {"config.json", "metrics.jsonl", "episodes.jsonl", "evaluation.jsonl", "agents", "checkpoint.pt"} <= files
+    assert {"config.json", "metrics.jsonl", "episodes.jsonl", "evaluation.jsonl", "agents", "checkpoints"} <= files
     assert read_lines(directory / "metrics.jsonl")[-1]["environment_steps"] == 24
     again = compare(found, tmp_path, num_workers=1, watcher=second)
     assert len(again.skipped) == 2 and second.number_skipped == 2 and second.seen == []

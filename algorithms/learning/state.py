@@ -1,0 +1,200 @@
+"""State as data: nested Python values ↔ JSON and tensors. Nothing in it is code, and no class is looked up by name.
+
+A tensor under names is kept by its path (learners/writer_0/policy/…); those in lists and records are joined, one long
+tensor per type, as there may be thousands of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ...agents.core import Completion, CriticInput
+from ...agents.encoding import TokenRecord
+from ...agents.numeric.moments import RunningMoments
+from ...agents.numeric.policy import NumericRecord
+from ...envs.core import Message, Transcript
+from .critic_learner import ReplayEntry
+
+Record = TypeVar("Record", bound=type)
+RECORDS: dict[str, type] = {
+    kind.__name__: kind
+    for kind in (Completion, CriticInput, Message, NumericRecord, ReplayEntry, RunningMoments, TokenRecord)
+}
+"""Dataclasses and named tuples that a checkpoint may hold, by name."""
+
+
+def storable(kind: Record) -> Record:
+    """Let checkpoints hold a dataclass of one's own, such as a policy's `Completion.tokens`.
+
+    Raises:
+        TypeError: if it is none.
+        ValueError: if its name is taken.
+    """
+    if not is_dataclass(kind):
+        raise TypeError(f"{kind.__name__} is not a dataclass, so that what it consists of is not known")
+    if RECORDS.setdefault(kind.__name__, kind) is not kind:
+        raise ValueError(f"checkpoints hold another class {kind.__name__!r} already; give this one another name")
+    return kind
+
+
+@dataclass
+class Packed:
+    """State in two parts, of which the first refers to the second."""
+
+    values: Any = None
+    """What JSON can hold."""
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    not_finite: str | None = None
+    """Path of the first tensor with a number that is not finite; None without one. Arrays, such as observations, are
+    not meant."""
+
+
+def packed(state: Any) -> Packed:
+    """Split state into JSON and tensors.
+
+    Raises:
+        TypeError: if a value is of no type that checkpoints hold; names the value by its path.
+    """
+    packer = _Packer()
+    packer.result.values = {"state": packer.pack(state, ""), "messages": [list(each) for each in packer.messages]}
+    for name, arrays in packer.arrays.items():
+        packer.result.tensors[name] = torch.from_numpy(np.concatenate(arrays))
+    for name, tensors in packer.joined.items():
+        packer.result.tensors[name] = torch.cat(tensors)
+    return packer.result
+
+
+def unpacked(values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Any:
+    """The inverse of `packed`."""
+    messages = [Message(*each) for each in values["messages"]]
+    return _Unpacker(tensors, messages).unpack(values["state"])
+
+
+class _Packer:
+    def __init__(self) -> None:
+        self.result = Packed()
+        self.messages: dict[Message, int] = {}  # and their numbers, as histories repeat those before them
+        self.arrays: dict[str, list[NDArray[Any]]] = {}
+        self.joined: dict[str, list[Tensor]] = {}
+        self._sizes: dict[str, int] = {}
+        self._names: dict[tuple[Any, ...], str] = {}  # by place in memory: tied weights are kept once
+        self._storages: set[int] = set()
+
+    def pack(self, value: Any, path: str, is_listed: bool = False) -> Any:
+        """JSON of a value; `is_listed` where its path names no single thing."""
+        if value is None or isinstance(value, (bool, int)):
+            return value
+        if isinstance(value, Transcript):
+            return {"$transcript": [self.messages.setdefault(each, len(self.messages)) for each in value.messages]}
+        if isinstance(value, str):
+            return str(value)
+        if isinstance(value, np.generic):
+            return {"$scalar": self._array(np.asarray(value), path)}
+        if isinstance(value, float):
+            return value if math.isfinite(value) else {"$float": str(value)}
+        if isinstance(value, Tensor):
+            return {"$tensor": self._tensor(value.detach(), path, is_listed)}
+        if isinstance(value, np.ndarray):
+            return {"$array": self._array(value, path)}
+        if isinstance(value, Mapping):
+            items = [(key, self.pack(item, f"{path}/{key}".lstrip("/"), is_listed)) for key, item in value.items()]
+            if all(isinstance(key, str) and not key.startswith("$") for key, _ in items):
+                return dict(items)
+            return {"$items": [[self.pack(key, path), item] for key, item in items]}
+        kind = type(value)
+        if RECORDS.get(kind.__name__) is kind:
+            names = _field_names(kind)
+            is_number = kind is RunningMoments
+            parts = {name: self.pack(getattr(value, name), f"{path}/{name}", not is_number) for name in names}
+            return {"$record": kind.__name__, "fields": parts}
+        if kind in (list, tuple):
+            items = [self.pack(item, f"{path}/{i}", True) for i, item in enumerate(value)]
+            return items if kind is list else {"$tuple": items}
+        raise TypeError(
+            f"a checkpoint cannot hold {path}, which is a {kind.__module__}.{kind.__qualname__}: it holds numbers, "
+            "texts, arrays, tensors, lists, dictionaries, and classes declared with "
+            "collm.algorithms.learning.state.storable"
+        )
+
+    def _array(self, value: NDArray[Any], path: str) -> list[Any]:
+        if value.dtype.kind not in "biuf":
+            raise TypeError(f"a checkpoint cannot hold {path}, which is an array of {value.dtype}")
+        value = value.astype(value.dtype.newbyteorder("="), copy=False)
+        return self._appended(self.arrays, f"arrays/{value.dtype}", value.reshape(-1), value.shape)
+
+    def _tensor(self, value: Tensor, path: str, is_listed: bool) -> Any:
+        if value.is_floating_point() and self.result.not_finite is None and not bool(value.isfinite().all()):
+            self.result.not_finite = path
+        if is_listed:
+            name = f"joined/{str(value.dtype).removeprefix('torch.')}"
+            return self._appended(self.joined, name, value.cpu().reshape(-1), tuple(value.shape))
+        key = (value.data_ptr(), value.shape, value.stride(), value.dtype, value.device)
+        if value.numel() and key in self._names:
+            return self._names[key]
+        kept = value.cpu().contiguous()
+        if kept.untyped_storage().data_ptr() in self._storages:  # a part of another: safetensors keeps wholes
+            kept = kept.clone()
+        self._storages.add(kept.untyped_storage().data_ptr())
+        name = path
+        while name in self.result.tensors:
+            name += "'"
+        self.result.tensors[name] = kept
+        self._names[key] = name
+        return name
+
+    def _appended(self, pool: dict[str, list[Any]], name: str, flat: Any, shape: tuple[int, ...]) -> list[Any]:
+        start = self._sizes.get(name, 0)
+        self._sizes[name] = start + len(flat)
+        pool.setdefault(name, []).append(flat)
+        return [name, start, list(shape)]
+
+
+class _Unpacker:
+    def __init__(self, tensors: Mapping[str, Tensor], messages: list[Message]):
+        self._tensors = tensors
+        self._messages = messages
+        self._kinds: dict[str, Callable[[Any], Any]] = {
+            "$transcript": lambda numbers: Transcript(messages[number] for number in numbers),
+            "$scalar": lambda where: self._array(where)[()],
+            "$float": float,
+            "$array": self._array,
+            "$tensor": self._tensor,
+            "$tuple": lambda items: tuple(map(self.unpack, items)),
+            "$items": lambda items: {self.unpack(key): self.unpack(item) for key, item in items},
+        }
+
+    def unpack(self, value: Any) -> Any:
+        if isinstance(value, list):
+            return [self.unpack(item) for item in value]
+        if not isinstance(value, dict):
+            return value
+        if "$record" in value:
+            parts = {name: self.unpack(part) for name, part in value["fields"].items()}
+            return RECORDS[value["$record"]](**parts)
+        for tag in value:
+            if tag in self._kinds:
+                return self._kinds[tag](value[tag])
+        return {key: self.unpack(item) for key, item in value.items()}
+
+    def _array(self, where: list[Any]) -> NDArray[Any]:
+        array: NDArray[Any] = self._cut(where).numpy().copy()
+        return array
+
+    def _tensor(self, where: Any) -> Tensor:
+        return self._tensors[where] if isinstance(where, str) else self._cut(where).clone()
+
+    def _cut(self, where: list[Any]) -> Tensor:
+        name, start, shape = where
+        return self._tensors[name][start : start + math.prod(shape)].reshape(shape)
+
+
+def _field_names(kind: Any) -> tuple[str, ...]:
+    return tuple(each.name for each in fields(kind)) if is_dataclass(kind) else kind._fields

@@ -1,0 +1,135 @@
+"""Files that are whole or not there, and one process per folder."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from safetensors import SafetensorError
+
+from ..._errors import UserError
+
+LOCK_FILE = ".lock"
+_HELD: set[tuple[Path, int]] = set()  # locks of this process, by folder and thread
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_REFUSED = (errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
+
+
+class RunFolderError(UserError, OSError):
+    """A run's folder cannot be written, or is in use; the message is for its owner, in one line."""
+
+
+class DamagedRunError(UserError):
+    """A run's folder holds what no run writes; the message names the file, in one line."""
+
+
+def write_file(path: Path, text: str) -> None:
+    """Write a file whole or not at all, whenever the process or the machine stops."""
+    new = path.with_name(f"{path.name}.new")
+    new.write_text(text, encoding="utf-8")
+    sync(new)
+    os.replace(new, path)
+    sync(path.parent)
+
+
+def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
+    """Write a folder whole or not at all; one of its name is replaced.
+
+    Args:
+        fill: writes the content into the folder that it is given.
+    """
+    new, old = path.with_name(f"{path.name}.new"), path.with_name(f"{path.name}.old")
+    for rest in (new, old):
+        if rest.exists():
+            shutil.rmtree(rest)
+    new.mkdir(parents=True)
+    fill(new)
+    for folder, _, names in os.walk(new):
+        for name in names:
+            sync(Path(folder, name))
+        sync(Path(folder))
+    if path.exists():
+        os.rename(path, old)
+    os.rename(new, path)
+    sync(path.parent)
+    if old.exists():
+        shutil.rmtree(old)
+
+
+def sync(path: Path) -> None:
+    """Wait until a file, or a folder's list of names, is on the disk."""
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+@contextmanager
+def only_one(directory: Path, *, waits: bool = False) -> Iterator[None]:
+    """Keep other processes out of a run's folder; the lock ends with the process, however that ends.
+
+    Args:
+        directory: folder of a run, made if need be. A block within another one of this thread changes nothing.
+        waits: wait for the other process to end.
+
+    Raises:
+        RunFolderError: if another process is at work there.
+    """
+    key = (directory.resolve(), threading.get_ident())
+    if key in _HELD:
+        yield
+        return
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / LOCK_FILE).open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
+        except BlockingIOError as error:
+            raise RunFolderError(f"{directory} is in use: another process trains there; wait for it to end") from error
+        _HELD.add(key)
+        try:
+            yield
+        finally:
+            _HELD.remove(key)
+
+
+@contextmanager
+def explained(directory: Path, advice: Callable[[], str]) -> Iterator[None]:
+    """Say in one line that a run's folder cannot be written.
+
+    Args:
+        directory: folder of the run; errors with other files pass through.
+        advice: what is left, and what to do.
+
+    Raises:
+        RunFolderError: in place of an error of the file system.
+    """
+    try:
+        yield
+    except RunFolderError:
+        raise
+    except (OSError, SafetensorError) as error:
+        cause = _cause(error, directory)
+        if cause is None:
+            raise
+        raise RunFolderError(f"nothing more can be written to {directory}: {cause}; {advice()}") from error
+
+
+def _cause(error: OSError | SafetensorError, directory: Path) -> str | None:
+    """What the file system refused; None if it was asked for something else."""
+    number, file = error.errno if isinstance(error, OSError) else None, getattr(error, "filename", None)
+    if isinstance(error, SafetensorError) and (found := re.search(r"os error (\d+)", str(error))):
+        number = int(found[1])  # which safetensors has no field for
+    if number in _FULL:
+        return os.strerror(number)
+    if number not in _REFUSED:
+        return None
+    is_inside = file is None or directory.resolve() in Path(os.fsdecode(file)).resolve().parents
+    return os.strerror(number) if is_inside else None

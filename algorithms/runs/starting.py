@@ -1,0 +1,100 @@
+"""Starting weights: a new run begins with the policies and critics of another one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from ..._errors import UserError
+from ...agents.core import Policy, TrainablePolicy
+from ..learning.critic_learner import CriticLearner
+from .checkpoint import newest_checkpoint, read_start
+
+
+class UnfitWeightsError(UserError):
+    """A run has no weights for another one's models."""
+
+
+@dataclass(frozen=True)
+class StartingWeights:
+    """Weights by agent, and critics by name. What another run has learned of optimizers and tasks is not among them."""
+
+    source: str
+    """Run that they come from, for messages."""
+    policies: Mapping[str, Mapping[str, Tensor]]
+    """`Policy.state_dict` of each agent that learned."""
+    critics: Mapping[str, Mapping[str, Any]]
+    """Of each critic `critic`, its `state_dict`, and `moments`, the unit of its values."""
+
+    @classmethod
+    def of_run(cls, directory: Path) -> StartingWeights:
+        """The weights of a run's newest checkpoint.
+
+        Raises:
+            UnfitWeightsError: if it has none.
+        """
+        found = newest_checkpoint(directory)
+        if found is None:
+            raise UnfitWeightsError(f"{directory} has no checkpoint to begin with; give a run of `collm train`")
+        state = found.trainer
+        return cls(
+            source=str(directory),
+            policies={agent: state["learners"][name]["policy"] for agent, name in state["learner_of"].items()},
+            critics={
+                name: {"critic": critic["critic"], "moments": critic["moments"]}
+                for name, critic in state["critics"].items()
+            },
+        )
+
+    @classmethod
+    def kept_in(cls, directory: Path) -> StartingWeights | None:
+        """The weights that a run began with; None where its settings alone say them."""
+        kept = read_start(directory)
+        return None if kept is None else cls(**kept)
+
+    def to_state(self) -> dict[str, Any]:
+        """As a run directory keeps them."""
+        return {name: dict(value) if isinstance(value, Mapping) else value for name, value in vars(self).items()}
+
+    def give_policies(self, policies: Mapping[str, Policy]) -> None:
+        """Let policies that learn begin with these weights.
+
+        Raises:
+            UnfitWeightsError: if there are none for an agent, or none of its shape.
+        """
+        given: set[int] = set()
+        for agent, policy in policies.items():
+            if not isinstance(policy, TrainablePolicy) or id(policy) in given:
+                continue
+            if agent not in self.policies:
+                raise UnfitWeightsError(f"{self.source} has no weights for {agent!r}, but for {sorted(self.policies)}")
+            self._check(agent, self.policies[agent], policy.state_dict())
+            policy.load_state_dict(dict(self.policies[agent]))
+            given.add(id(policy))
+
+    def give_critics(self, critics: Mapping[str, CriticLearner]) -> None:
+        """Let critics of the same name begin with these weights; others begin as they are.
+
+        Raises:
+            UnfitWeightsError: if a critic of this name has another shape.
+        """
+        for name, learner in critics.items():
+            if name in self.critics:
+                kept = self.critics[name]
+                self._check(f"the critic {name!r}", kept["critic"], learner.critic.state_dict())
+                learner.critic.load_state_dict(dict(kept["critic"]))
+                learner.moments = kept["moments"]
+
+    def _check(self, owner: str, kept: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
+        """Refuse weights of another shape."""
+        for name in own.keys() | kept.keys():
+            shapes = [tuple(each[name].shape) if name in each else None for each in (kept, own)]
+            if shapes[0] != shapes[1]:
+                raise UnfitWeightsError(
+                    f"{self.source} has other weights for {owner}: {name} of shape {shapes[0]}, and not {shapes[1]}; "
+                    "begin with a run of the same models"
+                )

@@ -1,0 +1,72 @@
+"""`collm resume DIR`: a run goes on from its last checkpoint, and on request further than it was meant to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from tyro.conf import Positional
+
+from ..._ranges import Checked, Count, CountOrZero, NotNegative
+from ...algorithms.runs.loggers import Sink
+from ..arguments import parsed
+from ..errors import refusals
+from .train import carried_out
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResumeArguments(Checked):
+    """Go on with a run from its last checkpoint, as if it had never stopped; from the beginning where it has none."""
+
+    directory: Positional[Path]
+    """Run directory of `collm train`."""
+    num_updates: Count | None = None
+    """Number of updates of the whole run, for example to prolong it. None: as before."""
+    max_environment_steps: Count | None = None
+    """Budget of the whole run in environment steps. None: as before."""
+    max_sampled_tokens: Count | None = None
+    """Budget of the whole run in sampled tokens. None: as before."""
+    eval_interval: CountOrZero | None = None
+    """Updates between evaluations on held-out tasks. None: as before."""
+    save_interval: CountOrZero | None = None
+    """Updates between checkpoints. None: as before."""
+    save_interval_minutes: NotNegative | None = None
+    """Minutes between checkpoints. None: as before."""
+    num_envs: Count | None = None
+    """Environment copies that are played side by side. None: as before."""
+    num_workers: CountOrZero | None = None
+    """Worker processes in which the environment copies step. None: as before."""
+    max_batch_tokens: Count | None = None
+    """Tokens per forward pass. None: as before."""
+    device: str | None = None
+    """Device of the models, such as cpu or cuda. None: as before."""
+    log: tuple[Sink, ...] = ()
+    """Places that metrics go to besides metrics.jsonl; name those of before again."""
+    threads: Count | None = None
+    """Threads of torch. None: 1 for the embedded model on a CPU, where more only wait, else torch's own choice."""
+    trust: bool = False
+    """Import an environment that the run names as package.module:name. Only for folders whose author you trust."""
+
+
+def run(args: Sequence[str]) -> None:
+    arguments = parsed(ResumeArguments, "resume", args)
+
+    from ...algorithms.runs.experiment import load_experiment  # here: help needs no torch
+    from ...algorithms.runs.run import prepare_run
+
+    with refusals():
+        saved = load_experiment(arguments.directory, trust=arguments.trust)
+        experiment = replace(saved, config=_changed(saved.config, arguments), model=_changed(saved.model, arguments))
+        prepare_run(experiment, arguments.directory, resume=True)
+    carried_out(
+        experiment, arguments.directory, resume=True, threads=arguments.threads, is_prepared=True, sinks=arguments.log
+    )
+
+
+def _changed(settings: Any, arguments: ResumeArguments) -> Any:
+    """Settings with those that were given; None stands for the run's own."""
+    names = [each.name for each in fields(settings) if each.name in ResumeArguments.__dataclass_fields__]
+    given = {name: value for name in names if (value := getattr(arguments, name)) is not None}
+    return replace(settings, **given)

@@ -1,0 +1,119 @@
+"""Nine runs, killed again and again at random and chosen moments, end as if they had been left in peace."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+
+import pytest
+from killed import FAILED, FINISHED, Kill, life, remains
+
+from collm.agents.config import ModelConfig
+from collm.agents.numeric.config import NetworkConfig
+from collm.algorithms.registry import algorithm_spec
+from collm.algorithms.runs.experiment import Experiment
+
+NUM_KILLS = 20
+KILLS_PER_RUN = 5
+WRITING, BUILDING = "collm/MiniWriting-v0", "collm/MiniBuild-v0"
+SMALL = {
+    "num_updates": 4,
+    "rollout_buffer_size": 4,
+    "eval_interval": 2,
+    "eval_num_samples": 1,
+    "save_interval": 1,
+}
+ACTOR_CRITIC = {"critic_warmup": 1, "critic_batch_size": 4, "critic_steps": 1}
+RUNS = {
+    "iac": ("iac", WRITING, ACTOR_CRITIC, {}, {}),
+    "iac-heads": ("iac", WRITING, {**ACTOR_CRITIC, "use_separate_critic": False}, {}, {}),
+    "maac-turns": ("maac", BUILDING, {**ACTOR_CRITIC, "learning_rate_schedule": "cosine"}, {}, {}),
+    "maac-bfloat16": ("maac", WRITING, ACTOR_CRITIC, {"weights": "shared", "compute_dtype": "bfloat16"}, {}),
+    "magrpo-adapters": (
+        "magrpo",
+        WRITING,
+        {
+            "num_generations": 2,
+            "reference_kl_coef": 0.1,
+            "ppo_epochs": 2,
+            "clip_range": 0.2,
+            "mini_batch_size": 2,
+        },
+        {"weights": "adapters", "lora_rank": 4},
+        {},
+    ),
+    "mappo-segments": ("mappo", BUILDING, {**ACTOR_CRITIC, "turns_per_update": 2, "num_envs": 3}, {}, {}),
+    "mappo-workers": ("mappo", WRITING, {**ACTOR_CRITIC, "num_workers": 2, "num_envs": 4}, {}, {}),
+    "ippo-cartpole": (
+        "ippo",
+        "gymnasium/CartPole-v1",
+        {**ACTOR_CRITIC, "turns_per_update": 12, "num_envs": 3, "mini_batch_size": 16},
+        {},
+        {"normalizes_observations": True},
+    ),
+    "mappo-spread": (
+        "mappo",
+        "mpe2.simple_spread_v3:parallel_env",
+        {**ACTOR_CRITIC, "turns_per_update": 10, "num_envs": 3},
+        {"weights": "shared"},
+        {},
+    ),
+}
+"""Algorithm, environment, and settings of training, of language models and of perceptrons."""
+
+
+def experiment(name):
+    algorithm, env, config, model, network = RUNS[name]
+    return Experiment(
+        algorithm=algorithm,
+        config=algorithm_spec(algorithm).config(**{**SMALL, **config}),
+        env=env,
+        model=ModelConfig(max_new_tokens=6, device="cpu", **model),
+        network=NetworkConfig(hidden_dims=(8,), **network),
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_that_is_killed_again_and_again_ends_as_if_left_in_peace(tmp_path, name):
+    chosen = experiment(name)
+    sinks = ("tensorboard",) if name == "maac-bfloat16" else ()
+    rng = random.Random(name)
+    assert life(chosen, tmp_path / "peace", None, rng, sinks) == FINISHED
+    expected = remains(tmp_path / "peace")
+    facts = json.loads((tmp_path / "peace.facts").read_text())
+    kills, num_runs, moments = 0, 0, Counter()
+    while kills < NUM_KILLS:
+        directory = tmp_path / f"war{num_runs}"
+        num_runs += 1
+        struck = 0
+        code = None
+        while code != FINISHED:
+            kill = Kill.drawn(rng, facts["seen"], facts["seconds"]) if struck < KILLS_PER_RUN else None
+            code = life(chosen, directory, kill, rng, sinks)
+            # Workers that are killed with their parent's group take the update with them, and no more.
+            is_by_workers = "workers" in name and kill is not None and kill.is_group
+            assert code != FAILED or is_by_workers, f"{name}, run {num_runs}: an error after {moments}, at {kill}"
+            if code != FINISHED:
+                struck += 1
+                moments[f"{kill.moment} {kill.signal.name}"] += 1
+        kills += struck
+        found = remains(directory)
+        if "workers" in name:  # which copies share a batch depends on the clock, and so does the rounding
+            found, expected = (without_rounding(each) for each in (found, expected))
+        for part in expected:
+            assert found[part] == expected[part], f"{name}, run {num_runs}: {part} differs after {moments}"
+    print(f"\n{name}: {kills} kills of {num_runs} runs, all identical; {dict(sorted(moments.items()))}")
+
+
+def without_rounding(found):
+    """What does not depend on how rows were batched: texts and rewards, not their log-probabilities."""
+    episodes = [json.loads(line) for line in found["episodes"].splitlines()] if "episodes" in found else found["texts"]
+    texts = [
+        {agent: [(turn["wrote"], turn["reward"]) for turn in entry["turns"]] for agent, entry in each["agents"].items()}
+        if "agents" in each
+        else each
+        for each in episodes
+    ]
+    return {"texts": texts, "evaluation": found["evaluation"], "files": found["files"]}

@@ -1,0 +1,384 @@
+"""A run loses nothing: it goes on from its newest sound checkpoint, or starts again, and says which."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import resource
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from probes import NumberProbe
+from safetensors import SafetensorError
+
+from collm.agents.numeric.config import NetworkConfig
+from collm.algorithms import IPPOConfig
+from collm.algorithms.learning.trainer import Trainer
+from collm.algorithms.rollout.collector import ReplayError
+from collm.algorithms.runs import run as running
+from collm.algorithms.runs.checkpoint import newest_checkpoint, read_config, save_checkpoint
+from collm.algorithms.runs.experiment import Experiment, UntrustedCodeError, load_experiment
+from collm.algorithms.runs.files import DamagedRunError, RunFolderError, explained, only_one
+from collm.algorithms.runs.loggers import JsonLines, read_lines
+from collm.algorithms.runs.run import run_experiment
+from collm.algorithms.runs.starting import UnfitWeightsError
+from collm.algorithms.runs.stopping import Stopped, StopSignals
+from collm.benchmarks.cli import main
+
+RECORDS = ("metrics.jsonl", "episodes.jsonl", "evaluation.jsonl")
+
+
+@pytest.fixture
+def experiment(clean_registry):
+    """Two updates of four short episodes."""
+    from collm.envs import register
+
+    register("test/Number-v0", NumberProbe, kwargs={"probe": "delayed"})
+    config = IPPOConfig(
+        num_updates=2, rollout_buffer_size=4, critic_warmup=0, ppo_epochs=1, eval_num_samples=2, save_interval=1
+    )
+    return Experiment(algorithm="ippo", config=config, env="test/Number-v0", network=NetworkConfig(hidden_dims=(4,)))
+
+
+def changed(experiment, **settings):
+    return replace(experiment, config=replace(experiment.config, **settings))
+
+
+def traces(directory):
+    rows = read_lines(directory / "metrics.jsonl")
+    kept = [{name: row[name] for name in row if not name.startswith(("seconds", "tokens_per"))} for row in rows]
+    return kept, *((directory / name).read_text() for name in RECORDS[1:])
+
+
+def dies_after(monkeypatch, update):
+    step = Trainer.step
+
+    def dying(self, *args):
+        if self.update == update:
+            raise KeyboardInterrupt
+        return step(self, *args)
+
+    monkeypatch.setattr(Trainer, "step", dying)
+
+
+@pytest.mark.parametrize("damage", ["flipped", "cut", "zeros", "gone", "folder"])
+def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so(tmp_path, experiment, damage):
+    run_experiment(experiment, tmp_path / "r")
+    expected = traces(tmp_path / "r")
+    newest = newest_checkpoint(tmp_path / "r").path
+    file = newest / "tensors.safetensors"
+    content = bytearray(file.read_bytes())
+    if damage == "flipped":
+        content[len(content) // 2] ^= 1
+        file.write_bytes(content)
+    elif damage == "cut":
+        file.write_bytes(content[:-1])
+    elif damage == "zeros":
+        file.write_bytes(bytes(len(content)))
+    elif damage == "gone":
+        file.unlink()
+    else:
+        (newest / "SHA256SUMS").unlink()
+    told = []
+    trainer = run_experiment(experiment, tmp_path / "r", resume=True, on_notice=told.append)
+    assert trainer.update == 2 and traces(tmp_path / "r") == expected
+    assert [line for line in told if f"{newest} is damaged" in line and "00000001" in line] == told and len(told) == 1
+    assert newest_checkpoint(tmp_path / "r").path == newest  # written anew
+    for path in (tmp_path / "r" / "checkpoints").iterdir():
+        (path / "state.json").write_text("{}")
+    with pytest.raises(DamagedRunError, match="there is no sound one"):
+        run_experiment(experiment, tmp_path / "r", resume=True)
+
+
+def test_two_checkpoints_are_kept_and_all_is_data(tmp_path, experiment):
+    run_experiment(changed(experiment, num_updates=4), tmp_path / "r")
+    assert sorted(path.name for path in (tmp_path / "r" / "checkpoints").iterdir()) == ["00000003", "00000004"]
+    for path in (tmp_path / "r").rglob("*"):
+        is_known = path.suffix in (".json", ".jsonl", ".safetensors") or path.name in ("SHA256SUMS", ".lock")
+        assert path.is_dir() or is_known, path
+        assert path.is_dir() or not path.read_bytes().startswith((b"PK", b"\x80")), f"{path} is a pickle"
+
+
+def test_a_number_that_is_not_finite_is_never_written_and_its_tensor_is_named(tmp_path, experiment):
+    trainer = run_experiment(experiment, tmp_path / "r")
+    weight = next(iter(trainer.learners.values())).policy.parameters()[0]
+    with torch.no_grad():
+        weight[0, 0] = math.nan
+    trainer.update = 3
+    before = newest_checkpoint(tmp_path / "r").path
+    with pytest.raises(FloatingPointError, match=r"after update 3 .* in trainer/learners/\w+/policy/.*weight"):
+        save_checkpoint(tmp_path / "r", trainer)
+    assert newest_checkpoint(tmp_path / "r").path == before
+
+
+def test_episodes_are_written_before_they_are_learned_from(tmp_path, experiment, monkeypatch):
+    def fails(*_):
+        raise FloatingPointError("the gradient's norm is nan")
+
+    monkeypatch.setattr("collm.algorithms.learning.policy_learner.PolicyLearner.update", fails)
+    with pytest.raises(FloatingPointError):
+        run_experiment(experiment, tmp_path / "r")
+    rows = read_lines(tmp_path / "r" / "episodes.jsonl")
+    assert [row["update"] for row in rows] == [1] * 4
+    assert not (tmp_path / "r" / "metrics.jsonl").exists()
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_run_without_a_checkpoint_starts_again_and_says_so(tmp_path, experiment, monkeypatch, resume):
+    seldom = changed(experiment, save_interval=0)
+    run_experiment(seldom, tmp_path / "peace")
+    with monkeypatch.context() as patch:
+        dies_after(patch, 1)
+        with pytest.raises(KeyboardInterrupt):
+            run_experiment(seldom, tmp_path / "war")
+    other = changed(seldom, seed=5)
+    with pytest.raises(FileExistsError, match="already holds a run"):  # of other settings, which has logged something
+        run_experiment(other, tmp_path / "war")
+    told = []
+    run_experiment(seldom, tmp_path / "war", resume=resume, on_notice=told.append)
+    assert traces(tmp_path / "war") == traces(tmp_path / "peace")
+    assert len(told) == 1 and "start" in told[0]
+
+
+def test_a_failed_start_leaves_the_folder_usable(tmp_path, experiment):
+    with pytest.raises(Exception, match=r"cuda|CUDA"):
+        run_experiment(replace(experiment, model=replace(experiment.model, device="cuda")), tmp_path / "r")
+    run_experiment(changed(experiment, seed=1), tmp_path / "r")
+
+
+def test_a_finished_run_is_prolonged_and_only_the_future_may_change(tmp_path, experiment):
+    run_experiment(changed(experiment, num_updates=3, eval_interval=1), tmp_path / "long")
+    run_experiment(changed(experiment, eval_interval=1), tmp_path / "r")
+    told = []
+    more = changed(experiment, num_updates=3, eval_interval=1, num_envs=2, save_interval=5)
+    run_experiment(more, tmp_path / "r", resume=True, on_notice=told.append)
+    assert traces(tmp_path / "r") == traces(tmp_path / "long")
+    assert any("num_updates: 2 until update 2, 3 from there on" in line for line in told)
+    assert read_config(tmp_path / "r")["config"]["num_updates"] == 3
+    with pytest.raises(ValueError, match=r"was trained with agent_learning_rate = 0.0005, not 0.1"):
+        run_experiment(changed(more, agent_learning_rate=0.1), tmp_path / "r", resume=True)
+    falling = changed(experiment, learning_rate_schedule="linear")
+    run_experiment(falling, tmp_path / "falling")
+    with pytest.raises(ValueError, match=r"num_updates = 2, not 3 .the learning rate falls"):
+        run_experiment(changed(falling, num_updates=3), tmp_path / "falling", resume=True)
+
+
+def test_records_that_are_longer_shorter_or_damaged(tmp_path, experiment, monkeypatch):
+    directory = tmp_path / "r"
+    run_experiment(experiment, directory)
+    expected = traces(directory)
+    for name in RECORDS:
+        with (directory / name).open("ab") as file:  # what was logged after the checkpoint, and the power failed
+            file.write(b'{"update": 3}\n\0\0\0\n{"upd')
+    told = []
+    run_experiment(experiment, directory, resume=True, on_notice=told.append)
+    assert traces(directory) == expected and not told
+
+    lines = (directory / "episodes.jsonl").read_bytes().splitlines(keepends=True)
+    (directory / "episodes.jsonl").write_bytes(b"".join(lines[:5]))
+    run_experiment(experiment, directory, resume=True, on_notice=told.append)
+    assert len(told) == 1 and "episodes.jsonl holds 5 of the 8 lines up to update 2" in told[0]
+
+    for bad in (b"\0\0\0\n", b"\xff\n", b"garbage\n", b"[1]\n", b"{}\n"):
+        (directory / "episodes.jsonl").write_bytes(b"".join([*lines[:2], bad, *lines[3:]]))
+        with pytest.raises(DamagedRunError, match=r"episodes\.jsonl, line 3, is damaged"):
+            run_experiment(experiment, directory, resume=True)
+
+
+def test_lines_end_at_line_feeds_alone(tmp_path):
+    rows = [{"update": 1, "text": f"a{sign}b"} for sign in "\u2028\u2029\x85\x0b\x0c\x1c\r"]
+    JsonLines(tmp_path / "x.jsonl").write(rows)
+    assert read_lines(tmp_path / "x.jsonl") == rows
+
+
+def test_a_signal_stops_after_the_update_with_a_checkpoint(tmp_path, experiment):
+    def ask(update, metrics):
+        if update == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    whole = changed(experiment, num_updates=3, save_interval=0)
+    run_experiment(whole, tmp_path / "whole")
+    with StopSignals() as stop, pytest.raises(Stopped, match="stopped after update 1; to go on: collm resume") as found:
+        run_experiment(whole, tmp_path / "r", stop=stop, on_update=ask)
+    assert found.value.status == 128 + signal.SIGTERM
+    assert newest_checkpoint(tmp_path / "r").update == 1
+    run_experiment(whole, tmp_path / "r", resume=True)
+    assert traces(tmp_path / "r") == traces(tmp_path / "whole")
+
+
+def test_a_second_ctrl_c_stops_at_once():
+    with StopSignals() as stop:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stop.number == signal.SIGINT
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_checkpoints_come_by_the_clock(tmp_path, experiment, monkeypatch):
+    seconds = iter(range(0, 10_000, 100))
+    monkeypatch.setattr(running, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
+    saved = []
+    monkeypatch.setattr(running, "save_checkpoint", lambda directory, trainer, lines: saved.append(trainer.update))
+    run_experiment(changed(experiment, num_updates=9, save_interval=0), tmp_path / "r")
+    assert saved[-1] == 9 and 1 < len(saved) < 9
+
+
+def test_one_process_at_a_time(tmp_path, experiment):
+    with only_one(tmp_path / "r"):
+        code = (
+            "import sys; from pathlib import Path; from collm.algorithms.runs.files import only_one\n"
+            "with only_one(Path(sys.argv[1])): pass"
+        )
+        second = subprocess.run([sys.executable, "-c", code, str(tmp_path / "r")], capture_output=True, text=True)
+        assert second.stderr.strip().splitlines()[-1].endswith("another process trains there; wait for it to end")
+        run_experiment(experiment, tmp_path / "r")  # this process holds it
+    with only_one(tmp_path / "r"):  # a lock does not outlive its block
+        pass
+
+
+def test_a_limit_of_the_disk_leaves_the_checkpoint_and_is_one_line(tmp_path, experiment):
+    def limit(update, metrics):
+        if update == 2:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (4_000, before[1]))
+
+    run_experiment(changed(experiment, num_updates=3), tmp_path / "whole")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        with pytest.raises(RunFolderError, match=r"File too large; the checkpoint of update 1 is intact") as error:
+            run_experiment(changed(experiment, num_updates=3), tmp_path / "r", on_update=limit)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert "\n" not in str(error.value)
+    run_experiment(changed(experiment, num_updates=3), tmp_path / "r", resume=True)
+    assert traces(tmp_path / "r") == traces(tmp_path / "whole")
+    files = [sorted(path.name for path in (tmp_path / name).rglob("*")) for name in ("r", "whole")]
+    assert files[0] == files[1]
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (OSError(errno.ENOSPC, "full"), "No space left on device"),
+        (OSError(errno.EROFS, "read only"), "Read-only file system"),
+        (OSError(errno.ENOENT, "gone", "elsewhere"), None),
+        (PermissionError(errno.EACCES, "no", "/elsewhere/model"), None),
+        (SafetensorError("Error while serializing: I/O error: No space left (os error 28)"), "No space left on device"),
+        (SafetensorError("header too large"), None),
+    ],
+)
+def test_only_what_the_folder_refused_is_explained(tmp_path, error, expected):
+    with pytest.raises(type(error) if expected is None else RunFolderError) as found:
+        with explained(tmp_path, lambda: "advice"):
+            raise error
+    if expected is not None:
+        assert str(found.value) == f"nothing more can be written to {tmp_path}: {expected}; advice"
+
+
+def test_the_command_resumes_and_prolongs(tmp_path, experiment, capsys):
+    run_experiment(changed(experiment, num_updates=3, eval_interval=1), tmp_path / "long")
+    run_experiment(changed(experiment, eval_interval=1), tmp_path / "r")
+    assert main(["resume", str(tmp_path / "r"), "--num-updates", "3"]) == 0
+    assert "num_updates: 2 until update 2, 3 from there on" in capsys.readouterr().out
+    assert traces(tmp_path / "r") == traces(tmp_path / "long")
+    (tmp_path / "r" / "metrics.jsonl").write_text("garbage\n")
+    assert main(["resume", str(tmp_path / "r")]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert main(["resume", str(tmp_path / "nowhere")]) == 2
+
+
+def test_a_run_begins_with_another_run_s_policies_and_critics(tmp_path, experiment):
+    source = run_experiment(experiment, tmp_path / "source")
+    still = changed(experiment, num_updates=1, agent_learning_rate=0.0, critic_learning_rate=0.0, seed=7)
+    trainer = run_experiment(still, tmp_path / "r", init_from=tmp_path / "source")
+    for agent, learner in source.learners.items():
+        pairs = zip(learner.policy.parameters(), trainer.learners[agent].policy.parameters(), strict=True)
+        assert all(torch.equal(a, b) for a, b in pairs)
+    for name, critic in source.critics.items():
+        pairs = zip(critic.critic.parameters(), trainer.critics[name].critic.parameters(), strict=True)
+        assert all(torch.equal(a, b) for a, b in pairs)
+    wider = replace(experiment, network=NetworkConfig(hidden_dims=(5,)))
+    with pytest.raises(ValueError, match=r"has other weights for .* of shape"):
+        run_experiment(wider, tmp_path / "other", init_from=tmp_path / "source")
+    with pytest.raises(UnfitWeightsError, match="no checkpoint"):
+        run_experiment(experiment, tmp_path / "third", init_from=tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("turns", [3, pytest.param(7, marks=pytest.mark.slow)])
+def test_episodes_under_way_are_played_again(tmp_path, experiment, monkeypatch, turns):
+    cut = changed(experiment, num_updates=3, turns_per_update=turns, num_envs=3)
+    spread = replace(cut, env="mpe2.simple_spread_v3:parallel_env")  # it cannot be pickled in the middle
+    run_experiment(spread, tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        dies_after(patch, 2)
+        with pytest.raises(KeyboardInterrupt):
+            run_experiment(spread, tmp_path / "r")
+    run_experiment(spread, tmp_path / "r", resume=True)
+    assert traces(tmp_path / "r") == traces(tmp_path / "whole")
+
+
+def test_an_environment_that_does_not_repeat_itself_is_an_error(tmp_path, experiment, clean_registry, monkeypatch):
+    from collm.envs import register
+
+    drawn = iter(range(10**6))
+
+    class Fickle(NumberProbe):
+        def step(self, actions):
+            observations, rewards, *rest = super().step(actions)
+            return observations, dict.fromkeys(rewards, float(next(drawn))), *rest
+
+    register("test/Fickle-v0", Fickle, kwargs={"probe": "delayed"})
+    cut = replace(changed(experiment, num_updates=3, turns_per_update=2, num_envs=2), env="test/Fickle-v0")
+    dies_after(monkeypatch, 1)
+    with pytest.raises(KeyboardInterrupt):
+        run_experiment(cut, tmp_path / "r")
+    with pytest.raises(ReplayError, match=r"seed \d+\) paid .* in turn 0, but pays .* does not repeat itself"):
+        run_experiment(cut, tmp_path / "r", resume=True)
+
+
+@pytest.mark.parametrize(
+    ("env", "kwargs"),
+    [
+        ("os:system", {"command": "touch {}"}),
+        ("subprocess:Popen", {"args": "touch {}", "shell": True}),
+        ("CartPole-v1", {"env": "evil:CartPole-v1"}),
+    ],
+)
+def test_a_folder_runs_no_code_of_its_own(tmp_path, experiment, monkeypatch, capsys, env, kwargs):
+    run_experiment(experiment, tmp_path / "r")
+    mark = tmp_path / "PWNED"
+    (tmp_path / "evil.py").write_text(f"open({str(mark)!r}, 'w')")
+    monkeypatch.syspath_prepend(tmp_path)
+    config = read_config(tmp_path / "r")
+    config |= {"env": env, "env_kwargs": {key: str(value).format(mark) for key, value in kwargs.items()}}
+    (tmp_path / "r" / "config.json").write_text(json.dumps(config))
+    for command in ("evaluate", "resume"):
+        assert main([command, str(tmp_path / "r")]) == 2
+        assert "--trust" in capsys.readouterr().err
+    main(["report", str(tmp_path / "r"), "--out", str(tmp_path / "page")])
+    assert not mark.exists()
+    with pytest.raises(UntrustedCodeError):
+        load_experiment(tmp_path / "r")
+    assert load_experiment(tmp_path / "r", trust=True).env == env
+
+
+def test_a_pickle_in_a_folder_is_never_opened(tmp_path, experiment):
+    import pickle
+
+    run_experiment(experiment, tmp_path / "r")
+
+    class Evil:
+        def __reduce__(self):
+            return Path.touch, (tmp_path / "PWNED",)
+
+    for path in ("checkpoint.pt", "checkpoints/00000002/state.pt", "agents/checkpoint.pt"):
+        (tmp_path / "r" / path).write_bytes(pickle.dumps(Evil()))
+    run_experiment(experiment, tmp_path / "r", resume=True)
+    assert not (tmp_path / "PWNED").exists()

@@ -1,0 +1,174 @@
+"""Runs that are killed and go on: one life of a run in a process of its own, and what a finished run consists of."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import signal
+import sys
+import time
+import traceback
+from collections import Counter
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from transformers.utils import logging as transformers_logging
+
+from collm.algorithms.runs.checkpoint import has_checkpoint, newest_checkpoint
+from collm.algorithms.runs.experiment import Experiment
+from collm.algorithms.runs.loggers import read_lines
+from collm.algorithms.runs.run import prepare_run, run_prepared
+from collm.algorithms.runs.stopping import Stopped, StopSignals
+
+FINISHED, STOPPED, FAILED = 0, 3, 1
+PLACES = {
+    "settings": ("config.json",),
+    "episodes": ("episodes.jsonl",),
+    "metrics": ("metrics.jsonl",),
+    "evaluation": ("evaluation.jsonl",),
+    "checkpoint": ("checkpoints",),
+    "models": ("agents", "critics"),
+}
+"""Moments of a kill: the file or folder of the run at which the process was at work."""
+CLOCK = ("seconds", "tokens_per_second")
+CONTEXT: Any = get_context("forkserver")
+CONTEXT.set_forkserver_preload([__name__, "mpe2.simple_spread_v3", "peft", "torch.utils.tensorboard"])
+
+
+@dataclass(frozen=True)
+class Kill:
+    """When and how a process is killed."""
+
+    moment: str
+    """A key of PLACES, or "time"."""
+    number: float
+    """Which event of that place it is; of "time", seconds after the start of training."""
+    signal: signal.Signals
+    is_group: bool
+    """Kill the worker processes too."""
+
+    @classmethod
+    def drawn(cls, rng: random.Random, most: dict[str, int], seconds: float) -> Kill:
+        moment = rng.choice([*PLACES, "checkpoint", "models", "time", "time"])
+        number = rng.uniform(0, seconds / 2) if moment == "time" else rng.randint(1, max(1, most.get(moment, 1) // 4))
+        how = rng.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+        return cls(moment, number, how, rng.random() < 0.5)
+
+    def strike(self) -> None:
+        (os.killpg if self.is_group else os.kill)(os.getpid(), self.signal)
+
+
+class Watch:
+    """Counts what a process does to the files of a run, and kills it at one of them."""
+
+    def __init__(self, directory: Path, kill: Kill | None):
+        self.directory = f"{directory}/"
+        self.kill = kill
+        self.seen: Counter[str] = Counter()
+        self.has_struck = False
+        sync = os.fsync
+
+        def watched_sync(number: int) -> None:
+            self.saw(os.readlink(f"/proc/self/fd/{number}"))
+            sync(number)
+
+        os.fsync = watched_sync
+        sys.addaudithook(self._hook)
+
+    def _hook(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event in ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate"):
+            is_read = event == "open" and isinstance(arguments[2], int) and not arguments[2] & (os.O_WRONLY | os.O_RDWR)
+            if isinstance(arguments[0], (str, Path)) and not is_read:
+                self.saw(str(arguments[0]))
+
+    def saw(self, path: str) -> None:
+        if not path.startswith(self.directory):
+            return
+        first = Path(path).relative_to(self.directory).parts[:1]
+        for place, names in PLACES.items():
+            if first and first[0].removesuffix(".new").removesuffix(".old") in names:
+                self.seen[place] += 1
+                kill = self.kill
+                if kill is not None and not self.has_struck and (place, self.seen[place]) == (kill.moment, kill.number):
+                    self.has_struck = True
+                    kill.strike()
+
+
+def live(experiment: Experiment, directory: Path, resume: bool, kill: Kill | None, sinks: tuple[str, ...]) -> None:
+    """Train until the end or the kill, in this process; exits with how it came out."""
+    os.setsid()
+    CONTEXT.set_forkserver_preload([])  # workers of the run need none of what this process was forked with
+    torch.set_num_threads(1)
+    transformers_logging.disable_progress_bar()
+    watch = Watch(directory, kill)
+    if kill is not None and kill.moment == "time":
+        signal.signal(signal.SIGALRM, lambda *_: kill.strike())
+        signal.setitimer(signal.ITIMER_REAL, max(1e-3, kill.number))
+    start = time.monotonic()
+    status = FINISHED
+    try:
+        with StopSignals() as stop:
+            prepare_run(experiment, directory, resume=resume)
+            run_prepared(experiment, directory, resume=resume, stop=stop, sinks=sinks, on_notice=lambda line: None)
+    except Stopped:
+        status = STOPPED
+    except BaseException:
+        traceback.print_exc()
+        status = FAILED
+    if kill is None:
+        facts = {"seen": watch.seen, "seconds": time.monotonic() - start}
+        directory.with_suffix(".facts").write_text(json.dumps(facts))
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def life(experiment: Experiment, directory: Path, kill: Kill | None, rng: random.Random, sinks: tuple[str, ...]) -> int:
+    """One process of a run; returns its exit code, negative for the signal that killed it."""
+    may_start_again = not directory.is_dir() or (not has_checkpoint(directory) and rng.random() < 0.5)
+    process = CONTEXT.Process(target=live, args=(experiment, directory, not may_start_again, kill, sinks))
+    process.start()
+    process.join(300)
+    assert process.exitcode is not None, f"still running after {kill}"
+    code: int = process.exitcode
+    process.close()
+    return code
+
+
+def remains(directory: Path) -> dict[str, Any]:
+    """What a finished run consists of, but for the clock."""
+    rows = [
+        {name: value for name, value in row.items() if not name.startswith(CLOCK)}
+        for row in read_lines(directory / "metrics.jsonl")
+    ]
+    found = newest_checkpoint(directory)
+    assert found is not None
+    (state,) = (found.path / "state.json",)
+    content = json.loads(state.read_text())
+    content["state"]["trainer"].pop("seconds")
+    files = sorted(str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file())
+    return {
+        "metrics": rows,
+        "episodes": (directory / "episodes.jsonl").read_text(),
+        "evaluation": read_lines(directory / "evaluation.jsonl"),
+        "state": content,
+        "tensors": _digest(load_file(found.path / "tensors.safetensors")),
+        "weights": {
+            str(path.relative_to(directory)): _digest(load_file(path))
+            for folder in ("agents", "critics")
+            for path in sorted((directory / folder).rglob("*.safetensors"))
+        },
+        "files": [name for name in files if not name.startswith("tensorboard")],
+    }
+
+
+def _digest(tensors: dict[str, torch.Tensor]) -> dict[str, str]:
+    return {
+        name: hashlib.sha256(tensor.contiguous().view(-1).view(torch.uint8).numpy().tobytes()).hexdigest()
+        for name, tensor in tensors.items()
+    }
