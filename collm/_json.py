@@ -31,7 +31,7 @@ def parse_json(content: bytes | str, path: Path, first_line: int = 1) -> dict[st
         UserError: if it is not one; with the file, the line and the fault.
     """
     try:
-        found = json.loads(content)
+        found = json.loads(content if isinstance(content, str) else content.decode("utf-8"))
     except json.JSONDecodeError as error:
         fault = "it is empty" if not content.strip() else f"{error.msg}, column {error.colno}"
         raise UserError(

@@ -151,7 +151,7 @@ def each_line(path: Path) -> Iterator[tuple[dict[str, Any], int]]:
             if not line.endswith(b"\n"):
                 return
             end += len(line)
-            yield parse_json(line, path, number), end
+            yield parse_json(line.rstrip(b"\n"), path, number), end
 
 
 def cut_lines(path: Path, update: int, num_lines: int) -> int:

@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from ..._errors import UserError
 from ...envs.vectors.faults import EnvironmentFault
+from .experiment import names_code
 from .loggers import read_lines
 
 FAILURES = "failures"
@@ -60,7 +62,8 @@ def keep_failure(directory: Path, fault: EnvironmentFault, env: str, split: str 
     folder = directory / FAILURES
     folder.mkdir(exist_ok=True)
     problem = str(fault)
-    fault.command = f"collm replay {directory} --failure {name}"
+    trust = " --trust" if names_code(env, {}) else ""
+    fault.command = f"collm replay {directory} --failure {name}{trust}"
     row = {
         "split": split,
         "update": fault.update,
@@ -84,12 +87,12 @@ def failed_episode(directory: Path, name: str) -> Recorded:
     """What `keep_failure` wrote under a name.
 
     Raises:
-        LookupError: if there is no such file; the message lists those that there are.
+        UserError: if there is no such file; the message lists those that there are.
     """
     folder = directory / FAILURES
     names = sorted(path.stem for path in folder.glob("*.json"))
     if name not in names:
-        raise LookupError(f"{folder} holds no failure {name!r}; there are {', '.join(names) or 'none'}")
+        raise UserError(f"{folder} holds no failure {name!r}; there are {', '.join(names) or 'none'}")
     row = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
     return Recorded(row["seed"], row["options"], row["actions"], [], [], row["split"], row["problem"])
 
@@ -98,11 +101,11 @@ def recorded_episode(directory: Path, index: int) -> Recorded:
     """An episode of `episodes.jsonl`, its segments put together where updates cut it.
 
     Raises:
-        LookupError: if the run has no such episode.
+        UserError: if the run has no such episode.
     """
     segments = [row for row in read_lines(directory / "episodes.jsonl") if row["index"] == index]
     if not segments:
-        raise LookupError(f"{directory / 'episodes.jsonl'} holds no episode {index}")
+        raise UserError(f"{directory / 'episodes.jsonl'} holds no episode {index}")
     actions: list[dict[str, Any]] = []
     rewards: list[dict[str, float]] = []
     read: list[dict[str, str]] = []

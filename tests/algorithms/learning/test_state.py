@@ -85,7 +85,7 @@ def test_tensors_tied_ones_and_records_come_back():
     state = {
         "model": {"embedding": weight, "head": weight, "part": weight[1], "turned": weight.T},
         "moments": RunningMoments.empty((2,)),
-        "replay": [[ReplayEntry(read, weight[0], weight[1])]],
+        "replay": [[ReplayEntry(read, weight[0])]],
         "steps": {0: {"step": torch.tensor(3.0)}},
     }
     content = packed(state)

@@ -26,7 +26,7 @@ def test_a_fault_is_one_line_with_a_command_that_shows_it_again(tmp_path, capsys
     seed = 2**31
     assert error == (
         f"error: {world}, update 0, episode 0, seed {seed}, agent b_0, turn 2: {problem}; "
-        f"to play it again: collm replay {tmp_path / 'run'} --failure test-0"
+        f"to play it again: collm replay {tmp_path / 'run'} --failure test-0 --trust"
     )
     (kept,) = (tmp_path / "run" / "failures").iterdir()
     assert json.loads(kept.read_text())["seed"] == seed
@@ -38,11 +38,11 @@ def test_a_fault_is_one_line_with_a_command_that_shows_it_again(tmp_path, capsys
 
 def test_a_recorded_episode_is_played_again_and_a_change_is_told(tmp_path, capsys):
     assert train(tmp_path, "faulty_worlds:Numbers", None) == 0
-    assert main(["replay", str(tmp_path / "run"), "--episode", "5"]) == 0
+    assert main(["replay", str(tmp_path / "run"), "--trust", "--episode", "5"]) == 0
     assert "return: a_0 2.000, b_0 1.500" in capsys.readouterr().out
     log = tmp_path / "run" / "episodes.jsonl"
     log.write_text(log.read_text().replace('"rewards": [0.5, 0.5', '"rewards": [0.5, 0.25'))
-    assert main(["replay", str(tmp_path / "run"), "--episode", "5"]) == 2
+    assert main(["replay", str(tmp_path / "run"), "--trust", "--episode", "5"]) == 2
     shown = capsys.readouterr()
     assert "differs from the record: b_0 got 0.25, now 0.5" in shown.out
     assert "the episode differs from its record in 2 places" in shown.err
@@ -61,7 +61,7 @@ def test_what_is_not_there_is_said(tmp_path, capsys, arguments, words):
     settings = {"algorithm": "magrpo", "config": {}, "env": "faulty_worlds:Numbers", "env_kwargs": {}, "model": {}}
     (tmp_path / "run" / "config.json").write_text(json.dumps(settings))
     (tmp_path / "run" / "episodes.jsonl").write_text("")
-    assert main(["replay", str(tmp_path / "run"), *arguments]) == 2
+    assert main(["replay", str(tmp_path / "run"), "--trust", *arguments]) == 2
     assert words in capsys.readouterr().err
 
 
@@ -69,5 +69,5 @@ def test_segments_of_an_episode_are_played_again_as_one(tmp_path, capsys):
     more = ["--turns-per-update", "3", "--num-envs", "2"]
     arguments = "train ippo --env faulty_worlds:Numbers --num-updates 3 --eval-num-samples 2 --critic-warmup 0".split()
     assert main([*arguments, *more, "--out", str(tmp_path / "run")]) == 0
-    assert main(["replay", str(tmp_path / "run"), "--episode", "0"]) == 0
+    assert main(["replay", str(tmp_path / "run"), "--trust", "--episode", "0"]) == 0
     assert "return: a_0 2.000, b_0 1.500" in capsys.readouterr().out
