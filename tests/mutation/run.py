@@ -81,9 +81,8 @@ class Plan:
             for name, patterns in told["areas"].items()
         )
         every = [module for area in areas for module in area.modules]
-        return cls(
-            areas, {module: told["tests"].get(module) or _mirrored(module) for module in every}, told["excluded"]
-        )
+        tests = {module: told["tests"].get(module) or _mirrored(module) for module in every}
+        return cls(areas, tests, "|".join(told["excluded"]))
 
 
 def _mirrored(module: str) -> list[str]:
@@ -170,7 +169,18 @@ def _child(path: Path, source: str | None, tests: Sequence[str], cpu_s: float) -
     hypothesis.settings.register_profile("mutants", database=None, deadline=None, derandomize=True)
     hypothesis.settings.load_profile("mutants")
     status = pytest.main(
-        ["-q", "-x", "-p", "no:cacheprovider", "-W", IMPORTED_BEFORE, "-m", "not slow and not gpu", *tests]
+        [
+            "-q",
+            "-x",
+            "-p",
+            "no:cacheprovider",
+            "--hypothesis-seed=0",
+            "-W",
+            IMPORTED_BEFORE,
+            "-m",
+            "not slow and not gpu",
+            *tests,
+        ]
     )
     os._exit(int(status))
 
@@ -221,7 +231,7 @@ def outcomes(
         if pid in running:
             _ended(pid)
             code = os.waitstatus_to_exitcode(status)
-            if code in (4, 5, 70):
+            if code in (5, 70):
                 raise SystemExit(f"pytest {' '.join(tests)} ends with {code}: the tests did not run")
             yield running.pop(pid).mutant, KILLED if code else SURVIVED
             continue
