@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import hashlib
 import importlib
 import json
@@ -168,6 +169,7 @@ def _child(path: Path, source: str | None, tests: Sequence[str], cpu_s: float) -
 
     hypothesis.settings.register_profile("mutants", database=None, deadline=None, derandomize=True)
     hypothesis.settings.load_profile("mutants")
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     status = pytest.main(
         [
             "-q",
@@ -272,6 +274,8 @@ def main() -> None:
             warnings.simplefilter("ignore")
             for name in PRELOADED:
                 importlib.import_module(name)
+        sys.dont_write_bytecode = False  # rewritten assertions of the tests are kept, as ever, in __pycache__
+        gc.freeze()  # else every fork would walk through all of that in each collection
     rows: list[tuple[str, int, list[Mutant]]] = []
     for area in plan.areas:
         num_places = 0

@@ -184,6 +184,19 @@ def test_what_is_affordable_is_the_largest_first_and_the_largest_part_of_one_mor
     assert houses.affordable_rectangles(task, {}) == []
 
 
+@pytest.mark.parametrize(
+    ("stock", "width", "depth"),
+    [(1, 1, 1), (3, 3, 1), (4, 2, 2), (5, 2, 2), (7, 3, 2), (11, 3, 3), (12, 3, 4), (99, 3, 4)],
+)
+def test_the_largest_part_of_a_floor_by_hand(stock, width, depth):
+    """Of parts of one size the widest, from the floor's lower corner."""
+    target_spec = {"layers": [{"y": 7, "rows": ["BBB"] * 4}]}
+    place = {"from": [5, 7, 2], "to": [7, 7, 5]}
+    task = house({"task_id": "floor", "inventory": INVENTORY, "target_spec": target_spec, "bbox": place})
+    part = houses.Fill(5, 7, 2, 5 + width - 1, 7, 2 + depth - 1, 1)
+    assert houses.affordable_rectangles(task, {1: stock}) == [part]
+
+
 def random_word(seed):
     rng = random.Random(seed)
     task = word(["I", "LO", "a b", "X7"][seed % 4], "id", 2)
