@@ -51,7 +51,11 @@ HERE = Path(__file__).resolve().parent
 RESULTS = ROOT / ".mutants" / "results.jsonl"
 SOUND_LOG = ROOT / ".mutants" / "sound.log"
 PRELOADED = ("hypothesis", "numpy", "scipy.special", "torch", "transformers", "peft", "gymnasium", "pettingzoo.test")
-IMPORTED_BEFORE = "ignore::pytest.PytestAssertRewriteWarning"
+OPTIONS = (
+    *("-q", "-x", "-m", "not slow and not gpu", "-p", "no:cacheprovider"),
+    *("-p", "_hypothesis_pytestplugin", "--hypothesis-seed=0"),
+    *("-W", "ignore::pytest.PytestAssertRewriteWarning"),  # of what is preloaded
+)
 MEMORY = 8 << 30  # bytes of address space
 KILLED, SURVIVED, EQUIVALENT = "killed", "survived", "equivalent"
 
@@ -170,20 +174,7 @@ def _child(path: Path, source: str | None, tests: Sequence[str], cpu_s: float) -
     hypothesis.settings.register_profile("mutants", database=None, deadline=None, derandomize=True)
     hypothesis.settings.load_profile("mutants")
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-    status = pytest.main(
-        [
-            "-q",
-            "-x",
-            "-p",
-            "no:cacheprovider",
-            "--hypothesis-seed=0",
-            "-W",
-            IMPORTED_BEFORE,
-            "-m",
-            "not slow and not gpu",
-            *tests,
-        ]
-    )
+    status = pytest.main([*OPTIONS, *tests])
     os._exit(int(status))
 
 
