@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import FrozenInstanceError, fields, is_dataclass
 from itertools import product
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from collm.envs.games.blocks import AIR, built
 from collm.envs.games.house_build import house
 from collm.envs.games.house_build import rules as houses
+from collm.envs.games.mini_build import rules as minis
 from collm.envs.games.str_build import new_word, word
 from collm.envs.games.str_build import rules as words
 
@@ -70,6 +72,20 @@ def test_a_house_whose_box_lies_at_another_height_than_its_layers_is_refused():
     for corners in ([1, 4, 2], [2, 4, 2]), ([1, 3, 2], [2, 3, 3]), ([1, 3, 2], [3, 3, 2]):
         with pytest.raises(ValueError, match="does not fit"):
             house({**row, "bbox": dict(zip(("from", "to"), corners, strict=True))})
+
+
+@pytest.mark.parametrize("rules", [houses, words, minis])
+def test_tasks_and_scores_cannot_be_changed(rules):
+    for made in vars(rules).values():
+        if is_dataclass(made) and isinstance(made, type):
+            with pytest.raises(FrozenInstanceError):
+                setattr(object.__new__(made), fields(made)[0].name, None)
+
+
+def test_tasks_are_told_apart_by_identity_and_can_be_keys():
+    """Their worlds are arrays, which have no single truth of being equal."""
+    tasks = {random_house(1)[0], random_house(1)[0], word("I", "id", 1), word("I", "id", 1)}
+    assert len(tasks) == 4
 
 
 @pytest.mark.parametrize(("count", "stock"), [(1, 1), (2, 1), (3, 2), (4, 3), (5, 4), (7, 5), (8, 6)])

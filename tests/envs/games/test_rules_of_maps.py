@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
+from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
 from itertools import combinations, pairwise, product
 
 import numpy as np
@@ -299,6 +299,21 @@ def test_only_what_is_seen_and_there_is_passed_on_and_each_thing_once():
     assert lands.still_wanted(land, replace(state, gathered=(3, 3, 0)), 1) == {"iron": 1}
     # a partner is helped at most once over, whatever it is told
     assert lands.usefulness(land, state, 0, [Fact((1, 0), "stone", 3), Fact((1, 0), "iron", 2)], settings) == 1
+
+
+@pytest.mark.parametrize("rules", [bridges, lands])
+def test_tasks_and_states_cannot_be_changed(rules):
+    for made in vars(rules).values():
+        if is_dataclass(made) and isinstance(made, type):
+            with pytest.raises(FrozenInstanceError):
+                setattr(object.__new__(made), fields(made)[0].name, None)
+
+
+def test_states_are_told_apart_by_identity_and_can_be_keys():
+    """Their worlds are arrays, which have no single truth of being equal."""
+    bridge = random_bridge(0)
+    one, other = bridges.beginning(bridge), bridges.beginning(bridge)
+    assert len({one, other}) == 2 and one != other
 
 
 def test_the_game_s_numbers_are_the_documented_ones():
