@@ -57,7 +57,8 @@ OPTIONS = (
     *("-W", "ignore::pytest.PytestAssertRewriteWarning"),  # of what is preloaded
 )
 MEMORY = 8 << 30  # bytes of address space
-KILLED, SURVIVED, EQUIVALENT = "killed", "survived", "equivalent"
+KILLED, SURVIVED = "killed", "survived"
+GOAL = 0.9  # share of an area's mutants, but for the equivalent ones, that must be killed
 
 
 @dataclass(frozen=True)
@@ -80,9 +81,7 @@ class Plan:
     def read(cls) -> Plan:
         told = tomllib.loads((HERE / "areas.toml").read_text())
         areas = tuple(
-            Area(
-                name, tuple(str(path.relative_to(ROOT)) for pattern in patterns for path in sorted(ROOT.glob(pattern)))
-            )
+            Area(name, tuple(str(path.relative_to(ROOT)) for each in patterns for path in sorted(ROOT.glob(each))))
             for name, patterns in told["areas"].items()
         )
         every = [module for area in areas for module in area.modules]
@@ -233,20 +232,35 @@ def outcomes(
         time.sleep(0.02)
 
 
-def table(rows: Sequence[tuple[str, int, Sequence[Mutant]]], ledger: Ledger, judged: Judged) -> list[str]:
-    """Lines of Markdown: of each module how many faults could be made, were tried, and what came of them."""
-    lines = [
-        "| module | places | tried | killed | survived | equivalent | killed of the others |",
-        "|---|" + "---:|" * 6,
-    ]
-    for name, num_places, chosen in rows:
-        tried = [(mutant, ledger.outcome(mutant)) for mutant in chosen if ledger.outcome(mutant)]
-        same = sum(outcome == SURVIVED and mutant in judged for mutant, outcome in tried)
-        killed = sum(outcome == KILLED for _, outcome in tried)
-        others = len(tried) - same
-        share = f"{100 * killed / others:.0f} %" if others else "-"
-        lines.append(f"| {name} | {num_places} | {len(tried)} | {killed} | {others - killed} | {same} | {share} |")
-    return lines
+@dataclass(frozen=True)
+class Tally:
+    """What came of some mutants."""
+
+    name: str
+    num_places: int  # how many faults could be made
+    killed: int
+    survived: int
+    equivalent: int
+
+    @classmethod
+    def of(cls, name: str, num_places: int, chosen: Iterable[Mutant], ledger: Ledger, judged: Judged) -> Tally:
+        found = [ledger.outcome(mutant) or "" if mutant not in judged else "equivalent" for mutant in chosen]
+        return cls(name, num_places, *(found.count(outcome) for outcome in (KILLED, SURVIVED, "equivalent")))
+
+    @property
+    def share(self) -> float | None:
+        """Of those that behave otherwise the share that was killed; None where none was tried."""
+        tried = self.killed + self.survived
+        return self.killed / tried if tried else None
+
+    def row(self) -> str:
+        share = "-" if self.share is None else f"{self.share:.0%}"
+        numbers = (self.num_places, self.killed + self.survived + self.equivalent)
+        cells = (self.name, *numbers, self.killed, self.survived, self.equivalent, share)
+        return f"| {' | '.join(map(str, cells))} |"
+
+
+HEAD = "| module | places | tried | killed | survived | equivalent | killed of the others |\n|---|" + "---:|" * 6
 
 
 def main() -> None:
@@ -267,7 +281,9 @@ def main() -> None:
                 importlib.import_module(name)
         sys.dont_write_bytecode = False  # rewritten assertions of the tests are kept, as ever, in __pycache__
         gc.freeze()  # else every fork would walk through all of that in each collection
-    rows: list[tuple[str, int, list[Mutant]]] = []
+    tallies: list[Tally] = []
+    of_areas: list[Tally] = []
+    left: list[Mutant] = []
     for area in plan.areas:
         num_places = 0
         of_area: list[Mutant] = []
@@ -279,16 +295,19 @@ def main() -> None:
                 continue
             if not arguments.table:
                 _try(module, chosen, plan.tests[module], ledger, judged, arguments.workers)
-            rows.append((module, count, chosen))
+            tallies.append(Tally.of(module, count, chosen, ledger, judged))
             num_places += count
             of_area += chosen
         if of_area:
-            rows.append((f"**{area.name}**", num_places, of_area))
-    print("\n".join(table(rows, ledger, judged)))
-    left = [m for name, _, chosen in rows if not name.startswith("**") for m in chosen]
+            of_areas.append(Tally.of(f"**{area.name}**", num_places, of_area, ledger, judged))
+            tallies.append(of_areas[-1])
+            left += [each for each in of_area if each not in judged and ledger.outcome(each) == SURVIVED]
     for mutant in sorted(left, key=lambda mutant: (mutant.module, mutant.line)):
-        if ledger.outcome(mutant) == SURVIVED and mutant not in judged:
-            print(_text(mutant))
+        print(_text(mutant))
+    print("\n".join(["", HEAD, *(tally.row() for tally in tallies)]))
+    failed = [tally.name for tally in of_areas if tally.share is not None and tally.share < GOAL]
+    if failed:
+        sys.exit(f"fewer than {GOAL:.0%} were killed in {', '.join(failed)}; the survivors stand above")
 
 
 def _text(mutant: Mutant) -> str:
