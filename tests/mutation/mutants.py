@@ -1,7 +1,7 @@
 """Mutants of a module: its source with one small fault, made by cosmic-ray's operators.
 
-Left out are mutants that run the same code (a change in an annotation), that do not compile, or that another operator
-makes too.
+Left out are mutants that run the same code (a change in an annotation, or in the `*` of a signature), that do not compile,
+or that another operator makes too.
 """
 
 from __future__ import annotations
@@ -75,7 +75,10 @@ class _Counter(Visitor):
 
 
 def _essence(source: str) -> str | None:
-    """The code that runs: without annotations, which nothing evaluates, and without docstrings. None: no Python."""
+    """The code that runs: without annotations, which nothing evaluates, and alike however arguments are passed.
+
+    None: no Python.
+    """
     try:
         tree = ast.parse(source)
         compile(tree, "mutant", "exec")
@@ -88,6 +91,10 @@ def _essence(source: str) -> str | None:
             node.annotation = None
         elif isinstance(node, ast.FunctionDef):
             node.returns = None
+        elif isinstance(node, ast.arguments):  # the * and / between parameters are no operators
+            node.args = [*node.posonlyargs, *node.args, *node.kwonlyargs]
+            node.defaults += [default for default in node.kw_defaults if default is not None]
+            node.posonlyargs, node.kwonlyargs, node.kw_defaults = [], [], []
     return ast.dump(tree)
 
 
