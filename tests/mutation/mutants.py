@@ -1,7 +1,7 @@
 """Mutants of a module: its source with one small fault, made by cosmic-ray's operators.
 
-Left out are mutants that run the same code (a change in an annotation, or in the `*` of a signature), that do not compile,
-or that another operator makes too.
+Left out are mutants that run the same code (a change in an annotation, or in the `*` of a signature), that do not
+compile, or that another operator makes too.
 """
 
 from __future__ import annotations

@@ -298,6 +298,13 @@ def test_a_value_clip_without_old_values_is_refused():
         value_loss(torch.zeros(1), torch.zeros(1), 1, clip_range=0.2)
 
 
+@pytest.mark.parametrize("clip_range", [0.0, -0.5])
+def test_a_value_clip_that_lets_nothing_through_is_refused(clip_range):
+    ones = torch.ones(1)
+    with pytest.raises(ValueError, match="must be positive"):
+        value_loss(ones, ones, 1, ones, clip_range)
+
+
 def test_explained_variance_is_1_for_truth_and_0_for_a_constant():
     targets = double([1.0, 2.0, 5.0])
     close(explained_variance(targets, targets), 1)
