@@ -26,7 +26,7 @@ def played(actions, *, ends=(True, True), states=STATES):
 
 def test_a_critic_of_an_agent_reads_its_histories_and_the_last_one_where_that_bootstraps():
     ended, cut = played(["x", "y", "z"]), played(["x", "y", "z"], ends=(False, True))
-    assert ended.num_turns == 2
+    assert ended.num_turns == 2 and ended.is_complete and ended.earlier_return == 0.0
     assert ended.own_input("a").histories == ("a0", "a1")
     assert cut.own_input("a").histories == ("a0", "a1", "a2") and cut.own_input("b").histories == ("b0",)
     assert ended.own_input("a").actions == ()
