@@ -72,7 +72,7 @@ def test_the_rest_of_a_play_begins_where_it_was_cut():
     """With the last joint history, the same seed, index and place, and turns that are numbered on for the dice."""
     play = Play(Plan(5, group=2), index=4, place=1, observations={"a": "a1", "b": "b1"}, agents=["a", "b"])
     play.states = ["s0", "s1"]
-    play.tracks = {"a": [turn("a0", "x", 0, 2.0)], "b": [turn("b0", "y", 0, 4.0)]}
+    play.tracks = {"a": [turn("a0", "x", 0, 2.5)], "b": [turn("b0", "y", 0, 4.0)]}
     play.previous, play.infos, play.num_turns = {"a": Completion("x")}, [{}], 1
     segment, rest = play.episode(is_complete=False), play.continued()
     assert (segment.index, segment.seed, segment.group, segment.is_complete) == (4, 5, 2, False)
@@ -80,7 +80,7 @@ def test_the_rest_of_a_play_begins_where_it_was_cut():
     assert (rest.plan, rest.index, rest.place, rest.num_turns) == (play.plan, 4, 1, 1)
     assert (rest.states, rest.tracks, rest.infos) == (["s1"], {"a": [], "b": []}, [])
     assert rest.observations == play.observations and rest.previous == play.previous
-    assert rest.earlier_return == 3.0
+    assert rest.earlier_return == 3.25
     rest.tracks["a"].append(turn("a1", "z", 0, 6.0))
     assert list(rest.episode().tracks) == ["a"]  # an agent without a turn in a segment has no track in it
     assert play.episode().is_complete and play.episode().earlier_return == 0.0
