@@ -49,7 +49,9 @@ def test_means_over_episodes_by_hand():
             is_cut=True,
             is_extension=False,
         ),
-        played([100.0, 100.0], [{}, {}], logprobs=[-1.0], entropies=[0.5], is_complete=False, is_extension=False),
+        played(
+            [100.0, 100.0, 100.0], [{}, {}, {}], logprobs=[-1.0], entropies=[0.5], is_complete=False, is_extension=False
+        ),
     ]
     assert episode_metrics(episodes) == pytest.approx(
         {
@@ -58,11 +60,11 @@ def test_means_over_episodes_by_hand():
             "return_std": 1.5,
             "reward/hit": 3.0,
             "metric/size": (5 + 1) / 2,
-            "turns": (2 + 1 + 2) / 3,
-            "completion_tokens": (1 + 1 + 3 + 1 + 1) / 5,
-            "entropy": (0.5 + 0.5 + 4.0 + 0.5 + 0.5) / 7,
-            "cut_share": 1 / 5,
-            "reencoded_share": 1 / 2,
+            "turns": (2 + 1 + 3) / 3,
+            "completion_tokens": (1 + 1 + 3 + 1 + 1 + 1) / 6,
+            "entropy": (0.5 + 0.5 + 4.0 + 0.5 + 0.5 + 0.5) / 8,
+            "cut_share": 1 / 6,
+            "reencoded_share": 2 / 3,
         }
     )  # fmt: skip
     only_cut = episode_metrics(episodes[2:])
