@@ -35,7 +35,7 @@ def test_means_over_episodes_by_hand():
     episodes = [
         played(
             [1.0, 2.0],
-            [{"reward/hit": 1.0}, {"reward/hit": 2.0, "metric/size": 5.0}],
+            [{"reward/hit": 1.0, "metric/size": 3.0}, {"reward/hit": 2.0, "metric/size": 7.0}],
             logprobs=[-1.0],
             entropies=[0.5],
             is_extension=True,
