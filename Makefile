@@ -6,7 +6,7 @@ export OMP_NUM_THREADS ?= 1
 export OMP_WAIT_POLICY ?= PASSIVE
 export HF_HUB_OFFLINE ?= 1
 
-.PHONY: demo test test-slow test-interop test-matrix lint format install install-dev clean
+.PHONY: demo test test-slow test-interop test-matrix mutants lint format install install-dev clean
 
 demo: install  ## two small language models learn to write together
 	$(BIN)/collm demo
@@ -22,6 +22,9 @@ test-interop:  ## train with other libraries, each in an environment of its own;
 
 test-matrix:  ## the environments with the oldest and the newest Gymnasium and PettingZoo
 	$(PYTHON) tests/interop/matrix.py
+
+mutants: .venv/.installed-mutants  ## small faults that the tests must find; SAMPLE=40 per module, MODULES="algorithms/functions" for some
+	$(BIN)/python tests/mutation/run.py $(if $(SAMPLE),--sample $(SAMPLE)) $(MODULES)
 
 lint: install-dev
 	$(BIN)/ruff check .
@@ -48,5 +51,9 @@ install-dev: .venv/.installed-dev
 	$(BIN)/python -m pip install -q -c constraints.txt -e ".[dev]"
 	touch $@
 
+.venv/.installed-mutants: .venv/.installed-dev
+	$(BIN)/python -m pip install -q -c constraints.txt -e ".[dev,mutants]"
+	touch $@
+
 clean:
-	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .mutants

@@ -269,3 +269,9 @@ def test_final_values_of_another_number_of_tracks_are_refused():
     rewards, _, is_real = grids([([1.0], [1.0, 1.0])])
     with pytest.raises(ValueError, match="1 tracks"):
         monte_carlo_returns(rewards, is_real, 0.9, torch.zeros(2))
+
+
+@pytest.mark.parametrize("shape", [(2,), (2, 2, 2)])
+def test_rewards_that_are_no_grid_are_refused(shape):
+    with pytest.raises(ValueError, match="one grid"):
+        monte_carlo_returns(torch.zeros(shape), torch.ones(shape, dtype=torch.bool), 0.9)

@@ -140,7 +140,7 @@ def test_clipped_policy_loss_by_hand():
     assert num_clipped == 2
 
 
-@given(st.lists(st.tuples(finite, finite, finite), min_size=1, max_size=8), st.floats(0.05, 0.9), st.floats(0.05, 3))
+@given(st.lists(st.tuples(finite, finite, finite), min_size=1, max_size=8), st.floats(0.05, 3), st.floats(0.05, 3))
 def test_clipped_policy_loss_equals_a_loop(items, low, high):
     total = 0.0
     for new, old, advantage in items:
@@ -149,6 +149,31 @@ def test_clipped_policy_loss_equals_a_loop(items, low, high):
         total -= min(ratio * advantage, clipped * advantage)
     loss, _ = clipped_policy_loss(*double(items).unbind(1), 7, clip_range=low, clip_range_high=high)
     torch.testing.assert_close(loss, double(total / 7), rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize(("low", "num_clipped"), [(0.9, 2), (0.999, 1), (1.0, 0), (1.5, 0)])
+def test_a_low_side_of_1_or_more_cuts_no_ratio_however_small(low, num_clipped):
+    ratios = double([0.05, 1e-30]) if low == 0.9 else double([0.05, 1e-4])
+    logprobs = ratios.log().requires_grad_()
+    loss, clipped = clipped_policy_loss(logprobs, torch.zeros(2, dtype=torch.float64), double([-1.0, -2.0]), 1, low)
+    kept = [max(ratio, 1 - low) for ratio in ratios.tolist()]
+    close(loss, kept[0] + 2 * kept[1])
+    assert clipped == num_clipped
+    assert (gradient(loss, logprobs) == 0).sum() == num_clipped
+
+
+def test_an_item_without_advantage_is_not_counted_as_clipped_and_0_is_not_positive():
+    loss, num_clipped = clipped_policy_loss(double([2.0, -2.0]), double([0.0, 0.0]), double([0.0, 0.0]), 1)
+    assert (loss, num_clipped) == (0, 0)
+    for ranges in ({"clip_range": 0.2, "clip_range_high": 0.0}, {"clip_range": 0.0, "clip_range_high": 0.2}):
+        with pytest.raises(ValueError, match="must be positive"):
+            clipped_policy_loss(double([0.0]), double([0.0]), double([1.0]), 1, **ranges)
+
+
+def test_what_is_reported_carries_no_gradient():
+    logprobs, other = double([-1.0, -2.0]).requires_grad_(), double([-1.5, -2.5])
+    assert not approximate_kl(logprobs, other).requires_grad
+    assert not explained_variance(logprobs, other).requires_grad
 
 
 @pytest.mark.parametrize("level", ["turn", "token"])
@@ -271,6 +296,13 @@ def test_value_loss_sends_no_gradient_into_targets():
 def test_a_value_clip_without_old_values_is_refused():
     with pytest.raises(ValueError, match="old_values"):
         value_loss(torch.zeros(1), torch.zeros(1), 1, clip_range=0.2)
+
+
+@pytest.mark.parametrize("clip_range", [0.0, -0.5])
+def test_a_value_clip_that_lets_nothing_through_is_refused(clip_range):
+    ones = torch.ones(1)
+    with pytest.raises(ValueError, match="must be positive"):
+        value_loss(ones, ones, 1, ones, clip_range)
 
 
 def test_explained_variance_is_1_for_truth_and_0_for_a_constant():

@@ -1,57 +1,86 @@
-"""Which reward a turn is paid, where an agent leaves before the others."""
+"""Rewards that are learned from, by hand: shift, scale, processor, and a price on divergence from the reference."""
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import pytest
 import torch
 
 from collm.agents.core import Completion
-from collm.algorithms.functions.advantages import monte_carlo_returns
-from collm.algorithms.learning.grids import agent_grid
-from collm.algorithms.learning.shaping import with_team_rewards
+from collm.algorithms.config import TrainConfig
+from collm.algorithms.learning.shaping import reward_rule, with_penalties, with_rewards
 from collm.algorithms.rollout.episode import Episode, Turn
 
 
-def episode(rewards_by_agent):
-    """Rewards of each agent by joint turn; None where it is not there."""
-    num_turns = max(len(rewards) for rewards in rewards_by_agent.values())
-    tracks = {
-        agent: tuple(Turn(t, Completion(0), reward, t) for t, reward in enumerate(rewards) if reward is not None)
-        for agent, rewards in rewards_by_agent.items()
+def turn(reward, logprobs, time):
+    return Turn("", Completion("", np.array(logprobs, np.float32)), reward, time)
+
+
+def played(**tracks):
+    made = {agent: tuple(turn(*each, time) for time, each in enumerate(track)) for agent, track in tracks.items()}
+    return Episode(3, 4, 5, made, (), {}, dict.fromkeys(made, True), ({},) * 2, True, 7.0)
+
+
+EPISODES = [
+    played(a=[(1.0, [-1.0, -2.0]), (2.0, [-0.5])], b=[(-1.0, [-3.0]), (0.0, [])]),
+    played(b=[(5.0, [-0.25])]),
+    played(a=[(4.0, [-1.5])], b=[(0.5, [-2.5])]),
+]
+
+
+def rewards(episodes):
+    return [{agent: [each.reward for each in track] for agent, track in e.tracks.items()} for e in episodes]
+
+
+@pytest.mark.parametrize(
+    ("settings", "processor", "given", "expected"),
+    [
+        ({}, lambda reward: 10 * reward, 3.0, 30.0),
+        ({"reward_shift": 1.0}, None, 3.0, 4.0),
+        ({"reward_scale": 2.0}, None, 3.0, 6.0),
+        ({"reward_shift": 1.0, "reward_scale": 2.0}, None, 3.0, 8.0),
+        ({"reward_shift": 1.0, "reward_scale": 2.0}, lambda reward: -reward, 3.0, -8.0),
+        ({"reward_shift": -3.0, "reward_scale": 0.0}, None, 3.0, 0.0),
+    ],
+)
+def test_rewards_are_shifted_then_scaled_then_processed(settings, processor, given, expected):
+    rule = reward_rule(TrainConfig(**settings), processor)
+    assert rule is not None and rule(given) == expected
+    doubled = with_rewards(EPISODES, lambda reward: 2 * reward)
+    assert rewards(doubled) == [{a: [2 * r for r in track] for a, track in e.items()} for e in rewards(EPISODES)]
+    assert [(e.index, e.seed, e.group, e.earlier_return) for e in doubled] == [(3, 4, 5, 7.0)] * 3
+
+
+def test_no_rule_changes_nothing():
+    assert reward_rule(TrainConfig(), None) is None
+    assert with_rewards(EPISODES, None) == EPISODES
+
+
+ESTIMATES = {  # of the log-probability under the policy and under the reference
+    "k1": lambda own, other: own - other,
+    "k2": lambda own, other: (own - other) ** 2 / 2,
+    "k3": lambda own, other: math.exp(other - own) - 1 - (other - own),
+}
+
+
+@pytest.mark.parametrize("estimator", [None, "k1", "k2", "k3"])
+def test_a_turn_pays_for_the_divergence_of_its_tokens_by_hand(estimator):
+    """Of an agent without a reference nothing is taken; a turn without tokens pays nothing."""
+    config = TrainConfig(reference_kl_coef=0.5, reference_kl_in="reward", reference_kl_estimator=estimator)
+    anchors = {"a": [torch.tensor([-1.5, -1.0, -0.75]), torch.tensor([-1.0])]}
+    price = {
+        (0, 0): [(-1.0, -1.5), (-2.0, -1.0)],
+        (0, 1): [(-0.5, -0.75)],
+        (2, 0): [(-1.5, -1.0)],
     }
-    ends = dict.fromkeys(tracks, True)
-    return Episode(0, 0, 0, tracks, (), dict.fromkeys(tracks), ends, ({},) * num_turns, num_agents=len(tracks))
-
-
-def rewards_of(paid):
-    return {agent: [turn.reward for turn in track] for agent, track in paid.tracks.items()}
-
-
-def test_an_agent_that_has_left_is_paid_in_its_last_turn_what_the_team_earns_later():
-    played = episode({"a_0": [1.0, 2.0, 4.0], "a_1": [3.0]})
-    (paid,) = with_team_rewards([played], 0.5)
-    # the team earns (1 + 3) / 2, 2 / 2, 4 / 2
-    assert rewards_of(paid) == {"a_0": [2.0, 1.0, 2.0], "a_1": [2.0 + 0.5 * 1.0 + 0.25 * 2.0]}
-    assert played.team_return == 5.0
-
-
-def test_an_agent_that_pauses_is_paid_what_the_team_earns_until_its_next_turn():
-    (paid,) = with_team_rewards([episode({"a_0": [2.0, 2.0, 2.0, 2.0], "a_1": [0.0, None, 4.0, None]})], 0.5)
-    assert rewards_of(paid)["a_1"] == [1.0 + 0.5 * 1.0, 3.0 + 0.5 * 1.0]
-
-
-@pytest.mark.parametrize("discount", [0.0, 0.5, 1.0])
-def test_equal_rewards_until_a_common_end_stay_as_they_are(discount):
-    played = episode({"a_0": [0.1, 0.7, 0.3], "a_1": [0.1, 0.7, 0.3]})
-    assert with_team_rewards([played], discount) == [played]
-
-
-def test_the_return_to_go_of_every_turn_is_the_team_s():
-    played = episode({"a_0": [1.0, 2.0, 4.0, -8.0], "a_1": [3.0, 5.0], "a_2": [7.0]})
-    (paid,) = with_team_rewards([played], 0.9)
-    team = torch.tensor([played.team_rewards])
-    expected = monte_carlo_returns(team, torch.ones_like(team, dtype=torch.bool), 0.9)[0]
-    for agent, track in played.tracks.items():
-        grid = agent_grid([paid], agent, None)
-        found = monte_carlo_returns(grid.rewards, grid.is_real, 0.9)[0]
-        torch.testing.assert_close(found, expected[[turn.time for turn in track]])
+    estimate = ESTIMATES[estimator or "k1"]
+    expected = rewards(EPISODES)
+    for (episode, time), pairs in price.items():
+        expected[episode]["a"][time] -= 0.5 * sum(estimate(*pair) for pair in pairs)
+    found = with_penalties(EPISODES, anchors, config)
+    for one, other in zip(rewards(found), expected, strict=True):
+        assert one == {agent: pytest.approx(track, rel=1e-6) for agent, track in other.items()}
+    both = with_penalties(EPISODES, {**anchors, "b": [torch.full((1,), -1.0)] * 3}, config)
+    assert rewards(both)[0]["b"] == [pytest.approx(-1.0 - 0.5 * estimate(-3.0, -1.0), rel=1e-6), 0.0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import FrozenInstanceError
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +40,11 @@ def test_an_interval_is_that_of_published_evaluations_bit_for_bit(count):
 
 def test_an_interval_is_written_with_its_estimate_first():
     assert str(Interval(0.5, 0.25, 1.0)) == "0.500 [0.250, 1.000]"
+
+
+def test_an_interval_cannot_be_changed():
+    with pytest.raises(FrozenInstanceError):
+        Interval(0.5, 0.25, 1.0).low = 0.0
 
 
 def test_strata_are_resampled_each_on_its_own():

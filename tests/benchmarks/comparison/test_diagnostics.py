@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from cases import case
 from probes import AGENTS, TextProbe, word_policy
 
 from collm.algorithms import algorithm_spec
@@ -81,6 +82,8 @@ def record(update, turns, **agent):
     return {"update": update, "agents": {"a_0": {"turns": written, **agent}}}
 
 
+@case("diagnostics/turn", "diagnostics/return_variance", "diagnostics/advantage_square")
+@case("diagnostics/explained_variance")
 def test_diagnostics_by_hand():
     early = [record(update, [(100.0, 0.0, 100.0)]) for update in (1, 2)]
     late = [record(3, [(4.0, 3.0, 1.0), (5.0, 0.0, 2.0)]), record(3, [(2.0, 0.0, 3.0)])]

@@ -1,0 +1,236 @@
+"""What an update reports of policies and critics, by loops and NumPy from what went into it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from cases import case
+from torch import nn
+
+from collm.agents.core import Completion, Critic, CriticInput, Evaluation, TrainablePolicy
+from collm.algorithms import IAC, IPPO, IACConfig, IPPOConfig, MAACConfig
+from collm.algorithms.learning.crediting import CriticBatch, critic_metrics
+from collm.algorithms.learning.critic_learner import CriticLearner
+from collm.algorithms.learning.policy_learner import PolicyLearner, TurnBatch
+
+# Of one update of a policy: a table of logits, whose log-probabilities and gradients fit on a line
+
+
+class Table(TrainablePolicy):
+    """Each token is drawn from the row of logits that its turn names; its value head is a number per row."""
+
+    def __init__(self, logits, values):
+        self.logits = nn.Parameter(torch.tensor(logits))
+        self.row_values = nn.Parameter(torch.tensor(values))
+
+    def evaluate(self, tracks):
+        turns = [turn for track in tracks for turn in track]
+        rows = torch.tensor([turn.tokens[0] for turn in turns for _ in turn.tokens[1]])
+        ids = torch.tensor([token for turn in turns for token in turn.tokens[1]])
+        logprobs = self.logits.log_softmax(1)[rows]
+        return Evaluation(
+            logprobs.gather(1, ids[:, None])[:, 0],
+            -(logprobs.exp() * logprobs).sum(1),
+            torch.tensor([number for number, turn in enumerate(turns) for _ in turn.tokens[1]]),
+            self.row_values[torch.tensor([turn.tokens[0] for turn in turns])],
+        )
+
+    def num_tokens(self, track):
+        return sum(len(turn.tokens[1]) for turn in track)
+
+    def parameters(self):
+        return [self.logits, self.row_values]
+
+    def act(self, requests, *, greedy=False):
+        raise NotImplementedError
+
+    reference = save = load_state_dict = state_dict = act
+
+
+LOGITS = [[0.0, 1.0, -0.5], [0.3, -0.7, 0.2]]
+ROW_VALUES = [0.4, -0.2]
+# The row and the tokens of each turn of each track, and the log-probabilities that they were sampled with: not those of
+# the policy now, which has moved since.
+TRACKS = [
+    [(0, [1, 2], [-0.9, -1.1]), (1, [0], [-1.3])],
+    [(1, [2, 0, 1], [-0.8, -1.0, -1.6])],
+    [(0, [0], [-2.2])],
+]
+ADVANTAGES = [1.0, -0.5, 2.0, -1.5]
+TARGETS = [1.0, 0.0, -1.0, 0.5]
+REFERENCE = [-1.0, -1.4, -0.6, -0.9, -1.2, -2.0, -1.7]
+TURNS = [turn for track in TRACKS for turn in track]
+TURN_OF = [number for number, turn in enumerate(TURNS) for _ in turn[1]]
+SAMPLED = [logprob for turn in TURNS for logprob in turn[2]]
+
+
+def log_softmax(row):
+    return [logit - math.log(sum(math.exp(other) for other in row)) for logit in row]
+
+
+NOW = [log_softmax(LOGITS[row])[token] for row, tokens, _ in TURNS for token in tokens]
+
+
+def updated(config, algorithm=IPPO):
+    """Metrics of an update by a policy that stands still, so that all of its steps see the same numbers."""
+    learner = PolicyLearner(Table(LOGITS, ROW_VALUES), algorithm(config), torch.Generator().manual_seed(0))
+    tracks = [
+        [Completion("", np.array(sampled, np.float32), tokens=(row, tokens)) for row, tokens, sampled in track]
+        for track in TRACKS
+    ]
+    return learner.update(
+        TurnBatch(
+            tracks,
+            torch.tensor(ADVANTAGES),
+            torch.tensor(TARGETS),
+            reference_logprobs=torch.tensor(REFERENCE),
+        )
+    )
+
+
+def still(**settings):
+    return {"agent_learning_rate": 0.0, "mini_batch_size": None, "ppo_epochs": 1, **settings}
+
+
+@case("policy_loss", "clip_fraction")
+@pytest.mark.parametrize(("low", "high"), [(0.2, None), (0.1, 0.5), (1.0, None), (1.5, 0.05), (30.0, None)])
+@pytest.mark.parametrize("credit", ["turn", "token"])
+def test_the_policy_s_loss_and_the_share_of_what_the_clip_cut_by_a_loop(credit, low, high):
+    """A low side of 1 or more cuts nothing: no ratio is below 0."""
+    metrics = updated(IPPOConfig(**still(clip_range=low, clip_range_high=high, credit=credit)))
+    items = [
+        (sum(now - old for now, old, turn in zip(NOW, SAMPLED, TURN_OF, strict=True) if turn == number), advantage)
+        for number, advantage in enumerate(ADVANTAGES)
+    ]
+    if credit == "token":
+        items = [(now - old, ADVANTAGES[turn]) for now, old, turn in zip(NOW, SAMPLED, TURN_OF, strict=True)]
+    total = cut = 0.0
+    for log_ratio, advantage in items:
+        ratio = math.exp(log_ratio)
+        clipped = min(max(ratio, 1 - low), 1 + (high or low))
+        total -= min(ratio * advantage, clipped * advantage)
+        cut += clipped * advantage < ratio * advantage
+    assert metrics["policy_loss"] == pytest.approx(total / len(items), rel=1e-5)
+    assert metrics["clip_fraction"] == pytest.approx(cut / len(items))
+
+
+@case("kl_to_sampler", "logprob_error", "reference_kl", "value_loss", "optimizer_steps")
+@pytest.mark.parametrize("max_batch_tokens", [1, 100])
+def test_how_far_the_policy_is_from_its_sampler_and_reference_by_a_loop(max_batch_tokens):
+    metrics = updated(
+        IPPOConfig(**still(reference_kl_coef=0.3, use_separate_critic=False, max_batch_tokens=max_batch_tokens))
+    )
+    # KL(sampler || policy now), from the sampler's samples: the ratio - 1 - its logarithm
+    ratios = [math.exp(now - old) for now, old in zip(NOW, SAMPLED, strict=True)]
+    assert metrics["kl_to_sampler"] == pytest.approx(np.mean([r - 1 - math.log(r) for r in ratios]), rel=1e-5)
+    assert metrics["logprob_error"] == pytest.approx(max(abs(a - b) for a, b in zip(NOW, SAMPLED, strict=True)))
+    distances = [(now - anchor) ** 2 / 2 for now, anchor in zip(NOW, REFERENCE, strict=True)]
+    assert metrics["reference_kl"] == pytest.approx(sum(distances) / len(TURNS), rel=1e-5)
+    errors = [(ROW_VALUES[row] - target) ** 2 for (row, *_), target in zip(TURNS, TARGETS, strict=True)]
+    assert metrics["value_loss"] == pytest.approx(np.mean(errors), rel=1e-5)
+    assert metrics["optimizer_steps"] == 1
+
+
+@case("grad_norm")
+def test_the_norm_of_the_gradient_by_hand_before_it_is_clipped():
+    """The plain policy gradient of a table: of each token -A (one-hot - probabilities), over the number of turns."""
+    config = IACConfig(**still(use_separate_critic=False, value_loss_coef=0.6, max_grad_norm=1e-3))
+    gradient, of_values = np.zeros((2, 3)), np.zeros(2)
+    for (row, tokens, _), advantage, target in zip(TURNS, ADVANTAGES, TARGETS, strict=True):
+        for token in tokens:
+            gradient[row] -= advantage * (np.eye(3)[token] - np.exp(log_softmax(LOGITS[row]))) / len(TURNS)
+        of_values[row] += 0.6 * 2 * (ROW_VALUES[row] - target) / len(TURNS)
+    expected = math.sqrt((gradient**2).sum() + (of_values**2).sum())
+    # a reference costs nothing unless it has a price
+    assert updated(config, IAC)["grad_norm"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_metrics_of_an_update_are_means_over_its_steps():
+    """One track per step: means over the tracks, twice; but the error against the sampler is that of the first."""
+    metrics = updated(IPPOConfig(**still(mini_batch_size=1, ppo_epochs=2, use_separate_critic=False)))
+    by_track, start = [], 0
+    for track in TRACKS:
+        length = sum(len(tokens) for _, tokens, _ in track)
+        ratios = np.exp(np.subtract(NOW, SAMPLED))[start : start + length]
+        by_track.append(np.mean(ratios - 1 - np.log(ratios)))
+        start += length
+    assert metrics["optimizer_steps"] == 6
+    assert metrics["kl_to_sampler"] == pytest.approx(np.mean(by_track), rel=1e-5)
+    errors = np.abs(np.subtract(NOW, SAMPLED))
+    firsts = [errors[:3].max(), errors[3:6].max(), errors[6:].max()]
+    assert any(metrics["logprob_error"] == pytest.approx(each, rel=1e-5) for each in firsts)
+    squares = [(ROW_VALUES[row] - target) ** 2 for (row, *_), target in zip(TURNS, TARGETS, strict=True)]
+    assert metrics["value_loss"] == pytest.approx(np.mean([np.mean(squares[:2]), squares[2], squares[3]]), rel=1e-5)
+
+
+# Of one update of a critic
+
+
+class Line(Critic):
+    """V(h) = slope h + height."""
+
+    def __init__(self, slope, height):
+        self.weights = nn.Parameter(torch.tensor([slope, height]))
+
+    def values(self, inputs):
+        histories = torch.tensor([float(history) for each in inputs for history in each.histories])
+        return self.weights[0] * histories + self.weights[1]
+
+    def num_tokens(self, item):
+        return len(item.histories)
+
+    def parameters(self):
+        return [self.weights]
+
+    def state_dict(self):
+        raise NotImplementedError
+
+    load_state_dict = save = state_dict
+
+
+@case("value_loss", "critic_grad_norm")
+@pytest.mark.parametrize("max_batch_tokens", [1, 100])
+def test_the_critic_s_loss_and_gradient_by_hand(max_batch_tokens):
+    config = MAACConfig(
+        critic_learning_rate=0.0,
+        critic_steps=3,
+        max_grad_norm=1e-3,
+        value_normalization=False,
+        max_batch_tokens=max_batch_tokens,
+    )
+    learner = CriticLearner(Line(2.0, -1.0), config, torch.Generator().manual_seed(0))
+    seen = [CriticInput((0.0, 1.0)), CriticInput((3.0,))]
+    targets = torch.tensor([1.0, 1.5, 4.0])
+    metrics = learner.learn(seen, targets, learner.values(seen))
+    errors = np.array([-1.0 - 1.0, 1.0 - 1.5, 5.0 - 4.0])
+    assert metrics["value_loss"] == pytest.approx((errors**2).mean())
+    slopes = [2 * (errors * np.array([0.0, 1.0, 3.0])).mean(), 2 * errors.mean()]
+    assert metrics["critic_grad_norm"] == pytest.approx(np.hypot(*slopes), rel=1e-6)
+
+
+def test_the_critic_s_loss_is_the_mean_over_its_steps():
+    """Steepest descent would be harder to follow than to believe: two runs of one step are a run of two."""
+    seen, targets = [CriticInput((0.0, 1.0, 3.0))], torch.tensor([1.0, 1.5, 4.0])
+    alone = CriticLearner(Line(2.0, -1.0), MAACConfig(critic_steps=1, value_normalization=False), torch.Generator())
+    twice = CriticLearner(Line(2.0, -1.0), MAACConfig(critic_steps=2, value_normalization=False), torch.Generator())
+    rows = []
+    for _ in range(2):
+        alone.replay.clear()
+        rows.append(alone.learn(seen, targets, torch.zeros(3)))
+    assert rows[0]["value_loss"] != rows[1]["value_loss"]
+    for name, mean in twice.learn(seen, targets, torch.zeros(3)).items():
+        assert mean == pytest.approx((rows[0][name] + rows[1][name]) / 2, rel=1e-5)
+
+
+@case("explained_variance", "value_mean", "target_mean")
+def test_what_the_critics_foresaw_by_hand():
+    """Over all critics together."""
+    pieces = [([1.0, 2.0], [1.0, 4.0]), ([3.0], [7.0])]  # values, targets
+    batches = [(None, CriticBatch([], torch.tensor(targets), torch.tensor(values))) for values, targets in pieces]
+    # targets 1, 4, 7 vary by 6; what is left of them, 0, 2, 4, by 8/3
+    expected = {"explained_variance": 1 - (8 / 3) / 6, "value_mean": 2.0, "target_mean": 4.0}
+    assert critic_metrics(batches) == pytest.approx(expected, rel=1e-6)
+    assert critic_metrics([]) == {}

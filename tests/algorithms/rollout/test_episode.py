@@ -1,0 +1,86 @@
+"""What critics read of an episode, and what a joint turn reports, by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from collm.agents.core import Completion
+from collm.algorithms.rollout.episode import Episode, Turn
+from collm.algorithms.rollout.plays import Plan, Play, grouped_plans, mean_info
+from collm.envs.core import Message, written
+
+STATES = ("both begin", "after one", "after two")
+
+
+def turn(observation, action, time, reward=1.0):
+    return Turn(observation, Completion(action), reward, time)
+
+
+def played(actions, *, ends=(True, True), states=STATES):
+    """Two agents, the second of whom leaves after the first turn."""
+    first, second, third = actions
+    tracks = {"a": (turn("a0", first, 0), turn("a1", second, 1, 2.0)), "b": (turn("b0", third, 0),)}
+    finals = {"a": "a2", "b": "b1"}
+    return Episode(0, 7, 0, tracks, states, finals, dict(zip("ab", ends, strict=True)), ({}, {}))
+
+
+def test_a_critic_of_an_agent_reads_its_histories_and_the_last_one_where_that_bootstraps():
+    ended, cut = played(["x", "y", "z"]), played(["x", "y", "z"], ends=(False, True))
+    assert ended.num_turns == 2 and ended.is_complete and ended.earlier_return == 0.0
+    assert ended.own_input("a").histories == ("a0", "a1")
+    assert cut.own_input("a").histories == ("a0", "a1", "a2") and cut.own_input("b").histories == ("b0",)
+    assert ended.own_input("a").actions == ()
+    assert [each.action for each in ended.own_input("a").completions] == ["x", "y"]
+    texts = cut.own_input("a", reads_actions=True)
+    assert texts.actions == ((Message("assistant", "x", "a"),), (Message("assistant", "y", "a"),))
+    assert played([0, 1, 2]).own_input("a", reads_actions=True).actions == (0, 1)
+
+
+def test_a_joint_critic_reads_the_joint_history_and_the_last_one_unless_all_have_ended():
+    for ends, num_histories in (((True, True), 2), ((False, True), 3), ((True, False), 3), ((False, False), 3)):
+        episode = played(["x", "y", "z"], ends=ends)
+        assert episode.joint_input(["a", "b"]).histories == STATES[:num_histories]
+        assert episode.joint_input(["a", "b"]).actions == ()
+
+
+def test_joint_actions_are_in_the_order_of_the_agents_with_gaps_for_who_has_left():
+    texts = played(["x", "y", "z"]).joint_input(["b", "a"], reads_actions=True)
+    assert texts.actions == ((written("b", "z"), written("a", "x")), (written("a", "y"),))
+    vectors = played([np.array([1.0]), np.array([2.0]), np.array([3.0])]).joint_input(["b", "a"], reads_actions=True)
+    assert vectors.actions == ((np.array([3.0]), np.array([1.0])), (None, np.array([2.0])))
+    alone = Episode(0, 0, 0, {"a": (turn("a0", 5, 0),)}, STATES, {}, {"a": True}, ({},))
+    assert alone.joint_input(["a"], reads_actions=True).actions == (5,)  # no tuple around a lone agent's action
+
+
+def test_only_reward_terms_and_metrics_are_averaged_each_over_who_reports_it():
+    infos = {
+        "a": {"reward/hit": 1, "metric/size": 4.0, "note": "x", "rewards": 9.0},
+        "b": {"reward/hit": 2, "metrics/size": 7.0},
+        "c": {},
+    }
+    assert mean_info(infos) == {"reward/hit": 1.5, "metric/size": 4.0}
+    assert mean_info({}) == {}
+
+
+def test_plans_name_their_task_only_where_they_have_one():
+    assert Plan(3).options() is None and Plan(3).group == 0
+    assert Plan(3, task=0).options() == {"task": 0}
+    assert grouped_plans([7, 8], 2) == [Plan(7, 0), Plan(7, 0), Plan(8, 1), Plan(8, 1)]
+
+
+def test_the_rest_of_a_play_begins_where_it_was_cut():
+    """With the last joint history, the same seed, index and place, and turns that are numbered on for the dice."""
+    play = Play(Plan(5, group=2), index=4, place=1, observations={"a": "a1", "b": "b1"}, agents=["a", "b"])
+    play.states = ["s0", "s1"]
+    play.tracks = {"a": [turn("a0", "x", 0, 2.5)], "b": [turn("b0", "y", 0, 4.0)]}
+    play.previous, play.infos, play.num_turns = {"a": Completion("x")}, [{}], 1
+    segment, rest = play.episode(is_complete=False), play.continued()
+    assert (segment.index, segment.seed, segment.group, segment.is_complete) == (4, 5, 2, False)
+    assert segment.is_terminated == {"a": False, "b": False} and segment.finals == {"a": "a1", "b": "b1"}
+    assert (rest.plan, rest.index, rest.place, rest.num_turns) == (play.plan, 4, 1, 1)
+    assert (rest.states, rest.tracks, rest.infos) == (["s1"], {"a": [], "b": []}, [])
+    assert rest.observations == play.observations and rest.previous == play.previous
+    assert rest.earlier_return == 3.25
+    rest.tracks["a"].append(turn("a1", "z", 0, 6.0))
+    assert list(rest.episode().tracks) == ["a"]  # an agent without a turn in a segment has no track in it
+    assert play.episode().is_complete and play.episode().earlier_return == 0.0

@@ -1,0 +1,73 @@
+"""What an update reports of its episodes, by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from cases import case
+
+from collm.agents.core import Completion
+from collm.agents.encoding import TokenRecord
+from collm.algorithms.rollout.episode import Episode, Turn
+from collm.algorithms.rollout.summary import episode_metrics
+
+
+def turn(reward, logprobs, entropies, time, *, is_cut=False, is_extension=None):
+    tokens = None if is_extension is None else TokenRecord(np.zeros(1, int), np.zeros(1, int), is_extension, "")
+    numbers = np.array(logprobs, np.float32), np.array(entropies, np.float32)
+    return Turn("", Completion("", *numbers, is_cut, tokens), reward, time)
+
+
+def played(rewards, infos, *, earlier=0.0, is_complete=True, **track):
+    """Two agents that get the same; the second is scripted."""
+    own = [turn(reward, time=time, **track) for time, reward in enumerate(rewards)]
+    scripted = [turn(reward, [], [], time) for time, reward in enumerate(rewards)]
+    ends = dict.fromkeys(("a", "b"), True)
+    tracks = {"a": tuple(own), "b": tuple(scripted)}
+    return Episode(0, 0, 0, tracks, (), {}, ends, tuple(infos), is_complete, earlier)
+
+
+@case("return", "return_std", "num_episodes", "reward/*", "metric/*", "turns", "completion_tokens", "entropy")
+@case("cut_share", "reencoded_share")
+def test_means_over_episodes_by_hand():
+    """A segment whose episode goes on has no return yet, and one whose episode began before has the earlier part too;
+    entropy is that of the mean token, not of the mean completion; scripted agents sample nothing."""
+    episodes = [
+        played(
+            [1.0, 2.0],
+            [{"reward/hit": 1.0, "metric/size": 3.0}, {"reward/hit": 2.0, "metric/size": 7.0}],
+            logprobs=[-1.0],
+            entropies=[0.5],
+            is_extension=True,
+        ),
+        played(
+            [4.0],
+            [{"metric/size": 1.0}],
+            logprobs=[-1.0, -2.0, -1.0],
+            entropies=[1.0, 2.0, 1.0],
+            earlier=2.0,
+            is_cut=True,
+            is_extension=False,
+        ),
+        played(
+            [100.0, 100.0, 100.0], [{}, {}, {}], logprobs=[-1.0], entropies=[0.5], is_complete=False, is_extension=False
+        ),
+    ]
+    assert episode_metrics(episodes) == pytest.approx(
+        {
+            "num_episodes": 2,
+            "return": (3 + 6) / 2,
+            "return_std": 1.5,
+            "reward/hit": 3.0,
+            "metric/size": (5 + 1) / 2,
+            "turns": (2 + 1 + 3) / 3,
+            "completion_tokens": (1 + 1 + 3 + 1 + 1 + 1) / 6,
+            "entropy": (0.5 + 0.5 + 4.0 + 0.5 + 0.5 + 0.5) / 8,
+            "cut_share": 1 / 6,
+            "reencoded_share": 2 / 3,
+        }
+    )  # fmt: skip
+    only_cut = episode_metrics(episodes[2:])
+    assert only_cut["num_episodes"] == 0 and "return" not in only_cut
+    vectors = [played([1.0], [{}], logprobs=[-1.0], entropies=[0.3])]
+    assert "reencoded_share" not in episode_metrics(vectors)

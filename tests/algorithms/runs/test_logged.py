@@ -1,0 +1,170 @@
+"""What a run logs: counts, seconds, means over a team and evaluations by hand; and no metric without such a test."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.stats
+import torch
+from cases import case, cases
+from probes import AGENTS, TextProbe, word_policy
+
+from collm.algorithms import IAC, IACConfig, algorithm_specs, train
+from collm.algorithms.algorithm import PolicyBatch
+from collm.algorithms.config import ActorCriticConfig
+from collm.algorithms.learning.trainer import Trainer
+from collm.algorithms.rollout.collector import RolloutCollector
+from collm.algorithms.runs.evaluation import FIRST_EVALUATION_SEED
+from collm.algorithms.runs.teams import make_trainer
+from collm.benchmarks.comparison.diagnostics import TurnDiagnostics
+from collm.envs.core import Outcome, TextParallelEnv
+from collm.envs.vectors.vector import SyncVector
+
+# Of a trainer
+
+
+@case("update", "environment_steps", "sampled_tokens", "tokens_per_second", "seconds/decoding", "seconds/environment")
+@case("seconds/learning", "seconds/update", "seconds/total")
+def test_counts_and_seconds_of_updates_add_up():
+    config = IACConfig(rollout_buffer_size=4, num_updates=2, critic_warmup=0, use_separate_critic=False)
+    policies = {agent: word_policy(i, max_new_tokens=2, has_value_head=True) for i, agent in enumerate(AGENTS)}
+    trainer = make_trainer(IAC(config), SyncVector(lambda: TextProbe("delayed"), 2), policies)
+    turns = tokens = seconds = 0
+    for update in (1, 2):
+        episodes, metrics = trainer.step()
+        sampled = sum(len(t.completion.logprobs) for e in episodes for track in e.tracks.values() for t in track)
+        turns += 3 * len(episodes)
+        tokens += sampled
+        seconds += metrics["seconds/update"]
+        assert (metrics["update"], metrics["environment_steps"], metrics["sampled_tokens"]) == (update, turns, tokens)
+        assert metrics["seconds/total"] == pytest.approx(seconds)
+        collecting = metrics["seconds/update"] - metrics["seconds/learning"]
+        assert metrics["tokens_per_second"] * collecting == pytest.approx(sampled)
+        phases = metrics["seconds/decoding"] + metrics["seconds/environment"]
+        assert 0.5 * collecting < phases <= collecting
+        assert min(metrics["seconds/decoding"], metrics["seconds/environment"], metrics["seconds/learning"]) > 0
+
+
+def test_metrics_of_a_team_are_means_over_its_policies():
+    """An update of two policies reports the mean of what each one's own learner reports."""
+    policies = {agent: word_policy(i, max_new_tokens=2) for i, agent in enumerate(AGENTS)}
+    collector = RolloutCollector(SyncVector(lambda: TextProbe("delayed"), 2), policies)
+    algorithm = next(spec for spec in algorithm_specs() if spec.name == "mareinforce")
+    config = algorithm.config(rollout_buffer_size=4, num_generations=4, agent_learning_rate=0.0, reward_shift=1.0)
+    trainer = Trainer(algorithm.make(config), collector)
+    rows = []
+    for learner in trainer.learners.values():
+        learner.update = lambda batch, update=learner.update: rows.append(update(batch)) or rows[-1]
+    _, metrics = trainer.step()
+    assert len(rows) == 2 and rows[0]["grad_norm"] != rows[1]["grad_norm"]
+    for name in rows[0]:
+        assert metrics[name] == pytest.approx((rows[0][name] + rows[1][name]) / 2)
+
+
+# Of an evaluation
+
+
+class Lottery(TextParallelEnv):
+    """Pays by the seed alone, over two turns."""
+
+    def __init__(self):
+        super().__init__(AGENTS, 2)
+
+    def deal(self, task):
+        self.prize = self.rng.random()
+        return dict.fromkeys(AGENTS, "say")
+
+    def play(self, replies):
+        ends = self.turn == 1
+        metrics = {"metric_turn": float(self.turn)}
+        return Outcome(self.prize, {} if ends else dict.fromkeys(AGENTS, "next"), {"prize": self.prize}, metrics)
+
+
+def prize(seed):
+    env = Lottery()
+    env.reset(seed=seed)
+    return env.prize
+
+
+@case("evaluation/*/return", "evaluation/*/return_low", "evaluation/*/return_high", "evaluation/*/reward/*")
+@case("evaluation/*/metric/*")
+def test_an_evaluation_s_numbers_by_hand(tmp_path):
+    """Held-out returns against the prizes of the seeds, and the interval against SciPy's percentile bootstrap."""
+    train(
+        "magrpo",
+        Lottery,
+        out=tmp_path / "run",
+        policies={agent: word_policy(i) for i, agent in enumerate(AGENTS)},
+        num_updates=1,
+        rollout_buffer_size=2,
+        num_generations=2,
+        eval_num_samples=12,
+        progress=False,
+    )
+    rows = [json.loads(line) for line in (tmp_path / "run" / "evaluation.jsonl").read_text().splitlines()]
+    returns = [2 * prize(FIRST_EVALUATION_SEED + number) for number in range(12)]
+    found = scipy.stats.bootstrap((returns,), np.mean, method="percentile", n_resamples=20_000, rng=0)
+    low, high = found.confidence_interval
+    assert len(rows) == 2
+    for row in rows:
+        for how in ("greedy", "sampled"):
+            assert row[f"evaluation/{how}/return"] == pytest.approx(np.mean(returns))
+            assert row[f"evaluation/{how}/return_low"] == pytest.approx(low, abs=0.03 * (high - low))
+            assert row[f"evaluation/{how}/return_high"] == pytest.approx(high, abs=0.03 * (high - low))
+            assert row[f"evaluation/{how}/reward/prize"] == pytest.approx(np.mean(returns))
+            assert row[f"evaluation/{how}/metric/metric_turn"] == pytest.approx(0.5)
+
+
+# Of all of them
+
+
+def pattern_of(name):
+    """The name in the table: of an environment's own terms any, and of evaluations either way."""
+    parts = name.split("/")
+    if parts[0] == "evaluation":
+        parts[1] = "*"
+    if len(parts) > 1 and parts[-2] in ("reward", "metric"):
+        parts[-1] = "*"
+    return "/".join(parts)
+
+
+def logged(name, folder, **settings):
+    """Names of all metrics that a run logs."""
+    train(
+        name,
+        lambda: TextProbe("delayed"),
+        out=folder,
+        policies={agent: word_policy(i, has_value_head=name == "ippo") for i, agent in enumerate(AGENTS)},
+        num_updates=1,
+        rollout_buffer_size=2,
+        eval_num_samples=2,
+        reference_kl_coef=0.1,
+        entropy_coef=0.1,
+        progress=False,
+        **settings,
+    )
+    files = [folder / "metrics.jsonl", folder / "evaluation.jsonl"]
+    return {key for file in files for line in file.read_text().splitlines() for key in json.loads(line)}
+
+
+def test_every_logged_metric_has_a_case_by_hand(tmp_path):
+    actor_critic = {"critic_warmup": 0}
+    found = logged("magrpo", tmp_path / "magrpo", num_generations=2)
+    found |= logged("maac", tmp_path / "maac", **actor_critic)
+    found |= logged("ippo", tmp_path / "ippo", use_separate_critic=False, **actor_critic)
+    ones = torch.ones(2)
+    for spec in algorithm_specs():  # what a loss reports besides
+        changes = {"critic_warmup": 0} if issubclass(spec.config, ActorCriticConfig) else {"num_generations": 2}
+        for clip_range in (None, 0.2):
+            settings = {"ppo_epochs": 1, "clip_range": clip_range, "rollout_buffer_size": 2, **changes}
+            algorithm = spec.make(spec.config(**settings))
+            found |= algorithm.loss(PolicyBatch(ones, ones, torch.tensor([0, 1]), ones, 2, 2)).metrics.keys()
+    found |= {f"diagnostics/{field.name}" for field in fields(TurnDiagnostics)}
+    marked = cases(Path(__file__).parents[2]).keys()
+    patterns = {pattern_of(name) for name in found}
+    assert not patterns - marked, f"no test computes {sorted(patterns - marked)} by hand"
+    assert not marked - patterns - {"metric/*", "evaluation/*/metric/*"}, "a case of what no run logs"

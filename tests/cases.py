@@ -1,0 +1,28 @@
+"""Which test computes which logged metric on its own: `test_every_logged_metric_has_a_case_by_hand` reads the marks."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+Test = TypeVar("Test", bound=Callable[..., None])
+
+
+def case(*names: str) -> Callable[[Test], Test]:
+    """Marks a test that computes these metrics by hand; a `*` stands for any one part of a name between slashes."""
+    return lambda test: test
+
+
+def cases(folder: Path) -> dict[str, list[str]]:
+    """The tests under a folder that are marked, by the metric's name."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(folder.rglob("test_*.py")):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+                for mark in node.decorator_list:
+                    if isinstance(mark, ast.Call) and isinstance(mark.func, ast.Name) and mark.func.id == "case":
+                        for name in mark.args:
+                            found.setdefault(ast.literal_eval(name), []).append(node.name)
+    return found
