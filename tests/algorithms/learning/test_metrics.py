@@ -204,7 +204,7 @@ def test_the_critic_s_loss_and_gradient_by_hand(max_batch_tokens):
     learner = CriticLearner(Line(2.0, -1.0), config, torch.Generator().manual_seed(0))
     seen = [CriticInput((0.0, 1.0)), CriticInput((3.0,))]
     targets = torch.tensor([1.0, 1.5, 4.0])
-    metrics = learner.learn(seen, targets, learner.values(seen))
+    metrics = learner.learn(seen, targets)
     errors = np.array([-1.0 - 1.0, 1.0 - 1.5, 5.0 - 4.0])
     assert metrics["value_loss"] == pytest.approx((errors**2).mean())
     slopes = [2 * (errors * np.array([0.0, 1.0, 3.0])).mean(), 2 * errors.mean()]
@@ -219,9 +219,9 @@ def test_the_critic_s_loss_is_the_mean_over_its_steps():
     rows = []
     for _ in range(2):
         alone.replay.clear()
-        rows.append(alone.learn(seen, targets, torch.zeros(3)))
+        rows.append(alone.learn(seen, targets))
     assert rows[0]["value_loss"] != rows[1]["value_loss"]
-    for name, mean in twice.learn(seen, targets, torch.zeros(3)).items():
+    for name, mean in twice.learn(seen, targets).items():
         assert mean == pytest.approx((rows[0][name] + rows[1][name]) / 2, rel=1e-5)
 
 
