@@ -13,7 +13,8 @@ ORDER = {
     "envs": (
         "files spaces",
         "core data sandbox",
-        "players writing coding games",
+        "players prompts",
+        "writing coding games",
         "registration",
         "checks vectors views",
     ),
