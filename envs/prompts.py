@@ -1,4 +1,4 @@
-"""Prompts that a user gives in place of an environment's own: templates in a folder or a mapping, checked and filled."""
+"""Prompts that a user gives in place of an environment's own: templates from a folder or a mapping, checked, filled."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class BridgeBuild(TaskEnv[Bridge]):
             for worker, agent in enumerate(self.possible_agents)
         }
 
-    def play(self, replies: Mapping[str, str]) -> Outcome:
+    def turned(self, replies: Mapping[str, str]) -> Outcome:
         parsed = [
             prompts.parsed_action(
                 replies[agent],
@@ -144,7 +144,7 @@ class BridgeBuild(TaskEnv[Bridge]):
         whole = _numbers(prompts.picture_rows(self.task, self._state))
         return [Row("MAP", [whole]), Row("KNOWN TO 1 AND 2", known)]
 
-    def reference_reply(self, agent: str) -> str:
+    def reference(self, agent: str) -> str:
         """The commands with which two reference workers, who know the map, join S and T at no cost, in one turn."""
         worker = self.possible_agents.index(agent)
         return prompts.reply(missing(self.task, self._state, worker), self._state.places[worker])

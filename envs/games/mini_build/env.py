@@ -150,7 +150,7 @@ class MiniBuild(PicturedEnv):
         """What became of the moves, what stands right and wrong, and the quality so far."""
         return prompts.truth_text(self._site, self._verdicts)
 
-    def reference_reply(self, agent: str) -> str:
+    def reference(self, agent: str) -> str:
         """The reply with which reference players complete the goal together."""
         seat = self.possible_agents.index(agent)
         return prompts.reply(reference_move(self._site, seat, len(self.possible_agents)))

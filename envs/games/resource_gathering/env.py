@@ -93,7 +93,7 @@ class ResourceGathering(TaskEnv[Land]):
             for i, agent in enumerate(self.possible_agents)
         }
 
-    def play(self, replies: Mapping[str, str]) -> Outcome:
+    def turned(self, replies: Mapping[str, str]) -> Outcome:
         actions = [
             prompts.parsed_action(replies[agent], self.task, self._state, i, self._settings)
             for i, agent in enumerate(self.possible_agents)
@@ -138,7 +138,7 @@ class ResourceGathering(TaskEnv[Land]):
             Row("SEEN BY 1 AND 2", [self._layer(cells) for cells in seen]),
         ]
 
-    def reference_reply(self, agent: str) -> str:
+    def reference(self, agent: str) -> str:
         """The walk to where most can be taken, with the map known, and the fact that helps the partner most."""
         i = self.possible_agents.index(agent)
         return prompts.reply(
