@@ -106,6 +106,10 @@ class TaskEnv(PicturedEnv, Generic[T]):
         }
         return prompts
 
+    def outdated(self, agent: str) -> str:
+        """The part of a prompt that a later turn's feedback says anew; empty where there is none."""
+        return ""
+
     @abstractmethod
     def turned(self, replies: Mapping[str, str]) -> Outcome:
         """What came of one joint turn; see `TextParallelEnv.play`."""
@@ -127,4 +131,6 @@ class TaskEnv(PicturedEnv, Generic[T]):
         *before, prompt = self._prompts[agent]
         if self._memory == "last":
             return [*before, prompt, Message("assistant", reply, agent), Message("user", feedback)]
-        return [*before, prompt._replace(content=f"{prompt.content}\n{feedback}")]
+        first = self.outdated(agent)
+        text = prompt.content.replace(first, feedback) if first else f"{prompt.content}\n{feedback}"
+        return [*before, prompt._replace(content=text)]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, get_args
 
-from ...core import Outcome
+from ...core import Message, Outcome
+from ...prompts import Prompts, Templates
 from ..pictured import PicturedEnv
 from ..pictures import Row
 from ..settings import refuse_other
-from . import prompts
+from . import prompts as texts
 from .rules import (
     MATERIALS,
     Goal,
@@ -52,6 +53,7 @@ class MiniBuild(PicturedEnv):
         feedback: which moves a builder hears about: "own", "cross" (the partners'), "both" (own first) or "none".
         threshold: the quality that counts as success, over 0 and at most 1.
         is_explained: whether the prompts state the rules in English, for a model that was not trained on the game.
+        prompts: templates in place of the own prompts, see `collm.envs.prompts`.
         **kwargs: of `TextParallelEnv`.
 
     Raises:
@@ -69,22 +71,24 @@ class MiniBuild(PicturedEnv):
         num_agents: int = 2,
         max_turns: int = 6,
         reward: Reward = "sparse",
-        feedback: prompts.Feedback = "cross",
+        feedback: texts.Feedback = "cross",
         threshold: float = 0.6,
         is_explained: bool = False,
+        prompts: Templates | None = None,
         **kwargs: Any,
     ):
         refuse_team(num_agents, max_turns)
         super().__init__([f"builder_{seat}" for seat in range(num_agents)], max_turns, **kwargs)
         refuse_other("reward", reward, get_args(Reward))
-        refuse_other("feedback", feedback, get_args(prompts.Feedback))
+        refuse_other("feedback", feedback, get_args(texts.Feedback))
         if not 0 < threshold <= 1:
             raise ValueError(f"threshold must be over 0 and at most 1, got {threshold}")
         self.split = split
         self._reward: Reward = reward
-        self._feedback: prompts.Feedback = feedback
+        self._feedback: texts.Feedback = feedback
         self._threshold = threshold
         self._is_explained = is_explained
+        self._templates = Prompts(prompts, self.possible_agents, fields=texts.FIELDS, needed=texts.NEEDED)
         self._site = Site(new_goal(0, num_agents * max_turns, split))
         self._verdicts: tuple[Verdict, ...] = ()  # of the last moves, by seat
 
@@ -93,19 +97,25 @@ class MiniBuild(PicturedEnv):
         """What is to be built: (part, material) pairs, in the order of the prompts."""
         return self._site.goal
 
-    def deal(self, task: Any) -> Mapping[str, str]:
+    def deal(self, task: Any) -> Mapping[str, str | Sequence[Message]]:
         number = self.rng.randrange(2**31) if task is None else _task_number(task)
         self._site = Site(new_goal(number, len(self.possible_agents) * self.max_turns, self.split))
         self._verdicts = ()
-        return {
-            agent: prompts.prompt(
+        team = len(self.possible_agents)
+        own = {
+            agent: texts.prompt(
                 self._site.goal,
                 seat,
                 turns=self.max_turns,
                 feedback=self._feedback,
                 is_explained=self._is_explained,
-                num_builders=len(self.possible_agents),
+                num_builders=team,
             )
+            for seat, agent in enumerate(self.possible_agents)
+        }
+        values = {"goal": texts.goal_text(self.goal), "turns": self.max_turns, "feedback": self._feedback, "team": team}
+        return {
+            agent: self._templates.filled(agent, own[agent], {**values, "seat": seat})
             for seat, agent in enumerate(self.possible_agents)
         }
 
@@ -113,7 +123,7 @@ class MiniBuild(PicturedEnv):
         before = quality(self._site)
         verdicts = {}
         for agent in self.rng.sample(self.possible_agents, len(self.possible_agents)):
-            self._site, verdicts[agent] = placed(self._site, prompts.parsed_move(replies[agent]))
+            self._site, verdicts[agent] = placed(self._site, texts.parsed_move(replies[agent]))
         after = quality(self._site)
         is_last = self.turn + 1 == self.max_turns
         is_success = is_last and after >= self._threshold - 1e-9
@@ -123,7 +133,7 @@ class MiniBuild(PicturedEnv):
         return Outcome(
             rewards[self._reward],
             feedback={
-                agent: prompts.verdict_text(self._feedback, own, [*self._verdicts[:seat], *self._verdicts[seat + 1 :]])
+                agent: texts.verdict_text(self._feedback, own, [*self._verdicts[:seat], *self._verdicts[seat + 1 :]])
                 for seat, (agent, own) in enumerate(zip(self.possible_agents, self._verdicts, strict=True))
             },
             terms={"quality_gain": after - before},
@@ -148,12 +158,12 @@ class MiniBuild(PicturedEnv):
 
     def truth(self) -> str:
         """What became of the moves, what stands right and wrong, and the quality so far."""
-        return prompts.truth_text(self._site, self._verdicts)
+        return texts.truth_text(self._site, self._verdicts)
 
     def reference(self, agent: str) -> str:
         """The reply with which reference players complete the goal together."""
         seat = self.possible_agents.index(agent)
-        return prompts.reply(reference_move(self._site, seat, len(self.possible_agents)))
+        return texts.reply(reference_move(self._site, seat, len(self.possible_agents)))
 
 
 def _task_number(task: Any) -> int:

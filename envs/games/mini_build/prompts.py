@@ -17,6 +17,11 @@ _VERDICTS: tuple[Verdict, ...] = ("ok", "taken", "wrong", "bad")
 VOCABULARY = (*PARTS, *MATERIALS, *_VERDICTS, "builder", *map(str, range(MAX_BUILDERS)), "goal", "next")
 """Every word that the short prompts, the feedback and a legal reply are made of."""
 
+FIELDS = ("goal", "seat", "turns", "feedback", "team")
+"""What a template in the prompt's place may hold."""
+NEEDED = ("goal",)
+"""Without it a builder cannot know its task."""
+
 _EXPLANATION = """\
 You and {partners} build one thing together. There are {turns} turns; in each turn {all} of you name one part and its \
 material, at the same time. Each of you knows the goal, nobody sees what {others} wrote. The first to build a part \
@@ -44,7 +49,7 @@ def prompt(
     goal: Goal, seat: int, *, turns: int, feedback: Feedback, is_explained: bool = False, num_builders: int = 2
 ) -> str:
     """What a builder reads first: its seat, the goal, and on request the rules in plain English."""
-    short = f"builder {seat} goal {' '.join(f'{part} {material}' for part, material in goal)}"
+    short = f"builder {seat} goal {goal_text(goal)}"
     if not is_explained:
         return short
     told = (_TWO_EXPLAINED if num_builders == 2 else _TEAM_EXPLAINED)[feedback]
@@ -60,6 +65,11 @@ def prompt(
         )
         + short
     )
+
+
+def goal_text(goal: Goal) -> str:
+    """Parts, each followed by its material."""
+    return " ".join(f"{part} {material}" for part, material in goal)
 
 
 def reply(move: Move) -> str:

@@ -7,8 +7,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...prompts import fields_of
 from ..fog import Cell, Feedback, action, as_json, cell, listed, walk, with_score
-from .rules import RESOURCES, TOOLS, Amounts, Fact, Land, Score, Settings, State, true_facts, visible
+from .rules import RESOURCES, TOOLS, Amounts, Fact, Land, Settings, State, true_facts, visible
 
 _KEYS = frozenset({"comm", "path"})
 _HEAP = re.compile(r"\(?\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*\)?")
@@ -23,8 +24,12 @@ you can within {reach} cells, counted along x and z together.
 You may tell your partner {facts} of what you can see: best, what it can take and cannot see.
 Reply with one JSON object and nothing else:
 {{"comm": {{"resource_facts": [{{"x": 1, "z": 2, "type": "wood", "count": 3}}]}}, "path": [[x, z], [x, z]]}}
-path begins where you are; without anything to tell, comm is {{}}.
-"""
+path goes cell by cell from where you are; without anything to tell, comm is {{}}.
+{state}"""
+FIELDS = fields_of(_PROMPT)
+"""What a template in the prompt's place may hold."""
+NEEDED = ("state", "goal")
+"""Without these a gatherer cannot know its task."""
 _STATE = """\
 You are at {place}. {partner}
 You see, as x z: {seen}.
@@ -32,9 +37,9 @@ The team has {gathered}.
 Your partner tells: {told}."""
 
 
-def prompt(land: Land, state: State, gatherer: int, *, settings: Settings, turns: int) -> str:
-    """What a gatherer reads first."""
-    text = _PROMPT.format(
+def fields(land: Land, state: State, gatherer: int, *, settings: Settings, turns: int) -> dict[str, str | int]:
+    """What stands in the prompt's fields."""
+    return dict(
         number=gatherer + 1,
         own=" and ".join(TOOLS[gatherer]),
         other=" and ".join(TOOLS[1 - gatherer]),
@@ -46,8 +51,13 @@ def prompt(land: Land, state: State, gatherer: int, *, settings: Settings, turns
         steps=settings.max_steps,
         reach=settings.reach,
         facts="one thing" if settings.max_facts == 1 else f"{settings.max_facts} things",
+        state=state_text(land, state, gatherer, settings=settings, told=()),
     )
-    return text + state_text(land, state, gatherer, settings=settings, told=())
+
+
+def prompt(values: Mapping[str, str | int]) -> str:
+    """What a gatherer reads first."""
+    return _PROMPT.format(**values)
 
 
 def feedback(
@@ -57,11 +67,11 @@ def feedback(
     *,
     settings: Settings,
     told: Sequence[Fact],
-    score: Score,
+    value: float,
     mode: Feedback,
 ) -> str:
     """What a gatherer reads after a turn."""
-    return with_score(state_text(land, state, gatherer, settings=settings, told=told), score.published, mode)
+    return with_score(state_text(land, state, gatherer, settings=settings, told=told), value, mode)
 
 
 def state_text(land: Land, state: State, gatherer: int, *, settings: Settings, told: Sequence[Fact]) -> str:
