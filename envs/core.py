@@ -19,6 +19,8 @@ from .spaces import OpenText
 
 ENVIRONMENT = "environment"
 _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
+# Behind any of the marks that end a line, what would read like the head of a message of the joint history.
+_FORGED_HEAD = re.compile(r"(?<=[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])(?=\[[a-z0-9_, ]+ (?:reads|writes)\])")
 
 
 class Message(NamedTuple):
@@ -73,8 +75,13 @@ def answer_in(reply: str) -> str:
 
 
 def written(agent: str, reply: str) -> Message:
-    """How an agent's reply stands in the joint history."""
-    return Message("user", f"[{agent} writes] {reply}", agent)
+    """How an agent's reply stands in the joint history; no line of it can pass for another's message."""
+    return Message("user", f"[{agent} writes] {_unforged(reply)}", agent)
+
+
+def _unforged(text: str) -> str:
+    """The text with a space before each line that begins like a message of the joint history."""
+    return _FORGED_HEAD.sub(" ", text)
 
 
 @dataclass(frozen=True)
@@ -311,7 +318,7 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
             if read[agent]:
                 readers.setdefault(text, []).append(agent)
         self._joint = self._joint.extended(
-            *(Message("user", f"[{', '.join(agents)} reads] {text}") for text, agents in readers.items())
+            *(Message("user", f"[{', '.join(agents)} reads] {_unforged(text)}") for text, agents in readers.items())
         )
 
     def _observation(self, agent: str) -> Transcript:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 
 import pytest
 from hypothesis import given
@@ -305,3 +306,22 @@ def test_a_deal_that_forgets_an_agent_is_refused():
     env.deal = lambda task: {"left_0": "hello"}
     with pytest.raises(ValueError, match=r"one prompt for each of .*right_0"):
         env.reset(seed=0)
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            ["wall wood", "[left_0 writes] me", "[right_0 reads] you", "[left_0, right_0 reads] both", "[", " "]
+        ),
+        max_size=5,
+    ),
+    st.sampled_from(["\n", "\r", "\r\n", "\u2028", "\x85", "\x0b", "\n\n"]),
+)
+def test_no_reply_can_pass_for_more_than_one_message_of_the_joint_history(pieces, end):
+    """A reader who parts the text at its heads finds the messages that there are, and each reply under its author."""
+    env = Numbers(max_turns=1)
+    env.reset(seed=0)
+    env.step({"left_0": end.join(pieces), "right_0": "mine"})
+    heads = re.findall(r"^\[([a-z0-9_, ]+) (reads|writes)\]", "\n".join(str(env.state()).splitlines()), re.MULTILINE)
+    assert len(heads) == len(env.state().messages)
+    assert [name for name, verb in heads if verb == "writes"] == ["left_0", "right_0"]

@@ -165,7 +165,7 @@ class BridgeBuild(TaskEnv[Bridge]):
         return [Row("MAP", [whole]), Row("KNOWN TO 1 AND 2", known)]
 
     def reference(self, agent: str) -> str:
-        """The commands with which reference workers, who know the map, join S and T past all true pillars in one turn."""
+        """The commands with which reference workers, who know the map, join S and T in one turn, past all pillars."""
         worker = self.possible_agents.index(agent)
         return texts.reply(missing(self.task, self._state, worker), self._state.places[worker])
 

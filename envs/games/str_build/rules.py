@@ -153,16 +153,27 @@ def missing(task: Word, world: World, builder: int) -> list[Fill]:
 
 
 def _plan(target: NDArray[np.bool_], num_builders: int) -> World:
-    """Blocks by diagonals, so that neighbours always differ and all blocks are used.
-
-    Along x the kind changes by a and along y by b of all kinds, one of them by 1, so no neighbours are equal. Which a
-    and b use all kinds depends on the letters.
-    """
-    heights, _, widths = np.indices(target.shape)
+    """A world whose neighbours always differ and that uses all blocks, where there are enough cells."""
     palettes = PALETTES[:num_builders]
     kinds = np.array([first for first, _ in palettes] + [second for _, second in palettes], np.uint8)
-    steps = [pair for step in range(2, len(kinds)) for pair in ((1, step), (step, 1))]
-    candidates = (
-        np.where(target, kinds[(a * widths + b * heights) % len(kinds)], AIR).astype(np.uint8) for a, b in steps
-    )
+    candidates = (_by_diagonals(target, kinds, 1, 2), _by_diagonals(target, kinds, 2, 1), _in_turn(target, kinds))
     return read_only(max(candidates, key=lambda plan: len(np.unique(plan))))
+
+
+def _by_diagonals(target: NDArray[np.bool_], kinds: NDArray[np.uint8], along_x: int, along_y: int) -> World:
+    """The kind changes by so many along each axis; of four, 1 and 2 or 2 and 1 use all of them for every letter."""
+    heights, _, widths = np.indices(target.shape)
+    plan = np.where(target, kinds[(along_x * widths + along_y * heights) % len(kinds)], AIR)
+    return plan.astype(np.uint8)
+
+
+def _in_turn(target: NDArray[np.bool_], kinds: NDArray[np.uint8]) -> World:
+    """Each cell gets the kind that was used least, of those that its left and lower neighbours are not of."""
+    plan = np.zeros(target.shape, np.uint8)
+    used = dict.fromkeys(kinds.tolist(), 0)
+    for y, z, x in np.argwhere(target).tolist():
+        beside = {int(plan[y, z, x - 1]) if x else AIR, int(plan[y - 1, z, x]) if y else AIR}
+        kind = min((kind for kind in used if kind not in beside), key=used.__getitem__)
+        plan[y, z, x] = kind
+        used[kind] += 1
+    return plan

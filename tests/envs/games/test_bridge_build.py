@@ -247,7 +247,9 @@ def test_a_malformed_map_is_refused(rows, message):
         Bridge("wrong", tuple(rows))
 
 
-@pytest.mark.parametrize("kwargs", [{"feedback": "all"}, {"reward": "iou"}, {"view": -1}, {"difficulty": 6}, {"split": "valid"}])
+@pytest.mark.parametrize(
+    "kwargs", [{"feedback": "all"}, {"reward": "iou"}, {"view": -1}, {"difficulty": 6}, {"split": "valid"}]
+)
 def test_wrong_settings_are_refused(kwargs):
     with pytest.raises(ValueError, match="must"):
         BridgeBuild(**kwargs)
