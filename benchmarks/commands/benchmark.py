@@ -28,8 +28,8 @@ class BenchmarkArguments:
 
     suite: Positional[Path | None] = None
     """TOML file that describes the comparison, or the name of one that ships (smoke, claim, tuning, ablations,
-    sparsity, estimators, family); None: --algorithms on --envs. The comparison classic-control has options of its own:
-    `collm benchmark classic-control --help`."""
+    sparsity, estimators, family, teams); None: --algorithms on --envs. The comparison classic-control has options of
+    its own: `collm benchmark classic-control --help`."""
     algorithms: tuple[str, ...] = ()
     """Algorithms to compare, by the names of `collm train`; with a suite, only these of its entries; none: all."""
     envs: tuple[str, ...] = ()

@@ -45,9 +45,9 @@ class PicturedEnv(TextParallelEnv):
         """The scripted reference player's reply for this turn, with full knowledge of the task.
 
         Raises:
-            RuntimeError: if no episode is running.
+            RuntimeError: before the first episode.
         """
-        if not self.agents:
+        if not self._transcripts:
             raise RuntimeError("no episode is running; call reset() first")
         return self.reference(agent)
 

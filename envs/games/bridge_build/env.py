@@ -192,7 +192,14 @@ def _terms(reward: texts.Reward, score: Score) -> dict[str, float]:
 def bridges(data: Data, split: Split) -> list[Bridge]:
     """The maps of a file, a hub name, or the package's sample ("builtin")."""
     rows = rows_of_split(data, split, builtin=_SAMPLE, text_fields=("task_id",), other_fields=("map",))
-    return [Bridge(row["task_id"], tuple(str(line) for line in row["map"])) for _, row in rows]
+    return [Bridge(row["task_id"], _map(row)) for _, row in rows]
+
+
+def _map(row: Mapping[str, Any]) -> tuple[str, ...]:
+    rows = row["map"]
+    if not isinstance(rows, list) or not all(isinstance(line, str) for line in rows):
+        raise ValueError(f"{row['task_id']}: map must be a list of texts, one for each row, got {rows!r}")
+    return tuple(rows)
 
 
 def _numbers(rows: Sequence[Sequence[str]]) -> list[list[int]]:

@@ -117,9 +117,16 @@ def land(row: Mapping[str, Any]) -> Land:
             nothing, "(w,s,i)" for what lies there, "A" and "B" where the gatherers begin.
 
     Raises:
-        ValueError: if the rows are not of one length, a cell is none of these, or a start is missing.
+        ValueError: if it is not of this form, the rows are not of one length, a cell is none of these, or a start is
+            missing.
     """
     name = str(row["task_id"])
+    goal = row["goal"]
+    if not isinstance(row["rows"], list) or not isinstance(goal, Mapping) or not set(RESOURCES) <= goal.keys():
+        raise ValueError(
+            f"{name}: rows must be a list of texts, and goal say how much wood, stone and iron is wanted; got "
+            f"{row['rows']!r} and {goal!r}"
+        )
     grid = [str(line).split() for line in row["rows"]]
     if len({len(line) for line in grid}) != 1:
         raise ValueError(f"{name}: all rows of a map must have as many cells, got {[len(line) for line in grid]}")
@@ -136,8 +143,7 @@ def land(row: Mapping[str, Any]) -> Land:
                 raise ValueError(f"{name}: a cell is '.', '(w,s,i)', 'A' or 'B', got {token!r} at x={x}, z={z}")
     if starts.keys() != {"A", "B"}:
         raise ValueError(f"{name}: a map needs an A and a B, where the gatherers begin, got {sorted(starts)}")
-    goal = row["goal"]
-    wanted = (int(goal["wood"]), int(goal["stone"]), int(goal["iron"]))
+    wanted = (_amount(name, goal["wood"]), _amount(name, goal["stone"]), _amount(name, goal["iron"]))
     lies = {place: amounts for place, amounts in lies.items() if any(amounts)}
     return Land(name, len(grid[0]), len(grid), lies, (starts["A"], starts["B"]), wanted)
 
@@ -154,6 +160,12 @@ def row(task: Land) -> dict[str, Any]:
         "goal": dict(zip(RESOURCES, task.goal, strict=True)),
         "rows": [" ".join(line) for line in grid],
     }
+
+
+def _amount(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"{name}: an amount of the goal must be a whole number, got {value!r}")
+    return value
 
 
 def _claims(value: Any) -> list[tuple[Cell, str]]:

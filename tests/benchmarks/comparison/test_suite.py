@@ -123,5 +123,5 @@ def test_the_command_line_narrows_a_suite_down():
 def test_suites_that_ship_are_found_by_name(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     assert read_suite(Path("smoke")).name == "smoke"
-    with pytest.raises(FileNotFoundError, match="one of ablations, claim, estimators, family, smoke, sparsity, tuning"):
+    with pytest.raises(FileNotFoundError, match=r"one of ablations, claim, .*, sparsity, teams, tuning"):
         read_suite(Path("smok"))

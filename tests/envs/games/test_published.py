@@ -8,6 +8,7 @@ import pytest
 
 from collm.envs.games.bridge_build import BridgeBuild
 from collm.envs.games.house_build import HouseBuild
+from collm.envs.games.mini_build import MiniBuild
 from collm.envs.games.resource_gathering import ResourceGathering
 from collm.envs.games.str_build import StrBuild
 
@@ -74,6 +75,37 @@ def test_a_published_turn_reads_the_prompt_and_the_last_turn_alone(game):
 def test_an_unknown_variant_is_refused(game):
     with pytest.raises(ValueError, match="variant must be 'ours' or 'published'"):
         game(variant="paper")
+
+
+@pytest.mark.parametrize("game", [MiniBuild, StrBuild, HouseBuild, BridgeBuild, ResourceGathering])
+def test_the_reference_answers_only_in_an_episode(game):
+    env = game()
+    with pytest.raises(RuntimeError, match="call reset"):
+        env.reference_reply(env.possible_agents[0])
+    env.reset(seed=0)
+    assert env.reference_reply(env.possible_agents[0])
+
+
+@pytest.mark.parametrize(
+    ("game", "template"),
+    [
+        (StrBuild, "Baue: {target} mit {own}"),
+        (HouseBuild, "Baue: {layers}"),
+        (BridgeBuild, "Brücke: {state}"),
+        (ResourceGathering, "Sammle {goal}: {state}"),
+    ],
+)
+@pytest.mark.parametrize("variant", ["ours", "published"])
+def test_prompts_may_be_given_and_are_checked(game, template, variant):
+    env = game(variant=variant, prompts={"prompt": template, "system": "Kurz."})
+    first = env.reset(seed=0)[0][env.possible_agents[1]]
+    assert [message.role for message in first.messages] == ["system", "user"]
+    assert first.messages[1].content.startswith(template.split("{")[0])
+    later = env.step(dict.fromkeys(env.agents, ""))[0][env.possible_agents[0]]
+    assert later.messages[0] == ("system", "Kurz.", "environment")
+    assert later.messages[1].content.startswith(template.split("{")[0])
+    with pytest.raises(ValueError, match="without which an agent cannot know its task"):
+        game(prompts={"prompt": "Baue."})
 
 
 @pytest.mark.parametrize("game", [StrBuild, HouseBuild])

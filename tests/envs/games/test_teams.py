@@ -16,6 +16,11 @@ from collm.envs.games.house_build import HouseBuild, new_house
 from collm.envs.games.mini_build import MiniBuild, demonstration
 from collm.envs.games.str_build import BLOCKS, StrBuild, score, word
 
+PARTS = (
+    "wall roof door window floor stair tower gate bridge fence beam arch bench lamp shelf stove bed desk rug path well "
+    "pond shed dome"
+).split()
+MATERIALS = "wood stone brick glass clay iron sand wool".split()
 GAMES = (MiniBuild, StrBuild, HouseBuild)
 TEAMS = (2, 3, 4)
 OPTIONS = {MiniBuild: {}, StrBuild: {"can_leave": True}, HouseBuild: {"can_leave": True}}
@@ -102,6 +107,41 @@ def test_the_contract_is_kept(game, team):
 def test_a_team_that_cannot_play_is_refused(game, number):
     with pytest.raises(ValueError, match=r"num_agents must be 2 to \d, got"):
         game(num_agents=number)
+
+
+# What two builders keep
+
+
+def written(game, rng):
+    """A reply made without the games' own code: mostly legal, and without what is read otherwise than before."""
+    number = rng.randrange
+    if game is MiniBuild:
+        return f"{rng.choice(PARTS)} {rng.choice(MATERIALS)}"
+    count = number(30)
+    if game is StrBuild:
+        kinds = ["oak_planks", "stone", "white_concrete", "obsidian", "air"]
+        lines = [f"/setblock {number(20)} {number(6)} 0 {rng.choice(kinds)}" for _ in range(count)]
+        return "\n".join(lines)
+    kinds = ["white_concrete", "obsidian", "stone_stairs", "stone_bricks", "planks", "bricks", "sandstone"]
+    kinds += ["spruce_planks", "air"]
+    corners = [" ".join(str(number(7)) for _ in range(6)) for _ in range(count)]
+    return "\n".join(
+        [*(f"/fill {corner} {rng.choice(kinds)}" for corner in corners), *["/kill"] * (rng.random() < 0.5)]
+    )
+
+
+@pytest.mark.parametrize(
+    ("game", "settings", "expected"),
+    [(MiniBuild, {"reward": "dense"}, 0.75), (StrBuild, {}, -28.165713356273688), (HouseBuild, {}, 24.94644638807904)],
+)
+def test_two_builders_are_paid_what_they_were_paid_when_there_were_no_larger_teams(game, settings, expected):
+    """The sums of 20 episodes of random replies at commit 542c54e."""
+    rng, env, total = random.Random(1), game(**settings), 0.0
+    for seed in range(20):
+        env.reset(seed=seed)
+        while env.agents:
+            total += env.step({agent: written(game, rng) for agent in env.agents})[1]["builder_0"]
+    assert total == pytest.approx(expected, abs=1e-9)
 
 
 # MiniBuild
