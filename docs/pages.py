@@ -21,7 +21,13 @@ FOLDER = Path(__file__).resolve().parent / "environments"
 NAMESPACE = "collm/"
 NUM_EPISODES = 20
 MAX_TRANSCRIPT_LINES, MAX_LINE_LENGTH = 60, 160
-HISTORY: dict[str, str] = {}
+HISTORY: dict[str, str] = {
+    "collm/StrBuild-v1": "a minus sign or a whole part in a command counts; two to six builders; `stop_at` needs a shift.",
+    "collm/HouseBuild-v1": "a minus sign or a whole part in a command counts; two to six builders; `stop_at` needs a shift.",
+    "collm/BridgeBuild-v1": "planks cost, by default; the last object of a reply counts, JSON or Python.",
+    "collm/ResourceGathering-v1": "bonuses do not grow with the turns, by default; the last object of a reply counts, JSON "
+    "or Python.",
+}
 """What changed with a version above 0, by its id."""
 _SECTION = re.compile(r"^(Args|Returns|Raises):$", re.MULTILINE)
 _ENTRY = re.compile(r"^ {4}(\w+): ", re.MULTILINE)

@@ -13,8 +13,8 @@ ORDER = {
     "envs": (
         "files spaces",
         "core data sandbox",
-        "players prompts",
-        "writing coding games",
+        "templates",
+        "players writing coding games",
         "registration",
         "checks vectors views",
     ),

@@ -83,7 +83,7 @@ class TaskEnv(PicturedEnv, Generic[T]):
         self._source = source
         self._memory: Memory = memory
         if memory != "all":
-            self.metadata = {**self.metadata, "append_only": False}
+            self.metadata = {**self.metadata, "append_only": False}  # type: ignore[misc]  # of this one alone
         self._prompts: dict[str, tuple[Message, ...]] = {}
         self.task: T = source.pick(0, self.rng)
         self.lay_out()  # what is rendered before the first episode is the first task
@@ -93,18 +93,14 @@ class TaskEnv(PicturedEnv, Generic[T]):
         """Set the world to what it is before the first turn of `self.task`."""
 
     @abstractmethod
-    def start(self) -> Mapping[str, str | Sequence[Message]]:
+    def start(self) -> Mapping[str, Sequence[Message]]:
         """Draw what else the episode needs, and return the prompts; the world is laid out."""
 
-    def deal(self, task: Any) -> Mapping[str, str | Sequence[Message]]:
+    def deal(self, task: Any) -> Mapping[str, Sequence[Message]]:
         self.task = self._source.pick(task, self.rng)
         self.lay_out()
-        prompts = self.start()
-        self._prompts = {
-            agent: (Message("user", prompt),) if isinstance(prompt, str) else tuple(prompt)
-            for agent, prompt in prompts.items()
-        }
-        return prompts
+        self._prompts = {agent: tuple(messages) for agent, messages in self.start().items()}
+        return self._prompts
 
     def outdated(self, agent: str) -> str:
         """The part of a prompt that a later turn's feedback says anew; empty where there is none."""

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import wraps
-from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
+from typing import Any, Literal, TypeVar, cast, get_args
 
 Variant = Literal["ours", "published"]
 """Whose defaults: this package's, or those of the published task."""
 
-S = TypeVar("S")
-P = ParamSpec("P")
+Constructor = TypeVar("Constructor", bound=Callable[..., None])
 
 
-def with_published(
-    defaults: Mapping[str, Any],
-) -> Callable[[Callable[Concatenate[S, P], None]], Callable[Concatenate[S, P], None]]:
+def with_published(defaults: Mapping[str, Any]) -> Callable[[Constructor], Constructor]:
     """Let a constructor's argument `variant` choose between its own defaults and the published ones.
 
     An argument that is given counts before either. The constructor takes `variant` too, and sees which one it is.
@@ -24,16 +21,14 @@ def with_published(
         defaults: the published values of those arguments whose own defaults differ.
     """
 
-    def decorated(construct: Callable[Concatenate[S, P], None]) -> Callable[Concatenate[S, P], None]:
+    def decorated(construct: Constructor) -> Constructor:
         @wraps(construct)
-        def chosen(self: S, *args: P.args, **kwargs: P.kwargs) -> None:
+        def chosen(*args: Any, **kwargs: Any) -> None:
             variant = kwargs.get("variant", "ours")
-            if variant not in ("ours", "published"):
-                raise ValueError(f"variant must be 'ours' or 'published', got {variant!r}")
-            added: dict[str, Any] = {**defaults, **kwargs} if variant == "published" else dict(kwargs)
-            construct(self, *args, **added)  # type: ignore[arg-type]
+            refuse_other("variant", variant, get_args(Variant))
+            construct(*args, **({**defaults, **kwargs} if variant == "published" else kwargs))
 
-        return chosen
+        return cast(Constructor, chosen)
 
     return decorated
 

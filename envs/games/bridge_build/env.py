@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar, get_args
 
 from ...core import Message, Outcome
-from ...prompts import Prompts, Templates
+from ...templates import Prompts, templates
 from ..fog import Feedback
 from ..pictured import Memory, TaskEnv
 from ..pictures import Row
@@ -49,7 +49,7 @@ class BridgeBuild(TaskEnv[Bridge]):
         feedback: "none" (only what can be seen) or "score" (the turn's reward too).
         memory: what stays in a history: "all" (a dialogue), "last" (the prompt and the last turn) or "none" (the prompt
             and the newest feedback).
-        prompts: templates in place of the own prompts, see `collm.envs.prompts`.
+        prompts: templates in place of the own prompts, see `collm.envs.templates`.
         **kwargs: of `TextParallelEnv`.
 
     Raises:
@@ -75,7 +75,7 @@ class BridgeBuild(TaskEnv[Bridge]):
         max_probes: int = 2,
         feedback: Feedback = "none",
         memory: Memory = "all",
-        prompts: Templates | None = None,
+        prompts: Prompts | None = None,
         **kwargs: Any,
     ):
         source = source_of(data, split, difficulty, highest=HIGHEST_DIFFICULTY, listed=bridges, new=new_bridge)
@@ -90,12 +90,12 @@ class BridgeBuild(TaskEnv[Bridge]):
         self._max_probes = max_probes
         self._feedback: Feedback = feedback
         self._reward: texts.Reward = reward
-        self._templates = Prompts(prompts, self.possible_agents, fields=texts.FIELDS, needed=texts.NEEDED)
+        self._templates = templates(prompts, self.possible_agents, texts.PLACES)
 
     def lay_out(self) -> None:
         self._state = beginning(self.task)
 
-    def start(self) -> Mapping[str, str | Sequence[Message]]:
+    def start(self) -> Mapping[str, Sequence[Message]]:
         values = {
             agent: texts.fields(
                 self.task,
@@ -110,7 +110,7 @@ class BridgeBuild(TaskEnv[Bridge]):
             for worker, agent in enumerate(self.possible_agents)
         }
         self._first_seen = {agent: str(own["state"]) for agent, own in values.items()}
-        return {agent: self._templates.filled(agent, texts.prompt(own), own) for agent, own in values.items()}
+        return {agent: self._templates.opening(agent, own, texts.prompt(own)) for agent, own in values.items()}
 
     def outdated(self, agent: str) -> str:
         return self._first_seen[agent]

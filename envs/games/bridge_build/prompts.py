@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from ...prompts import fields_of
 from ..blocks import AIR, Fill
 from ..commands import allowed, read_orders
 from ..fog import Cell, Feedback, action, as_json, cell, is_on_map, listed, message, num_words, walk, with_score
@@ -31,10 +30,21 @@ Reply with one JSON object and nothing else:
 probe: up to {probes} cells whose kind you want to know. cmds: up to {commands}, of oak_planks or air. path: where you \
 walk, cell by cell from where you are, to any of the eight cells around at each step{steps}.
 {state}"""
-FIELDS = fields_of(_PROMPT)
-"""What a template in the prompt's place may hold."""
-NEEDED = ("state",)
-"""Without this a worker cannot know its task."""
+PLACES = {
+    "state": True,
+    "number": False,
+    "x": False,
+    "z": False,
+    "start": False,
+    "end": False,
+    "view": False,
+    "costs": False,
+    "turns": False,
+    "probes": False,
+    "commands": False,
+    "steps": False,
+}
+"""Places of a template; one of those that are true must be in it."""
 _COSTS = {
     "priced": "Worth 5: each true pillar that gets a plank. Worth 10: S and T joined. Each false pillar that gets a "
     "plank costs 8, each plank {plank:.2f}, each probe 0.3, each word of a message 0.001. Each of these counts once, "

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
-from ...prompts import fields_of
 from ..blocks import AIR, Fill, cells
 from ..building import BuilderTurn, WorldRule, leaving_words, share_advised, team_words
 from ..commands import Orders, command, counted, run_order
@@ -37,10 +36,21 @@ You have {turns} turns. {world}
 Reply with commands only, one a line, at most {limit}:
 /fill <x1> <y1> <z1> <x2> <y2> <z2> <block>
 /kill{leaving}"""
-FIELDS = fields_of(_PROMPT)
-"""What a template in the prompt's place may hold."""
-NEEDED = ("layers",)
-"""Without these a builder cannot know its task."""
+PLACES = {
+    "layers": True,
+    "number": False,
+    "team": False,
+    "writing": False,
+    "order": False,
+    "box": False,
+    "stock": False,
+    "spiders": False,
+    "turns": False,
+    "world": False,
+    "limit": False,
+    "leaving": False,
+}
+"""Places of a template; one of those that are true must be in it."""
 _BOX = "x = {0[0]}..{1[0]}, y = {0[1]}..{1[1]} upwards, z = {0[2]}..{1[2]}"
 _SPIDERS = (
     "{num} spiders attack, with damage {attacks}, {total} in all, against your {hit_points} hit points; "

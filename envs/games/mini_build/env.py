@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, get_args
 
 from ...core import Message, Outcome
-from ...prompts import Prompts, Templates
+from ...templates import Prompts, templates
 from ..pictured import PicturedEnv
 from ..pictures import Row
 from ..settings import refuse_other
@@ -53,7 +53,7 @@ class MiniBuild(PicturedEnv):
         feedback: which moves a builder hears about: "own", "cross" (the partners'), "both" (own first) or "none".
         threshold: the quality that counts as success, over 0 and at most 1.
         is_explained: whether the prompts state the rules in English, for a model that was not trained on the game.
-        prompts: templates in place of the own prompts, see `collm.envs.prompts`.
+        prompts: templates in place of the own prompts, see `collm.envs.templates`.
         **kwargs: of `TextParallelEnv`.
 
     Raises:
@@ -74,7 +74,7 @@ class MiniBuild(PicturedEnv):
         feedback: texts.Feedback = "cross",
         threshold: float = 0.6,
         is_explained: bool = False,
-        prompts: Templates | None = None,
+        prompts: Prompts | None = None,
         **kwargs: Any,
     ):
         refuse_team(num_agents, max_turns)
@@ -88,7 +88,7 @@ class MiniBuild(PicturedEnv):
         self._feedback: texts.Feedback = feedback
         self._threshold = threshold
         self._is_explained = is_explained
-        self._templates = Prompts(prompts, self.possible_agents, fields=texts.FIELDS, needed=texts.NEEDED)
+        self._templates = templates(prompts, self.possible_agents, texts.PLACES)
         self._site = Site(new_goal(0, num_agents * max_turns, split))
         self._verdicts: tuple[Verdict, ...] = ()  # of the last moves, by seat
 
@@ -97,7 +97,7 @@ class MiniBuild(PicturedEnv):
         """What is to be built: (part, material) pairs, in the order of the prompts."""
         return self._site.goal
 
-    def deal(self, task: Any) -> Mapping[str, str | Sequence[Message]]:
+    def deal(self, task: Any) -> Mapping[str, Sequence[Message]]:
         number = self.rng.randrange(2**31) if task is None else _task_number(task)
         self._site = Site(new_goal(number, len(self.possible_agents) * self.max_turns, self.split))
         self._verdicts = ()
@@ -113,9 +113,14 @@ class MiniBuild(PicturedEnv):
             )
             for seat, agent in enumerate(self.possible_agents)
         }
-        values = {"goal": texts.goal_text(self.goal), "turns": self.max_turns, "feedback": self._feedback, "team": team}
+        values: dict[str, str | int] = {
+            "goal": texts.goal_text(self.goal),
+            "turns": self.max_turns,
+            "feedback": self._feedback,
+            "team": team,
+        }
         return {
-            agent: self._templates.filled(agent, own[agent], {**values, "seat": seat})
+            agent: self._templates.opening(agent, {**values, "seat": seat}, own[agent])
             for seat, agent in enumerate(self.possible_agents)
         }
 

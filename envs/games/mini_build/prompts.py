@@ -17,10 +17,8 @@ _VERDICTS: tuple[Verdict, ...] = ("ok", "taken", "wrong", "bad")
 VOCABULARY = (*PARTS, *MATERIALS, *_VERDICTS, "builder", *map(str, range(MAX_BUILDERS)), "goal", "next")
 """Every word that the short prompts, the feedback and a legal reply are made of."""
 
-FIELDS = ("goal", "seat", "turns", "feedback", "team")
-"""What a template in the prompt's place may hold."""
-NEEDED = ("goal",)
-"""Without it a builder cannot know its task."""
+PLACES = {"goal": True, "seat": False, "turns": False, "feedback": False, "team": False}
+"""Places of a template; one of those that are true must be in it."""
 
 _EXPLANATION = """\
 You and {partners} build one thing together. There are {turns} turns; in each turn {all} of you name one part and its \

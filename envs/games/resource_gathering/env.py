@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
 from ...core import Message, Outcome
-from ...prompts import Prompts, Templates
+from ...templates import Prompts, templates
 from ..fog import Feedback
 from ..pictured import Memory, TaskEnv
 from ..pictures import Row
@@ -54,7 +54,7 @@ class ResourceGathering(TaskEnv[Land]):
         max_facts: facts that may be told per turn.
         memory: what stays in a history: "all" (a dialogue), "last" (the prompt and the last turn) or "none" (the prompt
             and the newest feedback).
-        prompts: templates in place of the own prompts, see `collm.envs.prompts`.
+        prompts: templates in place of the own prompts, see `collm.envs.templates`.
         **kwargs: of `TextParallelEnv`.
 
     Raises:
@@ -81,7 +81,7 @@ class ResourceGathering(TaskEnv[Land]):
         max_steps: int = 4,
         max_facts: int = 1,
         memory: Memory = "all",
-        prompts: Templates | None = None,
+        prompts: Prompts | None = None,
         **kwargs: Any,
     ):
         refuse_other("reward", reward, get_args(Reward))
@@ -96,18 +96,18 @@ class ResourceGathering(TaskEnv[Land]):
         super().__init__(("gatherer_0", "gatherer_1"), max_turns, source, memory=memory, **kwargs)
         self._reward: Reward = reward
         self._feedback: Feedback = feedback
-        self._templates = Prompts(prompts, self.possible_agents, fields=texts.FIELDS, needed=texts.NEEDED)
+        self._templates = templates(prompts, self.possible_agents, texts.PLACES)
 
     def lay_out(self) -> None:
         self._state = beginning(self.task, self._settings)
 
-    def start(self) -> Mapping[str, str | Sequence[Message]]:
+    def start(self) -> Mapping[str, Sequence[Message]]:
         values = {
             agent: texts.fields(self.task, self._state, i, settings=self._settings, turns=self.max_turns)
             for i, agent in enumerate(self.possible_agents)
         }
         self._first_seen = {agent: str(own["state"]) for agent, own in values.items()}
-        return {agent: self._templates.filled(agent, texts.prompt(own), own) for agent, own in values.items()}
+        return {agent: self._templates.opening(agent, own, texts.prompt(own)) for agent, own in values.items()}
 
     def outdated(self, agent: str) -> str:
         return self._first_seen[agent]

@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...prompts import fields_of
 from ..fog import Cell, Feedback, action, as_json, cell, listed, walk, with_score
 from .rules import RESOURCES, TOOLS, Amounts, Fact, Land, Settings, State, true_facts, visible
 
@@ -26,10 +25,21 @@ Reply with one JSON object and nothing else:
 {{"comm": {{"resource_facts": [{{"x": 1, "z": 2, "type": "wood", "count": 3}}]}}, "path": [[x, z], [x, z]]}}
 path goes cell by cell from where you are; without anything to tell, comm is {{}}.
 {state}"""
-FIELDS = fields_of(_PROMPT)
-"""What a template in the prompt's place may hold."""
-NEEDED = ("state", "goal")
-"""Without these a gatherer cannot know its task."""
+PLACES = {
+    "state": True,
+    "number": False,
+    "own": False,
+    "other": False,
+    "x": False,
+    "z": False,
+    "view": False,
+    "goal": False,
+    "turns": False,
+    "steps": False,
+    "reach": False,
+    "facts": False,
+}
+"""Places of a template; one of those that are true must be in it."""
 _STATE = """\
 You are at {place}. {partner}
 You see, as x z: {seen}.

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
 from ...core import Message, Outcome
-from ...prompts import Prompts, Templates
+from ...templates import Prompts, templates
 from ..building import BuildingEnv, WorldRule, refuse_num_builders
 from ..commands import Orders, allowed, read_orders
 from ..pictured import Memory
@@ -53,7 +53,7 @@ class StrBuild(BuildingEnv[Word]):
             a rebuilt world.
         memory: what stays in a history: "all" (a dialogue), "last" (the prompt and the last turn) or "none" (the prompt
             and the newest feedback).
-        prompts: templates in place of the own prompts, see `collm.envs.prompts`.
+        prompts: templates in place of the own prompts, see `collm.envs.templates`.
         **kwargs: of `TextParallelEnv`.
 
     Raises:
@@ -82,7 +82,7 @@ class StrBuild(BuildingEnv[Word]):
         shift: float = 0.0,
         can_leave: bool = False,
         memory: Memory = "all",
-        prompts: Templates | None = None,
+        prompts: Prompts | None = None,
         **kwargs: Any,
     ):
         refuse_num_builders(num_agents)
@@ -111,9 +111,9 @@ class StrBuild(BuildingEnv[Word]):
         self._reward: Reward = reward
         self._feedback: texts.Feedback = feedback
         self._shows_target = shows_target
-        self._templates = Prompts(prompts, self.possible_agents, fields=texts.FIELDS, needed=texts.NEEDED)
+        self._templates = templates(prompts, self.possible_agents, texts.PLACES)
 
-    def start(self) -> Mapping[str, str | Sequence[Message]]:
+    def start(self) -> Mapping[str, Sequence[Message]]:
         values = {
             agent: texts.fields(
                 self.task,
@@ -125,7 +125,7 @@ class StrBuild(BuildingEnv[Word]):
             )
             for builder, agent in enumerate(self.possible_agents)
         }
-        return {agent: self._templates.filled(agent, texts.prompt(own), own) for agent, own in values.items()}
+        return {agent: self._templates.opening(agent, own, texts.prompt(own)) for agent, own in values.items()}
 
     def orders(self, reply: str, builder: int) -> Orders:
         return read_orders(

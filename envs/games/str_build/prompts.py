@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
-from ...prompts import fields_of
 from ..blocks import Fill
 from ..building import BuilderTurn, WorldRule, leaving_words, share_advised, team_words
 from ..commands import Orders, command, counted, run_order
@@ -21,10 +20,22 @@ Rules of the score: a block in every cell of the letters, none elsewhere; blocks
 different kinds; each of you must use both of your kinds. So each of you builds a part of the letters.
 You have {turns} turns. {world}
 Reply with commands only, one a line, at most {limit}: /setblock <x> <y> <z> <block>{leaving}"""
-FIELDS = fields_of(_PROMPT)
-"""What a template in the prompt's place may hold."""
-NEEDED = ("target", "own")
-"""Without these a builder cannot know its task."""
+PLACES = {
+    "target": True,
+    "number": False,
+    "team": False,
+    "writing": False,
+    "order": False,
+    "x": False,
+    "y": False,
+    "own": False,
+    "other": False,
+    "turns": False,
+    "world": False,
+    "limit": False,
+    "leaving": False,
+}
+"""Places of a template; one of those that are true must be in it."""
 _TARGET = "The word, from its top row down, # for a cell of a letter:\n{rows}\n"
 _HIDDEN = "You will be told after the first turn where the letters are.\n"
 _WORLD_RULES = {

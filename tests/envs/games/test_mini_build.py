@@ -185,7 +185,7 @@ def test_a_task_that_is_no_integer_is_refused(task):
 
 
 def test_a_prompt_may_be_given(tmp_path):
-    env = MiniBuild(num_agents=3, max_turns=1, prompts={"system": "{team} builders", "prompt": "Seat {seat}: {goal}"})
+    env = MiniBuild(num_agents=3, max_turns=1, prompts={"system": "Short.", "prompt": "Seat {seat}: {goal}"})
     first = env.reset(seed=0)[0]["builder_2"]
-    assert [message.content.split(":")[0] for message in first.messages] == ["3 builders", "Seat 2"]
+    assert [message.content.split(":")[0] for message in first.messages] == ["Short.", "Seat 2"]
     assert " ".join(env.goal[0]) in first
