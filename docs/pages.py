@@ -22,7 +22,7 @@ NAMESPACE = "collm/"
 NUM_EPISODES = 20
 MAX_TRANSCRIPT_LINES, MAX_LINE_LENGTH = 60, 160
 HISTORY: dict[str, str] = {
-    "collm/StrBuild-v1": "minus signs and whole parts of coordinates count; two to six builders; `stop_at` needs `shift`.",
+    "collm/StrBuild-v1": "minus signs and whole parts of numbers count; two to six builders; `stop_at` needs `shift`.",
     "collm/HouseBuild-v1": "as StrBuild-v1.",
     "collm/BridgeBuild-v1": "planks cost, by default; the last object of a reply counts, JSON or Python.",
     "collm/ResourceGathering-v1": "bonuses do not grow with the turns, by default; replies as in BridgeBuild-v1.",
