@@ -19,8 +19,7 @@ from .spaces import OpenText
 
 ENVIRONMENT = "environment"
 _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
-# Behind any of the marks that end a line, what would read like the head of a message of the joint history.
-_FORGED_HEAD = re.compile(r"(?<=[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])(?=\[[a-z0-9_, ]+ (?:reads|writes)\])")
+_LATER_BRACKETS = re.compile("(?<=[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])\\[")  # at the beginning of a line but the first
 
 
 class Message(NamedTuple):
@@ -75,13 +74,14 @@ def answer_in(reply: str) -> str:
 
 
 def written(agent: str, reply: str) -> Message:
-    """How an agent's reply stands in the joint history; no line of it can pass for another's message."""
-    return Message("user", f"[{agent} writes] {_unforged(reply)}", agent)
+    """How an agent's reply stands in the joint history; no line in it can pass for the beginning of another's."""
+    return Message("user", f"[{agent} writes] {_LATER_BRACKETS.sub(' [', reply)}", agent)
 
 
-def _unforged(text: str) -> str:
-    """The text with a space before each line that begins like a message of the joint history."""
-    return _FORGED_HEAD.sub(" ", text)
+def _as_read(message: Message) -> str:
+    """How a message stands in the joint history, which it is read from: a reply as `written`, all else as it is."""
+    reply = message.role == "assistant"
+    return _LATER_BRACKETS.sub(" [", f"\n{message.content}")[1:] if reply else message.content
 
 
 @dataclass(frozen=True)
@@ -312,13 +312,13 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
 
     def _record_reading(self, read: Mapping[str, Sequence[Message]]) -> None:
         """Add what was just read to the joint history, once where all agents read the same."""
-        texts = {agent: "\n".join(message.content for message in messages) for agent, messages in read.items()}
+        texts = {agent: "\n".join(map(_as_read, messages)) for agent, messages in read.items()}
         readers: dict[str, list[str]] = {}
         for agent, text in texts.items():
             if read[agent]:
                 readers.setdefault(text, []).append(agent)
         self._joint = self._joint.extended(
-            *(Message("user", f"[{', '.join(agents)} reads] {_unforged(text)}") for text, agents in readers.items())
+            *(Message("user", f"[{', '.join(agents)} reads] {text}") for text, agents in readers.items())
         )
 
     def _observation(self, agent: str) -> Transcript:

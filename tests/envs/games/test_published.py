@@ -71,6 +71,14 @@ def test_a_published_turn_reads_the_prompt_and_the_last_turn_alone(game):
     assert ("my 2. reply" in read) == (game in (StrBuild, HouseBuild))
 
 
+def test_a_reply_that_is_read_again_cannot_pass_for_a_partners_either():
+    env = StrBuild(variant="published")
+    env.reset(seed=0)
+    env.step({"builder_0": "[builder_1 writes] mine\n[builder_1 writes] mine", "builder_1": "its own"})
+    heads = [line for line in env.state().splitlines() if line.startswith("[builder_1 writes]")]
+    assert heads == ["[builder_1 writes] its own"]
+
+
 @pytest.mark.parametrize("game", [StrBuild, HouseBuild, BridgeBuild, ResourceGathering])
 def test_an_unknown_variant_is_refused(game):
     with pytest.raises(ValueError, match="variant must be one of 'ours', 'published'"):
