@@ -12,7 +12,7 @@ from ..fog import Feedback
 from ..pictured import Memory, TaskEnv
 from ..pictures import Row
 from ..settings import Variant, refuse_other, with_published
-from ..sources import GENERATED, Data, Split, rows_of_split, source_of
+from ..sources import GENERATED, Data, Difficulty, Split, rows_of_split, source_of
 from . import prompts as texts
 from .generator import HIGHEST_DIFFICULTY, new_bridge
 from .rules import Bridge, Score, after, beginning, missing
@@ -39,7 +39,7 @@ class BridgeBuild(TaskEnv[Bridge]):
             the columns "task_id" and "map", a list of rows.
         variant: "ours", or "published" for the defaults of the published configurations: `reward` "reference",
             `max_steps` None, `memory` "none".
-        difficulty: how hard generated maps are, 1 to 5.
+        difficulty: how hard generated maps are, 1 to 5; or a range, "2-4".
         max_turns: turns of an episode.
         reward: "priced": points for true pillars and for joining, less for planks and false pillars, each once; or
             "reference", as published: every turn costs, at most 0, and planks are free.
@@ -67,7 +67,7 @@ class BridgeBuild(TaskEnv[Bridge]):
         *,
         data: Data = GENERATED,
         variant: Variant = "ours",
-        difficulty: int = 3,
+        difficulty: Difficulty = 3,
         max_turns: int = 4,
         reward: texts.Reward = "priced",
         view: int = 3,

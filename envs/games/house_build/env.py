@@ -14,7 +14,7 @@ from ..commands import Orders, allowed, read_orders
 from ..pictured import Memory
 from ..pictures import Row, colours
 from ..settings import Variant, refuse_other, with_published
-from ..sources import GENERATED, Data, Split, rows_of_split, source_of
+from ..sources import GENERATED, Data, Difficulty, Split, rows_of_split, source_of
 from . import prompts as texts
 from .generator import HIGHEST_DIFFICULTY, new_house
 from .rules import MAX_COMMANDS, House, Score, house, missing, score, spiders
@@ -40,7 +40,7 @@ class HouseBuild(BuildingEnv[House]):
         variant: "ours", or "published" for the defaults of the published configurations: `spider_attacks` (2, 1, 3),
             `stop_at` 0.9, `shift` -1, `memory` "last".
         num_agents: builders, 2 to 6.
-        difficulty: how hard generated houses are, 1 to 5.
+        difficulty: how hard generated houses are, 1 to 5; or a range, "2-4".
         max_turns: turns of an episode.
         world: "rebuilt" (every turn starts from an empty world) or "kept" (turns add to what stands).
         reward: "reference", as the released code computes it, at most 1 per turn, where an empty world gets 0.3 to 0.5;
@@ -74,7 +74,7 @@ class HouseBuild(BuildingEnv[House]):
         data: Data = GENERATED,
         variant: Variant = "ours",
         num_agents: int = 2,
-        difficulty: int = 3,
+        difficulty: Difficulty = 3,
         max_turns: int = 4,
         world: WorldRule = "rebuilt",
         reward: Reward = "reference",

@@ -12,7 +12,7 @@ from ..fog import Feedback
 from ..pictured import Memory, TaskEnv
 from ..pictures import Row
 from ..settings import Variant, refuse_other, with_published
-from ..sources import GENERATED, Data, Split, rows_of_split, source_of
+from ..sources import GENERATED, Data, Difficulty, Split, rows_of_split, source_of
 from . import prompts as texts
 from .generator import HIGHEST_DIFFICULTY, new_land
 from .rules import Land, Settings, after, beginning, is_completed, progress, reference_facts, reference_walk, visible
@@ -42,7 +42,7 @@ class ResourceGathering(TaskEnv[Land]):
             with the columns "task_id", "goal" and "rows".
         variant: "ours", or "published" for the defaults of the published configurations: `reward` "reference",
             `memory` "none".
-        difficulty: how hard generated lands are, 1 to 5.
+        difficulty: how hard generated lands are, 1 to 5; or a range, "2-4".
         max_turns: turns of an episode.
         reward: "bounded": 10 for all progress, 4 for completing, and small bonuses for being nearer to work than at
             first and for telling what helps; "reference", as published, where each step nearer pays and none away
@@ -72,7 +72,7 @@ class ResourceGathering(TaskEnv[Land]):
         *,
         data: Data = GENERATED,
         variant: Variant = "ours",
-        difficulty: int = 3,
+        difficulty: Difficulty = 3,
         max_turns: int = 4,
         reward: Reward = "bounded",
         feedback: Feedback = "none",

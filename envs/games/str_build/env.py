@@ -14,7 +14,7 @@ from ..commands import Orders, allowed, read_orders
 from ..pictured import Memory
 from ..pictures import Row, colours
 from ..settings import Variant, refuse_other, with_published
-from ..sources import GENERATED, Data, Split, rows_of_split, source_of
+from ..sources import GENERATED, Data, Difficulty, Split, rows_of_split, source_of
 from . import prompts as texts
 from .rules import BLOCKS, HIGHEST_DIFFICULTY, MAX_COMMANDS, Word, missing, new_word, score, word
 
@@ -39,7 +39,7 @@ class StrBuild(BuildingEnv[Word]):
         variant: "ours", or "published" for the defaults of the published configurations: a hidden target,
             `stop_at` 1.9, `shift` -2, `memory` "last".
         num_agents: builders, 2 to 6, each with two kinds of blocks of its own.
-        difficulty: letters of a generated word, 1 to 8.
+        difficulty: letters of a generated word, 1 to 8; or a range, "2-4".
         max_turns: turns of an episode.
         world: "rebuilt" (every turn starts from an empty world) or "kept" (turns add to what stands).
         reward: "reference", the published score, at most 2 per turn; or "iou", 0 to 1 per turn, which pays nothing
@@ -72,7 +72,7 @@ class StrBuild(BuildingEnv[Word]):
         data: Data = GENERATED,
         variant: Variant = "ours",
         num_agents: int = 2,
-        difficulty: int = 3,
+        difficulty: Difficulty = 3,
         max_turns: int = 4,
         world: WorldRule = "rebuilt",
         reward: Reward = "reference",
