@@ -21,7 +21,12 @@ FOLDER = Path(__file__).resolve().parent / "environments"
 NAMESPACE = "collm/"
 NUM_EPISODES = 20
 MAX_TRANSCRIPT_LINES, MAX_LINE_LENGTH = 60, 160
-HISTORY: dict[str, str] = {}
+HISTORY: dict[str, str] = {
+    "collm/StrBuild-v1": "minus signs and whole parts of numbers count; two to six builders; `stop_at` needs `shift`.",
+    "collm/HouseBuild-v1": "as StrBuild-v1.",
+    "collm/BridgeBuild-v1": "planks cost, by default; the last object of a reply counts, JSON or Python.",
+    "collm/ResourceGathering-v1": "bonuses do not grow with the turns, by default; replies as in BridgeBuild-v1.",
+}
 """What changed with a version above 0, by its id."""
 _SECTION = re.compile(r"^(Args|Returns|Raises):$", re.MULTILINE)
 _ENTRY = re.compile(r"^ {4}(\w+): ", re.MULTILINE)

@@ -125,3 +125,5 @@ def test_suites_that_ship_are_found_by_name(monkeypatch, tmp_path):
     assert read_suite(Path("smoke")).name == "smoke"
     with pytest.raises(FileNotFoundError, match="did you mean 'smoke'"):
         read_suite(Path("smok"))
+    with pytest.raises(FileNotFoundError, match=r"one of ablations, claim, .*, sparsity, teams, traces, tuning"):
+        read_suite(Path("xyzzy"))

@@ -175,6 +175,13 @@ def test_wrong_settings_are_refused(kwargs):
         StrBuild(**kwargs)
 
 
+def test_a_difficulty_that_is_no_number_is_refused_with_its_row(tmp_path):
+    path = tmp_path / "words.csv"
+    path.write_text("string,difficulty\nI,1\nC,hard\n")
+    with pytest.raises(ValueError, match="row 2: the difficulty of a word must be a whole number, got 'hard'"):
+        words(str(path), "all")
+
+
 @pytest.mark.parametrize(("data", "task"), [("generated", "I"), ("builtin", 99), ("builtin", "I")])
 def test_an_unknown_task_is_refused(data, task):
     with pytest.raises(ValueError, match=r"task"):
