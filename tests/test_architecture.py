@@ -13,6 +13,7 @@ ORDER = {
     "envs": (
         "files spaces",
         "core data sandbox",
+        "templates",
         "players writing coding games",
         "registration",
         "checks vectors views",

@@ -19,7 +19,7 @@ from ..errors import refusals
 from ..report.plots import plot_learning_curves
 from .evaluate import EvaluateArguments, evaluate_run
 
-ENV = "collm/MiniWriting-v0"
+ENV = "collm/MiniWriting-v1"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from ..core import Message, Outcome, TextParallelEnv, Transcript
 from ..data import load_tasks
@@ -21,6 +21,7 @@ _WALL_PER_CPU = 5
 _LEAST_WALL_S = 20.0
 
 Expert = Callable[[Transcript], str]
+Variant = Literal["own", "published"]
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,13 @@ class Judgement:
 class TwoProgrammers(TextParallelEnv):
     """Two agents write parts of one program at once; it is tested, and they may try again.
 
+    A turn is paid for what it improves: its score above the best score of the turns before it, or nothing. So a return
+    is the best score of the episode, whatever `max_turns` and `stop_at` are: nobody gains by failing first, by trying
+    again what is solved, or by a second turn that is worse than the first.
+
     Args:
+        variant: "own" or "published": the terms of CoMLRL's task, with every turn paid in full and shifted by minus
+            the maximum, see the page of the environments.
         data: "builtin", a file, a directory, a hub name, or one of these per split; see `collm.envs.data.load_tasks`.
         split: "train", "test", or another that the data has.
         columns: the data's names of columns that are called otherwise, such as {"prompt": "text"}.
@@ -52,7 +59,7 @@ class TwoProgrammers(TextParallelEnv):
         original_prompt: whether the first prompt stays in the history after a turn.
         previous_response: whether an agent's own last reply does.
         partner_code: whether an agent is shown the other's code after a turn.
-        stop_at: the reward at which an episode ends before its last turn; None for never.
+        stop_at: the score of a turn at which an episode ends before its last turn; None for never.
         test_seconds: processor seconds after which a program is stopped, at least 0.1.
         max_timeouts: how often a program may be stopped, and tested on from the next test, at least 1.
         packages: installed packages that programs may import besides the standard library, such as ("numpy",), or
@@ -69,10 +76,12 @@ class TwoProgrammers(TextParallelEnv):
     programmers: ClassVar[tuple[str, str]]
     sample: ClassVar[Path]
     text_fields: ClassVar[tuple[str, ...]]
+    max_score: ClassVar[float]
 
     def __init__(
         self,
         *,
+        variant: Variant = "own",
         data: str | Mapping[str, str] = "builtin",
         split: str = "train",
         columns: Mapping[str, str] | None = None,
@@ -92,6 +101,8 @@ class TwoProgrammers(TextParallelEnv):
         **kwargs: Any,
     ):
         super().__init__(self.programmers, max_turns, **kwargs)
+        if variant not in get_args(Variant):
+            raise ValueError(f"variant must be one of {get_args(Variant)}, got {variant!r}")
         if feedback not in get_args(texts.Feedback):
             raise ValueError(f"feedback must be one of {get_args(texts.Feedback)}, got {feedback!r}")
         if (feedback == "expert") != (expert is not None):
@@ -110,7 +121,7 @@ class TwoProgrammers(TextParallelEnv):
             columns={"id": "task_id", **(columns or {})},
             test_fraction=test_fraction,
         )
-        kept = checked(tasks, self.sources, packages, on_bad_row, variant=(type(self), self.variant))
+        kept = checked(tasks, self.sources, packages, on_bad_row, variant=(type(self), self.depends_on))
         self.tasks = kept.tasks
         self.missing_packages = kept.missing
         self.feedback_mode: texts.Feedback = feedback
@@ -121,13 +132,15 @@ class TwoProgrammers(TextParallelEnv):
         self._keeps_prompt = original_prompt
         self._keeps_replies = previous_response
         self._shows_partner = partner_code
+        self._is_published = variant == "published"
         self._stop_at = stop_at
+        self._best = 0.0  # of the turns before this one
         self._prompts: Mapping[str, str] = {}
         self._episode_seed = 0
 
     # What a task fills.
 
-    variant: Hashable = None
+    depends_on: Hashable = None
     """What `sources` depends on besides the row; set before this class is initialized."""
 
     @abstractmethod
@@ -168,6 +181,7 @@ class TwoProgrammers(TextParallelEnv):
         """A task: drawn, or the one at an index or with an id."""
         self._prompts = self.open(self.tasks.task(self.rng.randrange(len(self.tasks)) if task is None else task))
         self._episode_seed = copy.copy(self.rng).getrandbits(64)  # of a copy: what later episodes draw stays the same
+        self._best = 0.0
         return self._prompts
 
     @property
@@ -177,18 +191,26 @@ class TwoProgrammers(TextParallelEnv):
 
     def play(self, replies: Mapping[str, str]) -> Outcome:
         judged = self.judge(replies)
-        reward = sum(judged.terms.values())
-        is_over = self._stop_at is not None and reward >= self._stop_at - 1e-9
+        score = sum(judged.terms.values())
+        terms = {**judged.terms, **self._payment(score)}
+        self._best = max(self._best, score)
+        is_over = self._stop_at is not None and score >= self._stop_at - 1e-9
         is_last = is_over or self.turn + 1 == self.max_turns
         is_rewritten = not is_last and not (self._keeps_prompt and self._keeps_replies)
         return Outcome(
-            reward,
+            sum(terms.values()),
             feedback={} if is_last else self._messages(judged, is_rewritten),
-            terms=judged.terms,
-            metrics=judged.metrics,
+            terms=terms,
+            metrics={"score": score, **judged.metrics},
             is_over=is_over,
             rewritten=dict.fromkeys(self.programmers, ()) if is_rewritten else {},
         )
+
+    def _payment(self, score: float) -> dict[str, float]:
+        """What turns a turn's score into its reward, as one more term."""
+        if self._is_published:
+            return {"shift": -self.max_score}
+        return {"paid_before": 0.0 - min(score, self._best)}
 
     def _messages(self, judged: Judgement, is_rewritten: bool) -> dict[str, str]:
         verdict, (first, second) = judged.verdict, self.programmers
