@@ -179,7 +179,10 @@ class TwoProgrammers(TextParallelEnv):
 
     def deal(self, task: Any) -> Mapping[str, str]:
         """A task: drawn, or the one at an index or with an id."""
-        self._prompts = self.open(self.tasks.task(self.rng.randrange(len(self.tasks)) if task is None else task))
+        row = self.tasks.task(self.rng.randrange(len(self.tasks)) if task is None else task)
+        if self.tasks.is_in_place:
+            self.sources(row)  # which refuses a row that cannot be dealt
+        self._prompts = self.open(row)
         self._episode_seed = copy.copy(self.rng).getrandbits(64)  # of a copy: what later episodes draw stays the same
         self._best = 0.0
         return self._prompts
