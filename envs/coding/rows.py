@@ -70,8 +70,8 @@ def checked(
     if tasks.is_in_place:
         if packages == "installed" or on_bad == "skip":
             raise ValueError(
-                f"{tasks.source} is so large that its rows are looked at only when they are dealt; take bad ones out of "
-                "it, and name the packages, instead of on_bad_row='skip' and packages='installed'"
+                f"{tasks.source} is so large that its rows are looked at only when they are dealt; take bad ones out "
+                "of it, and name the packages, instead of on_bad_row='skip' and packages='installed'"
             )
         return Checked(tasks, tuple(packages), {})
     asked = (variant, packages if isinstance(packages, str) else tuple(packages), on_bad)

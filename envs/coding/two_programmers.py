@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
 from ..core import Message, Outcome, TextParallelEnv, Transcript
-from ..data import load_tasks
+from ..data import Data, load_tasks
 from ..sandbox import Limits, shared_sandbox
 from ..sandbox.settings import AskedIsolation
+from ..templates import Prompts, templates
 from . import feedback as texts
 from .rows import OnBadRow, Packages, Sources, checked
 
@@ -47,11 +48,14 @@ class TwoProgrammers(TextParallelEnv):
     Args:
         variant: "own" or "published": the terms of CoMLRL's task, with every turn paid in full and shifted by minus
             the maximum, see the page of the environments.
-        data: "builtin", a file, a directory, a hub name, or one of these per split; see `collm.envs.data.load_tasks`.
+        data: "builtin", a file, a directory, a hub name, a Dataset, a list or iterable of dicts, or one of these per
+            split; see `collm.envs.data.load_tasks`.
         split: "train", "test", or another that the data has.
         columns: the data's names of columns that are called otherwise, such as {"prompt": "text"}.
         test_fraction: share of the rows that make up the test split, for data without splits.
         max_turns: at least 1; each is a whole new try.
+        prompts: what each programmer reads first, with places such as "{task}", and a "system" prompt: a mapping by
+            agent, or a folder of files such as main_0.txt; None for the package's own.
         feedback: what is told between turns: "plain" (nothing), "passed" (whether all tests passed), "level_passed"
             (which stages of the reward were reached), "level_feedback" (also why not) or "expert".
         expert: for feedback "expert": given a transcript of one question, its reply is what both agents are told. Any
@@ -77,16 +81,19 @@ class TwoProgrammers(TextParallelEnv):
     sample: ClassVar[Path]
     text_fields: ClassVar[tuple[str, ...]]
     max_score: ClassVar[float]
+    places: ClassVar[Mapping[str, bool]]
+    """What the prompts of a user may hold in braces; one of those that are true must be there."""
 
     def __init__(
         self,
         *,
         variant: Variant = "own",
-        data: str | Mapping[str, str] = "builtin",
+        data: Data = "builtin",
         split: str = "train",
         columns: Mapping[str, str] | None = None,
         test_fraction: float | None = None,
         max_turns: int = 2,
+        prompts: Prompts | None = None,
         feedback: texts.Feedback = "level_feedback",
         expert: Expert | None = None,
         original_prompt: bool = True,
@@ -129,13 +136,14 @@ class TwoProgrammers(TextParallelEnv):
         wall_s = max(_LEAST_WALL_S, _WALL_PER_CPU * test_seconds)
         self.limits = Limits(cpu_s=test_seconds, wall_s=wall_s, max_deaths=max_timeouts)
         self._expert = expert
+        self._templates = templates(prompts, self.programmers, self.places)
         self._keeps_prompt = original_prompt
         self._keeps_replies = previous_response
         self._shows_partner = partner_code
         self._is_published = variant == "published"
         self._stop_at = stop_at
         self._best = 0.0  # of the turns before this one
-        self._prompts: Mapping[str, str] = {}
+        self._prompts: Mapping[str, list[Message]] = {}
         self._episode_seed = 0
 
     # What a task fills.
@@ -154,6 +162,10 @@ class TwoProgrammers(TextParallelEnv):
     @abstractmethod
     def open(self, row: Mapping[str, Any]) -> Mapping[str, str]:
         """Begin with a row of the data; return the agents' prompts."""
+
+    @abstractmethod
+    def fields(self, agent: str) -> Mapping[str, str]:
+        """What stands in the places of an agent's prompt."""
 
     @abstractmethod
     def judge(self, replies: Mapping[str, str]) -> Judgement:
@@ -177,12 +189,15 @@ class TwoProgrammers(TextParallelEnv):
 
     # The hooks of the base class.
 
-    def deal(self, task: Any) -> Mapping[str, str]:
+    def deal(self, task: Any) -> Mapping[str, list[Message]]:
         """A task: drawn, or the one at an index or with an id."""
         row = self.tasks.task(self.rng.randrange(len(self.tasks)) if task is None else task)
         if self.tasks.is_in_place:
             self.sources(row)  # which refuses a row that cannot be dealt
-        self._prompts = self.open(row)
+        own = self.open(row)
+        self._prompts = {
+            agent: self._templates.opening(agent, self.fields(agent), own[agent]) for agent in self.programmers
+        }
         self._episode_seed = copy.copy(self.rng).getrandbits(64)  # of a copy: what later episodes draw stays the same
         self._best = 0.0
         return self._prompts
@@ -206,7 +221,7 @@ class TwoProgrammers(TextParallelEnv):
             terms=terms,
             metrics={"score": score, **judged.metrics},
             is_over=is_over,
-            rewritten=dict.fromkeys(self.programmers, ()) if is_rewritten else {},
+            rewritten={agent: opening[:-1] for agent, opening in self._prompts.items()} if is_rewritten else {},
         )
 
     def _payment(self, score: float) -> dict[str, float]:
@@ -225,7 +240,7 @@ class TwoProgrammers(TextParallelEnv):
             agent: texts.message(
                 self.request(agent),
                 verdict,
-                opening=self._prompts[agent] if is_rewritten and self._keeps_prompt else "",
+                opening=self._prompts[agent][-1].content if is_rewritten and self._keeps_prompt else "",
                 own_code=judged.codes[agent] if is_rewritten and self._keeps_replies else "",
                 partner_code=judged.codes[partner] if self._shows_partner else "",
             )

@@ -26,7 +26,8 @@ class ClassEval(TwoProgrammers):
         stop_at: as of `TwoProgrammers`; by default that of a class that passes all tests and holds (nearly) every
             method once.
         test_seconds: as of `TwoProgrammers`, of all tests of the class together.
-        **kwargs: of `TwoProgrammers` and `TextParallelEnv`.
+        **kwargs: of `TwoProgrammers` and `TextParallelEnv`. The places of `prompts` are {skeleton}, {class_name},
+            {own_methods} and {other_methods}.
     """
 
     metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "class_eval_v1"}
@@ -34,6 +35,12 @@ class ClassEval(TwoProgrammers):
     sample = Path(__file__).parent / "samples" / "classes_{split}.jsonl"
     text_fields = ("skeleton", "test", "class_name")
     max_score = rules.MAX_SCORE
+    places: ClassVar[Mapping[str, bool]] = {
+        "skeleton": True,
+        "class_name": False,
+        "own_methods": False,
+        "other_methods": False,
+    }
 
     def __init__(self, *, stop_at: float | None = 5.8, test_seconds: float = 40.0, **kwargs: Any):
         super().__init__(stop_at=stop_at, test_seconds=test_seconds, **kwargs)
@@ -53,6 +60,15 @@ class ClassEval(TwoProgrammers):
     def open(self, row: Mapping[str, Any]) -> Mapping[str, str]:
         self._task = task_of(row)
         return {agent: prompts.prompt(self._task, agent) for agent in self.programmers}
+
+    def fields(self, agent: str) -> Mapping[str, str]:
+        own, others = prompts.shares(self.task, agent)
+        return {
+            "skeleton": self.task.skeleton,
+            "class_name": self.task.name,
+            "own_methods": ", ".join(own),
+            "other_methods": ", ".join(others),
+        }
 
     def judge(self, replies: Mapping[str, str]) -> Judgement:
         task = self.task

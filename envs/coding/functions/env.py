@@ -37,7 +37,8 @@ class FunctionPair(TwoProgrammers):
         num_public: how many of the tests are shown in the prompt; the reward counts the others, of which one at least
             is kept back.
         stop_at: as of `TwoProgrammers`; by default that of a pair that solves the task together.
-        **kwargs: of `TwoProgrammers` and `TextParallelEnv`.
+        **kwargs: of `TwoProgrammers` and `TextParallelEnv`. The places of `prompts` are {task} (in `style`), {prompt}
+            (as the data states it), {description}, {entry_point}, {head} and {public_tests}.
 
     Raises:
         ValueError: if a setting is none of the above, or the data lacks what it needs.
@@ -45,6 +46,14 @@ class FunctionPair(TwoProgrammers):
 
     own_style: ClassVar[prompts.Style] = "stub"
     max_score = rules.MAX_SCORE
+    places: ClassVar[Mapping[str, bool]] = {
+        "task": True,
+        "prompt": True,
+        "description": True,
+        "entry_point": False,
+        "head": False,
+        "public_tests": False,
+    }
     programmers = prompts.AGENTS
     text_fields = ("prompt",)
 
@@ -101,6 +110,17 @@ class FunctionPair(TwoProgrammers):
         self._calls = self._generated_calls() if self._is_generated else ()
         shown = [text for _, text in self._public_tests()]
         return {agent: prompts.prompt(self._problem, agent, self._style, shown) for agent in self.programmers}
+
+    def fields(self, agent: str) -> Mapping[str, str]:
+        problem = self.problem
+        return {
+            "task": prompts.task(problem, self._style),
+            "prompt": problem.prompt,
+            "description": problem.description,
+            "entry_point": problem.entry_point,
+            "head": problem.head,
+            "public_tests": "\n".join(text for _, text in self._public_tests()),
+        }
 
     def judge(self, replies: Mapping[str, str]) -> Judgement:
         problem = self.problem

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
 from ...core import Message, Outcome, TextParallelEnv
-from ...data import load_tasks
+from ...data import Data, load_tasks
 from ...templates import Prompts, templates
 from . import lexicon, rules
 from .prompts import AGENTS, ARXIV_EXPANSION_PROMPTS, TLDR_PROMPTS, prompt
@@ -29,7 +29,7 @@ class TwoWriters(TextParallelEnv):
     def __init__(
         self,
         *,
-        data: str | Mapping[str, str] = "builtin",
+        data: Data = "builtin",
         split: str = "train",
         columns: Mapping[str, str] | None = None,
         test_fraction: float | None = None,
@@ -97,8 +97,8 @@ class TLDR(TwoWriters):
     """Sum up a post: `writer_0` in short, `writer_1` at length, in more varied words and with transition words.
 
     Args:
-        data: "builtin", a file, a directory, a hub name, or one of these per split; see `collm.envs.data.load_tasks`.
-            The field is "post".
+        data: "builtin", a file, a directory, a hub name, a Dataset, a list or iterable of dicts, or one of these per
+            split; see `collm.envs.data.load_tasks`. The field is "post".
         split: "train", "test", or another that the data has.
         columns: the data's name of the field, such as {"post": "source"}.
         test_fraction: share of the rows that make up the test split, for data without splits.

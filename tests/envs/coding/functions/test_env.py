@@ -108,6 +108,23 @@ def test_prompts_say_who_writes_what(env):
     assert '"""' not in described["main_0"]
 
 
+def test_prompts_may_be_a_users_own(env, tmp_path):
+    (tmp_path / "helper_0.txt").write_text("Hilf: {prompt}")
+    (tmp_path / "main_0.txt").write_text("Schreib {entry_point}, {description}, {a: 1}.\n{public_tests}")
+    (tmp_path / "system.txt").write_text("You write Python.")
+    made = env(prompts=tmp_path, num_public=1, original_prompt=False)
+    observations, _ = made.reset(seed=0)
+    assert [message[:2] for message in observations["main_0"].messages] == [
+        ("system", "You write Python."),
+        ("user", "Schreib half_sum, Half of the sum of a and b., {a: 1}.\nassert half_sum(2, 4) == 3"),
+    ]
+    assert observations["helper_0"].messages[1].content == "Hilf: " + ROW["prompt"]
+    observations, *_ = made.step({"helper_0": ROW["aux"], "main_0": FLOOR})
+    assert [message.role for message in observations["main_0"].messages] == ["system", "user"]
+    with pytest.raises(ValueError, match=r"does not tell the task; give it \{task\} or \{prompt\} or \{description\}"):
+        env(prompts={"main_0": "Schreib {entry_point}."})
+
+
 @pytest.mark.parametrize(
     ("settings", "told", "untold"),
     [
