@@ -21,7 +21,21 @@ FOLDER = Path(__file__).resolve().parent / "environments"
 NAMESPACE = "collm/"
 NUM_EPISODES = 20
 MAX_TRANSCRIPT_LINES, MAX_LINE_LENGTH = 60, 160
-HISTORY: dict[str, str] = {}
+_IMPROVEMENT = (
+    "a turn is paid for what it improves, so that solving at once is the best return, and half of the tests' points need "
+    "all of them"
+)
+_FUNCTIONS = f"{_IMPROVEMENT}, as does cooperation; built-in problems of its own; `variant`, `prompts`."
+_GROUNDED = "all points but the structure's are paid as far as both texts tell what the source tells"
+HISTORY: dict[str, str] = {
+    "collm/HumanEval-v1": _FUNCTIONS,
+    "collm/MBPP-v1": _FUNCTIONS,
+    "collm/CoopHumanEval-v1": _FUNCTIONS,
+    "collm/ClassEval-v1": f"{_IMPROVEMENT}; `variant`, `prompts`.",
+    "collm/TLDR-v1": f"{_GROUNDED}; `variant`, `prompts`.",
+    "collm/ArxivExpansion-v1": f"{_GROUNDED}; `variant`, `prompts`.",
+    "collm/MiniWriting-v1": f"{_GROUNDED}; a linking word before another one is none.",
+}
 """What changed with a version above 0, by its id."""
 _SECTION = re.compile(r"^(Args|Returns|Raises):$", re.MULTILINE)
 _ENTRY = re.compile(r"^ {4}(\w+): ", re.MULTILINE)

@@ -9,7 +9,7 @@ ordered    different pairs among them that stand in this order in the source, at
 
 A word of the source again and again has no pairs; its words in a bag have the wrong ones; a text about something else
 has no words; and a true summary, which leaves out and rewords, keeps most of what stands together in the source: of 619
-summaries that people wrote (SciTLDR) half have the full credit, of as many shuffled sources one in 40 has half of it.
+summaries that people wrote (SciTLDR) 516 have half of the credit or more, of 30 words of each shuffled source five do.
 """
 
 from __future__ import annotations
