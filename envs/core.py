@@ -19,6 +19,7 @@ from .spaces import OpenText
 
 ENVIRONMENT = "environment"
 _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
+_LATER_BRACKETS = re.compile("(?<=[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])\\[")  # at the beginning of a line but the first
 
 
 class Message(NamedTuple):
@@ -73,8 +74,8 @@ def answer_in(reply: str) -> str:
 
 
 def written(agent: str, reply: str) -> Message:
-    """How an agent's reply stands in the joint history."""
-    return Message("user", f"[{agent} writes] {reply}", agent)
+    """How an agent's reply stands in the joint history; no line in it can pass for the beginning of another's."""
+    return Message("user", f"[{agent} writes] {_LATER_BRACKETS.sub(' [', reply)}", agent)
 
 
 @dataclass(frozen=True)
