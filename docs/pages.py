@@ -22,8 +22,8 @@ NAMESPACE = "collm/"
 NUM_EPISODES = 20
 MAX_TRANSCRIPT_LINES, MAX_LINE_LENGTH = 60, 160
 _IMPROVEMENT = (
-    "a turn is paid for what it improves, so that solving at once is the best return, and half of the tests' points need "
-    "all of them"
+    "a turn is paid for what it improves, so that solving at once is the best return, and half of the tests' points "
+    "need all of them"
 )
 _FUNCTIONS = f"{_IMPROVEMENT}, as does cooperation; built-in problems of its own; `variant`, `prompts`."
 _GROUNDED = "all points but the structure's are paid as far as both texts tell what the source tells"
