@@ -21,11 +21,24 @@ FOLDER = Path(__file__).resolve().parent / "environments"
 NAMESPACE = "collm/"
 NUM_EPISODES = 20
 MAX_TRANSCRIPT_LINES, MAX_LINE_LENGTH = 60, 160
+_IMPROVEMENT = (
+    "a turn is paid for what it improves, so that solving at once is the best return, and half of the tests' points "
+    "need all of them"
+)
+_FUNCTIONS = f"{_IMPROVEMENT}, as does cooperation; built-in problems of its own; `variant`, `prompts`."
+_GROUNDED = "all points but the structure's are paid as far as both texts tell what the source tells"
 HISTORY: dict[str, str] = {
     "collm/StrBuild-v1": "minus signs and whole parts of numbers count; two to six builders; `stop_at` needs `shift`.",
     "collm/HouseBuild-v1": "as StrBuild-v1.",
     "collm/BridgeBuild-v1": "planks cost, by default; the last object of a reply counts, JSON or Python.",
     "collm/ResourceGathering-v1": "bonuses do not grow with the turns, by default; replies as in BridgeBuild-v1.",
+    "collm/HumanEval-v1": _FUNCTIONS,
+    "collm/MBPP-v1": _FUNCTIONS,
+    "collm/CoopHumanEval-v1": _FUNCTIONS,
+    "collm/ClassEval-v1": f"{_IMPROVEMENT}; `variant`, `prompts`.",
+    "collm/TLDR-v1": f"{_GROUNDED}; `variant`, `prompts`.",
+    "collm/ArxivExpansion-v1": f"{_GROUNDED}; `variant`, `prompts`.",
+    "collm/MiniWriting-v1": f"{_GROUNDED}; a linking word before another one is none.",
 }
 """What changed with a version above 0, by its id."""
 _SECTION = re.compile(r"^(Args|Returns|Raises):$", re.MULTILINE)

@@ -1,4 +1,8 @@
-"""Rows out of data files: JSONL, JSON, CSV and Parquet, and directories written by `datasets`."""
+"""Rows out of data files: JSONL, JSON, CSV and Parquet, and directories written by `datasets`.
+
+Rows are a sequence, each with its number. Those of a large file stay where they are, and are read when they are asked
+for: a million of them start in a second or two and take no more memory than where each begins.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,57 @@ import csv
 import gzip
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping
+import sys
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
+
+import numpy as np
 
 Row = Mapping[str, Any]
 NumberedRow = tuple[int, Row]  # counted from 1, by lines where the format has lines
+Rows = Sequence[NumberedRow]
+LARGE_BYTES = 2**25
+"""Size of a file of JSON lines from which on its rows stay in the file."""
+LARGE_ROWS = 50_000
+"""Number of rows from which on those of a table stay in it."""
+_CHUNK = 2**24
+
+
+class RowsInPlace(Sequence[NumberedRow]):
+    """Rows that are read when they are asked for.
+
+    Args:
+        numbers: the number of each row.
+        read: the row at a position, with its number for messages.
+    """
+
+    def __init__(self, numbers: Sequence[int] | np.ndarray[Any, Any], read: Callable[[int, int], Row]):
+        self._numbers = numbers
+        self._read = read
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @overload
+    def __getitem__(self, index: int) -> NumberedRow: ...
+    @overload
+    def __getitem__(self, index: slice) -> Rows: ...
+    def __getitem__(self, index: int | slice) -> NumberedRow | Rows:
+        if isinstance(index, slice):
+            return [self[at] for at in range(*index.indices(len(self)))]
+        if not -len(self) <= index < len(self):
+            raise IndexError(index)
+        at = index % len(self)
+        return int(self._numbers[at]), self._read(at, int(self._numbers[at]))
+
+
+def rows_of_table(table: Any) -> Rows:
+    """The rows of a `datasets.Dataset`, or of anything else with a length whose items are rows."""
+    if len(table) < LARGE_ROWS:
+        return list(enumerate(table, start=1))
+    return RowsInPlace(range(1, len(table) + 1), lambda at, number: dict(table[at]))
 
 
 def is_data_path(text: str) -> bool:
@@ -20,8 +69,10 @@ def is_data_path(text: str) -> bool:
     return _format(path) in _READERS or "{split}" in text or text.startswith((".", "/", "~")) or path.exists()
 
 
-def numbered_rows(path: Path, split: str) -> list[NumberedRow]:
+def numbered_rows(path: Path, split: str) -> Rows:
     """All rows of a file, each with its number, so that an error can say where.
+
+    Those of JSON lines (not as .gz) and of Parquet and saved directories are `RowsInPlace` where there are many.
 
     Args:
         path: a .jsonl, .json (a list of objects), .csv or .parquet file, the first three also as .gz; or a directory
@@ -35,11 +86,14 @@ def numbered_rows(path: Path, split: str) -> list[NumberedRow]:
     if not path.exists():
         raise FileNotFoundError(f"there is no data file at {path}; give the path of one, a hub name, or 'builtin'")
     if path.is_dir():
-        return list(_saved_rows(path, split))
+        return _saved_rows(path, split)
     reader = _READERS.get(_format(path))
     if reader is None:
         raise ValueError(f"{path} is of an unknown format; give one of {', '.join(_READERS)}, plain or as .gz")
-    return list(reader(path))
+    if path.suffix == ".jsonl" and path.stat().st_size >= LARGE_BYTES:
+        return _lines_in_place(path)
+    rows = reader(path)
+    return rows if isinstance(rows, Sequence) else list(rows)
 
 
 def has_splits(path: Path) -> bool:
@@ -55,7 +109,10 @@ def _format(path: Path) -> str:
 def _text(path: Path) -> str:
     content = path.read_bytes()
     if path.suffix == ".gz":
-        content = gzip.decompress(content)
+        try:
+            content = gzip.decompress(content)
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise ValueError(f"{path} is not a whole gzip file ({error}); write it anew") from error
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -67,12 +124,40 @@ def _parsed(path: Path, text: str, place: str) -> Any:
         return json.loads(text)
     except json.JSONDecodeError as error:
         raise ValueError(f"{path}, {place} is not valid JSON: {error}") from error
+    except RecursionError:
+        raise ValueError(f"{path}, {place} is nested too deep to be read as JSON") from None
 
 
 def _checked(path: Path, number: int, row: Any) -> NumberedRow:
     if not isinstance(row, dict):
         raise ValueError(f"{path}, row {number} must be a JSON object of columns, got {type(row).__name__}")
     return number, row
+
+
+def _lines_in_place(path: Path) -> Rows:
+    """The rows of a large file of JSON lines, of which only the places are kept."""
+    ends = []
+    size = 0
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            ends.append(np.flatnonzero(np.frombuffer(chunk, np.uint8) == ord("\n")) + size)
+            size += len(chunk)
+    stops = np.concatenate([*ends, [size]])
+    starts = np.concatenate([[0], stops[:-1] + 1])
+    is_line = stops - starts > 1  # neither empty, nor the "\r" of an empty line
+    starts, stops, numbers = starts[is_line], stops[is_line], np.flatnonzero(is_line) + 1
+
+    def read(at: int, number: int) -> Row:
+        with path.open("rb") as file:
+            file.seek(int(starts[at]))
+            line = file.read(int(stops[at] - starts[at]))
+        try:
+            text = line.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path}, line {number} is not UTF-8 text ({error}); save the file as UTF-8") from error
+        return _checked(path, number, _parsed(path, text, f"line {number}"))[1]
+
+    return RowsInPlace(numbers, read)
 
 
 def _jsonl_rows(path: Path) -> Iterator[NumberedRow]:
@@ -92,6 +177,7 @@ def _json_rows(path: Path) -> Iterator[NumberedRow]:
 def _csv_rows(path: Path) -> Iterator[NumberedRow]:
     reader = csv.DictReader(io.StringIO(_text(path), newline=""), strict=True)
     number = 0
+    limit = csv.field_size_limit(sys.maxsize)  # a text of a book's length is no fault
     try:
         for number, row in enumerate(reader, start=1):
             if None in row or None in row.values():
@@ -99,9 +185,11 @@ def _csv_rows(path: Path) -> Iterator[NumberedRow]:
             yield number, row
     except csv.Error as error:
         raise ValueError(f"{path}, after row {number} is not valid CSV: {error}") from error
+    finally:
+        csv.field_size_limit(limit)
 
 
-def _parquet_rows(path: Path) -> Iterator[NumberedRow]:
+def _parquet_rows(path: Path) -> Rows:
     import pyarrow
     import pyarrow.parquet
 
@@ -109,10 +197,12 @@ def _parquet_rows(path: Path) -> Iterator[NumberedRow]:
         table = pyarrow.parquet.read_table(path)
     except pyarrow.ArrowException as error:
         raise ValueError(f"{path} is not a Parquet file: {error}") from error
-    yield from enumerate(table.to_pylist(), start=1)
+    if table.num_rows < LARGE_ROWS:
+        return list(enumerate(table.to_pylist(), start=1))
+    return RowsInPlace(range(1, table.num_rows + 1), lambda at, number: dict(table.slice(at, 1).to_pylist()[0]))
 
 
-def _saved_rows(path: Path, split: str) -> Iterator[NumberedRow]:
+def _saved_rows(path: Path, split: str) -> Rows:
     import datasets
 
     try:
@@ -123,10 +213,10 @@ def _saved_rows(path: Path, split: str) -> Iterator[NumberedRow]:
         if split not in saved:
             raise ValueError(f"{path} has no split {split!r}; it has {', '.join(map(repr, saved))}")
         saved = saved[split]
-    yield from enumerate(saved, start=1)
+    return rows_of_table(saved)
 
 
-_READERS: dict[str, Callable[[Path], Iterator[NumberedRow]]] = {
+_READERS: dict[str, Callable[[Path], Iterator[NumberedRow] | Rows]] = {
     ".jsonl": _jsonl_rows,
     ".json": _json_rows,
     ".csv": _csv_rows,

@@ -6,13 +6,13 @@ from .registry import register
 
 _BUILT_IN = (
     (
-        "collm/MiniWriting-v0",
+        "collm/MiniWriting-v1",
         "writing.mini_writing.env:MiniWriting",
         "Two writers retell a made-up post in a small vocabulary.",
     ),
-    ("collm/TLDR-v0", "writing.documents.env:TLDR", "Two writers sum up a post, one in short and one at length."),
+    ("collm/TLDR-v1", "writing.documents.env:TLDR", "Two writers sum up a post, one in short and one at length."),
     (
-        "collm/ArxivExpansion-v0",
+        "collm/ArxivExpansion-v1",
         "writing.documents.env:ArxivExpansion",
         "Two writers expand an abstract into an introduction.",
     ),
@@ -25,10 +25,10 @@ _BUILT_IN = (
         "games.resource_gathering.env:ResourceGathering",
         "Two gatherers with different tools, who see different things.",
     ),
-    ("collm/HumanEval-v0", "coding.functions.env:HumanEval", "A helper and a main programmer complete a function."),
-    ("collm/MBPP-v0", "coding.functions.env:MBPP", "A helper and a main programmer write what is told in words."),
-    ("collm/CoopHumanEval-v0", "coding.functions.env:CoopHumanEval", "Functions that are easier for two to write."),
-    ("collm/ClassEval-v0", "coding.classes.env:ClassEval", "Two programmers divide the methods of a class."),
+    ("collm/HumanEval-v1", "coding.functions.env:HumanEval", "A helper and a main programmer complete a function."),
+    ("collm/MBPP-v1", "coding.functions.env:MBPP", "A helper and a main programmer write what is told in words."),
+    ("collm/CoopHumanEval-v1", "coding.functions.env:CoopHumanEval", "Functions that are easier for two to write."),
+    ("collm/ClassEval-v1", "coding.classes.env:ClassEval", "Two programmers divide the methods of a class."),
     ("collm/MiniCode-v0", "coding.mini_code.env:MiniCode", "A helper and a main programmer, one line of Python each."),
 )
 

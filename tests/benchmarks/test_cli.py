@@ -27,7 +27,7 @@ NAMES = [spec.name for spec in algorithm_specs()]
 def trained(tmp_path_factory):
     """A run directory of two updates of MAAC."""
     directory = tmp_path_factory.mktemp("runs") / "maac"
-    call = ["train", "maac", "--env", "collm/MiniWriting-v0", "--out", str(directory), "--critic-warmup", "1", *SMALL]
+    call = ["train", "maac", "--env", "collm/MiniWriting-v1", "--out", str(directory), "--critic-warmup", "1", *SMALL]
     assert main(call) == 0
     return directory
 
@@ -85,18 +85,18 @@ def test_envs_lists_every_id(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     assert main(["envs"]) == 0
     text = capsys.readouterr().out
-    assert "collm/MiniWriting-v0" in text
-    assert "collm/TLDR-v0" in text
+    assert "collm/MiniWriting-v1" in text
+    assert "collm/TLDR-v1" in text
 
 
 def test_check_prints_the_rules_that_hold(capsys):
-    assert main(["check", "collm/MiniWriting-v0"]) == 0
+    assert main(["check", "collm/MiniWriting-v1"]) == 0
     assert "keeps all" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("policy", ["reference", "random", "empty"])
 def test_play_prints_an_episode(policy, capsys):
-    assert main(["play", "collm/MiniWriting-v0", "--policy", policy]) == 0
+    assert main(["play", "collm/MiniWriting-v1", "--policy", policy]) == 0
     text = capsys.readouterr().out
     assert "writer_0 reads" in text
     assert "turn 1: writer_1 writes" in text
@@ -104,7 +104,7 @@ def test_play_prints_an_episode(policy, capsys):
 
 
 def test_a_trained_team_plays(trained, capsys):
-    assert main(["play", "collm/MiniWriting-v0", "--policy", str(trained)]) == 0
+    assert main(["play", "collm/MiniWriting-v1", "--policy", str(trained)]) == 0
     assert "turn 1: writer_1 writes" in capsys.readouterr().out
 
 
@@ -146,10 +146,10 @@ def test_a_team_trains_on_real_texts_and_is_judged_on_others(tmp_path, root, cap
     _save_random_llama(model, data)
     files = json.dumps({"train": str(data / "train.jsonl"), "test": str(data / "dev.jsonl")})
     kwargs = ["--env-kwargs", f"data={files}", 'columns={"post": "source", "id": "paper_id"}']
-    call = ["train", "maac", "--env", "collm/TLDR-v0", *kwargs, "--model", str(model), "--critic-warmup", "1"]
+    call = ["train", "maac", "--env", "collm/TLDR-v1", *kwargs, "--model", str(model), "--critic-warmup", "1"]
     assert main([*call, "--out", str(tmp_path / "run"), *SMALL]) == 0
     assert main(["evaluate", str(tmp_path / "run"), "--episodes", "2"]) == 0
-    assert "collm/TLDR-v0, split test, 2 episodes" in capsys.readouterr().out
+    assert "collm/TLDR-v1, split test, 2 episodes" in capsys.readouterr().out
     read = [
         {episode["agents"]["writer_0"]["turns"][0]["read"][0]["content"] for episode in read_lines(tmp_path / file)}
         for file in ("run/episodes.jsonl", "run/evaluation-test.jsonl")
@@ -162,7 +162,7 @@ def test_a_run_resumes_to_the_same_end_as_one_that_never_stopped(tmp_path, monke
         "train",
         "magrpo",
         "--env",
-        "collm/MiniWriting-v0",
+        "collm/MiniWriting-v1",
         "--num-generations",
         "2",
         "--save-interval",
@@ -196,53 +196,53 @@ def test_an_unknown_command_is_refused(error_of):
 
 
 def test_an_unknown_algorithm_is_refused(error_of):
-    assert "no algorithm 'mac'" in error_of("train", "mac", "--env", "collm/MiniWriting-v0")
+    assert "no algorithm 'mac'" in error_of("train", "mac", "--env", "collm/MiniWriting-v1")
 
 
 def test_an_unknown_environment_is_refused_with_the_nearest(error_of):
-    assert "did you mean 'collm/MiniWriting-v0'" in error_of("train", "iac", "--env", "collm/MiniWritng-v0")
+    assert "did you mean 'collm/MiniWriting-v1'" in error_of("train", "iac", "--env", "collm/MiniWritng-v0")
 
 
 def test_an_unknown_argument_of_the_environment_is_refused(error_of):
-    text = error_of("train", "iac", "--env", "collm/MiniWriting-v0", "--env-kwargs", "lenght=3")
+    text = error_of("train", "iac", "--env", "collm/MiniWriting-v1", "--env-kwargs", "lenght=3")
     assert "lenght" in text
 
 
 def test_a_missing_data_file_is_refused(error_of):
-    text = error_of("train", "iac", "--env", "collm/TLDR-v0", "--env-kwargs", "data=nowhere.jsonl")
+    text = error_of("train", "iac", "--env", "collm/TLDR-v1", "--env-kwargs", "data=nowhere.jsonl")
     assert "nowhere.jsonl" in text
 
 
 def test_data_without_held_out_tasks_is_refused_before_training(error_of, tmp_path):
     (tmp_path / "posts.jsonl").write_text('{"post": "a post"}\n')
-    text = error_of("train", "iac", "--env", "collm/TLDR-v0", "--env-kwargs", f"data={tmp_path / 'posts.jsonl'}")
+    text = error_of("train", "iac", "--env", "collm/TLDR-v1", "--env-kwargs", f"data={tmp_path / 'posts.jsonl'}")
     assert "test_fraction" in text
 
 
 def test_a_missing_model_is_refused(error_of):
     assert "no model folder './nowhere'" in error_of(
-        "train", "iac", "--env", "collm/MiniWriting-v0", "--model", "./nowhere"
+        "train", "iac", "--env", "collm/MiniWriting-v1", "--model", "./nowhere"
     )
 
 
 def test_a_model_without_a_chat_template_is_refused_where_one_is_asked_for(error_of):
-    assert "no chat template" in error_of("train", "iac", "--env", "collm/MiniWriting-v0", "--is-chat")
+    assert "no chat template" in error_of("train", "iac", "--env", "collm/MiniWriting-v1", "--is-chat")
 
 
 def test_a_batch_that_cannot_be_split_is_refused(error_of):
-    text = error_of("train", "magrpo", "--env", "collm/MiniWriting-v0", "--rollout-buffer-size", "9")
+    text = error_of("train", "magrpo", "--env", "collm/MiniWriting-v1", "--rollout-buffer-size", "9")
     assert "rollout_buffer_size=9" in text
     assert "num_generations=8" in text
 
 
 def test_a_folder_that_cannot_be_made_is_refused(error_of, tmp_path):
     (tmp_path / "file").write_text("")
-    text = error_of("train", "iac", "--env", "collm/MiniWriting-v0", "--out", tmp_path / "file" / "run")
+    text = error_of("train", "iac", "--env", "collm/MiniWriting-v1", "--out", tmp_path / "file" / "run")
     assert "give another --out" in text
 
 
 def test_a_folder_that_holds_a_run_is_not_overwritten(error_of, trained):
-    text = error_of("train", "maac", "--env", "collm/MiniWriting-v0", "--out", trained, "--critic-warmup", 1, *SMALL)
+    text = error_of("train", "maac", "--env", "collm/MiniWriting-v1", "--out", trained, "--critic-warmup", 1, *SMALL)
     assert "already holds a run" in text
 
 
@@ -303,4 +303,4 @@ def test_play_writes_an_animation_of_a_game(tmp_path):
 
 
 def test_an_environment_without_pictures_has_no_animation(error_of, tmp_path):
-    assert "draws no pictures" in error_of("play", "collm/MiniWriting-v0", "--gif", tmp_path / "a.gif")
+    assert "draws no pictures" in error_of("play", "collm/MiniWriting-v1", "--gif", tmp_path / "a.gif")

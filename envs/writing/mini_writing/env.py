@@ -21,7 +21,7 @@ class MiniWriting(TextParallelEnv):
         render_mode: see `TextParallelEnv`.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "mini_writing_v0"}
+    metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "mini_writing_v1"}
 
     def __init__(self, *, split: rules.Split = "train", render_mode: str | None = None):
         if split not in get_args(rules.Split):
