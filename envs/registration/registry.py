@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import gymnasium
 from pettingzoo import ParallelEnv
@@ -24,8 +24,11 @@ from ..._plugins import load_plugins
 from .mirrors import mirror
 from .turn_limit import TurnLimit
 
+Range: TypeAlias = tuple[float, float]
+
 GROUP = "collm.envs"  # of entry points
 _FIXED_LENGTH = "the length of its episodes is fixed; collm.envs.views.TurnLimit(env, max_turns) cuts them short"
+_PAYING_THE_SAME = {"render_mode", "split"}  # arguments that no reward depends on
 _ID = re.compile(r"(?P<name>[\w-]+/[\w.-]+?)(-v(?P<version>\d+))?")
 
 
@@ -47,8 +50,17 @@ class EnvSpec:
     """A limit from outside: after this many turns the episode is truncated. None: the environment ends by itself."""
     summary: str = ""
     """What it is, in one line, for listings."""
+    reward_range: Range | None = None
+    """Lowest and highest reward of one agent in one turn, with `kwargs`; infinite where there is no bound, None: not
+    declared."""
+    return_range: Range | None = None
+    """Lowest and highest undiscounted return of one agent in one episode, likewise."""
 
     def __post_init__(self) -> None:
+        for name in ("reward_range", "return_range"):
+            declared = getattr(self, name)
+            if declared is not None:  # JSON has lists in place of tuples
+                object.__setattr__(self, name, _range(f"{self.id}: {name}", declared))
         match = _ID.fullmatch(self.id)
         if match is None or match["version"] is None:
             raise ValueError(f"an environment's id must look like 'namespace/Name-v0', got {self.id!r}")
@@ -84,10 +96,18 @@ class EnvSpec:
         constructor: Callable[..., Any] = found
         return constructor
 
+    def given(self, **kwargs: Any) -> EnvSpec:
+        """This specification with arguments on top. Other rules may pay otherwise, so the ranges are then unknown."""
+        used = {**deepcopy(dict(self.kwargs)), **kwargs}
+        if set(kwargs) <= _PAYING_THE_SAME:
+            return replace(self, kwargs=used)
+        return replace(self, kwargs=used, reward_range=None, return_range=None)
+
     def make(self, **kwargs: Any) -> ParallelEnv[str, Any, Any]:
         """A new environment; its `spec` is this one with the arguments that were used."""
         constructor = self.constructor()
-        used = {**deepcopy(dict(self.kwargs)), **kwargs}
+        spec = self.given(**kwargs)
+        used = dict(spec.kwargs)
         _refuse_unknown_arguments(self.id, constructor, used)
         try:
             env = constructor(**used)
@@ -100,7 +120,7 @@ class EnvSpec:
             )
         if self.max_turns is not None:
             env = TurnLimit(env, self.max_turns)
-        env.spec = replace(self, kwargs=used)
+        env.spec = spec
         return env
 
     def to_json(self) -> str:
@@ -135,6 +155,8 @@ def register(
     kwargs: Mapping[str, Any] | None = None,
     max_turns: int | None = None,
     summary: str = "",
+    reward_range: Range | None = None,
+    return_range: Range | None = None,
     replace: bool = False,
 ) -> EnvSpec:
     """Add an environment to the registry, to PettingZoo's, and (as seen by one agent) to Gymnasium's.
@@ -147,12 +169,15 @@ def register(
         kwargs: arguments of the entry point.
         max_turns: a limit from outside, which truncates; an environment's own last turn terminates.
         summary: what it is, in one line.
+        reward_range: lowest and highest reward of one agent in one turn, which `check_env` then holds it to; None: not
+            declared.
+        return_range: lowest and highest undiscounted return of one agent in one episode, likewise.
         replace: whether to overwrite another environment of this id, as in a notebook cell that is run again.
 
     Raises:
         ValueError: if the id is malformed or taken.
     """
-    added = EnvSpec(id, entry_point, dict(kwargs or {}), max_turns, summary)
+    added = EnvSpec(id, entry_point, dict(kwargs or {}), max_turns, summary, reward_range, return_range)
     if registry.get(id, added) != added and not replace:
         raise ValueError(
             f"{id} is already registered, as {registry[id].entry_point!r}; raise the version, or pass replace=True"
@@ -241,6 +266,13 @@ def accepted_arguments(constructor: Callable[..., Any]) -> frozenset[str] | None
         if not any(each.kind is each.VAR_KEYWORD for each in parameters):
             return frozenset(names - {"self"})
     return None
+
+
+def _range(name: str, declared: Any) -> Range:
+    low, high = (float(bound) for bound in declared)
+    if not low <= high:
+        raise ValueError(f"{name} must be the lower bound and the upper one, got {declared}")
+    return low, high
 
 
 def _refuse_unknown_arguments(id: str, constructor: Callable[..., Any], given: Mapping[str, Any]) -> None:

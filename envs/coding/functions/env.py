@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
@@ -11,7 +11,7 @@ from ..extraction import code_in
 from ..grading import Grade, graded_by_calls, graded_by_source, values_of
 from ..rows import Sources
 from ..two_programmers import Judgement, TwoProgrammers
-from . import prompts, rules
+from . import exploits, prompts, rules
 from .inputs import drawn_arguments
 from .problems import Problem, problem_of, shown_assertions
 
@@ -124,6 +124,13 @@ class FunctionPair(TwoProgrammers):
         if reference is None:
             raise ValueError(f"the data has no solution of task {self.problem.id!r}, so there is no reference reply")
         return reference[self.programmers.index(agent)]
+
+    def exploits(self) -> Mapping[str, Callable[[str], str]]:
+        """A team that answers False, with a helper for show."""
+        main = self.possible_agents[-1]
+        return {
+            "constant answer": lambda agent: exploits.constant_answer(self.problem.entry_point, is_helper=agent != main)
+        }
 
     def _generated_calls(self) -> tuple[tuple[tuple[Any, ...], Any], ...]:
         """(arguments, expected value) of this episode's tests."""

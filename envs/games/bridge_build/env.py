@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, get_args
 
@@ -12,7 +12,7 @@ from ..pictured import TaskEnv
 from ..pictures import Row
 from ..settings import refuse_other
 from ..sources import GENERATED, Data, Split, rows_of_split, source_of
-from . import prompts
+from . import exploits, prompts
 from .generator import HIGHEST_DIFFICULTY, new_bridge
 from .rules import Bridge, after, beginning, missing
 
@@ -47,6 +47,10 @@ class BridgeBuild(TaskEnv[Bridge]):
     """
 
     metadata: ClassVar[dict[str, Any]] = {**TaskEnv.metadata, "name": "bridge_build_v0"}
+    allowed_exploits: ClassVar[Mapping[str, str]] = {
+        "one does all": "a worker's planks reach both banks, so that one who knows the map needs no partner",
+        "repeat the partner": "the same planks twice are the planks of one who knows the map",
+    }
     block_letters = _KINDS
     block_colours = _COLOURS
 
@@ -148,6 +152,10 @@ class BridgeBuild(TaskEnv[Bridge]):
         """The commands with which two reference workers, who know the map, join S and T at no cost, in one turn."""
         worker = self.possible_agents.index(agent)
         return prompts.reply(missing(self.task, self._state, worker), self._state.places[worker])
+
+    def exploits(self) -> Mapping[str, Callable[[str], str]]:
+        """A team that floods the map with planks."""
+        return {"flood every row": lambda agent: exploits.flood(self.task, self.possible_agents.index(agent))}
 
 
 def bridges(data: Data, split: Split) -> list[Bridge]:

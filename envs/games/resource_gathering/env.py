@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
@@ -12,7 +12,7 @@ from ..pictured import TaskEnv
 from ..pictures import Row
 from ..settings import refuse_other
 from ..sources import GENERATED, Data, Split, rows_of_split, source_of
-from . import prompts
+from . import exploits, prompts
 from .generator import HIGHEST_DIFFICULTY, new_land
 from .rules import Land, Settings, after, beginning, is_completed, progress, reference_facts, reference_walk, visible
 
@@ -145,6 +145,15 @@ class ResourceGathering(TaskEnv[Land]):
             reference_walk(self.task, self._state, i, self._settings),
             reference_facts(self.task, self._state, i, self._settings),
         )
+
+    def exploits(self) -> Mapping[str, Callable[[str], str]]:
+        """A team that approaches work and goes back."""
+
+        def to_and_fro(agent: str) -> str:
+            gatherer = self.possible_agents.index(agent)
+            return exploits.walk_to_and_fro(self.task, self._state, gatherer, self._settings, self.turn)
+
+        return {"walk to and fro": to_and_fro}
 
     def _layer(self, seen: frozenset[tuple[int, int]]) -> list[list[int]]:
         layer = [[_KINDS.index("?")] * self.task.width for _ in range(self.task.depth)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
@@ -13,7 +13,7 @@ from ..commands import Orders, allowed, read_orders
 from ..pictures import Row, colours
 from ..settings import refuse_other
 from ..sources import GENERATED, Data, Split, rows_of_split, source_of
-from . import prompts
+from . import exploits, prompts
 from .rules import BLOCKS, HIGHEST_DIFFICULTY, MAX_COMMANDS, PALETTES, Word, missing, new_word, score, word
 
 Reward = Literal["reference", "iou"]
@@ -122,6 +122,10 @@ class StrBuild(BuildingEnv[Word]):
     def reference_reply(self, agent: str) -> str:
         """The commands with which two reference players make the plan of the rules, worth 2."""
         return prompts.reply(missing(self.task, self.next_start, self.possible_agents.index(agent)))
+
+    def exploits(self) -> Mapping[str, Callable[[str], str]]:
+        """A team that fills the whole box."""
+        return {"fill the whole box": lambda agent: exploits.whole_box(self.task, self.possible_agents.index(agent))}
 
 
 def words(data: Data, split: Split) -> list[Word]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, get_args
 
 from ...core import Outcome, TextParallelEnv
 from ...data import load_tasks
-from . import prompts, rules
+from . import exploits, prompts, rules
 from .lexicon import TransitionMatch
 from .reference import reference_pair
 
@@ -84,6 +84,14 @@ class TwoWriters(TextParallelEnv):
         if not self._source:
             raise RuntimeError("no episode is running; call reset() first")
         return reference_pair(self.form, self._source)[self.possible_agents.index(agent)]
+
+    def exploits(self) -> Mapping[str, Callable[[str], str]]:
+        """Teams that write around one word of the source, and that copy its beginning."""
+        place = self.possible_agents.index
+        return {
+            "one word": lambda agent: exploits.one_word(self.form, self._source, place(agent)),
+            "first words": lambda agent: exploits.first_words(self.form, self._source, place(agent)),
+        }
 
 
 class TLDR(TwoWriters):

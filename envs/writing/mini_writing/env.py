@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any, ClassVar, get_args
 
 from ...core import Outcome, TextParallelEnv
-from . import prompts, rules
+from . import exploits, prompts, rules
 
 
 class MiniWriting(TextParallelEnv):
@@ -48,6 +48,10 @@ class MiniWriting(TextParallelEnv):
     def reference_reply(self, agent: str) -> str:
         """The agent's text of a pair about the current post that scores 1."""
         return prompts.reference_reply(self._dealt(), agent)
+
+    def exploits(self) -> Mapping[str, Callable[[str], str]]:
+        """A team that writes around one word of the post."""
+        return {"one word": lambda agent: exploits.one_word(self._dealt(), agent)}
 
     def _dealt(self) -> rules.Post:
         if self._post is None:
