@@ -43,6 +43,9 @@ class TrainConfig:
     long."""
     early_termination_threshold: float | None = None
     """Team reward per turn above which a training episode ends, as if the game did. None: never."""
+    log_shares: bool = False
+    """Each agent's share of the return (`metric/share/<agent>`) in the metrics of training too, as in those of
+    evaluations: one more play of each episode per agent, without new replies."""
 
     # Optimizing.
 

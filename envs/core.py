@@ -110,6 +110,8 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
 
     metadata: ClassVar[dict[str, Any]] = {"name": "text_v0", "render_modes": ["ansi", "human"], "render_fps": 1}
     spec: Any = None  # the EnvSpec it was made from; set by `make`
+    task: Any = None
+    """What the episode is about, for those who judge it: a row of the data, a goal, a map; set by `deal`."""
     allowed_exploits: ClassVar[Mapping[str, str]] = {}
     """Degenerate players that the game pays on purpose, by name, each with the reason."""
 

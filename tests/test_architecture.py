@@ -14,6 +14,7 @@ ORDER = {
         "files spaces",
         "core data sandbox",
         "players writing coding games",
+        "wrappers",
         "registration",
         "checks vectors views",
     ),

@@ -30,10 +30,7 @@ def empty(env: TextParallelEnv) -> Iterable[Player]:
 
 def copied_prompt(env: TextParallelEnv) -> Iterable[Player]:
     """All repeat what they read: everything, or the last message."""
-    return [
-        lambda agent, observation: str(observation),
-        lambda agent, observation: messages_of(observation)[-1].content,
-    ]
+    return [_whole_prompt, _last_message]
 
 
 def keyword_salad(env: TextParallelEnv) -> Iterable[Player]:
@@ -50,7 +47,7 @@ def one_does_all(env: TextParallelEnv) -> Iterable[Player]:
 
 def constant(env: TextParallelEnv) -> Iterable[Player]:
     """The reference replies of another task, in every task and turn."""
-    return [_Elsewhere(env, lambda others, turn, number=number: others[number % len(others)]) for number in range(3)]
+    return [_Elsewhere(env, _other(number)) for number in range(3)]
 
 
 def flood(env: TextParallelEnv) -> Iterable[Player]:
@@ -91,6 +88,18 @@ TRICKS: Mapping[str, Trick] = {
     "fail first": fail_first,
 }
 """The general tricks by name; a trick's docstring says what its players do. None is played where it has no team."""
+
+
+def _whole_prompt(agent: str, observation: str) -> str:
+    return str(observation)
+
+
+def _last_message(agent: str, observation: str) -> str:
+    return messages_of(observation)[-1].content
+
+
+def _other(number: int) -> Callable[[list[str], int], str]:
+    return lambda others, turn: others[number % len(others)]
 
 
 def _salad(env: TextParallelEnv, num_words: int, ratio: float) -> Player:

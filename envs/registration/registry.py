@@ -21,6 +21,7 @@ import gymnasium
 from pettingzoo import ParallelEnv
 
 from ..._plugins import load_plugins
+from ..wrappers.reward_functions import RewardFunctions
 from .mirrors import mirror
 from .turn_limit import TurnLimit
 
@@ -28,6 +29,7 @@ Range: TypeAlias = tuple[float, float]
 
 GROUP = "collm.envs"  # of entry points
 _FIXED_LENGTH = "the length of its episodes is fixed; collm.envs.views.TurnLimit(env, max_turns) cuts them short"
+_JUDGING = ("reward_funcs", "reward_weights")  # arguments that any text environment takes; see `RewardFunctions`
 _PAYING_THE_SAME = {"render_mode", "split"}  # arguments that no reward depends on
 _ID = re.compile(r"(?P<name>[\w-]+/[\w.-]+?)(-v(?P<version>\d+))?")
 
@@ -108,6 +110,8 @@ class EnvSpec:
         constructor = self.constructor()
         spec = self.given(**kwargs)
         used = dict(spec.kwargs)
+        own = accepted_arguments(constructor) or ()
+        judging = {name: used.pop(name) for name in _JUDGING if name in used and name not in own}
         _refuse_unknown_arguments(self.id, constructor, used)
         try:
             env = constructor(**used)
@@ -120,6 +124,8 @@ class EnvSpec:
             )
         if self.max_turns is not None:
             env = TurnLimit(env, self.max_turns)
+        if judging:
+            env = _judged(self.id, env, **judging)
         env.spec = spec
         return env
 
@@ -223,7 +229,8 @@ def make(id: str | EnvSpec, **kwargs: Any) -> ParallelEnv[str, Any, Any]:
 
     Args:
         id: a registered id, or a specification.
-        kwargs: arguments of the environment, on top of those it was registered with.
+        kwargs: arguments of the environment, on top of those it was registered with. Every text environment also takes
+            `reward_funcs` and `reward_weights`; see `collm.envs.wrappers.RewardFunctions`.
 
     Raises:
         UnknownEnvironmentError: if no environment has this id.
@@ -266,6 +273,14 @@ def accepted_arguments(constructor: Callable[..., Any]) -> frozenset[str] | None
         if not any(each.kind is each.VAR_KEYWORD for each in parameters):
             return frozenset(names - {"self"})
     return None
+
+
+def _judged(
+    id: str, env: ParallelEnv[str, Any, Any], reward_funcs: Any = None, reward_weights: Any = None
+) -> ParallelEnv[str, Any, Any]:
+    if reward_funcs is None:
+        raise ValueError(f"{id}: reward_weights={reward_weights} belong to reward_funcs; give both, or neither")
+    return RewardFunctions(env, reward_funcs, reward_weights)
 
 
 def _range(name: str, declared: Any) -> Range:

@@ -92,7 +92,7 @@ class FunctionPair(TwoProgrammers):
         )
 
     def open(self, row: Mapping[str, Any]) -> Mapping[str, str]:
-        self._problem = problem_of(row)
+        self.task = self._problem = problem_of(row)
         self._calls = self._generated_calls() if self._is_generated else ()
         shown = [text for _, text in self._public_tests()]
         return {agent: prompts.prompt(self._problem, agent, self._style, shown) for agent in self.programmers}

@@ -85,6 +85,7 @@ class MiniBuild(PicturedEnv):
         number = self.rng.randrange(2**31) if task is None else _task_number(task)
         self._site = Site(new_goal(number, 2 * self.max_turns, self.split))
         self._verdicts = ()
+        self.task = self._site.goal
         return {
             agent: prompts.prompt(
                 self._site.goal, seat, turns=self.max_turns, feedback=self._feedback, is_explained=self._is_explained

@@ -56,6 +56,7 @@ class TwoWriters(TextParallelEnv):
     def deal(self, task: Any) -> Mapping[str, str]:
         """A source: drawn, or the one at an index or with an id."""
         chosen = self.tasks.task(self.rng.randrange(len(self.tasks)) if task is None else task)
+        self.task = chosen
         self._source = chosen[self.source_field]
         return {agent: prompts.prompt(self.templates[agent], self._source) for agent in self.possible_agents}
 

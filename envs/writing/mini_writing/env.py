@@ -34,7 +34,7 @@ class MiniWriting(TextParallelEnv):
         """A post: drawn, or where the task is a whole number from 0 up, that post of the split."""
         if task is not None and (isinstance(task, bool) or not isinstance(task, int) or task < 0):
             raise ValueError(f"a task of {self} is a whole number from 0 up, the seed of its post; got {task!r}")
-        self._post = rules.generated_post(self.rng if task is None else Random(task), self._split)
+        self.task = self._post = rules.generated_post(self.rng if task is None else Random(task), self._split)
         return {agent: prompts.prompt(self._post, agent) for agent in self.possible_agents}
 
     def play(self, replies: Mapping[str, str]) -> Outcome:
