@@ -14,6 +14,8 @@ from typing import Any
 
 from collm.benchmarks.commands.scores import mean_scores
 from collm.envs import EnvSpec, make, specs
+from collm.envs.checks.exploits import LIMIT, exploit_standings
+from collm.envs.checks.exploits import NUM_EPISODES as NUM_EXPLOIT_EPISODES
 from collm.envs.core import TextParallelEnv
 from collm.envs.registration.registry import accepted_arguments
 
@@ -62,8 +64,8 @@ def domain(spec: EnvSpec) -> str:
     return spec.constructor().__module__.split(".")[2]
 
 
-def page(spec: EnvSpec) -> str:
-    """An environment's page."""
+def page(spec: EnvSpec, has_exploits: bool = True) -> str:
+    """An environment's page; without the degenerate players, whose episodes take long, where they are not asked for."""
     env = make(spec)
     parts = [
         f"# {short_name(spec)}",
@@ -72,6 +74,7 @@ def page(spec: EnvSpec) -> str:
         facts(spec, env),
         "## Scores",
         scores(env),
+        *(["## Degenerate players", exploits(env)] if has_exploits else []),
         "## Rewards of the reference players",
         rewards(env),
         "## Arguments",
@@ -129,6 +132,28 @@ def scores(env: TextParallelEnv) -> str:
             f"| {' | '.join(found)} |",
             f"|{'---:|' * len(found)}",
             f"| {' | '.join(f'{value:.2f}' for value in found.values())} |",
+        ]
+    )
+
+
+def exploits(env: TextParallelEnv) -> str:
+    """How far teams come that do not do the task."""
+    standings = exploit_standings(env)
+    rows = [
+        f"| {each.player} | {each.mean_return:.2f} | {each.share:.0%} | {each.reason} |"
+        for each in sorted(standings, key=lambda standing: -standing.share)
+    ]
+    return "\n".join(
+        [
+            f"Mean return over {NUM_EXPLOIT_EPISODES} episodes (seeds from 0 up), and the share of the way from a team "
+            "that says nothing to the reference.",
+            f"More than {LIMIT:.0%} counts as a fault of the reward, unless a reason is given; a team that fails first "
+            "may come as far as the reference.",
+            "Players: [exploits](../extend/environment.md#exploits).",
+            "",
+            "| player | return | share of the way | why it may |",
+            "|---|---:|---:|---|",
+            *rows,
         ]
     )
 

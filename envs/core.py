@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, SupportsFloat
 
@@ -128,6 +128,10 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
 
     metadata: ClassVar[dict[str, Any]] = {"name": "text_v0", "render_modes": ["ansi", "human"], "render_fps": 1}
     spec: Any = None  # the EnvSpec it was made from; set by `make`
+    task: Any = None
+    """What the episode is about, for those who judge it: a row of the data, a goal, a map; set by `deal`."""
+    allowed_exploits: ClassVar[Mapping[str, str]] = {}
+    """Degenerate players that the game pays on purpose, by name, each with the reason."""
 
     def __init__(
         self,
@@ -192,6 +196,14 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
             NotImplementedError: where the environment knows none.
         """
         raise NotImplementedError(f"{self} knows no reference replies")
+
+    def exploits(self) -> Mapping[str, Callable[[str], str]]:
+        """Players of your own that earn without doing the task, by name: an agent's name -> its reply now.
+
+        `check_env(..., exploits=True)` plays them beside the general ones (`checks.exploits`). Like `reference_reply`
+        they may read the whole world, and change nothing.
+        """
+        return {}
 
     # PettingZoo's parallel API.
 

@@ -15,6 +15,7 @@ ORDER = {
         "core data sandbox",
         "templates",
         "players writing coding games",
+        "wrappers",
         "registration",
         "checks vectors views",
     ),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from .registry import register
+from math import inf
+
+from .registry import Range, register
 
 _BUILT_IN = (
     (
@@ -32,8 +34,27 @@ _BUILT_IN = (
     ("collm/MiniCode-v0", "coding.mini_code.env:MiniCode", "A helper and a main programmer, one line of Python each."),
 )
 
+_PROGRAMS: tuple[Range, Range] = (0, 4), (0, 8)
+_RANGES: dict[str, tuple[Range, Range]] = {
+    "collm/MiniWriting": ((0, 1), (0, 1)),
+    "collm/TLDR": ((0, 3.48), (0, 3.48)),
+    "collm/ArxivExpansion": ((0, 3.48), (0, 3.48)),
+    "collm/MiniBuild": ((0, 1), (0, 1)),
+    "collm/StrBuild": ((-3, 2), (-12, 8)),
+    "collm/HouseBuild": ((-0.1, 1), (-0.4, 4)),
+    "collm/BridgeBuild": ((-inf, 0), (-inf, 0)),
+    "collm/ResourceGathering": ((0, 14.9), (0, 16.7)),
+    "collm/HumanEval": _PROGRAMS,
+    "collm/MBPP": _PROGRAMS,
+    "collm/CoopHumanEval": _PROGRAMS,
+    "collm/ClassEval": ((0, 6), (0, 12)),
+    "collm/MiniCode": ((0, 1), (0, 1)),
+}
+"""Rewards of a turn and returns of an episode, by id without its version. A bridge costs as its map has pillars."""
+
 
 def register_built_in() -> None:
     """Add them to the registry; nothing of them is imported before one is made."""
     for id, entry_point, summary in _BUILT_IN:
-        register(id, f"collm.envs.{entry_point}", summary=summary)
+        turn, episode = _RANGES[id.rpartition("-v")[0]]
+        register(id, f"collm.envs.{entry_point}", summary=summary, reward_range=turn, return_range=episode)

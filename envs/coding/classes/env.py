@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,7 +11,7 @@ from ..extraction import code_in
 from ..grading import graded_by_source
 from ..rows import Sources
 from ..two_programmers import Judgement, TwoProgrammers
-from . import prompts, rules
+from . import exploits, prompts, rules
 from .skeletons import ClassTask, delivery_of, merged, task_of
 
 
@@ -31,6 +31,9 @@ class ClassEval(TwoProgrammers):
     """
 
     metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "class_eval_v1"}
+    allowed_exploits: ClassVar[Mapping[str, str]] = {
+        "one does all": "a method counts whoever of the two writes it, as published; the shares tell who did"
+    }
     programmers = prompts.AGENTS
     sample = Path(__file__).parent / "samples" / "classes_{split}.jsonl"
     text_fields = ("skeleton", "test", "class_name")
@@ -116,3 +119,7 @@ class ClassEval(TwoProgrammers):
         if not self.task.solution:
             raise ValueError(f"the data has no solution of task {self.task.id!r}, so there is no reference reply")
         return prompts.reference_reply(self.task, agent)
+
+    def exploits(self) -> Mapping[str, Callable[[str], str]]:
+        """A team whose methods do nothing."""
+        return {"idle methods": lambda agent: exploits.idle_methods(self.task.shares[self.programmers.index(agent)])}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
@@ -11,7 +11,7 @@ from ..extraction import code_in
 from ..grading import Grade, graded_by_calls, graded_by_source, values_of
 from ..rows import Sources
 from ..two_programmers import Judgement, TwoProgrammers
-from . import prompts, published, rules
+from . import exploits, prompts, published, rules
 from .inputs import drawn_arguments
 from .problems import Problem, problem_of, shown_assertions
 
@@ -106,7 +106,7 @@ class FunctionPair(TwoProgrammers):
         )
 
     def open(self, row: Mapping[str, Any]) -> Mapping[str, str]:
-        self._problem = problem_of(row)
+        self.task = self._problem = problem_of(row)
         self._calls = self._generated_calls() if self._is_generated else ()
         shown = [text for _, text in self._public_tests()]
         return {agent: prompts.prompt(self._problem, agent, self._style, shown) for agent in self.programmers}
@@ -150,6 +150,13 @@ class FunctionPair(TwoProgrammers):
         if reference is None:
             raise ValueError(f"the data has no solution of task {self.problem.id!r}, so there is no reference reply")
         return reference[self.programmers.index(agent)]
+
+    def exploits(self) -> Mapping[str, Callable[[str], str]]:
+        """A team that answers False, with a helper for show."""
+        main = self.possible_agents[-1]
+        return {
+            "constant answer": lambda agent: exploits.constant_answer(self.problem.entry_point, is_helper=agent != main)
+        }
 
     def _generated_calls(self) -> tuple[tuple[tuple[Any, ...], Any], ...]:
         """(arguments, expected value) of this episode's tests."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, get_args
 
@@ -13,6 +13,7 @@ from ..pictured import Memory, TaskEnv
 from ..pictures import Row
 from ..settings import Variant, refuse_other, with_published
 from ..sources import GENERATED, Data, Difficulty, Split, rows_of_split, source_of
+from . import exploits
 from . import prompts as texts
 from .generator import HIGHEST_DIFFICULTY, new_bridge
 from .rules import Bridge, Score, after, beginning, missing
@@ -57,6 +58,10 @@ class BridgeBuild(TaskEnv[Bridge]):
     """
 
     metadata: ClassVar[dict[str, Any]] = {**TaskEnv.metadata, "name": "bridge_build_v1"}
+    allowed_exploits: ClassVar[Mapping[str, str]] = {
+        "one does all": "a worker's planks reach both banks, so that one who knows the map needs no partner",
+        "repeat the partner": "the same planks twice are the planks of one who knows the map",
+    }
     block_letters = _KINDS
     block_colours = _COLOURS
 
@@ -168,6 +173,10 @@ class BridgeBuild(TaskEnv[Bridge]):
         """The commands with which reference workers, who know the map, join S and T in one turn, past all pillars."""
         worker = self.possible_agents.index(agent)
         return texts.reply(missing(self.task, self._state, worker), self._state.places[worker])
+
+    def exploits(self) -> Mapping[str, Callable[[str], str]]:
+        """A team that floods the map with planks."""
+        return {"flood every row": lambda agent: exploits.flood(self.task, self.possible_agents.index(agent))}
 
 
 def _terms(reward: texts.Reward, score: Score) -> dict[str, float]:

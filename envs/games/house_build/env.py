@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
@@ -65,6 +65,9 @@ class HouseBuild(BuildingEnv[House]):
     """
 
     metadata: ClassVar[dict[str, Any]] = {**BuildingEnv.metadata, "name": "house_build_v1"}
+    allowed_exploits: ClassVar[Mapping[str, str]] = {
+        "one does all": "one builder may build as far as its stock goes, three quarters of each block"
+    }
 
     @with_published(PUBLISHED)
     def __init__(
@@ -192,6 +195,10 @@ class HouseBuild(BuildingEnv[House]):
         builder = self.possible_agents.index(agent)
         fills = missing(self.task, self.next_start, builder)
         return texts.reply(fills, self.task, is_killing=builder == 0 and not self._is_safe)
+
+    def exploits(self) -> Mapping[str, Callable[[str], str]]:
+        """A team that only kills the spiders."""
+        return {"kill only": lambda agent: texts.reply([], self.task, is_killing=agent == self.possible_agents[0])}
 
 
 def houses(data: Data, split: Split, num_builders: int = 2) -> list[House]:

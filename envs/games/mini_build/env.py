@@ -101,6 +101,7 @@ class MiniBuild(PicturedEnv):
         number = self.rng.randrange(2**31) if task is None else _task_number(task)
         self._site = Site(new_goal(number, len(self.possible_agents) * self.max_turns, self.split))
         self._verdicts = ()
+        self.task = self._site.goal
         team = len(self.possible_agents)
         own = {
             agent: texts.prompt(

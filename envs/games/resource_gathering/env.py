@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
@@ -13,6 +13,7 @@ from ..pictured import Memory, TaskEnv
 from ..pictures import Row
 from ..settings import Variant, refuse_other, with_published
 from ..sources import GENERATED, Data, Difficulty, Split, rows_of_split, source_of
+from . import exploits
 from . import prompts as texts
 from .generator import HIGHEST_DIFFICULTY, new_land
 from .rules import Land, Settings, after, beginning, is_completed, progress, reference_facts, reference_walk, visible
@@ -171,6 +172,15 @@ class ResourceGathering(TaskEnv[Land]):
             reference_walk(self.task, self._state, i, self._settings),
             reference_facts(self.task, self._state, i, self._settings),
         )
+
+    def exploits(self) -> Mapping[str, Callable[[str], str]]:
+        """A team that approaches work and goes back."""
+
+        def to_and_fro(agent: str) -> str:
+            gatherer = self.possible_agents.index(agent)
+            return exploits.walk_to_and_fro(self.task, self._state, gatherer, self._settings, self.turn)
+
+        return {"walk to and fro": to_and_fro}
 
     def _layer(self, seen: frozenset[tuple[int, int]]) -> list[list[int]]:
         layer = [[_KINDS.index("?")] * self.task.width for _ in range(self.task.depth)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
@@ -15,6 +15,7 @@ from ..pictured import Memory
 from ..pictures import Row, colours
 from ..settings import Variant, refuse_other, with_published
 from ..sources import GENERATED, Data, Difficulty, Split, rows_of_split, source_of
+from . import exploits
 from . import prompts as texts
 from .rules import BLOCKS, HIGHEST_DIFFICULTY, MAX_COMMANDS, Word, missing, new_word, score, word
 
@@ -163,6 +164,10 @@ class StrBuild(BuildingEnv[Word]):
     def reference(self, agent: str) -> str:
         """The commands with which reference players make the plan of the rules together, worth 2."""
         return texts.reply(missing(self.task, self.next_start, self.possible_agents.index(agent)))
+
+    def exploits(self) -> Mapping[str, Callable[[str], str]]:
+        """A team that fills the whole box."""
+        return {"fill the whole box": lambda agent: exploits.whole_box(self.task, self.possible_agents.index(agent))}
 
 
 def words(data: Data, split: Split, num_builders: int = 2) -> list[Word]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
 from ...core import Message, Outcome, TextParallelEnv
 from ...data import Data, load_tasks
 from ...templates import Prompts, templates
-from . import lexicon, rules
+from . import exploits, lexicon, rules
 from .prompts import AGENTS, ARXIV_EXPANSION_PROMPTS, TLDR_PROMPTS, prompt
 from .reference import reference_pair
 
@@ -55,6 +55,7 @@ class TwoWriters(TextParallelEnv):
     def deal(self, task: Any) -> Mapping[str, list[Message]]:
         """A source: drawn, or the one at an index or with an id."""
         chosen = self.tasks.task(self.rng.randrange(len(self.tasks)) if task is None else task)
+        self.task = chosen
         self._source = chosen[self.source_field]
         fields = {"source": self._source}
         return {
@@ -91,6 +92,14 @@ class TwoWriters(TextParallelEnv):
         if not self._source:
             raise RuntimeError("no episode is running; call reset() first")
         return reference_pair(self.form, self._source)[self.possible_agents.index(agent)]
+
+    def exploits(self) -> Mapping[str, Callable[[str], str]]:
+        """Teams that write around one word of the source, and that copy its beginning."""
+        place = self.possible_agents.index
+        return {
+            "one word": lambda agent: exploits.one_word(self.form, self._source, place(agent)),
+            "first words": lambda agent: exploits.first_words(self.form, self._source, place(agent)),
+        }
 
 
 class TLDR(TwoWriters):
