@@ -29,9 +29,10 @@ _IMPROVEMENT = (
 )
 _FUNCTIONS = f"{_IMPROVEMENT}, as does cooperation; built-in problems of its own; `variant`, `prompts`."
 _GROUNDED = "all points but the structure's are paid as far as both texts tell what the source tells"
+_BUILDERS = "minus signs and whole parts of numbers count; two to six builders; `stop_at` needs `shift`."
 HISTORY: dict[str, str] = {
-    "collm/StrBuild-v1": "minus signs and whole parts of numbers count; two to six builders; `stop_at` needs `shift`.",
-    "collm/HouseBuild-v1": "as StrBuild-v1.",
+    "collm/StrBuild-v1": f'pays `reward="iou"` by default, 0 to 1 per turn; {_BUILDERS}',
+    "collm/HouseBuild-v1": _BUILDERS,
     "collm/BridgeBuild-v1": "planks cost, by default; the last object of a reply counts, JSON or Python.",
     "collm/ResourceGathering-v1": "bonuses do not grow with the turns, by default; replies as in BridgeBuild-v1.",
     "collm/HumanEval-v1": _FUNCTIONS,

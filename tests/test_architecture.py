@@ -11,7 +11,7 @@ import pytest
 LAYERS = ("envs", "agents", "algorithms", "benchmarks")
 ORDER = {
     "envs": (
-        "files spaces",
+        "spaces",
         "core data sandbox",
         "templates",
         "players writing coding games",

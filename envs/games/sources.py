@@ -11,8 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
-from ..data import BUILTIN, load_tasks
-from ..files import has_splits
+from ..data import BUILTIN, has_splits, load_tasks
 
 GENERATED = "generated"
 Split = Literal["train", "test", "all"]

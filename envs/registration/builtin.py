@@ -34,23 +34,24 @@ _BUILT_IN = (
     ("collm/MiniCode-v0", "coding.mini_code.env:MiniCode", "A helper and a main programmer, one line of Python each."),
 )
 
-_PROGRAMS: tuple[Range, Range] = (0, 4), (0, 8)
+_PROGRAMS: tuple[Range, Range] = (0, 4), (0, 4)
 _RANGES: dict[str, tuple[Range, Range]] = {
     "collm/MiniWriting": ((0, 1), (0, 1)),
     "collm/TLDR": ((0, 3.48), (0, 3.48)),
     "collm/ArxivExpansion": ((0, 3.48), (0, 3.48)),
     "collm/MiniBuild": ((0, 1), (0, 1)),
-    "collm/StrBuild": ((-3, 2), (-12, 8)),
+    "collm/StrBuild": ((0, 1), (0, 4)),
     "collm/HouseBuild": ((-0.1, 1), (-0.4, 4)),
-    "collm/BridgeBuild": ((-inf, 0), (-inf, 0)),
-    "collm/ResourceGathering": ((0, 14.9), (0, 16.7)),
+    "collm/BridgeBuild": ((-inf, inf), (-inf, inf)),
+    "collm/ResourceGathering": ((-1.2, 15.7), (-1.2, 15.7)),
     "collm/HumanEval": _PROGRAMS,
     "collm/MBPP": _PROGRAMS,
     "collm/CoopHumanEval": _PROGRAMS,
-    "collm/ClassEval": ((0, 6), (0, 12)),
+    "collm/ClassEval": ((0, 6), (0, 6)),
     "collm/MiniCode": ((0, 1), (0, 1)),
 }
-"""Rewards of a turn and returns of an episode, by id without its version. A bridge costs as its map has pillars."""
+"""Rewards of a turn and returns of an episode, by id without its version. What a bridge pays and costs depends on
+the pillars of its map."""
 
 
 def register_built_in() -> None:

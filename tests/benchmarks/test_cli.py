@@ -107,8 +107,8 @@ def test_envs_shows_whole_ids_turns_and_ranges_wherever_it_prints(scores, capsys
         assert rows == {
             "collm/MiniBuild-v0": ["6", "0..1", "0..1"],
             "collm/MiniCode-v0": ["1", "0..1", "0..1"],
-            "collm/MiniWriting-v0": ["1", "0..1", "0..1"],
-            "collm/ResourceGathering-v0": ["4", "0..14.9", "0..16.7"],
+            "collm/MiniWriting-v1": ["1", "0..1", "0..1"],
+            "collm/ResourceGathering-v1": ["4", "-1.2..15.7", "-1.2..15.7"],
         }
 
 
@@ -198,7 +198,7 @@ def typed(monkeypatch, tmp_path):
 
 
 def test_a_person_plays_one_seat_with_replies_of_several_lines(typed, capsys):
-    status, (record,) = typed("the cook stirred\nthe soup.\n.\n", "collm/MiniWriting-v0", "--human", "writer_0")
+    status, (record,) = typed("the cook stirred\nthe soup.\n.\n", "collm/MiniWriting-v1", "--human", "writer_0")
     assert status == 0
     assert record["players"] == {"writer_0": "person", "writer_1": "reference"}
     assert record["agents"]["writer_0"]["turns"][0]["wrote"] == "the cook stirred\nthe soup."

@@ -23,7 +23,7 @@ Reward = Literal["reference", "iou"]
 
 _SAMPLE = Path(__file__).parent / "sample.csv"
 _WANTED = len(BLOCKS)  # the kind of a picture's cell where some block is wanted
-PUBLISHED = {"shows_target": False, "stop_at": 1.9, "shift": -2.0, "memory": "last"}
+PUBLISHED = {"reward": "reference", "shows_target": False, "stop_at": 1.9, "shift": -2.0, "memory": "last"}
 """Defaults of the published configurations, where they differ."""
 
 
@@ -37,14 +37,14 @@ class StrBuild(BuildingEnv[Word]):
         split: "train" or "test"; or "all", of data that is a list.
         data: "generated" (random words of `difficulty` letters), "builtin" (ten words in the package), or a file or
             hub name with the columns "string" and "difficulty".
-        variant: "ours", or "published" for the defaults of the published configurations: a hidden target,
-            `stop_at` 1.9, `shift` -2, `memory` "last".
+        variant: "ours", or "published" for the defaults of the published configurations: `reward` "reference", a
+            hidden target, `stop_at` 1.9, `shift` -2, `memory` "last".
         num_agents: builders, 2 to 6, each with two kinds of blocks of its own.
         difficulty: letters of a generated word, 1 to 8; or a range, "2-4".
         max_turns: turns of an episode.
         world: "rebuilt" (every turn starts from an empty world) or "kept" (turns add to what stands).
-        reward: "reference", the published score, at most 2 per turn; or "iou", 0 to 1 per turn, which pays nothing
-            for an empty world. The published score is always in `metric/score`.
+        reward: "iou", 0 to 1 per turn, which pays nothing for an empty world and little for a flooded one; or
+            "reference", the published score, at most 2 per turn. The published score is always in `metric/score`.
         feedback: what is read after a turn: "position" (all cells of the letters), "perfect" (what to change) or
             "score".
         shows_target: whether the first prompt shows the word; without, its cells are known from the second turn on.
@@ -76,7 +76,7 @@ class StrBuild(BuildingEnv[Word]):
         difficulty: Difficulty = 3,
         max_turns: int = 4,
         world: WorldRule = "rebuilt",
-        reward: Reward = "reference",
+        reward: Reward = "iou",
         feedback: texts.Feedback = "position",
         shows_target: bool = True,
         stop_at: float | None = None,
@@ -162,7 +162,7 @@ class StrBuild(BuildingEnv[Word]):
         return [Row("TARGET", [wanted]), Row("BUILT", [stands], [wrong])]
 
     def reference(self, agent: str) -> str:
-        """The commands with which reference players make the plan of the rules together, worth 2."""
+        """The commands with which reference players make the plan of the rules together, worth the maximum."""
         return texts.reply(missing(self.task, self.next_start, self.possible_agents.index(agent)))
 
     def exploits(self) -> Mapping[str, Callable[[str], str]]:

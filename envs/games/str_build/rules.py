@@ -75,7 +75,7 @@ class Score:
 
     @property
     def strict(self) -> float:
-        """A reward that pays nothing for nothing, 0 to 1.
+        """A reward that pays nothing for nothing and little for flooding, 0 to 1.
 
         iou (1 - same_neighbours) (1 - num_idle / num_builders)
         """

@@ -118,6 +118,9 @@ class TLDR(TwoWriters):
     """
 
     metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "tldr_v1"}
+    allowed_exploits: ClassVar[Mapping[str, str]] = {
+        "first words": "an extract is a summary here, as the reference is one: no term asks for words of one's own"
+    }
     form = rules.TLDR
     source_field = "post"
     sample = "posts_{split}.jsonl"

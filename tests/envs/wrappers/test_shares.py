@@ -118,12 +118,12 @@ def test_agents_that_do_not_write_have_no_empty_reply():
         Shares(GymAsParallel("CartPole-v1"))
 
 
-@pytest.mark.parametrize("id", ["collm/MiniBuild-v0", "collm/MiniWriting-v0"])
+@pytest.mark.parametrize("id", ["collm/MiniBuild-v0", "collm/MiniWriting-v1"])
 def test_the_wrapper_keeps_the_contract(id):
     check_env(Shares(make(id)), skip=["hostile_replies", "pettingzoo_api"])
 
 
-QUICK = ("collm/MiniBuild-v0", "collm/MiniCode-v0", "collm/MiniWriting-v0", "collm/TLDR-v0", "collm/StrBuild-v0")
+QUICK = ("collm/MiniBuild-v0", "collm/MiniCode-v0", "collm/MiniWriting-v1", "collm/TLDR-v1", "collm/StrBuild-v1")
 
 
 @pytest.mark.parametrize("id", [i if i in QUICK else pytest.param(i, marks=pytest.mark.slow) for i in OWN])

@@ -13,8 +13,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, overload
 
+from ..spaces import is_unicode_text
 from .files import Row, Rows, RowsInPlace, has_splits, is_data_path, numbered_rows, rows_of_table
-from .spaces import is_unicode_text
 
 BUILTIN = "builtin"
 MAX_STREAMED = 10_000

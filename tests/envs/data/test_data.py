@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from collm.envs import data as data_module
-from collm.envs import files
-from collm.envs.data import MAX_STREAMED, Tasks, load_tasks
+from collm.envs.data import MAX_STREAMED, Tasks, files, load_tasks
+from collm.envs.data import tasks as data_module
 
 POSTS = [{"post": f"Post number {i}.", "score": i} for i in range(1, 5)]
 
