@@ -178,7 +178,10 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
         """
 
     def scene(self) -> str:
-        """The world as text, shown below the histories by `render`; empty where there is none."""
+        """The world as text, shown below the histories by `render`; empty where there is none.
+
+        A terminal gets it as it is, with its colours: what agents wrote has no place in it.
+        """
         return ""
 
     def truth(self) -> str:
@@ -300,11 +303,10 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
 
     def render(self) -> Any:
         """The joint history and the scene: a string in mode "ansi", printed in mode "human"."""
-        text = f"{self._joint}{self.scene()}"
         if self.render_mode == "ansi":
-            return text
+            return f"{self._joint}{self.scene()}"
         if self.render_mode == "human":
-            print(shown(text))
+            print(f"{shown(self._joint)}{self.scene()}")  # a scene is drawn here, and may have colours
         return None
 
     def close(self) -> None:
