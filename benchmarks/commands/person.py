@@ -7,6 +7,7 @@ from typing import Any, TextIO
 from gymnasium.spaces import Text
 from rich.console import Console
 
+from ..._terminal import shown
 from ..errors import UserError
 
 END = "."
@@ -41,7 +42,8 @@ class Person:
         Raises:
             UserError: if the input has ended before.
         """
-        self._console.print(f"Your reply as {self.agent}; a line with a single dot ends it:", style="bold")
+        asked = shown(f"Your reply as {self.agent}; a line with a single dot ends it:")
+        self._console.print(asked, style="bold", markup=False)
         written: list[str] = []
         for line in self._lines:
             text = line.rstrip("\r\n")
