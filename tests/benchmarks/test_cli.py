@@ -21,7 +21,7 @@ from collm.algorithms.runs.loggers import read_lines
 from collm.benchmarks.arguments import keyword_arguments
 from collm.benchmarks.cli import COMMANDS, main
 from collm.benchmarks.commands import envs as envs_command
-from collm.envs import Outcome, TextParallelEnv, register, specs
+from collm.envs import Outcome, TextParallelEnv, make, register, specs
 
 SMALL = ["--steps", "2", "--rollout-buffer-size", "4", "--eval-num-samples", "2", "--max-new-tokens", "12"]
 
@@ -79,7 +79,7 @@ def settings_of_commands(root):
 
 def test_the_help_of_a_setting_is_read_without_its_neighbours(root):
     found = list(settings_of_commands(root))
-    nested = {("train", "model"), ("train", "network"), ("train", "config")}  # their own fields are shown
+    nested = {("train", "model"), ("train", "network"), ("train", "config"), ("play", "model")}  # fields of their own
     assert {(command, name) for command, name, text in found if text is None} == nested
     vague = r"(Of|That|What|Whether|Which|Who|How|Where|When|Its?|They|Their|To|Also)\b"
     assert [(command, name) for command, name, text in found if text and re.match(vague, text)] == []
@@ -198,10 +198,13 @@ def typed(monkeypatch, tmp_path):
 
 
 def test_a_person_plays_one_seat_with_replies_of_several_lines(typed, capsys):
-    status, (record,) = typed("the cook stirred\nthe soup.\n.\n", "collm/MiniWriting-v1", "--human", "writer_0")
+    env = make("collm/MiniWriting-v1")
+    env.reset(seed=0)
+    reply = env.reference_reply("writer_0").replace(" ", "\n", 1)  # what earns nothing has no shares
+    status, (record,) = typed(f"{reply}\n.\n", "collm/MiniWriting-v1", "--human", "writer_0")
     assert status == 0
     assert record["players"] == {"writer_0": "person", "writer_1": "reference"}
-    assert record["agents"]["writer_0"]["turns"][0]["wrote"] == "the cook stirred\nthe soup."
+    assert record["agents"]["writer_0"]["turns"][0]["wrote"] == reply
     assert record["agents"]["writer_1"]["turns"][0]["wrote"].startswith("first the ")
     text = capsys.readouterr().out
     assert "writer_0 reads" in text and "writer_1 reads" not in text and "writer_1 writes" not in text
