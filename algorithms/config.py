@@ -51,6 +51,9 @@ class TrainConfig(Checked):
     without worker processes a turn that never ends stops the run for ever."""
     early_termination_threshold: Finite | None = None
     """Team reward per turn above which a training episode ends, as if the game did. None: never."""
+    log_shares: bool = False
+    """Each agent's share of the return (`metric/share/<agent>`) in the metrics of training too, as in those of
+    evaluations: one more play of each episode per agent, without new replies."""
 
     # Optimizing.
 

@@ -14,6 +14,8 @@ from typing import Any
 
 from collm.benchmarks.commands.scores import mean_scores
 from collm.envs import EnvSpec, make, specs
+from collm.envs.checks.exploits import LIMIT, exploit_standings
+from collm.envs.checks.exploits import NUM_EPISODES as NUM_EXPLOIT_EPISODES
 from collm.envs.core import TextParallelEnv
 from collm.envs.registration.registry import accepted_arguments
 
@@ -21,7 +23,26 @@ FOLDER = Path(__file__).resolve().parent / "environments"
 NAMESPACE = "collm/"
 NUM_EPISODES = 20
 MAX_TRANSCRIPT_LINES, MAX_LINE_LENGTH = 60, 160
-HISTORY: dict[str, str] = {}
+_IMPROVEMENT = (
+    "a turn is paid for what it improves, so that solving at once is the best return, and half of the tests' points "
+    "need all of them"
+)
+_FUNCTIONS = f"{_IMPROVEMENT}, as does cooperation; built-in problems of its own; `variant`, `prompts`."
+_GROUNDED = "all points but the structure's are paid as far as both texts tell what the source tells"
+_BUILDERS = "minus signs and whole parts of numbers count; two to six builders; `stop_at` needs `shift`."
+HISTORY: dict[str, str] = {
+    "collm/StrBuild-v1": f'pays `reward="iou"` by default, 0 to 1 per turn; {_BUILDERS}',
+    "collm/HouseBuild-v1": _BUILDERS,
+    "collm/BridgeBuild-v1": "planks cost, by default; the last object of a reply counts, JSON or Python.",
+    "collm/ResourceGathering-v1": "bonuses do not grow with the turns, by default; replies as in BridgeBuild-v1.",
+    "collm/HumanEval-v1": _FUNCTIONS,
+    "collm/MBPP-v1": _FUNCTIONS,
+    "collm/CoopHumanEval-v1": _FUNCTIONS,
+    "collm/ClassEval-v1": f"{_IMPROVEMENT}; `variant`, `prompts`.",
+    "collm/TLDR-v1": f"{_GROUNDED}; `variant`, `prompts`.",
+    "collm/ArxivExpansion-v1": f"{_GROUNDED}; `variant`, `prompts`.",
+    "collm/MiniWriting-v1": f"{_GROUNDED}; a linking word before another one is none.",
+}
 """What changed with a version above 0, by its id."""
 _SECTION = re.compile(r"^(Args|Returns|Raises):$", re.MULTILINE)
 _ENTRY = re.compile(r"^ {4}(\w+): ", re.MULTILINE)
@@ -44,8 +65,8 @@ def domain(spec: EnvSpec) -> str:
     return spec.constructor().__module__.split(".")[2]
 
 
-def page(spec: EnvSpec) -> str:
-    """An environment's page."""
+def page(spec: EnvSpec, has_exploits: bool = True) -> str:
+    """An environment's page; without the degenerate players, whose episodes take long, where they are not asked for."""
     env = make(spec)
     parts = [
         f"# {short_name(spec)}",
@@ -54,6 +75,7 @@ def page(spec: EnvSpec) -> str:
         facts(spec, env),
         "## Scores",
         scores(env),
+        *(["## Degenerate players", exploits(env)] if has_exploits else []),
         "## Rewards of the reference players",
         rewards(env),
         "## Arguments",
@@ -111,6 +133,28 @@ def scores(env: TextParallelEnv) -> str:
             f"| {' | '.join(found)} |",
             f"|{'---:|' * len(found)}",
             f"| {' | '.join(f'{value:.2f}' for value in found.values())} |",
+        ]
+    )
+
+
+def exploits(env: TextParallelEnv) -> str:
+    """How far teams come that do not do the task."""
+    standings = exploit_standings(env)
+    rows = [
+        f"| {each.player} | {each.mean_return:.2f} | {each.share:.0%} | {each.reason} |"
+        for each in sorted(standings, key=lambda standing: -standing.share)
+    ]
+    return "\n".join(
+        [
+            f"Mean return over {NUM_EXPLOIT_EPISODES} episodes (seeds from 0 up), and the share of the way from a team "
+            "that says nothing to the reference.",
+            f"More than {LIMIT:.0%} counts as a fault of the reward, unless a reason is given; a team that fails first "
+            "may come as far as the reference.",
+            "Players: [exploits](../extend/environment.md#exploits).",
+            "",
+            "| player | return | share of the way | why it may |",
+            "|---|---:|---:|---|",
+            *rows,
         ]
     )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, SupportsFloat
 
@@ -20,6 +20,7 @@ from .spaces import OpenText
 
 ENVIRONMENT = "environment"
 _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
+_LATER_BRACKETS = re.compile("(?<=[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])\\[")  # at the beginning of a line but the first
 
 
 class Message(NamedTuple):
@@ -64,9 +65,24 @@ def messages_of(observation: str) -> tuple[Message, ...]:
     return observation.messages if isinstance(observation, Transcript) else (Message("user", str(observation)),)
 
 
+def answer_in(reply: str) -> str:
+    """What a reply says after its thoughts: the text behind the last "</think>".
+
+    A reply without the mark is an answer as a whole, unless it begins with "<think>": then it broke off in thought.
+    """
+    _, closed, answer = reply.rpartition("</think>")
+    return "" if not closed and answer.lstrip().startswith("<think>") else answer
+
+
 def written(agent: str, reply: str) -> Message:
-    """How an agent's reply stands in the joint history."""
-    return Message("user", f"[{agent} writes] {reply}", agent)
+    """How an agent's reply stands in the joint history; no line in it can pass for the beginning of another's."""
+    return Message("user", f"[{agent} writes] {_LATER_BRACKETS.sub(' [', reply)}", agent)
+
+
+def _as_read(message: Message) -> str:
+    """How a message stands in the joint history, which it is read from: a reply as `written`, all else as it is."""
+    reply = message.role == "assistant"
+    return _LATER_BRACKETS.sub(" [", f"\n{message.content}")[1:] if reply else message.content
 
 
 @dataclass(frozen=True)
@@ -95,6 +111,7 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
     Observations are `Transcript`s, actions are strings. One turn: every live agent replies, `play` says what came of
     it, and each agent's history grows by its own reply and by its feedback. The last turn terminates the episode. An
     agent reads only what the environment feeds it; `state()` is the joint history that a centralized critic may read.
+    What a reasoning model thinks before "</think>" stands in the histories, and is no part of the reply that is played.
 
     An episode is a function of the constructor's arguments, the seed and the actions; `copy.deepcopy` and `pickle` in
     the middle of an episode give an independent, identical branch.
@@ -103,7 +120,7 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
         agents: names, each a role and a number: "writer_0".
         max_turns: turns of an episode, at least 1; the last one terminates it.
         render_mode: "ansi" (`render` returns the joint history as text), "human" (prints it), or None.
-        max_action_length: characters of a reply that are read; what is longer is cut, and counted in
+        max_action_length: characters of a reply that are read, thoughts aside; what is longer is cut, and counted in
             `metric/cut_replies`.
         max_observation_length: characters of a history; where it grows longer the oldest messages after the first
             give way, which `metric/dropped_messages` counts.
@@ -111,6 +128,10 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
 
     metadata: ClassVar[dict[str, Any]] = {"name": "text_v0", "render_modes": ["ansi", "human"], "render_fps": 1}
     spec: Any = None  # the EnvSpec it was made from; set by `make`
+    task: Any = None
+    """What the episode is about, for those who judge it: a row of the data, a goal, a map; set by `deal`."""
+    allowed_exploits: ClassVar[Mapping[str, str]] = {}
+    """Degenerate players that the game pays on purpose, by name, each with the reason."""
 
     def __init__(
         self,
@@ -151,10 +172,16 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
 
     @abstractmethod
     def play(self, replies: Mapping[str, str]) -> Outcome:
-        """What came of one joint turn; `self.turn` counts the turns before it. Score any reply, never raise."""
+        """What came of one joint turn; `self.turn` counts the turns before it. Score any reply, never raise.
+
+        The replies are those of all live agents, without what a model thought first (`answer_in`).
+        """
 
     def scene(self) -> str:
-        """The world as text, shown below the histories by `render`; empty where there is none."""
+        """The world as text, shown below the histories by `render`; empty where there is none.
+
+        A terminal gets it as it is, with its colours: what agents wrote has no place in it.
+        """
         return ""
 
     def truth(self) -> str:
@@ -172,6 +199,14 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
             NotImplementedError: where the environment knows none.
         """
         raise NotImplementedError(f"{self} knows no reference replies")
+
+    def exploits(self) -> Mapping[str, Callable[[str], str]]:
+        """Players of your own that earn without doing the task, by name: an agent's name -> its reply now.
+
+        `check_env(..., exploits=True)` plays them beside the general ones (`checks.exploits`). Like `reference_reply`
+        they may read the whole world, and change nothing.
+        """
+        return {}
 
     # PettingZoo's parallel API.
 
@@ -221,9 +256,11 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
         movers = list(self.agents)
         if not movers:
             raise RuntimeError("no episode is running; call reset() first")
-        replies = {agent: self._reply(agent, actions) for agent in movers}
-        cut = sum(len(str(actions[agent])) > len(replies[agent]) for agent in movers)
-        outcome = self.play(replies)
+        written_out = {agent: self._checked(agent, actions) for agent in movers}
+        replies = {agent: self._readable(agent, text) for agent, text in written_out.items()}
+        answers = {agent: self._readable(agent, answer_in(text)) for agent, text in written_out.items()}
+        cut = sum(len(answer_in(text)) > len(answers[agent]) for agent, text in written_out.items())
+        outcome = self.play(answers)
         if not isinstance(outcome, Outcome):
             raise TypeError(f"play() must return an Outcome, got {type(outcome).__name__}: {outcome!r}")
         self.turn += 1
@@ -266,11 +303,10 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
 
     def render(self) -> Any:
         """The joint history and the scene: a string in mode "ansi", printed in mode "human"."""
-        text = f"{self._joint}{self.scene()}"
         if self.render_mode == "ansi":
-            return text
+            return f"{self._joint}{self.scene()}"
         if self.render_mode == "human":
-            print(shown(text))
+            print(f"{shown(self._joint)}{self.scene()}")  # a scene is drawn here, and may have colours
         return None
 
     def close(self) -> None:
@@ -279,14 +315,17 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
     def __str__(self) -> str:
         return str(self.metadata["name"])
 
-    def _reply(self, agent: str, actions: Mapping[str, str]) -> str:
+    def _checked(self, agent: str, actions: Mapping[str, str]) -> str:
         if agent not in actions:
             raise ValueError(f"step() needs a reply of each live agent {self.agents}; {agent!r} is missing")
         action = actions[agent]
         if not isinstance(action, str):
             raise TypeError(f"the action of {agent!r} must be a string, got {type(action).__name__}: {action!r}")
+        return str(action)
+
+    def _readable(self, agent: str, text: str) -> str:
         # A model's own fault is data: what no tokenizer could read again is replaced, what is too long is cut.
-        return _LONE_SURROGATES.sub("\ufffd", str(action)[: self.action_spaces[agent].max_length])
+        return _LONE_SURROGATES.sub("\ufffd", text[: self.action_spaces[agent].max_length])
 
     def _read(self, agent: str, prompt: str | Sequence[Message]) -> None:
         if not isinstance(prompt, Sequence):
@@ -298,7 +337,7 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
 
     def _record_reading(self, read: Mapping[str, Sequence[Message]]) -> None:
         """Add what was just read to the joint history, once where all agents read the same."""
-        texts = {agent: "\n".join(message.content for message in messages) for agent, messages in read.items()}
+        texts = {agent: "\n".join(map(_as_read, messages)) for agent, messages in read.items()}
         readers: dict[str, list[str]] = {}
         for agent, text in texts.items():
             if read[agent]:

@@ -29,7 +29,7 @@ def numbers(env, agent):
 
 
 def build() -> gymnasium.Env:
-    return gymnasium.make("collm/MiniWriting-v0", agent="writer_1", view=numbers)
+    return gymnasium.make("collm/MiniWriting-v1", agent="writer_1", view=numbers)
 
 
 def main(steps: int, seed: int) -> tuple[float, float]:
@@ -39,7 +39,7 @@ def main(steps: int, seed: int) -> tuple[float, float]:
     before, _ = evaluate_policy(model, envs, n_eval_episodes=200, deterministic=False)
     model.learn(steps)
     after, _ = evaluate_policy(model, envs, n_eval_episodes=200, deterministic=False)
-    print(f"stable-baselines3 PPO on {collm.envs.spec('collm/MiniWriting-v0').id}: {before:.3f} -> {after:.3f}")
+    print(f"stable-baselines3 PPO on {collm.envs.spec('collm/MiniWriting-v1').id}: {before:.3f} -> {after:.3f}")
     return float(before), float(after)
 
 

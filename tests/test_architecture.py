@@ -11,9 +11,11 @@ import pytest
 LAYERS = ("envs", "agents", "algorithms", "benchmarks")
 ORDER = {
     "envs": (
-        "files spaces",
+        "spaces",
         "core data sandbox",
+        "templates",
         "players writing coding games",
+        "wrappers",
         "registration",
         "checks vectors views",
     ),

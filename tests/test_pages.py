@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from collm.envs import EnvSpec, specs
@@ -14,11 +16,22 @@ OWN = [spec for spec in specs() if spec.id.startswith(NAMESPACE)]
 
 @pytest.mark.parametrize("spec", OWN, ids=lambda spec: spec.id)
 def test_the_page_of_an_environment_is_true(spec):
+    written = (FOLDER / f"{short_name(spec)}.md").read_text()
+    without = re.sub(r"(?s)## Degenerate players\n.*?(?=## )", "", written)
+    assert without != written and without == expected(spec, has_exploits=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spec", OWN, ids=lambda spec: spec.id)
+def test_the_degenerate_players_of_a_page_are_true(spec):
+    assert (FOLDER / f"{short_name(spec)}.md").read_text() == expected(spec, has_exploits=True)
+
+
+def expected(spec, has_exploits):
     try:
-        expected = page(spec)
+        return page(spec, has_exploits)
     except SandboxError as error:
         pytest.skip(f"its programs cannot be run here: {error}")
-    assert (FOLDER / f"{short_name(spec)}.md").read_text() == expected
 
 
 def test_the_list_of_environments_is_true():

@@ -1,6 +1,6 @@
 """The short way: `train`, `evaluate`, `load_team`.
 
-run = train("maac", env="collm/MiniWriting-v0", num_updates=50)
+run = train("maac", env="collm/MiniWriting-v1", num_updates=50)
 print(run.evaluate().team_return)
 """
 
@@ -87,7 +87,7 @@ class Run:
         if num_episodes < 1:
             raise ValueError(f"num_episodes must be at least 1, got {num_episodes}")
         experiment = replace(self.experiment, env_kwargs={**self.experiment.env_kwargs, **env_kwargs})
-        vector = experiment.make_vector(split, min(num_episodes, MAX_DEFAULT_ENVS))
+        vector = experiment.make_vector(split, min(num_episodes, MAX_DEFAULT_ENVS), has_shares=True)
         try:
             with _threads(experiment.model, None), failures_kept(self.directory, experiment.env, split):
                 return play_held_out(RolloutCollector(vector, self.policies), num_episodes, greedy=greedy)
@@ -299,7 +299,7 @@ def _identified(env: Environment) -> tuple[str, dict[str, Any]]:
     if isinstance(env, str):
         return env, {}
     if isinstance(env, ParallelEnv):
-        spec = getattr(env, "spec", None)
+        spec = vars(env).get("spec")  # its own: a wrapper or a view would pass on that of the environment inside
         if isinstance(spec, EnvSpec) and registry.get(spec.id) is not None:
             return spec.id, dict(spec.kwargs)
         return _registered(type(env).__name__, partial(deepcopy, env)), {}

@@ -27,6 +27,7 @@ from ...envs.registration.registry import EnvSpec, make, registry, spec
 from ...envs.vectors.processes import ProcessVector
 from ...envs.vectors.vector import SyncVector, VectorEnv
 from ...envs.views import with_truth
+from ...envs.wrappers import Shares
 from ..algorithm import Algorithm
 from ..config import TrainConfig
 from ..learning.passes import tokens_per_pass
@@ -108,12 +109,18 @@ class Experiment:
         takes_split = "split" in inspect.signature(spec(self.env).constructor()).parameters
         return dict(self.env_kwargs) | ({"split": split} if takes_split else {})
 
-    def make_vector(self, split: str, num_envs: int) -> VectorEnv:
-        """Environment copies on the tasks of a split, in this process or in worker processes."""
+    def make_vector(self, split: str, num_envs: int, *, has_shares: bool = False) -> VectorEnv:
+        """Environment copies on the tasks of a split, in this process or in worker processes.
+
+        Args:
+            split: of the environment's tasks.
+            num_envs: copies.
+            has_shares: tell each agent's share of the return in the infos, where agents write; see
+                `collm.envs.wrappers.Shares`.
+        """
         kwargs = self.env_kwargs_of(split) if split != "train" else dict(self.env_kwargs)
         # Bound here, as an environment's arguments may have the same names as the vector's own.
-        is_privileged = self.make_algorithm().reads_truth
-        build = partial(_make_privileged if is_privileged else make, spec(self.env), **kwargs)
+        build = partial(_made, spec(self.env), kwargs, self.make_algorithm().reads_truth, has_shares)
         if self.config.num_workers:
             config = self.config
             return ProcessVector(build, num_envs, num_workers=config.num_workers, timeout_s=config.timeout_s)
@@ -161,7 +168,7 @@ class Experiment:
         algorithm = self.make_algorithm()
         config = self.config
         num_envs = config.num_envs or min(config.rollout_buffer_size, MAX_DEFAULT_ENVS)
-        vector = self.make_vector("train", num_envs)
+        vector = self.make_vector("train", num_envs, has_shares=config.log_shares)
         policies = make_policies(algorithm, vector, self.model, self.network, policies)
         if config.deterministic:
             fix_shapes(policies)
@@ -229,8 +236,12 @@ def fix_shapes(policies: Mapping[str, Policy]) -> None:
         policy.fix_shapes()
 
 
-def _make_privileged(env: EnvSpec, **kwargs: Any) -> ParallelEnv[str, Any, Any]:
-    return with_truth(make(env, **kwargs))
+def _made(env: EnvSpec, kwargs: Mapping[str, Any], is_privileged: bool, has_shares: bool) -> ParallelEnv[str, Any, Any]:
+    made = make(env, **kwargs)
+    if is_privileged:
+        made = with_truth(made)
+    # Of environments of others nobody knows whether a copy plays as the original does.
+    return Shares(made) if has_shares and isinstance(made.unwrapped, TextParallelEnv) else made
 
 
 def _check_reward_model(algorithm: Algorithm[Any], env: ParallelEnv[str, Any, Any]) -> None:

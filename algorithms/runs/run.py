@@ -302,4 +302,4 @@ def is_over(trainer: Trainer) -> bool:
 
 def _held_out(experiment: Experiment, trainer: Trainer) -> RolloutCollector:
     num_envs = min(experiment.config.eval_num_samples, MAX_DEFAULT_ENVS)
-    return RolloutCollector(experiment.make_vector("test", num_envs), trainer.collector.policies)
+    return RolloutCollector(experiment.make_vector("test", num_envs, has_shares=True), trainer.collector.policies)

@@ -31,7 +31,7 @@ class BenchmarkArguments(Checked):
 
     suite: Positional[Path | None] = None
     """TOML file that describes the comparison, or the name of one that ships (smoke, claim, tuning, ablations,
-    sparsity, estimators, family, traces); None: --algorithms on --envs. classic-control has options of its own:
+    sparsity, estimators, family, teams, traces); None: --algorithms on --envs. classic-control has options of its own:
     `collm benchmark classic-control --help`."""
     algorithms: tuple[str, ...] = ()
     """Algorithms to compare, by the names of `collm train`; with a suite, only these of its entries; none: all."""

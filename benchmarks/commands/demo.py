@@ -23,7 +23,7 @@ from ..errors import check_folder, refusals
 from ..report.plots import plot_learning_curves
 from .evaluate import EvaluateArguments, evaluate_run
 
-ENV = "collm/MiniWriting-v0"
+ENV = "collm/MiniWriting-v1"
 
 
 @dataclass(frozen=True, kw_only=True)

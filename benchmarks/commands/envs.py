@@ -12,11 +12,15 @@ from rich.table import Table
 
 from ..._ranges import Checked, Count
 from ..._terminal import shown
+from ...envs.core import TextParallelEnv
 from ...envs.players import PLAYERS
-from ...envs.registration.registry import make, specs
+from ...envs.registration.registry import EnvSpec, Range, make, specs
 from ..arguments import parsed
-from ..errors import refusals
+from ..errors import UserError, refusals
 from .scores import mean_scores
+
+UNLIMITED = 10_000
+"""Columns of an output that is no terminal: a line per environment, for programs to read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +28,7 @@ class EnvsArguments(Checked):
     """List the registered environments."""
 
     scores: bool = False
-    """Add mean team returns of the scripted players: reference, random and empty."""
+    """Mean team returns of the scripted players (reference, random and empty) in place of the summaries."""
     episodes: Count = 20
     """Episodes per scripted player."""
 
@@ -32,19 +36,47 @@ class EnvsArguments(Checked):
 def run(args: Sequence[str]) -> None:
     arguments = parsed(EnvsArguments, "envs", args)
     console = Console()
-    table = Table("id", "turns", "summary", box=None, pad_edge=False, header_style="bold")
-    if arguments.scores:
-        for name in PLAYERS:
-            table.add_column(name, justify="right")
+    if not console.is_terminal:
+        console = Console(width=UNLIMITED)
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    table.add_column("id", no_wrap=True, min_width=max((len(spec.id) for spec in specs()), default=0))
+    for name in ("turns", "reward", "return", *(PLAYERS if arguments.scores else ())):
+        table.add_column(name, justify="right", no_wrap=True)
+    if not arguments.scores:
+        table.add_column("summary")
     with refusals():
         found = specs()
     for spec in track(found, "playing", console=Console(stderr=True), transient=True, disable=not arguments.scores):
-        row = [shown(spec.id), "" if spec.max_turns is None else str(spec.max_turns), escape(shown(spec.summary))]
-        if arguments.scores:
+        try:
             with refusals():
                 env = make(spec.id)
+        except UserError as error:  # somebody's plugin need not hide all others
+            Console(stderr=True).print(shown(f"{spec.id} cannot be made: {error}"), markup=False)
+            table.add_row(escape(shown(spec.id)), *["?"] * (len(table.columns) - 1))
+            continue
+        row = [
+            escape(shown(spec.id)),
+            num_turns(env, spec),
+            range_text(spec.reward_range),
+            range_text(spec.return_range),
+        ]
+        if arguments.scores:
             scores = mean_scores(env, arguments.episodes)
-            env.close()
             row += ["-" if value is None else f"{value:.3f}" for value in scores.values()]
+        else:
+            row.append(escape(shown(spec.summary)))
+        env.close()
         table.add_row(*row)
     console.print(table)
+
+
+def num_turns(env: object, spec: EnvSpec) -> str:
+    """Turns of an episode at most: the game's own, or a limit from outside; "-" where neither is known."""
+    own = getattr(env, "unwrapped", env)
+    known = [spec.max_turns, own.max_turns if isinstance(own, TextParallelEnv) else None]
+    return str(min((turns for turns in known if turns is not None), default="-"))
+
+
+def range_text(declared: Range | None) -> str:
+    """A declared range, "0..1"; "-" where none is."""
+    return "-" if declared is None else "..".join(f"{bound:g}" for bound in declared)

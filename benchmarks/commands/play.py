@@ -1,12 +1,14 @@
-"""`collm play ID`: one episode, printed turn by turn."""
+"""`collm play ID`: one episode, printed turn by turn; on request with a person at one seat."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gymnasium.spaces import Text as TextSpace
 from rich.console import Console
 from rich.panel import Panel
 from rich.text import Text
@@ -15,13 +17,21 @@ from tyro.conf import Positional
 from ..._errors import nearest
 from ..._ranges import Checked, Seed
 from ..._terminal import shown
+from ...agents.config import ModelConfig
+from ...envs.core import TextParallelEnv
 from ...envs.games.pictures import write_gif
 from ...envs.players import PLAYERS, scripted_player
 from ...envs.registration.registry import make, spec
+from ...envs.wrappers import Recorded, Shares
+from ...envs.wrappers.recording import FILE
 from ..arguments import keyword_arguments, parsed
 from ..errors import UserError, check_folder, refusals
+from .person import Person
 
 Decide = Callable[[str, Any], Any]
+
+MODEL = "model"
+PLAYED = Path("runs") / "played"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,15 +43,21 @@ class PlayArguments(Checked):
     env_kwargs: tuple[str, ...] = ()
     """Arguments of the environment as key=value; values may be JSON."""
     policy: str = "reference"
-    """Player: "reference", "random", "empty", or a run directory of `collm train`."""
+    """Player: "reference", "random", "empty", a run directory of `collm train`, or "model", the one of `--model`."""
+    human: str | None = None
+    """Agent that a person plays, who reads what this agent reads and writes its replies. None: `--policy` plays all."""
+    record: Path | None = None
+    """Folder for the transcript, a line added to its `episodes.jsonl`. None: runs/played where a person plays, else
+    no transcript."""
     seed: Seed = 0
     """Seed of the episode."""
     task: str | None = None
     """Task by number or id. None: drawn from the seed."""
     greedy: bool = False
-    """Take the likeliest tokens in place of sampling, where a trained team plays."""
+    """Take the likeliest tokens in place of sampling, where a trained team or a model plays."""
     gif: Path | None = None
     """File for an animation of the episode, where the environment draws pictures. None: no animation."""
+    model: ModelConfig = field(default_factory=ModelConfig)
 
 
 def run(args: Sequence[str]) -> None:
@@ -49,39 +65,90 @@ def run(args: Sequence[str]) -> None:
     console = Console()
     with refusals():
         env = make(arguments.env, **keyword_arguments(arguments.env_kwargs), **rendering(arguments))
+        person = None if arguments.human is None else Person(env, arguments.human, sys.stdin, console)
         decide = decider(env, arguments)
+        folder = arguments.record or (PLAYED if person is not None else None)
+        seen = watched(env, folder, players(env, arguments))
         task = arguments.task
         options = None if task is None else {"task": int(task) if task.isdecimal() else task}
-        observations, _ = env.reset(seed=arguments.seed, options=options)
-    for agent in env.agents:
+        observations, _ = seen.reset(seed=arguments.seed, options=options)
+    try:
+        frames = play(seen, observations, decide, person, console, is_drawn=arguments.gif is not None)
+    finally:
+        seen.close()
+        if folder is not None:  # also of an episode that was left
+            console.print(f"transcript: {shown(folder / FILE)}", markup=False)
+    if arguments.gif is not None:
+        write_gif(arguments.gif, frames)
+        console.print(f"animation: {shown(arguments.gif)}", markup=False)
+
+
+def play(
+    env: Any,
+    observations: Mapping[str, Any],
+    decide: Decide,
+    person: Person | None,
+    console: Console,
+    *,
+    is_drawn: bool,
+) -> list[Any]:
+    """Play an episode that has begun, and print it; returns the pictures, where it is drawn.
+
+    Where a person plays, only what its agent may read is shown before the end.
+    """
+    open_seats = list(env.agents) if person is None else [person.agent]
+    for agent in open_seats:
         console.print(panel(f"{agent} reads", Text(shown(observations[agent]))))
-    frames = [] if arguments.gif is None else [env.render()]
+    frames = [env.render()] if is_drawn else []
     total: dict[str, float] = {}
     turn = 0
     while env.agents:
         turn += 1
         before = {agent: len(str(observations[agent])) for agent in env.agents}
-        actions = {agent: decide(agent, observations[agent]) for agent in env.agents}
+        actions = {
+            agent: person.reply() if person and agent == person.agent else decide(agent, observations[agent])
+            for agent in env.agents
+        }
         observations, rewards, *_, infos = env.step(actions)
-        if arguments.gif is not None:
+        if is_drawn:
             frames.append(env.render())
         for agent, action in actions.items():
             total[agent] = total.get(agent, 0.0) + rewards[agent]
+            if agent not in open_seats:
+                continue
             text = Text(shown(action), style="green")
             answer = str(observations[agent])[before[agent] + len(str(action)) :].strip()
             if isinstance(action, str) and answer:
                 text.append(f"\n\n{shown(answer)}", style="default")
             console.print(panel(f"turn {turn}: {agent} writes, reward {rewards[agent]:.3f}", text))
         numbers: dict[str, float] = next(iter(infos.values()), {})
-        console.print(Text(shown("  ".join(f"{name} {value:.3g}" for name, value in numbers.items())), style="dim"))
+        if person is None or not env.agents:  # what the numbers tell of the partners is no part of the game
+            told = "  ".join(f"{name} {value:.3g}" for name, value in numbers.items())
+            console.print(Text(shown(told), style="dim"))
     scene = getattr(env, "scene", str)()
     if scene:
         console.print(Text(shown(scene)))
     console.print(shown("return: " + ", ".join(f"{agent} {value:.3f}" for agent, value in total.items())), markup=False)
-    if arguments.gif is not None:
-        write_gif(arguments.gif, frames)
-        console.print(f"animation: {shown(arguments.gif)}", markup=False)
-    env.close()
+    return frames
+
+
+def watched(env: Any, folder: Path | None, who: Mapping[str, str]) -> Any:
+    """The environment with the agents' shares of the return in its infos, and a transcript where there is a folder."""
+    if not isinstance(env.unwrapped, TextParallelEnv):
+        if folder is not None:
+            raise UserError("--record writes transcripts, but these agents do not read and write texts; leave it out")
+        return env
+    shared = Shares(env)
+    if folder is None:
+        return shared
+    check_folder(folder, "--record")
+    return Recorded(shared, folder, common={"players": dict(who)})
+
+
+def players(env: Any, arguments: PlayArguments) -> dict[str, str]:
+    """Who plays each agent, for the transcript."""
+    policy = arguments.model.model if arguments.policy == MODEL else arguments.policy
+    return {agent: "person" if agent == arguments.human else policy for agent in env.possible_agents}
 
 
 def panel(title: str, text: Text) -> Panel:
@@ -104,26 +171,36 @@ def rendering(arguments: PlayArguments) -> dict[str, str]:
 
 
 def decider(env: Any, arguments: PlayArguments) -> Decide:
-    """Actions of the player that was asked for: a scripted one, or a trained team."""
+    """Actions of the player that was asked for: a scripted one, a trained team, or a model."""
     if arguments.policy in PLAYERS:
         decide = scripted_player(env, arguments.policy, arguments.seed)
         if decide is None:
             raise UserError(f"{arguments.env} has no reference player; try --policy random")
         return decide
+    if arguments.policy == MODEL:
+        return _by_policies(env, _models(env, arguments), arguments)
     directory = Path(arguments.policy)
     if not directory.is_dir():
         raise UserError(
-            f"--policy takes a run directory or {', '.join(PLAYERS)}; there is no {arguments.policy!r}; "
-            f"{nearest(arguments.policy, PLAYERS)}"
+            f"--policy takes a run directory, {', '.join(PLAYERS)} or {MODEL} (the one of --model); there is no "
+            f"{arguments.policy!r}; {nearest(arguments.policy, [*PLAYERS, MODEL])}"
         )
-    return _trained(env, directory, arguments)
+    from ...algorithms.runs.api import load_run  # here, so that scripted play needs no torch
+
+    return _by_policies(env, load_run(directory, env=env).policies, arguments)
 
 
-def _trained(env: Any, directory: Path, arguments: PlayArguments) -> Decide:
-    from ...agents.core import Completion, Request  # here, so that scripted play needs no torch
-    from ...algorithms.runs.api import load_run
+def _models(env: Any, arguments: PlayArguments) -> Mapping[str, Any]:
+    from ...agents.loading import load_policies
 
-    policies = load_run(directory, env=env).policies
+    if not all(isinstance(env.action_space(agent), TextSpace) for agent in env.possible_agents):
+        raise UserError(f"--policy {MODEL} writes texts, but the agents of {arguments.env} act otherwise")
+    return load_policies(arguments.model, env.possible_agents, seed=arguments.seed)
+
+
+def _by_policies(env: Any, policies: Mapping[str, Any], arguments: PlayArguments) -> Decide:
+    from ...agents.core import Completion, Request
+
     previous: dict[str, Completion] = {}
     turns = dict.fromkeys(env.possible_agents, 0)
 

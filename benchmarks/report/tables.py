@@ -15,6 +15,7 @@ from .curves import median_cost
 from .statistics import difference, improvement, interquartile_mean, interval, mean, median
 
 NONE = "-"
+SHARE = "evaluation/sampled/metric/share/"
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ def tables(comparison: Comparison) -> list[TableOfText]:
         differences(comparison, "sampled"),
         differences(comparison, "training"),
         improvements(comparison),
+        shares(comparison),
         sample_efficiency(comparison, "environment_steps"),
         sample_efficiency(comparison, "sampled_tokens"),
     ]
@@ -130,6 +132,30 @@ def improvements(comparison: Comparison) -> TableOfText:
         f"Chance that a run of {reference} ends higher than a run of the other, ties counted half [95 %].",
         ["", *comparison.environments],
         rows,
+    )
+
+
+def shares(comparison: Comparison) -> TableOfText:
+    """Share of the held-out return that each agent earned, at the end of training."""
+    rows = []
+    for algorithm in comparison.algorithms:
+        row = [algorithm]
+        for environment in comparison.environments:
+            found: dict[str, list[float]] = {}
+            for run in comparison.finished:
+                if (run.algorithm, run.environment) == (algorithm, environment) and run.evaluations:
+                    for name, value in run.evaluations[-1].items():
+                        if name.startswith(SHARE):
+                            found.setdefault(name.removeprefix(SHARE), []).append(value)
+            row.append(", ".join(f"{agent} {np.mean(values):.2f}" for agent, values in found.items()) or NONE)
+        rows.append(row)
+    return TableOfText(
+        "Who did the work",
+        "Share of each agent in the held-out return at the end, sampled play, mean over runs: what the episode loses "
+        "when this agent's replies are emptied, of all such losses. 1 and 0: one agent does all; a half each: neither "
+        "earns without the other. Episodes in which nobody is missed are left out.",
+        ["", *comparison.environments],
+        rows if any(set(row[1:]) != {NONE} for row in rows) else [],
     )
 
 

@@ -27,7 +27,7 @@ from ...envs.vectors.vector import SyncVector
 from ..markdown import markdown_table
 from .timing import Stopwatch, timed_rounds
 
-ENV = "collm/MiniWriting-v0"
+ENV = "collm/MiniWriting-v1"
 BATCHES = (1, 8, 32, 128)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from . import interface, repeatability, text
+from .exploits import exploits as degenerate_play
 from .play import CheckFailure, Chooser, DoesNotApply
 from .subject import Subject
 
@@ -25,6 +26,7 @@ RULES: Mapping[str, Callable[[Subject], None]] = {
         interface.agents,
         interface.flags,
         interface.rewards,
+        interface.ranges,
         interface.infos,
         interface.observations,
         interface.state,
@@ -46,6 +48,7 @@ RULES: Mapping[str, Callable[[Subject], None]] = {
         text.private_replies,
         text.reference,
         repeatability.hash_seed,
+        degenerate_play,
     )
 }
 """The rules by name, in the order they are tried; a rule's docstring says what it demands."""
@@ -58,6 +61,7 @@ def check_env(
     seeds: tuple[int, ...] = (0, 1),
     max_steps: int = 1000,
     hash_seeds: bool | None = None,
+    exploits: bool = False,
     skip: Collection[str] = (),
 ) -> list[str]:
     """Play episodes and hold the environment to every rule that applies to it.
@@ -69,6 +73,7 @@ def check_env(
         max_steps: turns after which an episode counts as endless.
         hash_seeds: whether to play also in two processes of other hash seeds, which takes seconds; None: if another
             process can build it, that is, `env` is an id or a specification that is importable and JSON.
+        exploits: whether to measure degenerate teams too, which takes a few hundred episodes.
         skip: names of rules not to try, for environments that are not yours to repair.
 
     Returns:
@@ -84,11 +89,12 @@ def check_env(
     subject = Subject.of(env, choose, seeds, max_steps)
     if hash_seeds and not subject.is_portable:
         raise ValueError("hash_seeds=True needs an id or EnvSpec whose entry point and kwargs other processes can load")
+    left_out = {*skip, *(() if exploits else ["exploits"]), *(["hash_seed"] if hash_seeds is False else [])}
     passed = []
     generators = random.getstate(), np.random.get_state()
     try:
         for name, rule in RULES.items():
-            if name in skip or (name == "hash_seed" and hash_seeds is False):
+            if name in left_out:
                 continue
             try:
                 rule(subject)

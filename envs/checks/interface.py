@@ -7,15 +7,18 @@ import io
 import math
 import re
 import warnings
+from collections.abc import Iterator
 from numbers import Number
 from typing import Any
 
 import numpy as np
 from gymnasium.spaces import Space
 
-from .play import CheckFailure, DoesNotApply, Env
+from ..players import reference_player
+from .play import Call, CheckFailure, DoesNotApply, Env, play
 from .subject import Subject
 
+_ROUNDING = 1e-9
 _PARTS = ("observations", "rewards", "terminations", "truncations", "infos")
 
 
@@ -160,6 +163,41 @@ def rewards(subject: Subject) -> None:
                     f"rewards[{agent!r}] of {call.name} is {value!r} ({type(value).__name__}); "
                     "return a finite float(...)",
                 )
+
+
+def ranges(subject: Subject) -> None:
+    """Rewards and returns keep within the ranges that the specification declares."""
+    spec = subject.spec
+    if spec is None or (spec.reward_range is None and spec.return_range is None):
+        raise DoesNotApply
+    for calls in _paid_episodes(subject):
+        returns = dict.fromkeys(calls[0].movers, 0.0)
+        for call in calls[1:]:
+            for agent, value in call.returned[1].items():
+                returns[agent] += value
+                _require_within(spec.reward_range, value, "reward_range", f"the reward of {agent!r} in {call.name}")
+        for agent, total in returns.items():
+            if not calls[-1].agents:
+                _require_within(spec.return_range, total, "return_range", f"the return of {agent!r}")
+
+
+def _paid_episodes(subject: Subject) -> Iterator[list[Call]]:
+    """The recorded ones, and one each of agents that say nothing and of the reference, where there are such."""
+    for seed in subject.seeds:
+        yield subject.record(seed).calls
+    if subject.is_text:
+        yield list(play(subject.build(), subject.seeds[0], lambda agent, observation, rng: "", subject.max_steps))
+        env = subject.build()
+        reference = reference_player(env)
+        if reference is not None:
+            yield list(play(env, subject.seeds[0], lambda agent, seen, rng: reference(agent, seen), subject.max_steps))
+
+
+def _require_within(declared: tuple[float, float] | None, value: float, name: str, what: str) -> None:
+    if declared is not None and not declared[0] - _ROUNDING <= value <= declared[1] + _ROUNDING:
+        raise CheckFailure(
+            "ranges", f"{what} is {value:.6g}, outside of {name} {declared}; declare what it pays, or pay less"
+        )
 
 
 def infos(subject: Subject) -> None:

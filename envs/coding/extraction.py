@@ -52,10 +52,10 @@ def source(statements: list[ast.stmt] | tuple[ast.stmt, ...]) -> str | None:
 def code_in(completion: str) -> Code:
     """All code in a completion.
 
-    What a reasoning model thought (before `</think>`) does not count. Where there are fenced blocks of Python they are
-    the code; else it is what parses, line by line from each beginning of a definition, import or assignment on.
+    Where there are fenced blocks of Python they are the code; else it is what parses, line by line from each beginning
+    of a definition, import or assignment on.
     """
-    answer = completion.rpartition("</think>")[2].replace("\r\n", "\n")
+    answer = completion.replace("\r\n", "\n")
     budget = _Budget()
     blocks = [_parsed_text(block, budget) for block in _fenced_blocks(answer)]
     if any(block.statements or block.broken for block in blocks):

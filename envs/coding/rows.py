@@ -62,10 +62,18 @@ def checked(
         variant: what else `sources` depends on.
 
     Raises:
-        ValueError: if rows cannot be dealt and are not to be skipped, or none is left.
+        ValueError: if rows cannot be dealt and are not to be skipped, or none is left; if rows in place are to be
+            skipped.
     """
     if isinstance(packages, str) and packages != "installed":
         raise ValueError(f"packages={packages!r} must be a tuple of names or 'installed'; write ({packages!r},)")
+    if tasks.is_in_place:
+        if packages == "installed" or on_bad == "skip":
+            raise ValueError(
+                f"{tasks.source} is so large that its rows are looked at only when they are dealt; take bad ones out "
+                "of it, and name the packages, instead of on_bad_row='skip' and packages='installed'"
+            )
+        return Checked(tasks, tuple(packages), {})
     asked = (variant, packages if isinstance(packages, str) else tuple(packages), on_bad)
     known = _checked.setdefault(tasks, {})
     if asked not in known:

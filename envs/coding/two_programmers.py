@@ -7,12 +7,13 @@ from abc import abstractmethod
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from ..core import Message, Outcome, TextParallelEnv, Transcript
-from ..data import load_tasks
+from ..data import Data, load_tasks
 from ..sandbox import Limits, shared_sandbox
 from ..sandbox.settings import AskedIsolation
+from ..templates import Prompts, templates
 from . import feedback as texts
 from .rows import OnBadRow, Packages, Sources, checked
 
@@ -21,6 +22,7 @@ _WALL_PER_CPU = 5
 _LEAST_WALL_S = 20.0
 
 Expert = Callable[[Transcript], str]
+Variant = Literal["own", "published"]
 
 
 @dataclass(frozen=True)
@@ -39,12 +41,21 @@ class Judgement:
 class TwoProgrammers(TextParallelEnv):
     """Two agents write parts of one program at once; it is tested, and they may try again.
 
+    A turn is paid for what it improves: its score above the best score of the turns before it, or nothing. So a return
+    is the best score of the episode, whatever `max_turns` and `stop_at` are: nobody gains by failing first, by trying
+    again what is solved, or by a second turn that is worse than the first.
+
     Args:
-        data: "builtin", a file, a directory, a hub name, or one of these per split; see `collm.envs.data.load_tasks`.
+        variant: "own" or "published": the terms of CoMLRL's task, with every turn paid in full and shifted by minus
+            the maximum, see the page of the environments.
+        data: "builtin", a file, a directory, a hub name, a Dataset, a list or iterable of dicts, or one of these per
+            split; see `collm.envs.data.load_tasks`.
         split: "train", "test", or another that the data has.
         columns: the data's names of columns that are called otherwise, such as {"prompt": "text"}.
         test_fraction: share of the rows that make up the test split, for data without splits.
         max_turns: at least 1; each is a whole new try.
+        prompts: what each programmer reads first, with places such as "{task}", and a "system" prompt: a mapping by
+            agent, or a folder of files such as main_0.txt; None for the package's own.
         feedback: what is told between turns: "plain" (nothing), "passed" (whether all tests passed), "level_passed"
             (which stages of the reward were reached), "level_feedback" (also why not) or "expert".
         expert: for feedback "expert": given a transcript of one question, its reply is what both agents are told. Any
@@ -52,7 +63,7 @@ class TwoProgrammers(TextParallelEnv):
         original_prompt: whether the first prompt stays in the history after a turn.
         previous_response: whether an agent's own last reply does.
         partner_code: whether an agent is shown the other's code after a turn.
-        stop_at: the reward at which an episode ends before its last turn; None for never.
+        stop_at: the score of a turn at which an episode ends before its last turn; None for never.
         test_seconds: processor seconds after which a program is stopped, at least 0.1.
         max_timeouts: how often a program may be stopped, and tested on from the next test, at least 1.
         packages: installed packages that programs may import besides the standard library, such as ("numpy",), or
@@ -69,15 +80,20 @@ class TwoProgrammers(TextParallelEnv):
     programmers: ClassVar[tuple[str, str]]
     sample: ClassVar[Path]
     text_fields: ClassVar[tuple[str, ...]]
+    max_score: ClassVar[float]
+    places: ClassVar[Mapping[str, bool]]
+    """What the prompts of a user may hold in braces; one of those that are true must be there."""
 
     def __init__(
         self,
         *,
-        data: str | Mapping[str, str] = "builtin",
+        variant: Variant = "own",
+        data: Data = "builtin",
         split: str = "train",
         columns: Mapping[str, str] | None = None,
         test_fraction: float | None = None,
         max_turns: int = 2,
+        prompts: Prompts | None = None,
         feedback: texts.Feedback = "level_feedback",
         expert: Expert | None = None,
         original_prompt: bool = True,
@@ -92,6 +108,8 @@ class TwoProgrammers(TextParallelEnv):
         **kwargs: Any,
     ):
         super().__init__(self.programmers, max_turns, **kwargs)
+        if variant not in get_args(Variant):
+            raise ValueError(f"variant must be one of {get_args(Variant)}, got {variant!r}")
         if feedback not in get_args(texts.Feedback):
             raise ValueError(f"feedback must be one of {get_args(texts.Feedback)}, got {feedback!r}")
         if (feedback == "expert") != (expert is not None):
@@ -110,7 +128,7 @@ class TwoProgrammers(TextParallelEnv):
             columns={"id": "task_id", **(columns or {})},
             test_fraction=test_fraction,
         )
-        kept = checked(tasks, self.sources, packages, on_bad_row, variant=(type(self), self.variant))
+        kept = checked(tasks, self.sources, packages, on_bad_row, variant=(type(self), self.depends_on))
         self.tasks = kept.tasks
         self.missing_packages = kept.missing
         self.feedback_mode: texts.Feedback = feedback
@@ -118,16 +136,19 @@ class TwoProgrammers(TextParallelEnv):
         wall_s = max(_LEAST_WALL_S, _WALL_PER_CPU * test_seconds)
         self.limits = Limits(cpu_s=test_seconds, wall_s=wall_s, max_deaths=max_timeouts)
         self._expert = expert
+        self._templates = templates(prompts, self.programmers, self.places)
         self._keeps_prompt = original_prompt
         self._keeps_replies = previous_response
         self._shows_partner = partner_code
+        self._is_published = variant == "published"
         self._stop_at = stop_at
-        self._prompts: Mapping[str, str] = {}
+        self._best = 0.0  # of the turns before this one
+        self._prompts: Mapping[str, list[Message]] = {}
         self._episode_seed = 0
 
     # What a task fills.
 
-    variant: Hashable = None
+    depends_on: Hashable = None
     """What `sources` depends on besides the row; set before this class is initialized."""
 
     @abstractmethod
@@ -141,6 +162,10 @@ class TwoProgrammers(TextParallelEnv):
     @abstractmethod
     def open(self, row: Mapping[str, Any]) -> Mapping[str, str]:
         """Begin with a row of the data; return the agents' prompts."""
+
+    @abstractmethod
+    def fields(self, agent: str) -> Mapping[str, str]:
+        """What stands in the places of an agent's prompt."""
 
     @abstractmethod
     def judge(self, replies: Mapping[str, str]) -> Judgement:
@@ -164,10 +189,17 @@ class TwoProgrammers(TextParallelEnv):
 
     # The hooks of the base class.
 
-    def deal(self, task: Any) -> Mapping[str, str]:
+    def deal(self, task: Any) -> Mapping[str, list[Message]]:
         """A task: drawn, or the one at an index or with an id."""
-        self._prompts = self.open(self.tasks.task(self.rng.randrange(len(self.tasks)) if task is None else task))
+        row = self.tasks.task(self.rng.randrange(len(self.tasks)) if task is None else task)
+        if self.tasks.is_in_place:
+            self.sources(row)  # which refuses a row that cannot be dealt
+        own = self.open(row)
+        self._prompts = {
+            agent: self._templates.opening(agent, self.fields(agent), own[agent]) for agent in self.programmers
+        }
         self._episode_seed = copy.copy(self.rng).getrandbits(64)  # of a copy: what later episodes draw stays the same
+        self._best = 0.0
         return self._prompts
 
     @property
@@ -177,18 +209,26 @@ class TwoProgrammers(TextParallelEnv):
 
     def play(self, replies: Mapping[str, str]) -> Outcome:
         judged = self.judge(replies)
-        reward = sum(judged.terms.values())
-        is_over = self._stop_at is not None and reward >= self._stop_at - 1e-9
+        score = sum(judged.terms.values())
+        terms = {**judged.terms, **self._payment(score)}
+        self._best = max(self._best, score)
+        is_over = self._stop_at is not None and score >= self._stop_at - 1e-9
         is_last = is_over or self.turn + 1 == self.max_turns
         is_rewritten = not is_last and not (self._keeps_prompt and self._keeps_replies)
         return Outcome(
-            reward,
+            sum(terms.values()),
             feedback={} if is_last else self._messages(judged, is_rewritten),
-            terms=judged.terms,
-            metrics=judged.metrics,
+            terms=terms,
+            metrics={"score": score, **judged.metrics},
             is_over=is_over,
-            rewritten=dict.fromkeys(self.programmers, ()) if is_rewritten else {},
+            rewritten={agent: opening[:-1] for agent, opening in self._prompts.items()} if is_rewritten else {},
         )
+
+    def _payment(self, score: float) -> dict[str, float]:
+        """What turns a turn's score into its reward, as one more term."""
+        if self._is_published:
+            return {"shift": -self.max_score}
+        return {"paid_before": 0.0 - min(score, self._best)}
 
     def _messages(self, judged: Judgement, is_rewritten: bool) -> dict[str, str]:
         verdict, (first, second) = judged.verdict, self.programmers
@@ -200,7 +240,7 @@ class TwoProgrammers(TextParallelEnv):
             agent: texts.message(
                 self.request(agent),
                 verdict,
-                opening=self._prompts[agent] if is_rewritten and self._keeps_prompt else "",
+                opening=self._prompts[agent][-1].content if is_rewritten and self._keeps_prompt else "",
                 own_code=judged.codes[agent] if is_rewritten and self._keeps_replies else "",
                 partner_code=judged.codes[partner] if self._shows_partner else "",
             )

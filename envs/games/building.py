@@ -1,20 +1,24 @@
-"""What StrBuild and HouseBuild share: two builders whose commands are carried out in a box of blocks, turn by turn."""
+"""What StrBuild and HouseBuild share: builders whose commands are carried out in a box of blocks, turn by turn."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, Protocol, TypeVar, get_args
 
 from ..core import Outcome
 from .blocks import Box, World, built
 from .commands import Orders
 from .pictured import TaskEnv
-from .settings import refuse_other
+from .settings import Variant, refuse_other
 from .sources import Source
 
 WorldRule = Literal["rebuilt", "kept"]
+
+_FRACTIONS = {2: "half", 3: "a third", 4: "a quarter"}
+_NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}
+MAX_BUILDERS = max(_NUMBERS)
 
 
 class Structure(Protocol):
@@ -24,6 +28,8 @@ class Structure(Protocol):
     def id(self) -> str: ...
     @property
     def box(self) -> Box: ...
+    @property
+    def num_builders(self) -> int: ...
 
 
 S = TypeVar("S", bound=Structure)
@@ -44,66 +50,132 @@ class BuilderTurn(Generic[S, R]):
 
 
 class BuildingEnv(TaskEnv[S], Generic[S]):
-    """Two builders write commands; builder_0's are carried out first; each turn's world is scored.
+    """Builders write commands, which are carried out in the builders' order; each turn's world is scored.
 
     Args:
         source: where the tasks come from.
         max_turns: turns of an episode.
+        num_agents: builders, 2 to 6.
         world: "rebuilt" (every turn starts from an empty world) or "kept" (turns add to what stands).
         stop_at: a score at which the episode ends early; None: never.
-        shift: added to every turn's reward, after `stop_at` was compared.
-        **kwargs: of `TextParallelEnv`.
+        shift: added to every turn's reward, after `stop_at` was compared; at most -`stop_at`.
+        can_leave: whether a builder that writes `/done` plays no further turn.
+        variant: "published" asks for a score above `stop_at`, "ours" for one at it.
+        **kwargs: of `TaskEnv`.
     """
 
     def __init__(
-        self, source: Source[S], max_turns: int, *, world: WorldRule, stop_at: float | None, shift: float, **kwargs: Any
+        self,
+        source: Source[S],
+        max_turns: int,
+        *,
+        num_agents: int,
+        world: WorldRule,
+        stop_at: float | None,
+        shift: float,
+        can_leave: bool,
+        variant: Variant,
+        **kwargs: Any,
     ):
-        super().__init__(("builder_0", "builder_1"), max_turns, source, **kwargs)
+        super().__init__([f"builder_{number}" for number in range(num_agents)], max_turns, source, **kwargs)
         refuse_other("world", world, get_args(WorldRule))
+        if stop_at is not None and shift > -stop_at:
+            raise ValueError(
+                f"shift must be at most {-stop_at} with stop_at={stop_at}, got {shift}: a turn that does not end the "
+                "episode would else be worth more than one that does"
+            )
         self._world_rule: WorldRule = world
         self._stop_at = stop_at
         self._shift = shift
+        self._can_leave = can_leave
+        self._variant: Variant = variant
 
     @abstractmethod
     def orders(self, reply: str, builder: int) -> Orders:
         """The legal commands of a reply."""
 
     @abstractmethod
-    def scored(self, orders: tuple[Orders, Orders]) -> Outcome:
+    def scored(self, orders: Sequence[Orders]) -> Outcome:
         """What the world that now stands is worth, before the shift, and what the builders read."""
 
     def told(
-        self, orders: tuple[Orders, Orders], value: float, score: R, text: Callable[[BuilderTurn[S, R]], str]
+        self, orders: Sequence[Orders], value: float, score: R, text: Callable[[BuilderTurn[S, R]], str]
     ) -> dict[str, str]:
-        """What each builder reads after a turn."""
+        """What each builder that played reads after a turn: its own, and who plays no further turn."""
+        gone = [i for i, agent in enumerate(self.possible_agents) if agent in self.agents and orders[i].is_leaving]
         return {
             agent: text(BuilderTurn(self.task, self.world, self._world_rule, builder, orders[builder], value, score))
+            + "".join(f" Builder {other + 1} is done." for other in gone if other != builder)
             for builder, agent in enumerate(self.possible_agents)
+            if agent in self.agents
         }
 
     def lay_out(self) -> None:
         self.world: World = self.task.box.empty_world()
+        self._kept_orders: dict[str, Orders] = {}  # of builders that have left a world which is rebuilt
 
-    def play(self, replies: Mapping[str, str]) -> Outcome:
-        first, second = (self.orders(replies[agent], i) for i, agent in enumerate(self.possible_agents))
-        self.world = built(self.next_start, self.task.box, (*first.fills, *second.fills))
-        outcome = self.scored((first, second))
+    def turned(self, replies: Mapping[str, str]) -> Outcome:
+        orders = [
+            self.orders(replies[agent], builder) if agent in replies else self._kept_orders.get(agent, Orders())
+            for builder, agent in enumerate(self.possible_agents)
+        ]
+        self.world = built(self.next_start, self.task.box, (fill for order in orders for fill in order.fills))
+        outcome = self.scored(orders)
         value = outcome.reward
         if isinstance(value, Mapping):
             raise TypeError("a building game has one reward for the team")
+        leaving = {agent: order for agent, order in zip(self.possible_agents, orders, strict=True) if order.is_leaving}
+        if self._world_rule == "rebuilt":
+            self._kept_orders |= {agent: replace(order, num_rejected=0) for agent, order in leaving.items()}
         return Outcome(
             value + self._shift,
             feedback=outcome.feedback,
             terms={**outcome.terms, "shift": self._shift} if self._shift else outcome.terms,
             metrics={
                 **outcome.metrics,
-                "accepted": float(first.num_accepted + second.num_accepted),
-                "rejected": float(first.num_rejected + second.num_rejected),
+                "accepted": float(sum(order.num_accepted for order in orders)),
+                "rejected": float(sum(order.num_rejected for order in orders)),
             },
-            is_over=self._stop_at is not None and value >= self._stop_at - 1e-9,
+            is_over=self._is_solved(value),
+            finished=frozenset(leaving) & frozenset(replies),
         )
 
     @property
     def next_start(self) -> World:
         """The world in which the next turn's commands are carried out."""
         return self.world if self._world_rule == "kept" else self.task.box.empty_world()
+
+    def _is_solved(self, value: float) -> bool:
+        if self._stop_at is None:
+            return False
+        return value > self._stop_at if self._variant == "published" else value >= self._stop_at - 1e-9
+
+
+def team_words(num_builders: int) -> dict[str, str]:
+    """How a prompt speaks of a team of so many, as fields of a template: its size, and who sees what."""
+    return {
+        "team": _NUMBERS[num_builders],
+        "writing": "Both of you write at the same time, and neither sees what the other writes."
+        if num_builders == 2
+        else "All of you write at the same time, and nobody sees what the others write.",
+    }
+
+
+def leaving_words(can_leave: bool, world: WorldRule) -> str:
+    """What a prompt says of leaving, a line of its own or nothing."""
+    if not can_leave:
+        return ""
+    rest = "what you built stays" if world == "kept" else "your last commands are carried out again in every turn"
+    return f"\n/done to play no further turn; {rest}"
+
+
+def share_advised(num_cells: int, num_builders: int) -> str:
+    """The advice to take one's share of the cells."""
+    share = _FRACTIONS.get(num_builders, f"one in {_NUMBERS[num_builders]}")
+    return f"Take about {share} of them ({max(1, num_cells // num_builders)})"
+
+
+def refuse_num_builders(num_builders: int) -> None:
+    """Raise if there cannot be so many builders."""
+    if isinstance(num_builders, bool) or num_builders not in _NUMBERS:
+        raise ValueError(f"num_agents must be 2 to {MAX_BUILDERS}, got {num_builders!r}")

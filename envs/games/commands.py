@@ -17,12 +17,7 @@ from .blocks import AIR, Box, Fill
 
 Verb = Literal["setblock", "fill"]
 
-RUN_ORDER = (
-    "Your partner's commands run after yours, so they may replace your blocks.",
-    "Your commands run after your partner's, so they may replace your partner's blocks.",
-)
-"""What each builder is told of whose commands are carried out first."""
-
+_LEAVE = "done"
 _LIST_MARKER = re.compile(r"(?:[-*]+|\d+[.)])\s*")
 _LANGUAGE_TAG = re.compile(r"\s*[\w-]+[^\S\n]*\n", re.ASCII)
 _INTEGER = re.compile(r"[+-]?[0-9]{1,9}")
@@ -38,6 +33,7 @@ class Orders:
     fills: tuple[Fill, ...] = ()
     num_kills: int = 0
     num_rejected: int = 0  # lines that were no legal command, or beyond a limit
+    is_leaving: bool = False  # whether the builder plays no further turn
 
     @property
     def num_accepted(self) -> int:
@@ -54,6 +50,7 @@ def read_orders(
     max_commands: int,
     stock: Mapping[int, int] | None = None,
     can_kill: bool = False,
+    can_leave: bool = False,
 ) -> Orders:
     """The legal commands of a reply, in their order.
 
@@ -66,14 +63,18 @@ def read_orders(
         stock: cells that may be filled with each block, by its number; a fill that asks for more than is left is
             rejected whole. Blocks not listed, and air, are free.
         can_kill: whether `/kill`, with anything behind it, is a command too.
+        can_leave: whether `/done` is one too; it costs none of the limit.
     """
     fills: list[Fill] = []
+    is_leaving = False
     num_kills = num_rejected = 0
     left = dict(stock or {})
     axes = _axes(box)
     for words in _commands(reply, f"/{verb}"):
         name = words[0]
-        if len(fills) + num_kills >= max_commands:
+        if can_leave and words == [_LEAVE]:
+            is_leaving = True
+        elif len(fills) + num_kills >= max_commands:
             num_rejected += 1
         elif name == verb:
             fill = _fill(words, verb, axes, blocks)
@@ -87,7 +88,7 @@ def read_orders(
             num_kills += 1
         else:
             num_rejected += 1
-    return Orders(tuple(fills), num_kills, num_rejected)
+    return Orders(tuple(fills), num_kills, num_rejected, is_leaving)
 
 
 def command(fill: Fill, names: tuple[str, ...], verb: Verb = "fill") -> str:
@@ -100,6 +101,21 @@ def counted(orders: Orders) -> str:
     """How many commands were carried out and refused, as a builder reads it."""
     refused = f", {orders.num_rejected} lines refused" if orders.num_rejected else ""
     return f"{orders.num_accepted} commands carried out{refused}."
+
+
+def run_order(builder: int, num_builders: int) -> str:
+    """What a builder is told of whose commands are carried out first."""
+    partners, them, theirs = (
+        ("partner's", "they", "your partner's") if num_builders == 2 else ("partners'", "they", "their")
+    )
+    if builder == 0:
+        return f"Your {partners} commands run after yours, so {them} may replace your blocks."
+    if builder == num_builders - 1:
+        return f"Your commands run after your {partners}, so they may replace {theirs} blocks."
+    return (
+        f"Commands run in the order of the builders: yours may replace the blocks of builders 1 to {builder}, and "
+        "those of the builders after you may replace yours."
+    )
 
 
 def allowed(names: tuple[str, ...], numbers: tuple[int, ...]) -> dict[str, int]:
@@ -116,10 +132,15 @@ def _commands(reply: str, usual: str) -> Iterator[list[str]]:
     for line in reply.splitlines():
         words = line.split()
         if words and words[0] != usual:  # nearly all lines are as they should be, and there may be hundreds
-            words = _LIST_MARKER.sub("", line.strip(), count=1).removeprefix("/").split()
+            words = _without_list_marker(line.strip()).removeprefix("/").split()
         if words:
             words[0] = words[0].lower().removeprefix("/")
             yield words
+
+
+def _without_list_marker(line: str) -> str:
+    marker = _LIST_MARKER.match(line)
+    return line[marker.end() :] if marker else line
 
 
 def _fill(words: list[str], verb: Verb, axes: tuple[Axis, Axis, Axis], blocks: Mapping[str, int]) -> Fill | None:

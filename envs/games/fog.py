@@ -1,4 +1,4 @@
-"""What the two games on a map share: what can be seen, walks, and replies that are JSON objects.
+"""What the two games on a map share: what can be seen, walks, and replies that are objects of JSON or of Python.
 
 A reply is data: what cannot be read counts as left out, never as an error.
 """
@@ -18,11 +18,21 @@ Feedback = Literal["none", "score"]
 
 MAX_MESSAGE_LENGTH = 400  # characters
 
-_MAX_BRACES = 64  # places where an object may begin that are tried
-_INTEGER = re.compile(r"[+-]?[0-9]{1,6}")
+_MAX_TOKENS = 50_000  # of a reply's objects that are not JSON, read in all
+_TOKEN = re.compile(
+    r"""\s*(?:(?P<double>"(?:[^"\\\n]|\\.)*")|(?P<single>'(?:[^'\\\n]|\\.)*')|(?P<mark>[{}\[\]():,])"""
+    r"""|(?P<name>True|true|False|false|None|null)\b|(?P<sign>[+-])?(?P<number>[0-9]{1,9}(?:\.[0-9]{0,9})?))"""
+)
+_NAMES = {"True": "true", "False": "false", "None": "null"}
+_BRACKETS = {"(": "[", ")": "]"}
+_PYTHON_QUOTE = re.compile(r"\\'")
+_INTEGER = re.compile(r"([+-]?[0-9]{1,6})(?:\.0*)?")
 _PAIR = re.compile(r"\s*\(?\s*([+-]?[0-9]{1,6})\s*,\s*([+-]?[0-9]{1,6})\s*\)?\s*")
 _WORD = re.compile(r"\w+|[^\w\s]")
-_UNREADABLE = re.compile("[\ud800-\udfff\x00-\x1f]")
+# Line and page ends of every kind, other controls, lone surrogates, and marks that turn the direction of the text.
+_UNREADABLE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\ud800-\udfff\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
+)
 
 
 def neighbours(cell: Cell) -> tuple[Cell, Cell, Cell, Cell]:
@@ -47,20 +57,67 @@ def seen_from(places: Iterable[Cell], view: int, width: int, depth: int) -> froz
 
 
 def action(reply: str, keys: frozenset[str]) -> Mapping[str, Any]:
-    """The first JSON object in a reply that has one of the keys; an empty one if there is none."""
+    """The last object in a reply that has one of the keys; an empty one if there is none.
+
+    An object is JSON or a literal of Python: single quotes, parentheses and a comma before a closing bracket are read.
+    Objects inside an object are parts of it, not candidates.
+    """
     decoder = json.JSONDecoder()
-    begin = -1
-    for _ in range(_MAX_BRACES):
-        begin = reply.find("{", begin + 1)
-        if begin < 0:
-            break
+    last: Mapping[str, Any] = {}
+    budget = _MAX_TOKENS
+    begin = reply.find("{")
+    while begin >= 0:
         try:
-            found, _ = decoder.raw_decode(reply, begin)
+            found, end = decoder.raw_decode(reply, begin)
         except (ValueError, RecursionError):
-            continue
-        if keys & found.keys():
-            return dict(found)
-    return {}
+            text, end, used = _as_json(reply, begin, budget)
+            budget -= used
+            try:
+                found = json.loads(text)
+            except (ValueError, RecursionError):
+                found, end = None, begin + 1
+        if isinstance(found, Mapping) and keys & found.keys():
+            last = found
+        begin = reply.find("{", end)
+    return last
+
+
+def _as_json(reply: str, begin: int, max_tokens: int) -> tuple[str, int, int]:
+    """A literal of Python that begins here, in the signs of JSON; its end; and how many tokens were read.
+
+    The text is empty where the brackets do not close, or something else stands between them.
+    """
+    tokens: list[str] = []
+    depth = 0
+    place = begin
+    while len(tokens) < max_tokens:
+        match = _TOKEN.match(reply, place)
+        if match is None:
+            break
+        place = match.end()
+        kind = match.lastgroup
+        token = match[str(kind)]
+        if kind == "mark":
+            token = _BRACKETS.get(token, token)
+            depth += (token in "{[") - (token in "}]")
+            if token in "}]" and tokens and tokens[-1] == ",":
+                tokens.pop()
+        elif kind == "single":
+            token = '"' + _PYTHON_QUOTE.sub("'", token[1:-1]).replace('"', '\\"') + '"'
+        elif kind == "name":
+            token = _NAMES.get(token, token)
+        elif kind == "number":
+            token = ("-" if match["sign"] == "-" else "") + _number(token)
+        tokens.append(token)
+        if depth == 0:
+            return " ".join(tokens), place, len(tokens)
+    return "", begin, len(tokens)
+
+
+def _number(text: str) -> str:
+    """A number as JSON writes it: no leading zeros, a digit behind the point."""
+    whole, point, rest = text.partition(".")
+    return f"{int(whole)}{point}{rest or ('0' if point else '')}"
 
 
 def cell(value: Any) -> Cell | None:
@@ -77,31 +134,36 @@ def cell(value: Any) -> Cell | None:
 
 
 def whole_number(value: Any) -> int | None:
-    """The integer that a piece of JSON is or spells."""
+    """The integer that a piece of JSON is or spells; 3.0 is 3."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int):
         return value
-    return int(value) if isinstance(value, str) and _INTEGER.fullmatch(value) else None
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else None
+    match = _INTEGER.fullmatch(value) if isinstance(value, str) else None
+    return int(match[1]) if match else None
 
 
 def walk(value: Any, start: Cell, width: int, depth: int, max_steps: int | None) -> tuple[Cell, ...]:
     """The cells of a walk, the first one the start; steps go to any of the eight cells around.
 
-    A walk that does not begin at the start, jumps, or leaves the map is not walked at all; one that is too long is
-    walked as far as allowed.
+    The start itself may be left out. A walk that begins elsewhere, jumps, or leaves the map is not walked at all; one
+    that is too long is walked as far as allowed.
     """
     if not isinstance(value, list) or not value:
         return (start,)
-    cells = [cell(part) for part in value[: 1 + (len(value) if max_steps is None else max_steps)]]
-    walked: list[Cell] = []
-    for place in cells:
+    walked = [start]
+    for part in value[1:] if cell(value[0]) == start else value:
+        if max_steps is not None and len(walked) > max_steps:
+            break
+        place = cell(part)
         if place is None or not is_on_map(place, width, depth):
             return (start,)
-        if walked and max(abs(place[0] - walked[-1][0]), abs(place[1] - walked[-1][1])) > 1:
+        if max(abs(place[0] - walked[-1][0]), abs(place[1] - walked[-1][1])) > 1:
             return (start,)
         walked.append(place)
-    return tuple(walked) if walked[0] == start else (start,)
+    return tuple(walked)
 
 
 def message(value: Any) -> str:

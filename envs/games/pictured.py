@@ -5,11 +5,16 @@ from __future__ import annotations
 import sys
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Generic
+from dataclasses import replace
+from typing import Any, ClassVar, Generic, Literal, get_args
 
-from ..core import TextParallelEnv
+from ..core import Message, Outcome, TextParallelEnv
 from .pictures import Colour, Picture, Row, ansi, drawn
+from .settings import refuse_other
 from .sources import Source, T
+
+Memory = Literal["all", "last", "none"]
+"""What stands in a history besides the first prompt and the newest feedback: all turns, the own last reply, nothing."""
 
 
 class PicturedEnv(TextParallelEnv):
@@ -33,8 +38,18 @@ class PicturedEnv(TextParallelEnv):
         """The world as it stands: what is wanted, then what was built."""
 
     @abstractmethod
-    def reference_reply(self, agent: str) -> str:
+    def reference(self, agent: str) -> str:
         """The scripted reference player's reply for this turn; if all follow it, they reach the documented maximum."""
+
+    def reference_reply(self, agent: str) -> str:
+        """The scripted reference player's reply for this turn, with full knowledge of the task.
+
+        Raises:
+            RuntimeError: before the first episode.
+        """
+        if not self._transcripts:
+            raise RuntimeError("no episode is running; call reset() first")
+        return self.reference(agent)
 
     def picture(self) -> Picture:
         """The world in pixels, [height, width, 3]."""
@@ -55,12 +70,21 @@ class TaskEnv(PicturedEnv, Generic[T]):
         agents: see `TextParallelEnv`.
         max_turns: turns of an episode.
         source: where the tasks come from.
+        memory: what stays in a history: "all" (a dialogue), "last" (the prompt and the last turn) or "none" (the prompt
+            and the newest feedback).
         **kwargs: of `TextParallelEnv`.
     """
 
-    def __init__(self, agents: Sequence[str], max_turns: int, source: Source[T], **kwargs: Any):
+    def __init__(
+        self, agents: Sequence[str], max_turns: int, source: Source[T], *, memory: Memory = "all", **kwargs: Any
+    ):
         super().__init__(agents, max_turns, **kwargs)
+        refuse_other("memory", memory, get_args(Memory))
         self._source = source
+        self._memory: Memory = memory
+        if memory != "all":
+            self.metadata = {**self.metadata, "append_only": False}  # type: ignore[misc]  # of this one alone
+        self._prompts: dict[str, tuple[Message, ...]] = {}
         self.task: T = source.pick(0, self.rng)
         self.lay_out()  # what is rendered before the first episode is the first task
 
@@ -69,10 +93,40 @@ class TaskEnv(PicturedEnv, Generic[T]):
         """Set the world to what it is before the first turn of `self.task`."""
 
     @abstractmethod
-    def start(self) -> Mapping[str, str]:
+    def start(self) -> Mapping[str, Sequence[Message]]:
         """Draw what else the episode needs, and return the prompts; the world is laid out."""
 
-    def deal(self, task: Any) -> Mapping[str, str]:
+    def deal(self, task: Any) -> Mapping[str, Sequence[Message]]:
         self.task = self._source.pick(task, self.rng)
         self.lay_out()
-        return self.start()
+        self._prompts = {agent: tuple(messages) for agent, messages in self.start().items()}
+        return self._prompts
+
+    def outdated(self, agent: str) -> str:
+        """The part of a prompt that a later turn's feedback says anew; empty where there is none."""
+        return ""
+
+    @abstractmethod
+    def turned(self, replies: Mapping[str, str]) -> Outcome:
+        """What came of one joint turn; see `TextParallelEnv.play`."""
+
+    def play(self, replies: Mapping[str, str]) -> Outcome:
+        outcome = self.turned(replies)
+        if self._memory == "all":
+            return outcome
+        return replace(
+            outcome,
+            feedback={},
+            rewritten={
+                agent: self._rewritten(agent, replies[agent], outcome.feedback[agent]) for agent in outcome.feedback
+            },
+        )
+
+    def _rewritten(self, agent: str, reply: str, feedback: str) -> list[Message]:
+        """A history of which only so much is kept as the memory says."""
+        *before, prompt = self._prompts[agent]
+        if self._memory == "last":
+            return [*before, prompt, Message("assistant", reply, agent), Message("user", feedback)]
+        first = self.outdated(agent)
+        text = prompt.content.replace(first, feedback) if first else f"{prompt.content}\n{feedback}"
+        return [*before, prompt._replace(content=text)]

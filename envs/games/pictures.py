@@ -29,6 +29,12 @@ COLOURS: Mapping[str, Colour] = {
     "spruce_planks": (104, 78, 47),
     "bricks": (150, 74, 62),
     "sandstone": (219, 206, 160),
+    "glass": (160, 215, 225),
+    "gold_block": (246, 208, 61),
+    "prismarine": (99, 156, 151),
+    "netherrack": (97, 38, 38),
+    "quartz_block": (236, 230, 223),
+    "terracotta": (152, 94, 67),
 }
 _UNKNOWN = (200, 80, 200)
 _PAPER = (255, 255, 255)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,12 +11,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
-from ..data import BUILTIN, load_tasks
-from ..files import has_splits
+from ..data import BUILTIN, has_splits, load_tasks
 
 GENERATED = "generated"
 Split = Literal["train", "test", "all"]
 Data = str | Mapping[str, str]
+Difficulty = int | str
+"""How hard generated tasks are: a number, or a range of them, "1-4"."""
 
 _TEST_SHARE = 5  # one generated task in five is held out
 
@@ -73,22 +75,23 @@ class Listed(Shared, Generic[T]):
 
 @dataclass(frozen=True)
 class Generated(Shared, Generic[T]):
-    """Tasks without end, numbered."""
+    """Tasks without end, numbered; where there are several difficulties, they take turns with the numbers."""
 
-    new: Callable[[int], T]  # the task with a number
+    new: Callable[..., T]  # the task with a number, of a `difficulty`
+    difficulties: range
 
     def pick(self, which: Any, rng: random.Random) -> T:
         if which is None:
-            return self.new(rng.randrange(2**31))
+            which = rng.randrange(2**31)
         if isinstance(which, int) and not isinstance(which, bool):
-            return self.new(which)
+            return self.new(which, difficulty=self.difficulties[which % len(self.difficulties)])
         raise ValueError(f"generated tasks go by their number, an integer; got {which!r}")
 
 
 def source_of(
     data: Data,
     split: Split,
-    difficulty: int,
+    difficulty: Difficulty,
     *,
     highest: int,
     listed: Callable[[Data, Split], Sequence[T]],
@@ -99,7 +102,7 @@ def source_of(
     Args:
         data: `GENERATED`, or what `listed` reads.
         split: "train" or "test"; or "all", of data that is a list.
-        difficulty: how hard generated tasks are.
+        difficulty: how hard generated tasks are: a number, or a range as "1-4".
         highest: the highest difficulty that the generator has.
         listed: the tasks of some data and split.
         new: the generated task with a number; takes `difficulty` and `split` by name.
@@ -109,14 +112,31 @@ def source_of(
     """
     if data != GENERATED:
         return Listed(listed(data, split))
-    refuse_difficulty(difficulty, highest)
-    return Generated(partial(new, difficulty=difficulty, split=generated_split(split)))
+    return Generated(partial(new, split=generated_split(split)), difficulties(difficulty, highest))
 
 
-def refuse_difficulty(difficulty: int, highest: int) -> None:
+def difficulties(difficulty: Difficulty, highest: int) -> range:
+    """The difficulties that a number or a range stands for.
+
+    Raises:
+        ValueError: if the generator does not have all of them.
+    """
+    span = re.fullmatch(r"\s*([0-9]{1,3})\s*-\s*([0-9]{1,3})\s*", difficulty) if isinstance(difficulty, str) else None
+    if span is None:
+        refuse_difficulty(difficulty, highest)
+        return range(int(difficulty), int(difficulty) + 1)
+    first, last = int(span[1]), int(span[2])
+    if not 1 <= first <= last <= highest:
+        raise ValueError(f"a range of difficulties must lie within 1-{highest}, got {difficulty!r}")
+    return range(first, last + 1)
+
+
+def refuse_difficulty(difficulty: Difficulty, highest: int) -> None:
     """Raise if the difficulty is not one the generator has."""
     if isinstance(difficulty, bool) or difficulty not in range(1, highest + 1):
-        raise ValueError(f"difficulty must be 1 to {highest}, got {difficulty!r}")
+        raise ValueError(
+            f"difficulty must be 1 to {highest} (a range, as '1-{highest}', draws from several), got {difficulty!r}"
+        )
 
 
 def generated_split(split: Split) -> Literal["train", "test"]:

@@ -2,38 +2,60 @@
 
 from __future__ import annotations
 
-from .registry import register
+from math import inf
+
+from .registry import Range, register
 
 _BUILT_IN = (
     (
-        "collm/MiniWriting-v0",
+        "collm/MiniWriting-v1",
         "writing.mini_writing.env:MiniWriting",
         "Two writers retell a made-up post in a small vocabulary.",
     ),
-    ("collm/TLDR-v0", "writing.documents.env:TLDR", "Two writers sum up a post, one in short and one at length."),
+    ("collm/TLDR-v1", "writing.documents.env:TLDR", "Two writers sum up a post, one in short and one at length."),
     (
-        "collm/ArxivExpansion-v0",
+        "collm/ArxivExpansion-v1",
         "writing.documents.env:ArxivExpansion",
         "Two writers expand an abstract into an introduction.",
     ),
-    ("collm/MiniBuild-v0", "games.mini_build.env:MiniBuild", "Two builders divide one list of parts; paid at the end."),
-    ("collm/StrBuild-v0", "games.str_build.env:StrBuild", "Two builders write a word in blocks of changing kinds."),
-    ("collm/HouseBuild-v0", "games.house_build.env:HouseBuild", "Two builders fill regions of blocks, layer by layer."),
-    ("collm/BridgeBuild-v0", "games.bridge_build.env:BridgeBuild", "Two workers in the fog bridge a water."),
+    ("collm/MiniBuild-v0", "games.mini_build.env:MiniBuild", "Builders divide one list of parts; paid at the end."),
+    ("collm/StrBuild-v1", "games.str_build.env:StrBuild", "Builders write a word in blocks of changing kinds."),
+    ("collm/HouseBuild-v1", "games.house_build.env:HouseBuild", "Builders fill regions of blocks, layer by layer."),
+    ("collm/BridgeBuild-v1", "games.bridge_build.env:BridgeBuild", "Two workers in the fog bridge a water."),
     (
-        "collm/ResourceGathering-v0",
+        "collm/ResourceGathering-v1",
         "games.resource_gathering.env:ResourceGathering",
         "Two gatherers with different tools, who see different things.",
     ),
-    ("collm/HumanEval-v0", "coding.functions.env:HumanEval", "A helper and a main programmer complete a function."),
-    ("collm/MBPP-v0", "coding.functions.env:MBPP", "A helper and a main programmer write what is told in words."),
-    ("collm/CoopHumanEval-v0", "coding.functions.env:CoopHumanEval", "Functions that are easier for two to write."),
-    ("collm/ClassEval-v0", "coding.classes.env:ClassEval", "Two programmers divide the methods of a class."),
+    ("collm/HumanEval-v1", "coding.functions.env:HumanEval", "A helper and a main programmer complete a function."),
+    ("collm/MBPP-v1", "coding.functions.env:MBPP", "A helper and a main programmer write what is told in words."),
+    ("collm/CoopHumanEval-v1", "coding.functions.env:CoopHumanEval", "Functions that are easier for two to write."),
+    ("collm/ClassEval-v1", "coding.classes.env:ClassEval", "Two programmers divide the methods of a class."),
     ("collm/MiniCode-v0", "coding.mini_code.env:MiniCode", "A helper and a main programmer, one line of Python each."),
 )
+
+_PROGRAMS: tuple[Range, Range] = (0, 4), (0, 4)
+_RANGES: dict[str, tuple[Range, Range]] = {
+    "collm/MiniWriting": ((0, 1), (0, 1)),
+    "collm/TLDR": ((0, 3.48), (0, 3.48)),
+    "collm/ArxivExpansion": ((0, 3.48), (0, 3.48)),
+    "collm/MiniBuild": ((0, 1), (0, 1)),
+    "collm/StrBuild": ((0, 1), (0, 4)),
+    "collm/HouseBuild": ((-0.1, 1), (-0.4, 4)),
+    "collm/BridgeBuild": ((-inf, inf), (-inf, inf)),
+    "collm/ResourceGathering": ((-1.2, 15.7), (-1.2, 15.7)),
+    "collm/HumanEval": _PROGRAMS,
+    "collm/MBPP": _PROGRAMS,
+    "collm/CoopHumanEval": _PROGRAMS,
+    "collm/ClassEval": ((0, 6), (0, 6)),
+    "collm/MiniCode": ((0, 1), (0, 1)),
+}
+"""Rewards of a turn and returns of an episode, by id without its version. What a bridge pays and costs depends on
+the pillars of its map."""
 
 
 def register_built_in() -> None:
     """Add them to the registry; nothing of them is imported before one is made."""
     for id, entry_point, summary in _BUILT_IN:
-        register(id, f"collm.envs.{entry_point}", summary=summary)
+        turn, episode = _RANGES[id.rpartition("-v")[0]]
+        register(id, f"collm.envs.{entry_point}", summary=summary, reward_range=turn, return_range=episode)

@@ -1,4 +1,4 @@
-"""The registry: environments by id, made with `make("collm/TLDR-v0", **kwargs)`.
+"""The registry: environments by id, made with `make("collm/TLDR-v1", **kwargs)`.
 
 An id is `namespace/Name-vN`; the version is raised whenever the behaviour changes, so that a score always names what it
 was measured on.
@@ -15,19 +15,24 @@ import warnings
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import gymnasium
 from pettingzoo import ParallelEnv
 
 from ..._errors import UserError
 from ..._plugins import load_plugins
+from ..wrappers.reward_functions import RewardFunctions
 from .mirrors import mirror
 from .turn_limit import TurnLimit
+
+Range: TypeAlias = tuple[float, float]
 
 GROUP = "collm.envs"  # of entry points
 _FIXED_LENGTH = "the length of its episodes is fixed; collm.envs.views.TurnLimit(env, max_turns) cuts them short"
 _GYM_AS_PARALLEL = "collm.envs.views.gym_as_parallel:GymAsParallel"
+_JUDGING = ("reward_funcs", "reward_weights")  # arguments that any text environment takes; see `RewardFunctions`
+_PAYING_THE_SAME = {"render_mode", "split"}  # arguments that no reward depends on
 _ID = re.compile(r"(?P<name>[\w-]+/[\w.-]+?)(-v(?P<version>\d+))?")
 
 
@@ -53,8 +58,17 @@ class EnvSpec:
     """A limit from outside: after this many turns the episode is truncated. None: the environment ends by itself."""
     summary: str = ""
     """What it is, in one line, for listings."""
+    reward_range: Range | None = None
+    """Lowest and highest reward of one agent in one turn, with `kwargs`; infinite where there is no bound, None: not
+    declared."""
+    return_range: Range | None = None
+    """Lowest and highest undiscounted return of one agent in one episode, likewise."""
 
     def __post_init__(self) -> None:
+        for name in ("reward_range", "return_range"):
+            declared = getattr(self, name)
+            if declared is not None:  # JSON has lists in place of tuples
+                object.__setattr__(self, name, _range(f"{self.id}: {name}", declared))
         match = _ID.fullmatch(self.id)
         if match is None or match["version"] is None:
             raise ValueError(f"an environment's id must look like 'namespace/Name-v0', got {self.id!r}")
@@ -90,10 +104,20 @@ class EnvSpec:
         constructor: Callable[..., Any] = found
         return constructor
 
+    def given(self, **kwargs: Any) -> EnvSpec:
+        """This specification with arguments on top. Other rules may pay otherwise, so the ranges are then unknown."""
+        used = {**deepcopy(dict(self.kwargs)), **kwargs}
+        if set(kwargs) <= _PAYING_THE_SAME:
+            return replace(self, kwargs=used)
+        return replace(self, kwargs=used, reward_range=None, return_range=None)
+
     def make(self, **kwargs: Any) -> ParallelEnv[str, Any, Any]:
         """A new environment; its `spec` is this one with the arguments that were used."""
         constructor = self.constructor()
-        used = {**deepcopy(dict(self.kwargs)), **kwargs}
+        spec = self.given(**kwargs)
+        used = dict(spec.kwargs)
+        own = accepted_arguments(constructor) or ()
+        judging = {name: used.pop(name) for name in _JUDGING if name in used and name not in own}
         _refuse_unknown_arguments(self.id, constructor, used)
         try:
             env = constructor(**used)
@@ -114,7 +138,9 @@ class EnvSpec:
             )
         if self.max_turns is not None:
             env = TurnLimit(env, self.max_turns)
-        env.spec = replace(self, kwargs=used)
+        if judging:
+            env = _judged(self.id, env, **judging)
+        env.spec = spec
         return env
 
     def to_json(self) -> str:
@@ -149,6 +175,8 @@ def register(
     kwargs: Mapping[str, Any] | None = None,
     max_turns: int | None = None,
     summary: str = "",
+    reward_range: Range | None = None,
+    return_range: Range | None = None,
     replace: bool = False,
 ) -> EnvSpec:
     """Add an environment to the registry, to PettingZoo's, and (as seen by one agent) to Gymnasium's.
@@ -161,12 +189,15 @@ def register(
         kwargs: arguments of the entry point.
         max_turns: a limit from outside, which truncates; an environment's own last turn terminates.
         summary: what it is, in one line.
+        reward_range: lowest and highest reward of one agent in one turn, which `check_env` then holds it to; None: not
+            declared.
+        return_range: lowest and highest undiscounted return of one agent in one episode, likewise.
         replace: whether to overwrite another environment of this id, as in a notebook cell that is run again.
 
     Raises:
         ValueError: if the id is malformed or taken.
     """
-    added = EnvSpec(id, entry_point, dict(kwargs or {}), max_turns, summary)
+    added = EnvSpec(id, entry_point, dict(kwargs or {}), max_turns, summary, reward_range, return_range)
     if registry.get(id, added) != added and not replace:
         raise ValueError(
             f"{id} is already registered, as {registry[id].entry_point!r}; raise the version, or pass replace=True"
@@ -213,7 +244,8 @@ def make(id: str | EnvSpec, **kwargs: Any) -> ParallelEnv[str, Any, Any]:
 
     Args:
         id: a registered id, or a specification.
-        kwargs: arguments of the environment, on top of those it was registered with.
+        kwargs: arguments of the environment, on top of those it was registered with. Every text environment also takes
+            `reward_funcs` and `reward_weights`; see `collm.envs.wrappers.RewardFunctions`.
 
     Raises:
         UnknownEnvironmentError: if no environment has this id.
@@ -256,6 +288,21 @@ def accepted_arguments(constructor: Callable[..., Any]) -> frozenset[str] | None
         if not any(each.kind is each.VAR_KEYWORD for each in parameters):
             return frozenset(names - {"self"})
     return None
+
+
+def _judged(
+    id: str, env: ParallelEnv[str, Any, Any], reward_funcs: Any = None, reward_weights: Any = None
+) -> ParallelEnv[str, Any, Any]:
+    if reward_funcs is None:
+        raise ValueError(f"{id}: reward_weights={reward_weights} belong to reward_funcs; give both, or neither")
+    return RewardFunctions(env, reward_funcs, reward_weights)
+
+
+def _range(name: str, declared: Any) -> Range:
+    low, high = (float(bound) for bound in declared)
+    if not low <= high:
+        raise ValueError(f"{name} must be the lower bound and the upper one, got {declared}")
+    return low, high
 
 
 def _refuse_unknown_arguments(id: str, constructor: Callable[..., Any], given: Mapping[str, Any]) -> None:

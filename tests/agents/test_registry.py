@@ -24,7 +24,7 @@ from collm.algorithms.runs.teams import check_team, make_critics, make_policies
 from collm.envs import make
 from collm.envs.vectors.vector import SyncVector
 
-ENV = "collm/MiniWriting-v0"
+ENV = "collm/MiniWriting-v1"
 SMALL = {"num_updates": 1, "rollout_buffer_size": 4, "eval_num_samples": 2, "max_new_tokens": 8, "progress": False}
 
 

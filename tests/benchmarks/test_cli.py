@@ -1,15 +1,18 @@
 """The command line as a person meets it: what works prints what was asked, what is wrong costs one line."""
 
 import ast
+import io
 import json
 import re
 import subprocess
 import sys
+from functools import partial
 from itertools import pairwise
 
 import pytest
 import torch
 from PIL import Image
+from rich.console import Console
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
@@ -17,6 +20,8 @@ from collm.algorithms import algorithm_spec, algorithm_specs
 from collm.algorithms.runs.loggers import read_lines
 from collm.benchmarks.arguments import keyword_arguments
 from collm.benchmarks.cli import COMMANDS, main
+from collm.benchmarks.commands import envs as envs_command
+from collm.envs import Outcome, TextParallelEnv, make, register, specs
 
 SMALL = ["--steps", "2", "--rollout-buffer-size", "4", "--eval-num-samples", "2", "--max-new-tokens", "12"]
 
@@ -27,7 +32,7 @@ NAMES = [spec.name for spec in algorithm_specs()]
 def trained(tmp_path_factory):
     """A run directory of two updates of MAAC."""
     directory = tmp_path_factory.mktemp("runs") / "maac"
-    call = ["train", "maac", "--env", "collm/MiniWriting-v0", "--out", str(directory), "--critic-warmup", "1", *SMALL]
+    call = ["train", "maac", "--env", "collm/MiniWriting-v1", "--out", str(directory), "--critic-warmup", "1", *SMALL]
     assert main(call) == 0
     return directory
 
@@ -74,7 +79,7 @@ def settings_of_commands(root):
 
 def test_the_help_of_a_setting_is_read_without_its_neighbours(root):
     found = list(settings_of_commands(root))
-    nested = {("train", "model"), ("train", "network"), ("train", "config")}  # their own fields are shown
+    nested = {("train", "model"), ("train", "network"), ("train", "config"), ("play", "model")}  # fields of their own
     assert {(command, name) for command, name, text in found if text is None} == nested
     vague = r"(Of|That|What|Whether|Which|Who|How|Where|When|Its?|They|Their|To|Also)\b"
     assert [(command, name) for command, name, text in found if text and re.match(vague, text)] == []
@@ -85,26 +90,157 @@ def test_envs_lists_every_id(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     assert main(["envs"]) == 0
     text = capsys.readouterr().out
-    assert "collm/MiniWriting-v0" in text
-    assert "collm/TLDR-v0" in text
+    assert "collm/MiniWriting-v1" in text
+    assert "collm/TLDR-v1" in text
+
+
+@pytest.mark.parametrize("scores", [[], ["--scores", "--episodes", "1"]])
+def test_envs_shows_whole_ids_turns_and_ranges_wherever_it_prints(scores, capsys, monkeypatch, terminal_of_80):
+    """Ids that are cut cannot be copied: neither from a pipe, whatever COLUMNS says, nor from a narrow terminal."""
+    own = [spec for spec in specs() if spec.id.startswith("collm/Mini") or "Gathering" in spec.id]
+    monkeypatch.setattr(envs_command, "specs", lambda: own)
+    for is_terminal in (False, True):
+        if is_terminal:
+            terminal_of_80(envs_command)
+        assert main(["envs", *scores]) == 0
+        rows = {line.split()[0]: line.split()[1:4] for line in capsys.readouterr().out.splitlines() if "collm/" in line}
+        assert rows == {
+            "collm/MiniBuild-v0": ["6", "0..1", "0..1"],
+            "collm/MiniCode-v0": ["1", "0..1", "0..1"],
+            "collm/MiniWriting-v1": ["1", "0..1", "0..1"],
+            "collm/ResourceGathering-v1": ["4", "-1.2..15.7", "-1.2..15.7"],
+        }
+
+
+@pytest.fixture
+def terminal_of_80(monkeypatch):
+    """Lets a command think that it prints to a terminal of 80 columns."""
+
+    def narrow(command):
+        monkeypatch.setattr(command, "Console", partial(Console, force_terminal=True, no_color=True, width=80))
+
+    return narrow
+
+
+def test_envs_shows_an_environment_that_cannot_be_made_among_the_others(capsys, monkeypatch, clean_registry):
+    broken = register("test/Broken-v0", "nowhere.at_all:Thing")
+    limited = register("test/Limited-v0", "collm.envs.games.mini_build.env:MiniBuild", max_turns=2)
+    monkeypatch.setattr(envs_command, "specs", lambda: [broken, limited])
+    assert main(["envs"]) == 0
+    printed = capsys.readouterr()
+    assert [line.split()[:4] for line in printed.out.splitlines()[1:]] == [
+        ["test/Broken-v0", "?", "?", "?"],
+        ["test/Limited-v0", "2", "-", "-"],
+    ]
+    assert "test/Broken-v0 cannot be made: test/Broken-v0: its entry point" in printed.err
+
+
+def test_check_shows_how_far_degenerate_teams_come(capsys):
+    assert main(["check", "collm/MiniCode-v0", "--exploits", "--episodes", "2"]) == 0
+    rows = {line.rsplit(maxsplit=3)[0].strip(): line.split()[-3:] for line in capsys.readouterr().out.splitlines()}
+    assert rows["reference"] == ["1.000", "100%", "100%"]
+    assert rows["empty"] == ["0.000", "0%", "60%"]
+    assert {"keyword salad", "one does all", "flood"} <= rows.keys()
+
+
+class Loose(TextParallelEnv):
+    """Pays any reply that holds a word of the prompt."""
+
+    metadata = TextParallelEnv.metadata | {"name": "loose_v0"}
+
+    def __init__(self, **kwargs):
+        super().__init__(["player_0"], 1, **kwargs)
+
+    def deal(self, task):
+        return {"player_0": "Say stone."}
+
+    def play(self, replies):
+        return Outcome(float("stone" in replies["player_0"]))
+
+    def reference_reply(self, agent):
+        return "stone"
+
+
+def test_check_refuses_an_exploit_after_showing_it(capsys, clean_registry):
+    register("test/Loose-v0", Loose)
+    assert main(["check", "test/Loose-v0", "--exploits", "--episodes", "1"]) == 2
+    printed = capsys.readouterr()
+    assert "copy of the prompt" in printed.out
+    assert "'copy of the prompt' goes 100% of 60%" in " ".join(printed.err.split())
 
 
 def test_check_prints_the_rules_that_hold(capsys):
-    assert main(["check", "collm/MiniWriting-v0"]) == 0
+    assert main(["check", "collm/MiniWriting-v1"]) == 0
     assert "keeps all" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("policy", ["reference", "random", "empty"])
 def test_play_prints_an_episode(policy, capsys):
-    assert main(["play", "collm/MiniWriting-v0", "--policy", policy]) == 0
+    assert main(["play", "collm/MiniWriting-v1", "--policy", policy]) == 0
     text = capsys.readouterr().out
     assert "writer_0 reads" in text
     assert "turn 1: writer_1 writes" in text
     assert "return: " in text
 
 
+@pytest.fixture
+def typed(monkeypatch, tmp_path):
+    """Plays with a person who types this, in an empty folder; returns the exit status and the records."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(text, *args):
+        monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+        status = main(["play", *args])
+        files = list(tmp_path.rglob("episodes.jsonl"))
+        return status, [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+    return run
+
+
+def test_a_person_plays_one_seat_with_replies_of_several_lines(typed, capsys):
+    env = make("collm/MiniWriting-v1")
+    env.reset(seed=0)
+    reply = env.reference_reply("writer_0").replace(" ", "\n", 1)  # what earns nothing has no shares
+    status, (record,) = typed(f"{reply}\n.\n", "collm/MiniWriting-v1", "--human", "writer_0")
+    assert status == 0
+    assert record["players"] == {"writer_0": "person", "writer_1": "reference"}
+    assert record["agents"]["writer_0"]["turns"][0]["wrote"] == reply
+    assert record["agents"]["writer_1"]["turns"][0]["wrote"].startswith("first the ")
+    text = capsys.readouterr().out
+    assert "writer_0 reads" in text and "writer_1 reads" not in text and "writer_1 writes" not in text
+    assert "transcript: runs/played/episodes.jsonl" in text and "metric/share/writer_1" in text
+
+
+def test_a_person_plays_several_turns_beside_a_model(typed):
+    turns = "wall wood\n.\n" * 6
+    call = ["collm/MiniBuild-v0", "--human", "builder_1", "--policy", "model", "--max-new-tokens", "3"]
+    status, (record,) = typed(turns, *call, "--record", "kept")
+    assert (status, record["is_complete"], record["env"]) == (0, True, "collm/MiniBuild-v0")
+    assert [turn["wrote"] for turn in record["agents"]["builder_1"]["turns"]] == ["wall wood"] * 6
+    assert record["players"] == {"builder_0": "tiny", "builder_1": "person"}
+
+
+def test_an_episode_that_a_person_leaves_is_kept(typed, capsys):
+    status, (record,) = typed("wall wood\n.\nroof", "collm/MiniBuild-v0", "--human", "builder_0")
+    assert (status, record["is_complete"]) == (2, False)
+    assert [turn["wrote"] for turn in record["agents"]["builder_0"]["turns"]] == ["wall wood", "roof"]
+    assert "the input ended before the episode" in capsys.readouterr().err
+
+
+def test_a_person_needs_a_seat_and_a_model_texts(error_of):
+    assert "--human must be one of builder_0, builder_1" in error_of("play", "collm/MiniBuild-v0", "--human", "me")
+    assert "writes texts" in error_of("play", "CartPole-v1", "--policy", "random", "--human", "agent_0")
+    assert "--policy model writes texts" in error_of("play", "CartPole-v1", "--policy", "model")
+    assert "--record writes transcripts" in error_of("play", "CartPole-v1", "--policy", "random", "--record", "x")
+
+
+def test_play_tells_who_did_the_work(capsys):
+    assert main(["play", "collm/MiniBuild-v0"]) == 0
+    assert "metric/share/builder_0 0.5" in " ".join(capsys.readouterr().out.split())
+
+
 def test_a_trained_team_plays(trained, capsys):
-    assert main(["play", "collm/MiniWriting-v0", "--policy", str(trained)]) == 0
+    assert main(["play", "collm/MiniWriting-v1", "--policy", str(trained)]) == 0
     assert "turn 1: writer_1 writes" in capsys.readouterr().out
 
 
@@ -136,6 +272,13 @@ def test_evaluate_reports_held_out_play(trained, capsys, monkeypatch):
     assert "best sampled episode" in text
     assert "worst sampled episode" in text
     assert len(read_lines(trained / "evaluation-test.jsonl")) == 6
+    assert "metric/share/writer_0" in text
+    while_training = read_lines(trained / "evaluation.jsonl")[-1]
+    told = [while_training[f"evaluation/sampled/metric/share/{agent}"] for agent in ("writer_0", "writer_1")]
+    assert sum(told) == pytest.approx(1)
+    assert not any(
+        "metric/share" in name for name in read_lines(trained / "metrics.jsonl")[-1]
+    )  # in training on request
 
 
 def test_a_team_trains_on_real_texts_and_is_judged_on_others(tmp_path, root, capsys):
@@ -146,10 +289,10 @@ def test_a_team_trains_on_real_texts_and_is_judged_on_others(tmp_path, root, cap
     _save_random_llama(model, data)
     files = json.dumps({"train": str(data / "train.jsonl"), "test": str(data / "dev.jsonl")})
     kwargs = ["--env-kwargs", f"data={files}", 'columns={"post": "source", "id": "paper_id"}']
-    call = ["train", "maac", "--env", "collm/TLDR-v0", *kwargs, "--model", str(model), "--critic-warmup", "1"]
+    call = ["train", "maac", "--env", "collm/TLDR-v1", *kwargs, "--model", str(model), "--critic-warmup", "1"]
     assert main([*call, "--out", str(tmp_path / "run"), *SMALL]) == 0
     assert main(["evaluate", str(tmp_path / "run"), "--episodes", "2"]) == 0
-    assert "collm/TLDR-v0, split test, 2 episodes" in capsys.readouterr().out
+    assert "collm/TLDR-v1, split test, 2 episodes" in capsys.readouterr().out
     read = [
         {episode["agents"]["writer_0"]["turns"][0]["read"][0]["content"] for episode in read_lines(tmp_path / file)}
         for file in ("run/episodes.jsonl", "run/evaluation-test.jsonl")
@@ -162,7 +305,7 @@ def test_a_run_resumes_to_the_same_end_as_one_that_never_stopped(tmp_path, monke
         "train",
         "magrpo",
         "--env",
-        "collm/MiniWriting-v0",
+        "collm/MiniWriting-v1",
         "--num-generations",
         "2",
         "--save-interval",
@@ -196,53 +339,53 @@ def test_an_unknown_command_is_refused(error_of):
 
 
 def test_an_unknown_algorithm_is_refused(error_of):
-    assert "no algorithm 'mac'" in error_of("train", "mac", "--env", "collm/MiniWriting-v0")
+    assert "no algorithm 'mac'" in error_of("train", "mac", "--env", "collm/MiniWriting-v1")
 
 
 def test_an_unknown_environment_is_refused_with_the_nearest(error_of):
-    assert "did you mean 'collm/MiniWriting-v0'" in error_of("train", "iac", "--env", "collm/MiniWritng-v0")
+    assert "did you mean 'collm/MiniWriting-v1'" in error_of("train", "iac", "--env", "collm/MiniWritng-v0")
 
 
 def test_an_unknown_argument_of_the_environment_is_refused(error_of):
-    text = error_of("train", "iac", "--env", "collm/MiniWriting-v0", "--env-kwargs", "lenght=3")
+    text = error_of("train", "iac", "--env", "collm/MiniWriting-v1", "--env-kwargs", "lenght=3")
     assert "lenght" in text
 
 
 def test_a_missing_data_file_is_refused(error_of):
-    text = error_of("train", "iac", "--env", "collm/TLDR-v0", "--env-kwargs", "data=nowhere.jsonl")
+    text = error_of("train", "iac", "--env", "collm/TLDR-v1", "--env-kwargs", "data=nowhere.jsonl")
     assert "nowhere.jsonl" in text
 
 
 def test_data_without_held_out_tasks_is_refused_before_training(error_of, tmp_path):
     (tmp_path / "posts.jsonl").write_text('{"post": "a post"}\n')
-    text = error_of("train", "iac", "--env", "collm/TLDR-v0", "--env-kwargs", f"data={tmp_path / 'posts.jsonl'}")
+    text = error_of("train", "iac", "--env", "collm/TLDR-v1", "--env-kwargs", f"data={tmp_path / 'posts.jsonl'}")
     assert "test_fraction" in text
 
 
 def test_a_missing_model_is_refused(error_of):
     assert "no model folder './nowhere'" in error_of(
-        "train", "iac", "--env", "collm/MiniWriting-v0", "--model", "./nowhere"
+        "train", "iac", "--env", "collm/MiniWriting-v1", "--model", "./nowhere"
     )
 
 
 def test_a_model_without_a_chat_template_is_refused_where_one_is_asked_for(error_of):
-    assert "no chat template" in error_of("train", "iac", "--env", "collm/MiniWriting-v0", "--is-chat")
+    assert "no chat template" in error_of("train", "iac", "--env", "collm/MiniWriting-v1", "--is-chat")
 
 
 def test_a_batch_that_cannot_be_split_is_refused(error_of):
-    text = error_of("train", "magrpo", "--env", "collm/MiniWriting-v0", "--rollout-buffer-size", "9")
+    text = error_of("train", "magrpo", "--env", "collm/MiniWriting-v1", "--rollout-buffer-size", "9")
     assert "rollout_buffer_size=9" in text
     assert "num_generations=8" in text
 
 
 def test_a_folder_that_cannot_be_made_is_refused(error_of, tmp_path):
     (tmp_path / "file").write_text("")
-    text = error_of("train", "iac", "--env", "collm/MiniWriting-v0", "--out", tmp_path / "file" / "run")
+    text = error_of("train", "iac", "--env", "collm/MiniWriting-v1", "--out", tmp_path / "file" / "run")
     assert "give another --out" in text
 
 
 def test_a_folder_that_holds_a_run_is_not_overwritten(error_of, trained):
-    text = error_of("train", "maac", "--env", "collm/MiniWriting-v0", "--out", trained, "--critic-warmup", 1, *SMALL)
+    text = error_of("train", "maac", "--env", "collm/MiniWriting-v1", "--out", trained, "--critic-warmup", 1, *SMALL)
     assert "already holds a run" in text
 
 
@@ -297,10 +440,10 @@ def _save_random_llama(directory, data):
 
 def test_play_writes_an_animation_of_a_game(tmp_path):
     file = tmp_path / "houses.gif"
-    assert main(["play", "collm/HouseBuild-v0", "--gif", str(file)]) == 0
+    assert main(["play", "collm/HouseBuild-v1", "--gif", str(file)]) == 0
     with Image.open(file) as picture:
         assert picture.n_frames == 2  # nothing stands, then the house, which later turns leave as it is
 
 
 def test_an_environment_without_pictures_has_no_animation(error_of, tmp_path):
-    assert "draws no pictures" in error_of("play", "collm/MiniWriting-v0", "--gif", tmp_path / "a.gif")
+    assert "draws no pictures" in error_of("play", "collm/MiniWriting-v1", "--gif", tmp_path / "a.gif")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,7 +11,7 @@ from ..extraction import code_in
 from ..grading import graded_by_source
 from ..rows import Sources
 from ..two_programmers import Judgement, TwoProgrammers
-from . import prompts, rules
+from . import exploits, prompts, rules
 from .skeletons import ClassTask, delivery_of, merged, task_of
 
 
@@ -19,19 +19,31 @@ class ClassEval(TwoProgrammers):
     """`programmer_0` writes the methods that take only `self`, `programmer_1` the others.
 
     Neither sees the other's code of the turn. The methods are merged into the skeleton, and the class is tested in
-    the sandbox; the reward is that of `rules`, at most 6. The data's columns are those of `skeletons.task_of`, as in
+    the sandbox; the score is that of `rules`, at most 6. The data's columns are those of `skeletons.task_of`, as in
     "FudanSELab/ClassEval" (where CoMLRL trains on ":test[:66]" and evaluates on ":test[66:82]"), the id in "task_id".
 
     Args:
-        stop_at: as of `TwoProgrammers`; the default is perfect but for a twentieth of the tests.
+        stop_at: as of `TwoProgrammers`; by default that of a class that passes all tests and holds (nearly) every
+            method once.
         test_seconds: as of `TwoProgrammers`, of all tests of the class together.
-        **kwargs: of `TwoProgrammers` and `TextParallelEnv`.
+        **kwargs: of `TwoProgrammers` and `TextParallelEnv`. The places of `prompts` are {skeleton}, {class_name},
+            {own_methods} and {other_methods}.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "class_eval_v0"}
+    metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "class_eval_v1"}
+    allowed_exploits: ClassVar[Mapping[str, str]] = {
+        "one does all": "a method counts whoever of the two writes it, as published; the shares tell who did"
+    }
     programmers = prompts.AGENTS
     sample = Path(__file__).parent / "samples" / "classes_{split}.jsonl"
     text_fields = ("skeleton", "test", "class_name")
+    max_score = rules.MAX_SCORE
+    places: ClassVar[Mapping[str, bool]] = {
+        "skeleton": True,
+        "class_name": False,
+        "own_methods": False,
+        "other_methods": False,
+    }
 
     def __init__(self, *, stop_at: float | None = 5.8, test_seconds: float = 40.0, **kwargs: Any):
         super().__init__(stop_at=stop_at, test_seconds=test_seconds, **kwargs)
@@ -52,10 +64,19 @@ class ClassEval(TwoProgrammers):
         self._task = task_of(row)
         return {agent: prompts.prompt(self._task, agent) for agent in self.programmers}
 
+    def fields(self, agent: str) -> Mapping[str, str]:
+        own, others = prompts.shares(self.task, agent)
+        return {
+            "skeleton": self.task.skeleton,
+            "class_name": self.task.name,
+            "own_methods": ", ".join(own),
+            "other_methods": ", ".join(others),
+        }
+
     def judge(self, replies: Mapping[str, str]) -> Judgement:
         task = self.task
         codes = {agent: code_in(replies[agent]) for agent in self.programmers}
-        first, second = (delivery_of(task, codes[agent]) for agent in self.programmers)
+        first, second = (delivery_of(task, codes[agent], keeps_empty=self._is_published) for agent in self.programmers)
         deliveries = (first, second)
         program = merged(task, deliveries)
         grade = (
@@ -71,11 +92,15 @@ class ClassEval(TwoProgrammers):
             if program is not None
             else None
         )
+        is_solved = grade is not None and grade.is_perfect
+        pass_rate = grade.pass_rate if grade else None
         return Judgement(
-            terms=rules.terms(task, deliveries, grade.pass_rate if grade else None),
+            terms=rules.published_terms(task, deliveries, pass_rate)
+            if self._is_published
+            else rules.terms(task, deliveries, pass_rate, is_solved=is_solved),
             metrics={
                 "pass_rate": grade.pass_rate if grade else 0.0,
-                "solved": float(grade is not None and grade.is_perfect),
+                "solved": float(is_solved),
                 "ran_to_end": float(grade is not None and grade.status == "ok"),
                 "num_written": rules.num_written(task, deliveries),
                 "num_overlapping": rules.num_overlapping(task, deliveries),
@@ -94,3 +119,7 @@ class ClassEval(TwoProgrammers):
         if not self.task.solution:
             raise ValueError(f"the data has no solution of task {self.task.id!r}, so there is no reference reply")
         return prompts.reference_reply(self.task, agent)
+
+    def exploits(self) -> Mapping[str, Callable[[str], str]]:
+        """A team whose methods do nothing."""
+        return {"idle methods": lambda agent: exploits.idle_methods(self.task.shares[self.programmers.index(agent)])}

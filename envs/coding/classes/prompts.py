@@ -25,7 +25,7 @@ _AGAIN = "Write your methods once more, better if you can ({own}): the whole met
 
 def prompt(task: ClassTask, agent: str) -> str:
     """What an agent reads first: the skeleton and its share of the methods."""
-    own, others = _shares(task, agent)
+    own, others = shares(task, agent)
     share = _SHARE if own else _NO_SHARE
     parts = [_TASK, skeleton_text(task), share.format(own=_names(own), others=_names(others) or "none")]
     return "\n\n".join(parts + [_FORM] * bool(own))
@@ -38,7 +38,7 @@ def skeleton_text(task: ClassTask) -> str:
 
 def request(task: ClassTask, agent: str) -> str:
     """What an agent is asked for after a turn."""
-    own, others = _shares(task, agent)
+    own, others = shares(task, agent)
     return _AGAIN.format(own=_names(own)) if own else _NO_SHARE.format(others=_names(others))
 
 
@@ -78,7 +78,7 @@ def verdict(mode: Feedback, task: ClassTask, deliveries: tuple[Delivery, Deliver
 
 def reference_reply(task: ClassTask, agent: str) -> str:
     """The agent's methods out of the data's solution, with the imports and functions around the class."""
-    own, _ = _shares(task, agent)
+    own, _ = shares(task, agent)
     statements = parsed(task.solution) or []
     solved = class_named(statements, task.name)
     body = with_helpers(task, solved, own) if solved else []
@@ -88,7 +88,8 @@ def reference_reply(task: ClassTask, agent: str) -> str:
     return (source([*around, *body]) or "") if body else "pass"
 
 
-def _shares(task: ClassTask, agent: str) -> tuple[Sequence[str], Sequence[str]]:
+def shares(task: ClassTask, agent: str) -> tuple[Sequence[str], Sequence[str]]:
+    """The methods that an agent writes, and those that the other one does."""
     number = AGENTS.index(agent)
     return task.shares[number], task.shares[1 - number]
 

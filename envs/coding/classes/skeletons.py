@@ -39,7 +39,7 @@ class Delivery:
     """What one programmer wrote."""
 
     methods: Mapping[str, ast.FunctionDef] = field(default_factory=dict)
-    """By name, without those that were left empty."""
+    """By name, as a rule without those that were left empty."""
     around: tuple[ast.stmt, ...] = ()
     """Imports, constants and functions outside of the class that the methods need."""
     broken: str = ""
@@ -114,10 +114,15 @@ def is_empty(node: ast.FunctionDef) -> bool:
     return True
 
 
-def delivery_of(task: ClassTask, code: Code) -> Delivery:
+def delivery_of(task: ClassTask, code: Code, *, keeps_empty: bool = False) -> Delivery:
     """What is in a programmer's code: methods in a class of the task's name, or bare ones.
 
     A method that is not asked for is kept if a method that is asked for may need it; `__init__` is the skeleton's.
+
+    Args:
+        task: the class.
+        code: the programmer's.
+        keeps_empty: whether a method without more than a placeholder is one.
     """
     found: dict[str, ast.FunctionDef] = {}
     for node in code.statements:
@@ -125,7 +130,7 @@ def delivery_of(task: ClassTask, code: Code) -> Delivery:
             found |= {part.name: part for part in _methods(node)}
         elif isinstance(node, ast.FunctionDef) and (node.name in task.methods or _has_self(node)):
             found[node.name] = node
-    methods = {name: node for name, node in found.items() if not is_empty(node)}
+    methods = {name: node for name, node in found.items() if keeps_empty or not is_empty(node)}
     rest = [node for node in code.statements if node not in found.values()]
     around = defining_statements(rest, list(methods.values()), foreign={task.name, *methods})
     return Delivery(methods, around, code.broken)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
@@ -11,18 +11,21 @@ from ..extraction import code_in
 from ..grading import Grade, graded_by_calls, graded_by_source, values_of
 from ..rows import Sources
 from ..two_programmers import Judgement, TwoProgrammers
-from . import prompts, rules
+from . import exploits, prompts, published, rules
 from .inputs import drawn_arguments
 from .problems import Problem, problem_of, shown_assertions
 
 Tests = Literal["given", "generated"]
 
 
+SAMPLES = Path(__file__).parent / "samples"
+
+
 class FunctionPair(TwoProgrammers):
     """`helper_0` writes `aux`, `main_0` the function that the task asks for and that should call it.
 
     Neither sees the other's code of the turn. Both programs are joined and tested in the sandbox; the reward is that
-    of `rules`, 0 to 4. The data's columns are those of `problems.problem_of`, with the id in "task_id".
+    of `rules`, 0 to 4 in an episode. The data's columns are those of `problems.problem_of`, with the id in "task_id".
 
     Args:
         style: how the task is shown, "stub" (the head of the function with its docstring) or "description" (in
@@ -33,16 +36,25 @@ class FunctionPair(TwoProgrammers):
         num_generated: tests drawn in an episode.
         num_public: how many of the tests are shown in the prompt; the reward counts the others, of which one at least
             is kept back.
-        stop_at: as of `TwoProgrammers`; the default is perfect but for a fifth of the tests.
-        **kwargs: of `TwoProgrammers` and `TextParallelEnv`.
+        stop_at: as of `TwoProgrammers`; by default that of a pair that solves the task together.
+        **kwargs: of `TwoProgrammers` and `TextParallelEnv`. The places of `prompts` are {task} (in `style`), {prompt}
+            (as the data states it), {description}, {entry_point}, {head} and {public_tests}.
 
     Raises:
         ValueError: if a setting is none of the above, or the data lacks what it needs.
     """
 
     own_style: ClassVar[prompts.Style] = "stub"
+    max_score = rules.MAX_SCORE
+    places: ClassVar[Mapping[str, bool]] = {
+        "task": True,
+        "prompt": True,
+        "description": True,
+        "entry_point": False,
+        "head": False,
+        "public_tests": False,
+    }
     programmers = prompts.AGENTS
-    sample = Path(__file__).parent / "samples" / "problems_{split}.jsonl"
     text_fields = ("prompt",)
 
     def __init__(
@@ -56,7 +68,7 @@ class FunctionPair(TwoProgrammers):
         stop_at: float | None = 3.8,
         **kwargs: Any,
     ):
-        self.variant = self._is_generated = tests == "generated"
+        self.depends_on = self._is_generated = tests == "generated"
         super().__init__(stop_at=stop_at, **kwargs)
         style = style or self.own_style
         if style not in get_args(prompts.Style):
@@ -65,6 +77,8 @@ class FunctionPair(TwoProgrammers):
             raise ValueError(f"tests must be one of {get_args(Tests)}, got {tests!r}")
         if num_public < 0 or num_generated <= num_public * (tests == "generated"):
             raise ValueError(f"num_public must be 0 to num_generated - 1 = {num_generated - 1}, got {num_public}")
+        if self._is_published and (num_public or tests == "generated"):
+            raise ValueError("variant='published' has the data's tests, all hidden; leave out tests and num_public")
         if num_revealed is not None and num_revealed < 0:
             raise ValueError(f"num_revealed must be at least 0, or None for all, got {num_revealed}")
         self._style: prompts.Style = style
@@ -92,21 +106,33 @@ class FunctionPair(TwoProgrammers):
         )
 
     def open(self, row: Mapping[str, Any]) -> Mapping[str, str]:
-        self._problem = problem_of(row)
+        self.task = self._problem = problem_of(row)
         self._calls = self._generated_calls() if self._is_generated else ()
         shown = [text for _, text in self._public_tests()]
         return {agent: prompts.prompt(self._problem, agent, self._style, shown) for agent in self.programmers}
 
+    def fields(self, agent: str) -> Mapping[str, str]:
+        problem = self.problem
+        return {
+            "task": prompts.task(problem, self._style),
+            "prompt": problem.prompt,
+            "description": problem.description,
+            "entry_point": problem.entry_point,
+            "head": problem.head,
+            "public_tests": "\n".join(text for _, text in self._public_tests()),
+        }
+
     def judge(self, replies: Mapping[str, str]) -> Judgement:
         problem = self.problem
-        pair = rules.pair_of(problem, *(code_in(replies[agent]) for agent in self.programmers))
-        grade = self._grade(pair.program(problem.preamble)) if pair.is_runnable else None
-        pass_rate = grade.pass_rate if grade else 0.0
+        pair = self._pair(replies)
+        grade = self._grade(pair) if pair.is_runnable else None
+        pass_rate, is_solved = (grade.pass_rate, grade.is_perfect) if grade else (0.0, False)
+        own = rules.terms(pair, pass_rate, is_solved=is_solved)
         return Judgement(
-            terms=rules.terms(pair, pass_rate),
+            terms=published.terms(pair, pass_rate) if self._is_published else own,
             metrics={
                 "pass_rate": pass_rate,
-                "solved": float(grade is not None and grade.is_perfect),
+                "solved": float(is_solved),
                 "ran_to_end": float(grade is not None and grade.status == "ok"),
             },
             verdict=prompts.verdict(self.feedback_mode, problem, pair, grade, self._num_revealed),
@@ -124,6 +150,13 @@ class FunctionPair(TwoProgrammers):
         if reference is None:
             raise ValueError(f"the data has no solution of task {self.problem.id!r}, so there is no reference reply")
         return reference[self.programmers.index(agent)]
+
+    def exploits(self) -> Mapping[str, Callable[[str], str]]:
+        """A team that answers False, with a helper for show."""
+        main = self.possible_agents[-1]
+        return {
+            "constant answer": lambda agent: exploits.constant_answer(self.problem.entry_point, is_helper=agent != main)
+        }
 
     def _generated_calls(self) -> tuple[tuple[tuple[Any, ...], Any], ...]:
         """(arguments, expected value) of this episode's tests."""
@@ -146,16 +179,31 @@ class FunctionPair(TwoProgrammers):
             found = shown_assertions(self.problem.tests, name)
         return found[: min(self._num_public, max(0, len(found) - 1))]
 
-    def _grade(self, program: str) -> Grade:
+    def _pair(self, replies: Mapping[str, str]) -> rules.Pair:
+        helper, main = (replies[agent] for agent in self.programmers)
+        if self._is_published:
+            return published.pair_of(self.problem, helper, main)
+        return rules.pair_of(self.problem, code_in(helper), code_in(main))
+
+    def _grade(self, pair: rules.Pair) -> Grade:
         problem = self.problem
+        if self._is_published:
+            program = pair.program(published.imports_of(problem.prompt))
+            tests = published.counted_tests(problem.tests, problem.entry_point)
+            return self._graded(program, tests)
+        program = pair.program(problem.preamble)
         public = {number for number, _ in self._public_tests()}
         if self._is_generated:
             calls = self._calls[len(public) :]
             return graded_by_calls(self.sandbox, program, problem.entry_point, calls, self.limits, seed=self.test_seed)
-        grade = graded_by_source(
+        return self._graded(program, problem.tests).of(lambda result: result.line not in public)
+
+    def _graded(self, program: str, tests: str) -> Grade:
+        problem = self.problem
+        return graded_by_source(
             self.sandbox,
             program,
-            problem.tests,
+            tests,
             self.limits,
             seed=self.test_seed,
             candidate=problem.entry_point,
@@ -163,30 +211,38 @@ class FunctionPair(TwoProgrammers):
             classes=problem.classes,
             support=problem.support,
         )
-        return grade.of(lambda result: result.line not in public)
 
 
 class HumanEval(FunctionPair):
     """HumanEval for two programmers; arguments as of `FunctionPair`.
 
     The 164 problems are "openai/openai_humaneval" on the hub, where CoMLRL trains on ":test[33:163]" and evaluates on
-    ":test[:32]". The built-in data are 45 other problems of the same form.
+    ":test[:32]". The built-in data are 15 other problems of the same form.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "human_eval_v0"}
+    sample = SAMPLES / "human_eval_{split}.jsonl"
+
+    metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "human_eval_v1"}
 
 
 class MBPP(FunctionPair):
     """MBPP for two programmers: the task is told in words; arguments as of `FunctionPair`.
 
-    Reads the columns of "google-research-datasets/mbpp" ("sanitized", or "full" with columns={"prompt": "text"}).
+    Reads the columns of "google-research-datasets/mbpp" ("sanitized", or "full" with columns={"prompt": "text"}). The
+    built-in data are 15 problems of its own.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "mbpp_v0"}
+    metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "mbpp_v1"}
     own_style = "description"
+    sample = SAMPLES / "mbpp_{split}.jsonl"
 
 
 class CoopHumanEval(FunctionPair):
-    """Problems whose solution falls into two natural parts; arguments as of `FunctionPair`."""
+    """Problems whose solution falls into two natural parts; arguments as of `FunctionPair`.
 
-    metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "coop_human_eval_v0"}
+    The built-in data are 15 problems of its own.
+    """
+
+    sample = SAMPLES / "coop_human_eval_{split}.jsonl"
+
+    metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "coop_human_eval_v1"}

@@ -1,12 +1,14 @@
 """Rules of the two programmers' function: what a pair of programs is, and the terms of its reward.
 
-    reward = 0.4 [aux is defined and returns something] + 0.6 [main is defined], and if it is
-             + 0.5 [both together parse], and if they do
-             + 1.0 share of tests passed, and if any passed and main calls aux
-             + 0.5 + 1.0 [main is more than a thin wrapper of aux] - 0.5 [what aux returns is ignored]
+    score = 0.4 [aux is defined and returns something] + 0.6 [main is defined], and if it is
+            + 0.5 [both together parse], and if they do
+            + 0.5 share of tests passed + 0.5 [all tests passed], and if all passed and main calls aux
+            + 0.5 + 1.0 [main is more than a thin wrapper of aux] - 0.5 [what aux returns is ignored]
 
-4.0 at most. Terms and weights are those of CoMLRL's code generation tasks (arXiv:2508.04652); they are decided on
-syntax trees here, so that a comment or a string which looks like code earns nothing.
+4.0 at most. A pair that fails a test has less than 2.0, one that solves the task at least 2.1: how a program came about
+is worth something only where it works. Terms and maxima are those of CoMLRL's code generation tasks (arXiv:2508.04652,
+`published`), which pay for cooperation where one test passes; they are decided on syntax trees here, so that a comment
+or a string which looks like code earns nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from ..extraction import Code, source
 from ..syntax import function_named, ignores_result, is_thin_wrapper, needed_statements, returns_value, uses_function
 from .problems import HELPER_FUNCTION, Problem
 
-MAX_REWARD = 4.0
+MAX_SCORE = 4.0
 
 
 @dataclass(frozen=True)
@@ -72,19 +74,20 @@ def pair_of(problem: Problem, helper: Code, main: Code) -> Pair:
     )
 
 
-def terms(pair: Pair, pass_rate: float) -> dict[str, float]:
-    """The parts of the reward; their sum is the team's.
+def terms(pair: Pair, pass_rate: float, *, is_solved: bool) -> dict[str, float]:
+    """The parts of the score.
 
     Args:
         pair: the two programs.
         pass_rate: share of tests passed, 0 to 1; 0 if they were not run.
+        is_solved: whether all passed, and the program ran to its end.
     """
-    is_cooperative = pair.is_runnable and pass_rate > 0 and pair.calls_aux
+    is_cooperative = pair.is_runnable and is_solved and pair.calls_aux
     return {
         "aux_defined": 0.4 * pair.is_aux_defined,
         "main_defined": 0.6 * pair.is_main_defined,
         "parses": 0.5 * pair.is_runnable,
-        "tests": 1.0 * pass_rate * pair.is_runnable,
+        "tests": (0.5 * pass_rate + 0.5 * is_solved) * pair.is_runnable,
         "calls_aux": 0.5 * is_cooperative,
         "more_than_wrapper": 1.0 * (is_cooperative and not pair.is_thin_wrapper),
         "ignores_aux": 0.0 - 0.5 * (is_cooperative and pair.ignores_aux),

@@ -45,26 +45,29 @@ class MiniCode(TextParallelEnv):
         self._num_operations = num_operations
         self._num_tests = num_tests
         self._is_explained = is_explained
-        self._task = rules.new_task(0, num_operations, split)
+        rules.new_task(0, num_operations, split)  # which refuses what no task can have
+        self._task: rules.Task | None = None
         self._inputs: tuple[rules.Inputs, ...] = ()
 
     @property
     def task(self) -> rules.Task:
         """What main is to compute."""
+        if self._task is None:
+            raise RuntimeError("no episode is running; call reset() first")
         return self._task
 
     def deal(self, task: Any) -> Mapping[str, str]:
         """A task: drawn, or the one with this number in the split; and tests of it."""
-        number = self.rng.randrange(2**31) if task is None else _task_number(task)
-        self._task = rules.new_task(number, self._num_operations, self.split)
-        self._inputs = rules.new_inputs(self.rng, self._task, self._num_tests)
-        return {
-            agent: prompts.prompt(self._task, agent, is_explained=self._is_explained) for agent in self.possible_agents
-        }
+        if task is not None and (isinstance(task, bool) or not isinstance(task, int) or task < 0):
+            raise ValueError(f"a task of {self} is a whole number from 0 up, of a task in its split; got {task!r}")
+        number = self.rng.randrange(2**31) if task is None else task
+        dealt = self._task = rules.new_task(number, self._num_operations, self.split)
+        self._inputs = rules.new_inputs(self.rng, dealt, self._num_tests)
+        return {agent: prompts.prompt(dealt, agent, is_explained=self._is_explained) for agent in self.possible_agents}
 
     def play(self, replies: Mapping[str, str]) -> Outcome:
         aux, main = (prompts.parsed_reply(replies[agent]) for agent in self.possible_agents)
-        result = rules.result(self._task, self._inputs, aux, main)
+        result = rules.result(self.task, self._inputs, aux, main)
         terms = rules.terms(result)
         return Outcome(
             sum(terms.values()),
@@ -77,7 +80,7 @@ class MiniCode(TextParallelEnv):
         )
 
     def scene(self) -> str:
-        return "".join(f"main{inputs} = {rules.expected(self._task, inputs)}\n" for inputs in self._inputs)
+        return "".join(f"main{inputs} = {rules.expected(self.task, inputs)}\n" for inputs in self._inputs)
 
     def truth(self) -> str:
         """The tests of this episode, which no programmer sees."""
@@ -85,11 +88,4 @@ class MiniCode(TextParallelEnv):
 
     def reference_reply(self, agent: str) -> str:
         """The agent's line of a pair that scores 1."""
-        return prompts.reference_reply(self._task, agent)
-
-
-def _task_number(task: Any) -> int:
-    try:
-        return int(task)
-    except (TypeError, ValueError):
-        raise ValueError(f"a MiniCode task is a whole number, of a task in its split; got {task!r}") from None
+        return prompts.reference_reply(self.task, agent)

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, get_args
 
-from ...core import Outcome
+from ...core import Message, Outcome
+from ...templates import Prompts, templates
 from ..fog import Feedback
-from ..pictured import TaskEnv
+from ..pictured import Memory, TaskEnv
 from ..pictures import Row
-from ..settings import refuse_other
-from ..sources import GENERATED, Data, Split, rows_of_split, source_of
-from . import prompts
+from ..settings import Variant, refuse_other, with_published
+from ..sources import GENERATED, Data, Difficulty, Split, rows_of_split, source_of
+from . import exploits
+from . import prompts as texts
 from .generator import HIGHEST_DIFFICULTY, new_bridge
-from .rules import Bridge, after, beginning, missing
+from .rules import Bridge, Score, after, beginning, missing
 
 _SAMPLE = Path(__file__).parent / "sample.json"
+PUBLISHED = {"reward": "reference", "max_steps": None, "memory": "none"}
+"""Defaults of the published configurations, where they differ."""
 _KINDS = ".#STYN=12?P"
 _COLOURS = (
     *((190, 220, 245), (120, 160, 90), (240, 170, 40), (240, 120, 40), (60, 140, 70), (180, 50, 50)),
@@ -28,43 +32,60 @@ class BridgeBuild(TaskEnv[Bridge]):
     """Two workers join S and T with planks, without seeing the whole map, nor which pillars are true.
 
     A worker sees the surroundings of where it has been, learns a pillar's kind by probing, and can tell its partner.
-    Every turn costs; the episode ends when S and T are joined.
+    The episode ends when S and T are joined.
 
     Args:
         split: "train" or "test"; or "all", of data that is a list.
         data: "generated" (maps of some `difficulty`), "builtin" (ten maps in the package), or a file or hub name with
             the columns "task_id" and "map", a list of rows.
-        difficulty: how hard generated maps are, 1 to 5.
+        variant: "ours", or "published" for the defaults of the published configurations: `reward` "reference",
+            `max_steps` None, `memory` "none".
+        difficulty: how hard generated maps are, 1 to 5; or a range, "2-4".
         max_turns: turns of an episode.
+        reward: "priced": points for true pillars and for joining, less for planks and false pillars, each once; or
+            "reference", as published: every turn costs, at most 0, and planks are free.
         view: cells that a worker sees in each direction.
         max_steps: steps of a worker's walk per turn; None: as many as it likes, as published.
         max_probes: cells a worker may probe per turn.
         feedback: "none" (only what can be seen) or "score" (the turn's reward too).
+        memory: what stays in a history: "all" (a dialogue), "last" (the prompt and the last turn) or "none" (the prompt
+            and the newest feedback).
+        prompts: templates in place of the own prompts, see `collm.envs.templates`.
         **kwargs: of `TextParallelEnv`.
 
     Raises:
         ValueError: if a setting is none of the above.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {**TaskEnv.metadata, "name": "bridge_build_v0"}
+    metadata: ClassVar[dict[str, Any]] = {**TaskEnv.metadata, "name": "bridge_build_v1"}
+    allowed_exploits: ClassVar[Mapping[str, str]] = {
+        "one does all": "a worker's planks reach both banks, so that one who knows the map needs no partner",
+        "repeat the partner": "the same planks twice are the planks of one who knows the map",
+    }
     block_letters = _KINDS
     block_colours = _COLOURS
 
+    @with_published(PUBLISHED)
     def __init__(
         self,
         split: Split = "train",
         *,
         data: Data = GENERATED,
-        difficulty: int = 3,
+        variant: Variant = "ours",
+        difficulty: Difficulty = 3,
         max_turns: int = 4,
+        reward: texts.Reward = "priced",
         view: int = 3,
         max_steps: int | None = 6,
         max_probes: int = 2,
         feedback: Feedback = "none",
+        memory: Memory = "all",
+        prompts: Prompts | None = None,
         **kwargs: Any,
     ):
         source = source_of(data, split, difficulty, highest=HIGHEST_DIFFICULTY, listed=bridges, new=new_bridge)
-        super().__init__(("worker_0", "worker_1"), max_turns, source, **kwargs)
+        super().__init__(("worker_0", "worker_1"), max_turns, source, memory=memory, **kwargs)
+        refuse_other("reward", reward, get_args(texts.Reward))
         refuse_other("feedback", feedback, get_args(Feedback))
         wrong = {"view": view, "max_steps": max_steps or 0, "max_probes": max_probes}
         if min(wrong.values()) < 0:
@@ -73,13 +94,15 @@ class BridgeBuild(TaskEnv[Bridge]):
         self._max_steps = max_steps
         self._max_probes = max_probes
         self._feedback: Feedback = feedback
+        self._reward: texts.Reward = reward
+        self._templates = templates(prompts, self.possible_agents, texts.PLACES)
 
     def lay_out(self) -> None:
         self._state = beginning(self.task)
 
-    def start(self) -> Mapping[str, str]:
-        return {
-            agent: prompts.prompt(
+    def start(self) -> Mapping[str, Sequence[Message]]:
+        values = {
+            agent: texts.fields(
                 self.task,
                 self._state,
                 worker,
@@ -87,13 +110,19 @@ class BridgeBuild(TaskEnv[Bridge]):
                 turns=self.max_turns,
                 max_probes=self._max_probes,
                 max_steps=self._max_steps,
+                reward=self._reward,
             )
             for worker, agent in enumerate(self.possible_agents)
         }
+        self._first_seen = {agent: str(own["state"]) for agent, own in values.items()}
+        return {agent: self._templates.opening(agent, own, texts.prompt(own)) for agent, own in values.items()}
 
-    def play(self, replies: Mapping[str, str]) -> Outcome:
+    def outdated(self, agent: str) -> str:
+        return self._first_seen[agent]
+
+    def turned(self, replies: Mapping[str, str]) -> Outcome:
         parsed = [
-            prompts.parsed_action(
+            texts.parsed_action(
                 replies[agent],
                 self.task,
                 self._state.places[worker],
@@ -105,28 +134,24 @@ class BridgeBuild(TaskEnv[Bridge]):
         actions = [acted for acted, _ in parsed]
         said = [text for _, text in parsed]
         self._state, score = after(self.task, self._state, actions)
+        value = score.priced if self._reward == "priced" else score.published
         return Outcome(
-            score.published,
+            value,
             feedback={
-                agent: prompts.feedback(
+                agent: texts.feedback(
                     self.task,
                     self._state,
                     worker,
                     view=self._view,
                     heard=said[1 - worker],
-                    score=score,
+                    value=value,
                     mode=self._feedback,
                 )
                 for worker, agent in enumerate(self.possible_agents)
             },
-            terms={
-                "false_pillars": 0.0 - score.num_false_touched,
-                "true_pillars": 0.0 - 2.0 * score.num_true_untouched,
-                "apart": 0.0 - 5.0 * (not score.is_connected),
-                "probes": 0.0 - 0.3 * score.num_probes,
-                "messages": 0.0 - 0.001 * score.num_words,
-            },
+            terms=_terms(self._reward, score),
             metrics={
+                "score": score.published,
                 "connected": float(score.is_connected),
                 "planks": float(self._state.world.sum()),
                 "rejected": float(sum(action.num_rejected for action in actions)),
@@ -137,23 +162,53 @@ class BridgeBuild(TaskEnv[Bridge]):
     def panels(self) -> list[Row]:
         known = []
         for worker in (0, 1):
-            rows = [list(row) for row in prompts.fogged_rows(self.task, self._state, worker, self._view)]
+            rows = [list(row) for row in texts.fogged_rows(self.task, self._state, worker, self._view)]
             x, z = self._state.places[worker]
             rows[z][x] = str(worker + 1)
             known.append(_numbers(rows))
-        whole = _numbers(prompts.picture_rows(self.task, self._state))
+        whole = _numbers(texts.picture_rows(self.task, self._state))
         return [Row("MAP", [whole]), Row("KNOWN TO 1 AND 2", known)]
 
-    def reference_reply(self, agent: str) -> str:
-        """The commands with which two reference workers, who know the map, join S and T at no cost, in one turn."""
+    def reference(self, agent: str) -> str:
+        """The commands with which reference workers, who know the map, join S and T in one turn, past all pillars."""
         worker = self.possible_agents.index(agent)
-        return prompts.reply(missing(self.task, self._state, worker), self._state.places[worker])
+        return texts.reply(missing(self.task, self._state, worker), self._state.places[worker])
+
+    def exploits(self) -> Mapping[str, Callable[[str], str]]:
+        """A team that floods the map with planks."""
+        return {"flood every row": lambda agent: exploits.flood(self.task, self.possible_agents.index(agent))}
+
+
+def _terms(reward: texts.Reward, score: Score) -> dict[str, float]:
+    """The parts of a reward; they add up to it."""
+    told = {"probes": 0.0 - 0.3 * score.num_probes, "messages": 0.0 - 0.001 * score.num_words}
+    if reward == "priced":
+        return {
+            "true_pillars": 5.0 * score.num_true_new,
+            "false_pillars": 0.0 - 8.0 * score.num_false_new,
+            "joined": 10.0 * score.has_joined,
+            "planks": 0.0 - 5.0 * score.share_laid,
+            **told,
+        }
+    return {
+        "false_pillars": 0.0 - score.num_false_touched,
+        "true_pillars": 0.0 - 2.0 * score.num_true_untouched,
+        "apart": 0.0 - 5.0 * (not score.is_connected),
+        **told,
+    }
 
 
 def bridges(data: Data, split: Split) -> list[Bridge]:
     """The maps of a file, a hub name, or the package's sample ("builtin")."""
     rows = rows_of_split(data, split, builtin=_SAMPLE, text_fields=("task_id",), other_fields=("map",))
-    return [Bridge(row["task_id"], tuple(str(line) for line in row["map"])) for _, row in rows]
+    return [Bridge(row["task_id"], _map(row)) for _, row in rows]
+
+
+def _map(row: Mapping[str, Any]) -> tuple[str, ...]:
+    rows = row["map"]
+    if not isinstance(rows, list) or not all(isinstance(line, str) for line in rows):
+        raise ValueError(f"{row['task_id']}: map must be a list of texts, one for each row, got {rows!r}")
+    return tuple(rows)
 
 
 def _numbers(rows: Sequence[Sequence[str]]) -> list[list[int]]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from ..blocks import AIR, Fill
 from ..commands import allowed, read_orders
 from ..fog import Cell, Feedback, action, as_json, cell, is_on_map, listed, message, num_words, walk, with_score
-from .rules import BLOCKS, MAX_COMMANDS, PLANK, Action, Bridge, Score, State, visible
+from .rules import BLOCKS, MAX_COMMANDS, PLANK, Action, Bridge, State, visible
+
+Reward = Literal["priced", "reference"]
 
 _KEYS = frozenset({"comm", "probe", "cmds", "path"})
 
@@ -18,16 +21,37 @@ at the same time.
 The map: x = 0..{x} to the right, z = 0..{z} downwards. S is at {start}, T at {end}.
 You see the cells up to {view} away from wherever you have been:
 ? unseen, # land, . water, = plank, P a pillar of unknown kind, Y a true pillar, N a false one.
-The goal: S and T joined side by side by planks and pillars. Beside every true pillar there must be a plank, beside a \
-false one none. Planks never cover pillars.
-Each turn costs: 5 while S and T are apart, 2 for each true pillar without a plank, 1 for each false pillar with one, \
-0.3 for each probe, 0.001 for each word of a message. You have {turns} turns; when S and T are joined it is over.
+The goal: S and T joined side by side by planks and pillars; land does not carry. Beside every true pillar there must \
+be a plank, beside a false one none. Planks never cover pillars.
+{costs} You have {turns} turns; when S and T are joined it is over.
 Reply with one JSON object and nothing else:
 {{"comm": "a message to your partner, or empty", "probe": [[x, z]], "cmds": ["/fill x1 z1 x2 z2 oak_planks"], \
 "path": [[x, z], [x, z]]}}
 probe: up to {probes} cells whose kind you want to know. cmds: up to {commands}, of oak_planks or air. path: where you \
-walk, from where you are, to any of the eight cells around at each step{steps}.
-"""
+walk, cell by cell from where you are, to any of the eight cells around at each step{steps}.
+{state}"""
+PLACES = {
+    "state": True,
+    "number": False,
+    "x": False,
+    "z": False,
+    "start": False,
+    "end": False,
+    "view": False,
+    "costs": False,
+    "turns": False,
+    "probes": False,
+    "commands": False,
+    "steps": False,
+}
+"""Places of a template; one of those that are true must be in it."""
+_COSTS = {
+    "priced": "Worth 5: each true pillar that gets a plank. Worth 10: S and T joined. Each false pillar that gets a "
+    "plank costs 8, each plank {plank:.2f}, each probe 0.3, each word of a message 0.001. Each of these counts once, "
+    "and what was laid wrong stays paid for.",
+    "reference": "Each turn costs: 5 while S and T are apart, 2 for each true pillar without a plank, 1 for each false "
+    "pillar with one, 0.3 for each probe, 0.001 for each word of a message.",
+}
 _STATE = """\
 You are at {place}.
 {map}
@@ -36,11 +60,19 @@ Your partner says: {message}"""
 _NOTHING = "nothing"
 
 
-def prompt(
-    bridge: Bridge, state: State, worker: int, *, view: int, turns: int, max_probes: int, max_steps: int | None
-) -> str:
-    """What a worker reads first."""
-    text = _PROMPT.format(
+def fields(
+    bridge: Bridge,
+    state: State,
+    worker: int,
+    *,
+    view: int,
+    turns: int,
+    max_probes: int,
+    max_steps: int | None,
+    reward: Reward,
+) -> dict[str, str | int]:
+    """What stands in the prompt's fields."""
+    return dict(
         number=worker + 1,
         x=bridge.width - 1,
         z=bridge.depth - 1,
@@ -51,13 +83,19 @@ def prompt(
         probes=max_probes,
         commands=MAX_COMMANDS // 2,
         steps="" if max_steps is None else f", at most {max_steps} steps",
+        costs=_COSTS[reward].format(plank=5 / bridge.num_placeable),
+        state=state_text(bridge, state, worker, view=view, heard=""),
     )
-    return text + state_text(bridge, state, worker, view=view, heard="")
 
 
-def feedback(bridge: Bridge, state: State, worker: int, *, view: int, heard: str, score: Score, mode: Feedback) -> str:
+def prompt(values: Mapping[str, str | int]) -> str:
+    """What a worker reads first."""
+    return _PROMPT.format(**values)
+
+
+def feedback(bridge: Bridge, state: State, worker: int, *, view: int, heard: str, value: float, mode: Feedback) -> str:
     """What a worker reads after a turn."""
-    return with_score(state_text(bridge, state, worker, view=view, heard=heard), score.published, mode)
+    return with_score(state_text(bridge, state, worker, view=view, heard=heard), value, mode)
 
 
 def state_text(bridge: Bridge, state: State, worker: int, *, view: int, heard: str) -> str:

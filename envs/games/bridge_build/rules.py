@@ -71,6 +71,11 @@ class Bridge(Shared):
         return self.true_pillars | self.false_pillars
 
     @cached_property
+    def num_placeable(self) -> int:
+        """Cells where a plank can be laid: all but the pillars."""
+        return max(1, self.width * self.depth - len(self.pillars))
+
+    @cached_property
     def plan(self) -> frozenset[Cell] | None:
         """Planks that score 0; None if this map has no such."""
         return _plan(self)
@@ -84,6 +89,8 @@ class State:
     places: tuple[Cell, Cell]  # where the workers are
     visited: tuple[frozenset[Cell], frozenset[Cell]]  # where each has been
     probed: tuple[frozenset[Cell], frozenset[Cell]]  # what each has probed
+    laid: frozenset[Cell] = frozenset()  # where a plank has ever been
+    touched: frozenset[Cell] = frozenset()  # pillars that have ever had a plank beside them
 
 
 @dataclass(frozen=True)
@@ -106,15 +113,39 @@ class Score:
     is_connected: bool
     num_probes: int
     num_words: int
+    num_true_new: int  # true pillars that have a plank beside them for the first time
+    num_false_new: int
+    has_joined: bool  # whether S and T were apart before
+    share_laid: float  # cells that hold a plank for the first time / cells where one could be laid
+
+    @property
+    def priced(self) -> float:
+        """A reward in which planks cost: nothing for nothing, and most for the fewest in the right places.
+
+            5 for a true pillar with a plank beside it for the first time, -8 for a false one, 10 when S and T are
+            joined, -5 times the share of all cells that a plank is laid in for the first time, -0.3 per probe, -0.001
+            per token of a message
+
+        Source: LLM_Collab_Minecraft at ef56a8e, which describes BridgeBuild so; what it counts once a turn counts here
+        once an episode, so that nothing is earned by taking away and laying again.
+        """
+        return (
+            5.0 * self.num_true_new
+            - 8.0 * self.num_false_new
+            + 10.0 * self.has_joined
+            - 5.0 * self.share_laid
+            - 0.3 * self.num_probes
+            - 0.001 * self.num_words
+        )
 
     @property
     def published(self) -> float:
-        """The published reward, at most 0.
+        """The published reward, at most 0; planks cost nothing, so that covering the whole map gets most of it.
 
             -1 for a false pillar with a plank beside it, -2 for a true one without, -5 while S and T are apart,
             -0.3 per probe, -0.001 per token of a message
 
-        Source: LLM_Collab_Minecraft, BridgeBuild.
+        Source: LLM_Collab_Minecraft at 2266e97, BridgeBuild.
         """
         return (
             0.0
@@ -144,20 +175,29 @@ def after(bridge: Bridge, state: State, actions: Sequence[Action]) -> tuple[Stat
     )
     visited = tuple(been | set(action.walk) for action, been in zip(actions, state.visited, strict=True))
     probed = tuple(known | set(action.probes) for action, known in zip(actions, state.probed, strict=True))
+    world = read_only(world)
+    planks = plank_cells(world)
+    touched = {pillar for pillar in bridge.pillars if _is_touched(pillar, planks)}
     later = replace(
         state,
-        world=read_only(world),
+        world=world,
+        laid=state.laid | planks,
+        touched=state.touched | touched,
         places=(places[0], places[1]),
         visited=(visited[0], visited[1]),
         probed=(probed[0], probed[1]),
     )
-    planks = plank_cells(later.world)
+    was_connected = is_connected(bridge, plank_cells(state.world))
     return later, Score(
-        num_false_touched=sum(_is_touched(pillar, planks) for pillar in bridge.false_pillars),
-        num_true_untouched=sum(not _is_touched(pillar, planks) for pillar in bridge.true_pillars),
+        num_false_touched=len(touched & bridge.false_pillars),
+        num_true_untouched=len(bridge.true_pillars - touched),
         is_connected=is_connected(bridge, planks),
         num_probes=len(first.probes) + len(second.probes),
         num_words=first.num_words + second.num_words,
+        num_true_new=len((touched - state.touched) & bridge.true_pillars),
+        num_false_new=len((touched - state.touched) & bridge.false_pillars),
+        has_joined=is_connected(bridge, planks) and not was_connected,
+        share_laid=len(planks - state.laid) / bridge.num_placeable,
     )
 
 

@@ -1,39 +1,46 @@
-"""HouseBuild: two builders fill cuboids to build a house, with limited stocks, under attack."""
+"""HouseBuild: builders fill cuboids to build a house, with limited stocks, under attack."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
-from ...core import Outcome
-from ..building import BuildingEnv, WorldRule
+from ...core import Message, Outcome
+from ...templates import Prompts, templates
+from ..building import BuildingEnv, WorldRule, refuse_num_builders
 from ..commands import Orders, allowed, read_orders
+from ..pictured import Memory
 from ..pictures import Row, colours
-from ..settings import refuse_other
-from ..sources import GENERATED, Data, Split, rows_of_split, source_of
-from . import prompts
+from ..settings import Variant, refuse_other, with_published
+from ..sources import GENERATED, Data, Difficulty, Split, rows_of_split, source_of
+from . import prompts as texts
 from .generator import HIGHEST_DIFFICULTY, new_house
 from .rules import MAX_COMMANDS, House, Score, house, missing, score, spiders
 
 Reward = Literal["reference", "paper", "iou"]
 
 _SAMPLE = Path(__file__).parent / "sample.json"
+PUBLISHED = {"spider_attacks": (2, 1, 3), "stop_at": 0.9, "shift": -1.0, "memory": "last"}
+"""Defaults of the published configurations, where they differ; of the spiders, which they draw once a run, one draw."""
 
 
 class HouseBuild(BuildingEnv[House]):
-    """Two builders fill cuboids to build a house given in layers; one of them must remember the spiders.
+    """Builders fill cuboids to build a house given in layers; one of them must remember the spiders.
 
-    Both builders' commands are carried out, builder_0's first. Of a block that the house has n times, each builder
-    may fill ceil(n / 2) + floor(n / 4) cells per turn. The reward of every turn compares the world after it with the
+    All builders' commands are carried out, builder_0's first. Of a block that the house has n times, each of k builders
+    may fill ceil(n / k) + floor(n / 2k) cells per turn. The reward of every turn compares the world after it with the
     house.
 
     Args:
         split: "train" or "test"; or "all", of data that is a list.
         data: "generated" (houses of some `difficulty`), "builtin" (ten houses in the package), or a file or hub name
             of the benchmark's form.
-        difficulty: how hard generated houses are, 1 to 5.
+        variant: "ours", or "published" for the defaults of the published configurations: `spider_attacks` (2, 1, 3),
+            `stop_at` 0.9, `shift` -1, `memory` "last".
+        num_agents: builders, 2 to 6.
+        difficulty: how hard generated houses are, 1 to 5; or a range, "2-4".
         max_turns: turns of an episode.
         world: "rebuilt" (every turn starts from an empty world) or "kept" (turns add to what stands).
         reward: "reference", as the released code computes it, at most 1 per turn, where an empty world gets 0.3 to 0.5;
@@ -44,56 +51,96 @@ class HouseBuild(BuildingEnv[House]):
             mend) or "resource_schedule" (what the stock would still do for).
         feedback_limit: cells or rectangles in the two modes of modification.
         spider_attacks: the damage of each spider; None draws three of 1 to 3 for every episode; () is peace.
-        stop_at: a score at which the episode ends early; the published configurations stop at 0.9. None: never.
-        shift: added to every turn's reward; the published configurations add -1.
+        stop_at: a score at which the episode ends early; it needs a shift. None: never.
+        shift: added to every turn's reward, at most -`stop_at`, so that an early end is worth it.
+        can_leave: whether a builder that writes `/done` plays no further turn; its commands are carried out again in
+            a rebuilt world.
+        memory: what stays in a history: "all" (a dialogue), "last" (the prompt and the last turn) or "none" (the prompt
+            and the newest feedback).
+        prompts: templates in place of the own prompts, see `collm.envs.templates`.
         **kwargs: of `TextParallelEnv`.
 
     Raises:
         ValueError: if a setting is none of the above.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {**BuildingEnv.metadata, "name": "house_build_v0"}
+    metadata: ClassVar[dict[str, Any]] = {**BuildingEnv.metadata, "name": "house_build_v1"}
+    allowed_exploits: ClassVar[Mapping[str, str]] = {
+        "one does all": "one builder may build as far as its stock goes, three quarters of each block"
+    }
 
+    @with_published(PUBLISHED)
     def __init__(
         self,
         split: Split = "train",
         *,
         data: Data = GENERATED,
-        difficulty: int = 3,
+        variant: Variant = "ours",
+        num_agents: int = 2,
+        difficulty: Difficulty = 3,
         max_turns: int = 4,
         world: WorldRule = "rebuilt",
         reward: Reward = "reference",
-        feedback: prompts.Feedback = "score",
+        feedback: texts.Feedback = "score",
         feedback_limit: int = 20,
         spider_attacks: Sequence[int] | None = None,
         stop_at: float | None = None,
         shift: float = 0.0,
+        can_leave: bool = False,
+        memory: Memory = "all",
+        prompts: Prompts | None = None,
         **kwargs: Any,
     ):
-        source = source_of(data, split, difficulty, highest=HIGHEST_DIFFICULTY, listed=houses, new=new_house)
-        super().__init__(source, max_turns, world=world, stop_at=stop_at, shift=shift, **kwargs)
+        refuse_num_builders(num_agents)
+        source = source_of(
+            data,
+            split,
+            difficulty,
+            highest=HIGHEST_DIFFICULTY,
+            listed=partial(houses, num_builders=num_agents),
+            new=partial(new_house, num_builders=num_agents),
+        )
+        super().__init__(
+            source,
+            max_turns,
+            num_agents=num_agents,
+            world=world,
+            stop_at=stop_at,
+            shift=shift,
+            can_leave=can_leave,
+            variant=variant,
+            memory=memory,
+            **kwargs,
+        )
         refuse_other("reward", reward, get_args(Reward))
-        refuse_other("feedback", feedback, get_args(prompts.Feedback))
+        refuse_other("feedback", feedback, get_args(texts.Feedback))
         if feedback_limit < 1:
             raise ValueError(f"feedback_limit must be at least 1, got {feedback_limit}")
         if spider_attacks is not None and min(spider_attacks, default=0) < 0:
             raise ValueError(f"spider_attacks must not be negative, got {list(spider_attacks)}")
         self._reward: Reward = reward
-        self._feedback: prompts.Feedback = feedback
+        self._feedback: texts.Feedback = feedback
+        self._templates = templates(prompts, self.possible_agents, texts.PLACES)
         self._feedback_limit = feedback_limit
         self._fixed_attacks = None if spider_attacks is None else tuple(spider_attacks)
         self._attacks: tuple[int, ...] = ()
         self._is_safe = False
 
-    def start(self) -> Mapping[str, str]:
+    def start(self) -> Mapping[str, Sequence[Message]]:
         self._attacks = spiders(self.rng) if self._fixed_attacks is None else self._fixed_attacks
         self._is_safe = False
-        return {
-            agent: prompts.prompt(
-                self.task, builder, attacks=self._attacks, turns=self.max_turns, world=self._world_rule
+        values = {
+            agent: texts.fields(
+                self.task,
+                builder,
+                attacks=self._attacks,
+                turns=self.max_turns,
+                world=self._world_rule,
+                can_leave=self._can_leave,
             )
             for builder, agent in enumerate(self.possible_agents)
         }
+        return {agent: self._templates.opening(agent, own, texts.prompt(own)) for agent, own in values.items()}
 
     def orders(self, reply: str, builder: int) -> Orders:
         return read_orders(
@@ -101,18 +148,19 @@ class HouseBuild(BuildingEnv[House]):
             self.task.box,
             allowed(self.task.blocks, tuple(range(1, len(self.task.blocks)))),
             verb="fill",
-            max_commands=MAX_COMMANDS // 2,
+            max_commands=MAX_COMMANDS,
             stock=self.task.stock,
             can_kill=True,
+            can_leave=self._can_leave,
         )
 
-    def scored(self, orders: tuple[Orders, Orders]) -> Outcome:
+    def scored(self, orders: Sequence[Orders]) -> Outcome:
         num_kills = sum(order.num_kills for order in orders)
         result = score(self.task, self.world, attacks=self._attacks, num_kills=num_kills, is_safe=self._is_safe)
         if self._world_rule == "kept" and num_kills:
             self._is_safe = True
         value = {"reference": result.published, "paper": result.paper, "iou": result.strict}[self._reward]
-        text = partial(prompts.feedback, self._feedback, limit=self._feedback_limit)
+        text = partial(texts.feedback, self._feedback, limit=self._feedback_limit)
         return Outcome(
             value,
             feedback=self.told(orders, value, result, text),
@@ -142,19 +190,23 @@ class HouseBuild(BuildingEnv[House]):
     def block_colours(self) -> list[tuple[int, int, int]]:  # type: ignore[override]
         return colours(self.task.blocks)
 
-    def reference_reply(self, agent: str) -> str:
-        """The commands with which two reference players build the house; the first kills the spiders."""
+    def reference(self, agent: str) -> str:
+        """The commands with which reference players build the house together; the first kills the spiders."""
         builder = self.possible_agents.index(agent)
         fills = missing(self.task, self.next_start, builder)
-        return prompts.reply(fills, self.task, is_killing=builder == 0 and not self._is_safe)
+        return texts.reply(fills, self.task, is_killing=builder == 0 and not self._is_safe)
+
+    def exploits(self) -> Mapping[str, Callable[[str], str]]:
+        """A team that only kills the spiders."""
+        return {"kill only": lambda agent: texts.reply([], self.task, is_killing=agent == self.possible_agents[0])}
 
 
-def houses(data: Data, split: Split) -> list[House]:
+def houses(data: Data, split: Split, num_builders: int = 2) -> list[House]:
     """The houses of a file, a hub name, or the package's sample ("builtin")."""
     rows = rows_of_split(
         data, split, builtin=_SAMPLE, text_fields=("task_id",), other_fields=("inventory", "target_spec")
     )
-    return [house(row) for _, row in rows]
+    return [house(row, num_builders) for _, row in rows]
 
 
 def _terms(reward: Reward, score: Score) -> dict[str, float]:

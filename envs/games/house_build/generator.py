@@ -22,7 +22,7 @@ _ROLES = ("wall", "floor", "corner", "door", "roof", "eaves")
 _ROOFS = ("flat", "gable along x", "gable along z", "hip")
 
 
-def new_house(seed: int, difficulty: int = 3, split: Split = "train") -> House:
+def new_house(seed: int, difficulty: int = 3, split: Split = "train", num_builders: int = 2) -> House:
     """The generated house with this number.
 
     Args:
@@ -30,6 +30,7 @@ def new_house(seed: int, difficulty: int = 3, split: Split = "train") -> House:
         difficulty: 1 (a box of 4 by 4 of two blocks) to 5 (up to 9 by 9, six blocks, every roof, inner walls). The
             published houses, of 6 by 7 and 5 blocks, are about as hard as 3.
         split: "train" or "test"; no house is in both.
+        num_builders: how many build it; the houses are the same for any number.
     """
     refuse_difficulty(difficulty, HIGHEST_DIFFICULTY)
     part = generated_split(split)
@@ -38,7 +39,8 @@ def new_house(seed: int, difficulty: int = 3, split: Split = "train") -> House:
         target = _drawn(rng, difficulty)
         if is_held_out(f"{target.shape}{target.tolist()}") == (part == "test"):
             height, depth, width = target.shape
-            return House(f"{part}-{difficulty}-{seed}", BLOCKS, _LETTERS, Box(width, height, depth), read_only(target))
+            box = Box(width, height, depth)
+            return House(f"{part}-{difficulty}-{seed}", BLOCKS, _LETTERS, box, read_only(target), num_builders)
 
 
 def _drawn(rng: random.Random, difficulty: int) -> NDArray[np.uint8]:

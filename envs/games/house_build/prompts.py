@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from ..blocks import AIR, Fill, cells
-from ..building import BuilderTurn, WorldRule
-from ..commands import RUN_ORDER, Orders, command, counted
+from ..building import BuilderTurn, WorldRule, leaving_words, share_advised, team_words
+from ..commands import Orders, command, counted, run_order
 from .rules import (
     HIT_POINTS,
     MAX_COMMANDS,
@@ -25,9 +25,8 @@ _KILL = "/kill"
 _SHARED_HEIGHT = 2  # up to this y the first builder is told of rectangles, from it on the second
 
 _PROMPT = """\
-You are builder {number} of a team of two that builds a house. Both of you write at the same time, and neither sees \
-what the other writes. {order}
-The world: x = {lower[0]}..{upper[0]}, y = {lower[1]}..{upper[1]} upwards, z = {lower[2]}..{upper[2]}.
+You are builder {number} of a team of {team} that builds a house. {writing} {order}
+The world: {box}.
 The house, layer by layer, as rectangles x1 z1 x2 z2 block; all else is air:
 {layers}
 In one turn each of you may fill so many cells, those you fill again counted again: {stock}. Air is free.
@@ -36,7 +35,23 @@ The score compares every cell with the house, so each of you builds a part of it
 You have {turns} turns. {world}
 Reply with commands only, one a line, at most {limit}:
 /fill <x1> <y1> <z1> <x2> <y2> <z2> <block>
-/kill"""
+/kill{leaving}"""
+PLACES = {
+    "layers": True,
+    "number": False,
+    "team": False,
+    "writing": False,
+    "order": False,
+    "box": False,
+    "stock": False,
+    "spiders": False,
+    "turns": False,
+    "world": False,
+    "limit": False,
+    "leaving": False,
+}
+"""Places of a template; one of those that are true must be in it."""
+_BOX = "x = {0[0]}..{1[0]}, y = {0[1]}..{1[1]} upwards, z = {0[2]}..{1[2]}"
 _SPIDERS = (
     "{num} spiders attack, with damage {attacks}, {total} in all, against your {hit_points} hit points; "
     "if one of you writes /kill they are dead."
@@ -48,13 +63,15 @@ _WORLD_RULES = {
 _AGAIN = {"rebuilt": " Repeat all else that you built.", "kept": ""}
 
 
-def prompt(house: House, builder: int, *, attacks: Sequence[int], turns: int, world: WorldRule) -> str:
-    """What a builder reads first."""
-    return _PROMPT.format(
+def fields(
+    house: House, builder: int, *, attacks: Sequence[int], turns: int, world: WorldRule, can_leave: bool = False
+) -> dict[str, str | int]:
+    """What stands in the prompt's fields."""
+    return dict(
+        **team_words(house.num_builders),
         number=builder + 1,
-        order=RUN_ORDER[builder],
-        lower=house.box.lower,
-        upper=house.box.upper,
+        order=run_order(builder, house.num_builders),
+        box=_BOX.format(house.box.lower, house.box.upper),
         layers="\n".join(
             f"y={y}: {_rectangles([fill for fill in house.rectangles if fill.y1 == y and fill.block != AIR], house)}"
             for y in range(house.box.y, house.box.y + house.box.height)
@@ -67,8 +84,14 @@ def prompt(house: House, builder: int, *, attacks: Sequence[int], turns: int, wo
         else "There are no spiders.",
         turns=turns,
         world=_WORLD_RULES[world],
-        limit=MAX_COMMANDS // 2,
+        limit=MAX_COMMANDS,
+        leaving=leaving_words(can_leave, world),
     )
+
+
+def prompt(values: Mapping[str, str | int]) -> str:
+    """What a builder reads first."""
+    return _PROMPT.format(**values)
 
 
 def reply(fills: Iterable[Fill], house: House, *, is_killing: bool) -> str:
@@ -110,24 +133,25 @@ def _score_feedback(value: float, score: Score, orders: Orders) -> str:
 def _perfect_feedback(
     wrong: Sequence[tuple[int, int, int, int]], builder: int, house: House, orders: Orders, rule: WorldRule
 ) -> str:
-    """Mode "perfect": every wrong cell, from the top, to the two builders by turns."""
+    """Mode "perfect": every wrong cell, from the top, to the builders by turns."""
     from_the_top = sorted(wrong, key=lambda cell: (-cell[1], cell[0], cell[2]))
-    return f"{counted(orders)} To change, as x y z block: {_cells(from_the_top[builder::2], house)}.{_AGAIN[rule]}"
+    own = from_the_top[builder :: house.num_builders]
+    return f"{counted(orders)} To change, as x y z block: {_cells(own, house)}.{_AGAIN[rule]}"
 
 
 def _position_feedback(house: House, wanted: Sequence[tuple[int, int, int, int]], orders: Orders) -> str:
-    """Mode "position": all cells of the house, and the advice to take half of them."""
+    """Mode "position": all cells of the house, and the advice to take a share of them."""
     from_the_top = sorted(wanted, key=lambda cell: (-cell[1], cell[0], cell[2]))
     return (
         f"{counted(orders)} The cells of the house, as x y z block: {_cells(from_the_top, house)}. "
-        f"Take about half of them ({max(1, len(wanted) // 2)})."
+        f"{share_advised(len(wanted), house.num_builders)}."
     )
 
 
 def _position_modification(
     wrong: Sequence[tuple[int, int, int, int]], limit: int, house: House, orders: Orders, rule: WorldRule
 ) -> str:
-    """Mode "position_modification": the lowest wrong cells, the same for both builders."""
+    """Mode "position_modification": the lowest wrong cells, the same for all builders."""
     from_below = sorted(wrong, key=lambda cell: (cell[1], cell[0], cell[2]))[:limit]
     return f"{counted(orders)} To change, as x y z block: {_cells(from_below, house)}.{_AGAIN[rule]}"
 
@@ -135,9 +159,20 @@ def _position_modification(
 def _rect_modification(
     fills: Sequence[Fill], limit: int, builder: int, house: House, orders: Orders, rule: WorldRule
 ) -> str:
-    """Mode "rect_modification": rectangles with something wrong, low ones to the first builder, high to the other."""
-    own = [fill for fill in fills if (fill.y1 >= _SHARED_HEIGHT if builder else fill.y1 <= _SHARED_HEIGHT)][:limit]
+    """Mode "rect_modification": rectangles with something wrong, low ones to the first builder, high to the last."""
+    lowest, highest = _heights(house, builder)
+    own = [fill for fill in fills if lowest <= fill.y1 <= highest][:limit]
     return f"{_carried_out(orders, house)}\nTo mend, as y: x1 z1 x2 z2 block: {_by_height(own, house)}.{_AGAIN[rule]}"
+
+
+def _heights(house: House, builder: int) -> tuple[int, int]:
+    """The lowest and the highest layer that a builder is told of; neighbours share one."""
+    bottom, top = house.box.y, house.box.upper[1]
+    team = house.num_builders
+    # Of two the layers part where the published game parts them, whatever the height; of more, evenly.
+    parting = [_SHARED_HEIGHT] if team == 2 else [bottom + (top - bottom) * i // team for i in range(1, team)]
+    bounds = [bottom, *parting, top]
+    return bounds[builder], bounds[builder + 1]
 
 
 def _resource_schedule(fills: Sequence[Fill], left: Mapping[int, int], house: House, orders: Orders) -> str:

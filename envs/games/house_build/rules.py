@@ -1,6 +1,6 @@
 """Rules of HouseBuild: pure functions on read-only worlds, free of text and of the agent API.
 
-A house is given layer by layer. Two builders fill cuboids, each with a limited stock of every block, while spiders
+A house is given layer by layer. Builders fill cuboids, each with a limited stock of every block, while spiders
 attack whoever does not order them killed.
 """
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ..blocks import AIR, Box, Fill, World, cover, read_only
 from ..sources import Shared
 
-MAX_COMMANDS = 600  # per turn, both builders together
+MAX_COMMANDS = 300  # per builder and turn
 NUM_SPIDERS = 3
 ATTACKS = (1, 3)  # the least and the most damage of one spider
 HIT_POINTS = 5
@@ -35,23 +35,26 @@ class House(Shared):
     letters: str  # one for each block, as in the layers
     box: Box
     target: World
+    num_builders: int = 2
 
     @cached_property
     def stock(self) -> Mapping[int, int]:
-        """How many cells one builder may fill with each block in one turn: half of the n wanted, and a quarter.
+        """How many cells one of k builders may fill with each block in one turn: a k-th of the n wanted, and half that.
 
-        ceil(n / 2) + floor(n / 4)
+        ceil(n / k) + floor(n / 2k)
         """
         counts = {block: int((self.target == block).sum()) for block in range(1, len(self.blocks))}
-        return {block: (count + 1) // 2 + count // 4 for block, count in counts.items()}
+        team = self.num_builders
+        return {block: -(-count // team) + count // (2 * team) for block, count in counts.items()}
 
     @cached_property
     def owners(self) -> NDArray[np.uint8]:
-        """Builder that sets a cell if each does half: of every block, builder 0 the lower cells; 1 clears the air."""
-        owners = np.ones(self.target.shape, np.uint8)
+        """Builder that sets a cell if all do as much: of every block, from below; the last one clears the air."""
+        owners = np.full(self.target.shape, self.num_builders - 1, np.uint8)
         for block in range(1, len(self.blocks)):
-            places = np.argwhere(self.target == block)
-            owners[tuple(places[: (len(places) + 1) // 2].T)] = 0
+            shares = np.array_split(np.argwhere(self.target == block), self.num_builders)
+            for builder, places in enumerate(shares):
+                owners[tuple(places.T)] = builder
         owners.setflags(write=False)
         return owners
 
@@ -136,7 +139,7 @@ def spiders(rng: random.Random) -> tuple[int, ...]:
 
 
 def missing(house: House, world: World, builder: int) -> list[Fill]:
-    """Fills with which a builder does its half of what the world lacks, within its stock; builder 1 also clears."""
+    """Fills with which a builder does its share of what the world lacks, within its stock; the last also clears."""
     is_own = (house.target != world) & (house.owners == builder)
     fills = cover(np.where(is_own, house.target, AIR).astype(np.uint8), house.box)
     to_clear = (is_own & (house.target == AIR)).astype(np.uint8)
@@ -186,18 +189,20 @@ def affordable_rectangles(house: House, left: Mapping[int, int]) -> list[Fill]:
     return [*chosen, *([max(parts, key=lambda part: part.volume)] if parts else [])]
 
 
-def house(row: Mapping[str, Any]) -> House:
+def house(row: Mapping[str, Any], num_builders: int = 2) -> House:
     """The task of a row in the benchmark's own form.
 
     Args:
         row: "task_id"; "inventory", a letter's block for each letter, air among them; "target_spec" with "layers", a
             list of {"y", "rows"}, rows by z, letters by x; and perhaps "bbox" with "from" and "to".
+        num_builders: how many build it.
 
     Raises:
-        ValueError: if a layer is missing, has another size than the others, or holds an unknown letter, or if the
-            box does not fit.
+        ValueError: if it is not of this form; if a layer is missing, has another size than the others, or holds an
+            unknown letter; or if the box does not fit.
     """
     name = str(row["task_id"])
+    _refuse_other_form(name, row)
     inventory = {str(letter): str(block).removeprefix("minecraft:") for letter, block in row["inventory"].items()}
     air = next((letter for letter, block in inventory.items() if block in _AIR_NAMES), None)
     if air is None:
@@ -220,7 +225,21 @@ def house(row: Mapping[str, Any]) -> House:
     far_corner = (row.get("bbox") or {}).get("to", box.upper)
     if box.y != heights[0] or tuple(far_corner) != box.upper:
         raise ValueError(f"{name}: its bbox {row['bbox']} does not fit layers from {box.lower} to {box.upper}")
-    return House(name, ("air", *(inventory[letter] for letter in others)), letters, box, target)
+    return House(name, ("air", *(inventory[letter] for letter in others)), letters, box, target, num_builders)
+
+
+def _refuse_other_form(name: str, row: Mapping[str, Any]) -> None:
+    """Raise, with what is wrong, where a row's values are not of the benchmark's types."""
+    inventory, spec = row["inventory"], row["target_spec"]
+    if not isinstance(inventory, Mapping):
+        raise ValueError(f"{name}: inventory must map letters to blocks, got {inventory!r}")
+    layers = spec.get("layers") if isinstance(spec, Mapping) else None
+    if not isinstance(layers, list) or not layers:
+        raise ValueError(f"{name}: target_spec must hold a list of layers, got {spec!r}")
+    for layer in layers:
+        rows = layer.get("rows") if isinstance(layer, Mapping) else None
+        if not isinstance(rows, list) or not all(isinstance(line, str) for line in rows) or "y" not in layer:
+            raise ValueError(f"{name}: a layer must hold a y and rows, a list of texts; got {layer!r}")
 
 
 def _largest_part(fill: Fill, max_cells: int) -> Fill | None:

@@ -17,36 +17,38 @@ from .rules import MATERIALS, PARTS, Move, Split
 def demonstration(
     rng: random.Random,
     *,
+    num_agents: int = 2,
     max_turns: int = 6,
     feedback: Feedback = "cross",
     split: Split = "train",
     preference: tuple[float, float] = (0.4, 0.6),
     mistakes: tuple[float, float] = (0.2, 0.35),
 ) -> dict[str, tuple[Message, ...]]:
-    """One episode of two noisy players, as each of them saw it.
+    """One episode of noisy players, as each of them saw it.
 
     Args:
         rng: decides the goal, the players' habits and their blunders.
+        num_agents: as of the environment.
         max_turns: as of the environment.
         feedback: as of the environment.
         split: where the goal comes from.
-        preference: range of the probability with which a player picks from its own half of the goal (the first half
-            for builder_0); otherwise it picks from the whole.
+        preference: range of the probability with which a player picks from its own share of the goal (the first part
+            of it for builder_0, and so on); otherwise it picks from the whole.
         mistakes: range of the probability of a blunder.
 
     Returns:
         Each agent's whole transcript; the messages of role "assistant" are its replies.
     """
-    env = MiniBuild(split, max_turns=max_turns, feedback=feedback)
+    env = MiniBuild(split, num_agents=num_agents, max_turns=max_turns, feedback=feedback)
     observations, _ = env.reset(seed=rng.randrange(2**31))
     goal = env.goal
-    halves = {"builder_0": goal[:max_turns], "builder_1": goal[max_turns:]}
+    shares = {agent: goal[i * max_turns : (i + 1) * max_turns] for i, agent in enumerate(env.possible_agents)}
     preferences = {agent: rng.uniform(*preference) for agent in env.possible_agents}
     blunders = {agent: rng.uniform(*mistakes) for agent in env.possible_agents}
     while env.agents:
         moves: dict[str, str] = {}
         for agent in env.agents:
-            wanted = halves[agent] if rng.random() < preferences[agent] else goal
+            wanted = shares[agent] if rng.random() < preferences[agent] else goal
             move = rng.choice(wanted)
             if rng.random() < blunders[agent]:
                 move = _blunder(rng, move)

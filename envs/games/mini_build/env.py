@@ -1,17 +1,29 @@
-"""MiniBuild: two builders, one list of parts, a reward at the end. The building task for small models."""
+"""MiniBuild: builders with one list of parts and a reward at the end. The building task for small models."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, get_args
 
-from ...core import Outcome
+from ...core import Message, Outcome
+from ...templates import Prompts, templates
 from ..pictured import PicturedEnv
 from ..pictures import Row
 from ..settings import refuse_other
-from . import prompts
-from .rules import MATERIALS, MAX_TURNS, Goal, Site, Split, Verdict, new_goal, placed, quality, reference_move
+from . import prompts as texts
+from .rules import (
+    MATERIALS,
+    Goal,
+    Site,
+    Split,
+    Verdict,
+    new_goal,
+    placed,
+    quality,
+    reference_move,
+    refuse_team,
+)
 
 Reward = Literal["sparse", "terminal", "dense"]
 
@@ -23,23 +35,25 @@ _MATERIAL_COLOURS = (
 
 
 class MiniBuild(PicturedEnv):
-    """Two builders work down one goal of two parts per turn, without seeing each other's moves.
+    """Two or more builders work down one goal of a part each per turn, without seeing each other's moves.
 
-    The goal lists 2 * max_turns parts with their materials, and both builders read it. Each turn each names one part
-    and one material; the moves are applied in a random order; the first building of a part is final. The share of the
-    goal that stands right is the quality, and only perfect division of the work brings it to 1.
+    The goal lists num_agents * max_turns parts with their materials, and all builders read it. Each turn each names one
+    part and one material; the moves are applied in a random order; the first building of a part is final. The share of
+    the goal that stands right is the quality, and only perfect division of the work brings it to 1.
 
-    What a builder reads after a turn is the lever: with "cross", only the partner knows whether a builder's own moves
+    What a builder reads after a turn is the lever: with "cross", only the partners know whether a builder's own moves
     counted, so the value of the joint build shows in the joint history and not in either history alone.
 
     Args:
         split: "train" or "test"; no goal is in both.
-        max_turns: 1 to 12; a goal has twice as many parts.
+        num_agents: builders, 2 to 8.
+        max_turns: turns of an episode; a goal has a part for each builder in each turn, 24 at most.
         reward: "sparse" (at the end 1 if the quality reached `threshold`, else 0), "terminal" (the quality, at the
             end) or "dense" (what a turn added to the quality). The maximum is 1 in each.
-        feedback: which moves a builder hears about: "own", "cross" (the partner's), "both" (own first) or "none".
+        feedback: which moves a builder hears about: "own", "cross" (the partners'), "both" (own first) or "none".
         threshold: the quality that counts as success, over 0 and at most 1.
         is_explained: whether the prompts state the rules in English, for a model that was not trained on the game.
+        prompts: templates in place of the own prompts, see `collm.envs.templates`.
         **kwargs: of `TextParallelEnv`.
 
     Raises:
@@ -54,26 +68,28 @@ class MiniBuild(PicturedEnv):
         self,
         split: Split = "train",
         *,
+        num_agents: int = 2,
         max_turns: int = 6,
         reward: Reward = "sparse",
-        feedback: prompts.Feedback = "cross",
+        feedback: texts.Feedback = "cross",
         threshold: float = 0.6,
         is_explained: bool = False,
+        prompts: Prompts | None = None,
         **kwargs: Any,
     ):
-        super().__init__(("builder_0", "builder_1"), max_turns, **kwargs)
-        if max_turns > MAX_TURNS:
-            raise ValueError(f"max_turns must be at most {MAX_TURNS} (a goal has two parts per turn), got {max_turns}")
+        refuse_team(num_agents, max_turns)
+        super().__init__([f"builder_{seat}" for seat in range(num_agents)], max_turns, **kwargs)
         refuse_other("reward", reward, get_args(Reward))
-        refuse_other("feedback", feedback, get_args(prompts.Feedback))
+        refuse_other("feedback", feedback, get_args(texts.Feedback))
         if not 0 < threshold <= 1:
             raise ValueError(f"threshold must be over 0 and at most 1, got {threshold}")
         self.split = split
         self._reward: Reward = reward
-        self._feedback: prompts.Feedback = feedback
+        self._feedback: texts.Feedback = feedback
         self._threshold = threshold
         self._is_explained = is_explained
-        self._site = Site(new_goal(0, 2 * max_turns, split))
+        self._templates = templates(prompts, self.possible_agents, texts.PLACES)
+        self._site = Site(new_goal(0, num_agents * max_turns, split))
         self._verdicts: tuple[Verdict, ...] = ()  # of the last moves, by seat
 
     @property
@@ -81,34 +97,50 @@ class MiniBuild(PicturedEnv):
         """What is to be built: (part, material) pairs, in the order of the prompts."""
         return self._site.goal
 
-    def deal(self, task: Any) -> Mapping[str, str]:
+    def deal(self, task: Any) -> Mapping[str, Sequence[Message]]:
         number = self.rng.randrange(2**31) if task is None else _task_number(task)
-        self._site = Site(new_goal(number, 2 * self.max_turns, self.split))
+        self._site = Site(new_goal(number, len(self.possible_agents) * self.max_turns, self.split))
         self._verdicts = ()
-        return {
-            agent: prompts.prompt(
-                self._site.goal, seat, turns=self.max_turns, feedback=self._feedback, is_explained=self._is_explained
+        self.task = self._site.goal
+        team = len(self.possible_agents)
+        own = {
+            agent: texts.prompt(
+                self._site.goal,
+                seat,
+                turns=self.max_turns,
+                feedback=self._feedback,
+                is_explained=self._is_explained,
+                num_builders=team,
             )
+            for seat, agent in enumerate(self.possible_agents)
+        }
+        values: dict[str, str | int] = {
+            "goal": texts.goal_text(self.goal),
+            "turns": self.max_turns,
+            "feedback": self._feedback,
+            "team": team,
+        }
+        return {
+            agent: self._templates.opening(agent, {**values, "seat": seat}, own[agent])
             for seat, agent in enumerate(self.possible_agents)
         }
 
     def play(self, replies: Mapping[str, str]) -> Outcome:
         before = quality(self._site)
         verdicts = {}
-        for agent in self.rng.sample(self.possible_agents, 2):
-            self._site, verdicts[agent] = placed(self._site, prompts.parsed_move(replies[agent]))
+        for agent in self.rng.sample(self.possible_agents, len(self.possible_agents)):
+            self._site, verdicts[agent] = placed(self._site, texts.parsed_move(replies[agent]))
         after = quality(self._site)
         is_last = self.turn + 1 == self.max_turns
         is_success = is_last and after >= self._threshold - 1e-9
         rewards = {"dense": after - before, "terminal": after * is_last, "sparse": float(is_success)}
         counts = Counter(verdicts.values())
-        first, second = self.possible_agents
-        self._verdicts = verdicts[first], verdicts[second]
+        self._verdicts = tuple(verdicts[agent] for agent in self.possible_agents)
         return Outcome(
             rewards[self._reward],
             feedback={
-                first: prompts.verdict_text(self._feedback, verdicts[first], verdicts[second]),
-                second: prompts.verdict_text(self._feedback, verdicts[second], verdicts[first]),
+                agent: texts.verdict_text(self._feedback, own, [*self._verdicts[:seat], *self._verdicts[seat + 1 :]])
+                for seat, (agent, own) in enumerate(zip(self.possible_agents, self._verdicts, strict=True))
             },
             terms={"quality_gain": after - before},
             metrics={
@@ -132,15 +164,15 @@ class MiniBuild(PicturedEnv):
 
     def truth(self) -> str:
         """What became of the moves, what stands right and wrong, and the quality so far."""
-        return prompts.truth_text(self._site, self._verdicts)
+        return texts.truth_text(self._site, self._verdicts)
 
-    def reference_reply(self, agent: str) -> str:
-        """The reply with which two reference players complete the goal."""
-        return prompts.reply(reference_move(self._site, agent == self.possible_agents[0]))
+    def reference(self, agent: str) -> str:
+        """The reply with which reference players complete the goal together."""
+        seat = self.possible_agents.index(agent)
+        return texts.reply(reference_move(self._site, seat, len(self.possible_agents)))
 
 
 def _task_number(task: Any) -> int:
-    try:
-        return int(task)
-    except (TypeError, ValueError):
-        raise ValueError(f"a MiniBuild task is the number of a goal in its split, got {task!r}") from None
+    if isinstance(task, int) and not isinstance(task, bool):
+        return task
+    raise ValueError(f"a MiniBuild task is the number of a goal in its split, an integer; got {task!r}")

@@ -9,39 +9,65 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
-from .rules import MATERIALS, PARTS, Goal, Move, Site, Verdict
+from .rules import MATERIALS, MAX_BUILDERS, PARTS, Goal, Move, Site, Verdict
 
 Feedback = Literal["own", "cross", "both", "none"]
 
 _VERDICTS: tuple[Verdict, ...] = ("ok", "taken", "wrong", "bad")
-VOCABULARY = (*PARTS, *MATERIALS, *_VERDICTS, "builder", "0", "1", "goal", "next")
+VOCABULARY = (*PARTS, *MATERIALS, *_VERDICTS, "builder", *map(str, range(MAX_BUILDERS)), "goal", "next")
 """Every word that the short prompts, the feedback and a legal reply are made of."""
 
+PLACES = {"goal": True, "seat": False, "turns": False, "feedback": False, "team": False}
+"""Places of a template; one of those that are true must be in it."""
+
 _EXPLANATION = """\
-You and a partner build one thing together. There are {turns} turns; in each turn both of you name one part and its \
-material, at the same time. Each of you knows the goal, nobody sees what the other wrote. The first to build a part \
+You and {partners} build one thing together. There are {turns} turns; in each turn {all} of you name one part and its \
+material, at the same time. Each of you knows the goal, nobody sees what {others} wrote. The first to build a part \
 decides its material for good; building a part again is a wasted move. {feedback}
 Reply with one part and its material, and nothing else, for example: {example}
 Goal, each part followed by its material:
 """
-_FEEDBACK_EXPLAINED = {
+_TWO_EXPLAINED = {
     "own": "After each turn you read what became of your own move",
     "cross": "After each turn you read what became of your partner's move, not of your own",
     "both": "After each turn you read what became of your own move, then of your partner's",
     "none": "You are not told what became of the moves.",
+}
+_TEAM_EXPLAINED = {
+    **_TWO_EXPLAINED,
+    "cross": "After each turn you read what became of your partners' moves, in their order, not of your own",
+    "both": "After each turn you read what became of your own move, then of your partners', in their order",
 }
 _WORDS_EXPLAINED = (
     ": ok (built right), taken (it stood already), wrong (built of the wrong material) or bad (not a part of the goal)."
 )
 
 
-def prompt(goal: Goal, seat: int, *, turns: int, feedback: Feedback, is_explained: bool = False) -> str:
+def prompt(
+    goal: Goal, seat: int, *, turns: int, feedback: Feedback, is_explained: bool = False, num_builders: int = 2
+) -> str:
     """What a builder reads first: its seat, the goal, and on request the rules in plain English."""
-    short = f"builder {seat} goal {' '.join(f'{part} {material}' for part, material in goal)}"
+    short = f"builder {seat} goal {goal_text(goal)}"
     if not is_explained:
         return short
-    known = _FEEDBACK_EXPLAINED[feedback] + ("" if feedback == "none" else _WORDS_EXPLAINED)
-    return _EXPLANATION.format(turns=turns, feedback=known, example=reply(goal[0])) + short
+    told = (_TWO_EXPLAINED if num_builders == 2 else _TEAM_EXPLAINED)[feedback]
+    known = told + ("" if feedback == "none" else _WORDS_EXPLAINED)
+    partners, everyone, others = (
+        ("a partner", "both", "the other")
+        if num_builders == 2
+        else (f"{num_builders - 1} partners", "each", "the others")
+    )
+    return (
+        _EXPLANATION.format(
+            partners=partners, all=everyone, others=others, turns=turns, feedback=known, example=reply(goal[0])
+        )
+        + short
+    )
+
+
+def goal_text(goal: Goal) -> str:
+    """Parts, each followed by its material."""
+    return " ".join(f"{part} {material}" for part, material in goal)
 
 
 def reply(move: Move) -> str:
@@ -75,6 +101,7 @@ def truth_text(site: Site, verdicts: Sequence[Verdict]) -> str:
     return " ".join([*told, f"goal {num_right} of {len(site.goal)}"])
 
 
-def verdict_text(feedback: Feedback, own: Verdict, partner: Verdict) -> str:
+def verdict_text(feedback: Feedback, own: Verdict, partners: Sequence[Verdict]) -> str:
     """What a builder reads after a turn: one word for each move it is told about."""
-    return {"own": own, "cross": partner, "both": f"{own} {partner}", "none": "next"}[feedback]
+    others = " ".join(partners)
+    return {"own": own, "cross": others, "both": f"{own} {others}", "none": "next"}[feedback]

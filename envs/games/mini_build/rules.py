@@ -18,7 +18,7 @@ PARTS = (
     *("bed", "desk", "rug", "path", "well", "pond", "shed", "dome"),
 )
 MATERIALS = ("wood", "stone", "brick", "glass", "clay", "iron", "sand", "wool")
-MAX_TURNS = len(PARTS) // 2
+MAX_BUILDERS = 8
 
 Split = Literal["train", "test"]
 Goal = tuple[tuple[str, str], ...]
@@ -85,10 +85,22 @@ def quality(site: Site) -> float:
     return len(set(site.goal) & set(site.built)) / len(site.goal)
 
 
-def reference_move(site: Site, is_first: bool) -> Move:
-    """What the reference player builds: the first builder from the front of the goal, the other from its back.
+def refuse_team(num_builders: int, max_turns: int) -> None:
+    """Raise if so many builders cannot play so many turns: a goal has a part for each builder in each turn."""
+    if isinstance(num_builders, bool) or num_builders not in range(2, MAX_BUILDERS + 1):
+        raise ValueError(f"num_agents must be 2 to {MAX_BUILDERS}, got {num_builders!r}")
+    if num_builders * max_turns > len(PARTS):
+        raise ValueError(
+            f"max_turns must be at most {len(PARTS) // num_builders} for {num_builders} builders, got {max_turns}; "
+            f"a goal has a part for each of them in each turn, and there are {len(PARTS)} parts"
+        )
 
-    Two of them never meet before the goal is complete; then any part will do.
+
+def reference_move(site: Site, seat: int, num_builders: int) -> Move:
+    """What the reference player builds: the first builder from the front of what is missing, the last from its back.
+
+    Those between them take places between, evenly apart. So none of them meet before the goal is complete; then any
+    part will do.
     """
     missing = [pair for pair in site.goal if pair[0] not in dict(site.built)] or list(site.goal)
-    return missing[0 if is_first else -1]
+    return missing[seat * (len(missing) - 1) // (num_builders - 1)]

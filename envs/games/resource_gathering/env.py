@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
-from ...core import Outcome
+from ...core import Message, Outcome
+from ...templates import Prompts, templates
 from ..fog import Feedback
-from ..pictured import TaskEnv
+from ..pictured import Memory, TaskEnv
 from ..pictures import Row
-from ..settings import refuse_other
-from ..sources import GENERATED, Data, Split, rows_of_split, source_of
-from . import prompts
+from ..settings import Variant, refuse_other, with_published
+from ..sources import GENERATED, Data, Difficulty, Split, rows_of_split, source_of
+from . import exploits
+from . import prompts as texts
 from .generator import HIGHEST_DIFFICULTY, new_land
 from .rules import Land, Settings, after, beginning, is_completed, progress, reference_facts, reference_walk, visible
 
-Reward = Literal["reference", "progress"]
+Reward = Literal["bounded", "reference", "progress"]
 
 _SAMPLE = Path(__file__).parent / "sample.json"
+PUBLISHED = {"reward": "reference", "memory": "none"}
+"""Defaults of the published configurations, where they differ."""
 _KINDS = ".wsib12?"
 _COLOURS = (
     *((205, 225, 185), (105, 70, 35), (140, 140, 140), (215, 150, 110), (175, 145, 125)),
@@ -37,38 +41,48 @@ class ResourceGathering(TaskEnv[Land]):
         split: "train" or "test"; or "all", of data that is a list.
         data: "generated" (lands of some `difficulty`), "builtin" (ten lands in the package), or a file or hub name
             with the columns "task_id", "goal" and "rows".
-        difficulty: how hard generated lands are, 1 to 5.
+        variant: "ours", or "published" for the defaults of the published configurations: `reward` "reference",
+            `memory` "none".
+        difficulty: how hard generated lands are, 1 to 5; or a range, "2-4".
         max_turns: turns of an episode.
-        reward: "reference": 10 for all progress, 4 for completing, and small bonuses for walking towards work
-            and for telling what helps; or "progress", the first two alone, 14 at most.
+        reward: "bounded": 10 for all progress, 4 for completing, and small bonuses for being nearer to work than at
+            first and for telling what helps; "reference", as published, where each step nearer pays and none away
+            costs; or "progress", the first two alone, 14 at most.
         feedback: "none" (only what can be seen) or "score" (the turn's reward too).
         view: cells that a gatherer sees in each direction.
         reach: cells within which it takes things, along x and z together.
         max_steps: steps of a walk.
         max_facts: facts that may be told per turn.
+        memory: what stays in a history: "all" (a dialogue), "last" (the prompt and the last turn) or "none" (the prompt
+            and the newest feedback).
+        prompts: templates in place of the own prompts, see `collm.envs.templates`.
         **kwargs: of `TextParallelEnv`.
 
     Raises:
         ValueError: if a setting is none of the above.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {**TaskEnv.metadata, "name": "resource_gathering_v0"}
+    metadata: ClassVar[dict[str, Any]] = {**TaskEnv.metadata, "name": "resource_gathering_v1"}
     block_letters = _KINDS
     block_colours = _COLOURS
 
+    @with_published(PUBLISHED)
     def __init__(
         self,
         split: Split = "train",
         *,
         data: Data = GENERATED,
-        difficulty: int = 3,
+        variant: Variant = "ours",
+        difficulty: Difficulty = 3,
         max_turns: int = 4,
-        reward: Reward = "reference",
+        reward: Reward = "bounded",
         feedback: Feedback = "none",
         view: int = 2,
         reach: int = 2,
         max_steps: int = 4,
         max_facts: int = 1,
+        memory: Memory = "all",
+        prompts: Prompts | None = None,
         **kwargs: Any,
     ):
         refuse_other("reward", reward, get_args(Reward))
@@ -80,22 +94,28 @@ class ResourceGathering(TaskEnv[Land]):
             )
         self._settings = Settings(view, reach, max_steps, max_facts)  # by which the first land is laid out
         source = source_of(data, split, difficulty, highest=HIGHEST_DIFFICULTY, listed=lands, new=new_land)
-        super().__init__(("gatherer_0", "gatherer_1"), max_turns, source, **kwargs)
+        super().__init__(("gatherer_0", "gatherer_1"), max_turns, source, memory=memory, **kwargs)
         self._reward: Reward = reward
         self._feedback: Feedback = feedback
+        self._templates = templates(prompts, self.possible_agents, texts.PLACES)
 
     def lay_out(self) -> None:
         self._state = beginning(self.task, self._settings)
 
-    def start(self) -> Mapping[str, str]:
-        return {
-            agent: prompts.prompt(self.task, self._state, i, settings=self._settings, turns=self.max_turns)
+    def start(self) -> Mapping[str, Sequence[Message]]:
+        values = {
+            agent: texts.fields(self.task, self._state, i, settings=self._settings, turns=self.max_turns)
             for i, agent in enumerate(self.possible_agents)
         }
+        self._first_seen = {agent: str(own["state"]) for agent, own in values.items()}
+        return {agent: self._templates.opening(agent, own, texts.prompt(own)) for agent, own in values.items()}
 
-    def play(self, replies: Mapping[str, str]) -> Outcome:
+    def outdated(self, agent: str) -> str:
+        return self._first_seen[agent]
+
+    def turned(self, replies: Mapping[str, str]) -> Outcome:
         actions = [
-            prompts.parsed_action(replies[agent], self.task, self._state, i, self._settings)
+            texts.parsed_action(replies[agent], self.task, self._state, i, self._settings)
             for i, agent in enumerate(self.possible_agents)
         ]
         facts = [told for _, told in actions]
@@ -107,16 +127,23 @@ class ResourceGathering(TaskEnv[Land]):
                 "first_entries": 0.15 * score.num_entries,
                 "useful_facts": 0.1 * score.usefulness,
             }
+        elif self._reward == "bounded":
+            terms |= {
+                "approach": 0.05 * score.approach,
+                "first_entries": 0.15 * score.num_entries,
+                "useful_facts": 0.1 * score.new_usefulness,
+            }
+        value = sum(terms.values())
         return Outcome(
-            sum(terms.values()),
+            value,
             feedback={
-                agent: prompts.feedback(
+                agent: texts.feedback(
                     self.task,
                     self._state,
                     i,
                     settings=self._settings,
                     told=facts[1 - i],
-                    score=score,
+                    value=value,
                     mode=self._feedback,
                 )
                 for i, agent in enumerate(self.possible_agents)
@@ -138,13 +165,22 @@ class ResourceGathering(TaskEnv[Land]):
             Row("SEEN BY 1 AND 2", [self._layer(cells) for cells in seen]),
         ]
 
-    def reference_reply(self, agent: str) -> str:
+    def reference(self, agent: str) -> str:
         """The walk to where most can be taken, with the map known, and the fact that helps the partner most."""
         i = self.possible_agents.index(agent)
-        return prompts.reply(
+        return texts.reply(
             reference_walk(self.task, self._state, i, self._settings),
             reference_facts(self.task, self._state, i, self._settings),
         )
+
+    def exploits(self) -> Mapping[str, Callable[[str], str]]:
+        """A team that approaches work and goes back."""
+
+        def to_and_fro(agent: str) -> str:
+            gatherer = self.possible_agents.index(agent)
+            return exploits.walk_to_and_fro(self.task, self._state, gatherer, self._settings, self.turn)
+
+        return {"walk to and fro": to_and_fro}
 
     def _layer(self, seen: frozenset[tuple[int, int]]) -> list[list[int]]:
         layer = [[_KINDS.index("?")] * self.task.width for _ in range(self.task.depth)]
@@ -161,4 +197,4 @@ class ResourceGathering(TaskEnv[Land]):
 def lands(data: Data, split: Split) -> list[Land]:
     """The lands of a file, a hub name, or the package's sample ("builtin")."""
     rows = rows_of_split(data, split, builtin=_SAMPLE, text_fields=("task_id",), other_fields=("goal", "rows"))
-    return [prompts.land(row) for _, row in rows]
+    return [texts.land(row) for _, row in rows]

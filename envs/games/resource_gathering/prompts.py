@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..fog import Cell, Feedback, action, as_json, cell, listed, walk, with_score
-from .rules import RESOURCES, TOOLS, Amounts, Fact, Land, Score, Settings, State, true_facts, visible
+from .rules import RESOURCES, TOOLS, Amounts, Fact, Land, Settings, State, true_facts, visible
 
 _KEYS = frozenset({"comm", "path"})
 _HEAP = re.compile(r"\(?\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*\)?")
@@ -23,8 +23,23 @@ you can within {reach} cells, counted along x and z together.
 You may tell your partner {facts} of what you can see: best, what it can take and cannot see.
 Reply with one JSON object and nothing else:
 {{"comm": {{"resource_facts": [{{"x": 1, "z": 2, "type": "wood", "count": 3}}]}}, "path": [[x, z], [x, z]]}}
-path begins where you are; without anything to tell, comm is {{}}.
-"""
+path goes cell by cell from where you are; without anything to tell, comm is {{}}.
+{state}"""
+PLACES = {
+    "state": True,
+    "number": False,
+    "own": False,
+    "other": False,
+    "x": False,
+    "z": False,
+    "view": False,
+    "goal": False,
+    "turns": False,
+    "steps": False,
+    "reach": False,
+    "facts": False,
+}
+"""Places of a template; one of those that are true must be in it."""
 _STATE = """\
 You are at {place}. {partner}
 You see, as x z: {seen}.
@@ -32,9 +47,9 @@ The team has {gathered}.
 Your partner tells: {told}."""
 
 
-def prompt(land: Land, state: State, gatherer: int, *, settings: Settings, turns: int) -> str:
-    """What a gatherer reads first."""
-    text = _PROMPT.format(
+def fields(land: Land, state: State, gatherer: int, *, settings: Settings, turns: int) -> dict[str, str | int]:
+    """What stands in the prompt's fields."""
+    return dict(
         number=gatherer + 1,
         own=" and ".join(TOOLS[gatherer]),
         other=" and ".join(TOOLS[1 - gatherer]),
@@ -46,8 +61,13 @@ def prompt(land: Land, state: State, gatherer: int, *, settings: Settings, turns
         steps=settings.max_steps,
         reach=settings.reach,
         facts="one thing" if settings.max_facts == 1 else f"{settings.max_facts} things",
+        state=state_text(land, state, gatherer, settings=settings, told=()),
     )
-    return text + state_text(land, state, gatherer, settings=settings, told=())
+
+
+def prompt(values: Mapping[str, str | int]) -> str:
+    """What a gatherer reads first."""
+    return _PROMPT.format(**values)
 
 
 def feedback(
@@ -57,11 +77,11 @@ def feedback(
     *,
     settings: Settings,
     told: Sequence[Fact],
-    score: Score,
+    value: float,
     mode: Feedback,
 ) -> str:
     """What a gatherer reads after a turn."""
-    return with_score(state_text(land, state, gatherer, settings=settings, told=told), score.published, mode)
+    return with_score(state_text(land, state, gatherer, settings=settings, told=told), value, mode)
 
 
 def state_text(land: Land, state: State, gatherer: int, *, settings: Settings, told: Sequence[Fact]) -> str:
@@ -107,9 +127,16 @@ def land(row: Mapping[str, Any]) -> Land:
             nothing, "(w,s,i)" for what lies there, "A" and "B" where the gatherers begin.
 
     Raises:
-        ValueError: if the rows are not of one length, a cell is none of these, or a start is missing.
+        ValueError: if it is not of this form, the rows are not of one length, a cell is none of these, or a start is
+            missing.
     """
     name = str(row["task_id"])
+    goal = row["goal"]
+    if not isinstance(row["rows"], list) or not isinstance(goal, Mapping) or not set(RESOURCES) <= goal.keys():
+        raise ValueError(
+            f"{name}: rows must be a list of texts, and goal say how much wood, stone and iron is wanted; got "
+            f"{row['rows']!r} and {goal!r}"
+        )
     grid = [str(line).split() for line in row["rows"]]
     if len({len(line) for line in grid}) != 1:
         raise ValueError(f"{name}: all rows of a map must have as many cells, got {[len(line) for line in grid]}")
@@ -126,8 +153,7 @@ def land(row: Mapping[str, Any]) -> Land:
                 raise ValueError(f"{name}: a cell is '.', '(w,s,i)', 'A' or 'B', got {token!r} at x={x}, z={z}")
     if starts.keys() != {"A", "B"}:
         raise ValueError(f"{name}: a map needs an A and a B, where the gatherers begin, got {sorted(starts)}")
-    goal = row["goal"]
-    wanted = (int(goal["wood"]), int(goal["stone"]), int(goal["iron"]))
+    wanted = (_amount(name, goal["wood"]), _amount(name, goal["stone"]), _amount(name, goal["iron"]))
     lies = {place: amounts for place, amounts in lies.items() if any(amounts)}
     return Land(name, len(grid[0]), len(grid), lies, (starts["A"], starts["B"]), wanted)
 
@@ -144,6 +170,12 @@ def row(task: Land) -> dict[str, Any]:
         "goal": dict(zip(RESOURCES, task.goal, strict=True)),
         "rows": [" ".join(line) for line in grid],
     }
+
+
+def _amount(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"{name}: an amount of the goal must be a whole number, got {value!r}")
+    return value
 
 
 def _claims(value: Any) -> list[tuple[Cell, str]]:

@@ -61,6 +61,7 @@ class State:
     told: tuple[tuple[Fact, ...], tuple[Fact, ...]]  # what each was told
     gathered: Amounts
     has_entered: tuple[bool, bool]  # whether each has been where there is work for it
+    helped: tuple[float, float] = (0.0, 0.0)  # how useful all was that each has told, at most 1
 
 
 @dataclass(frozen=True)
@@ -82,10 +83,29 @@ class Score:
     num_steps_closer: int  # to where there is work, both gatherers together
     num_entries: int  # gatherers who came there for the first time
     usefulness: float  # what was told: for each gatherer the share of what the partner still needs, at most 1
+    approach: int  # how much less far the gatherers are from work, in what is work for them now
+    new_usefulness: float  # of the usefulness, what brings a gatherer's sum over the episode no higher than 1
+
+    @property
+    def bounded(self) -> float:
+        """A reward of which no part grows with the number of turns.
+
+            10 progress + 4 if completed + 0.05 approach + 0.15 entries + 0.1 new usefulness
+
+        The approach is the difference of a potential, minus the steps to work: over an episode it adds up to what the
+        gatherers were away at first, less what they are away at last, whatever way they went.
+        """
+        return (
+            10.0 * self.progress
+            + 4.0 * self.is_completed
+            + 0.05 * self.approach
+            + 0.15 * self.num_entries
+            + 0.1 * self.new_usefulness
+        )
 
     @property
     def published(self) -> float:
-        """The published reward.
+        """The published reward; it charges no step away, so that to and fro pays.
 
             10 progress + 4 if completed + 0.05 steps closer + 0.15 entries + 0.1 usefulness
 
@@ -152,14 +172,26 @@ def after(
         told=((*state.told[0], *facts[1]), (*state.told[1], *facts[0])),
         gathered=(gathered[0], gathered[1], gathered[2]),
         has_entered=(entered[0], entered[1]),
+        helped=state.helped,
     )
+    useful = [usefulness(land, state, teller, facts[teller], settings) for teller in (0, 1)]
+    first, second = (min(1.0, before + now) for before, now in zip(state.helped, useful, strict=True))
+    later = replace(later, helped=(first, second))
     return later, Score(
         progress=progress(land, later) - progress(land, state),
         is_completed=is_completed(land, later) and not is_completed(land, state),
         num_steps_closer=closer,
         num_entries=entries,
-        usefulness=sum(usefulness(land, state, teller, facts[teller], settings) for teller in (0, 1)),
+        usefulness=sum(useful),
+        approach=steps_to_work(land, state, settings) - steps_to_work(land, later, settings),
+        new_usefulness=first + second - sum(state.helped),
     )
+
+
+def steps_to_work(land: Land, state: State, settings: Settings) -> int:
+    """How far the gatherers are from where there is work for them, both together; 0 for whom there is none."""
+    zones = [work_zone(land, state, gatherer, settings) for gatherer in (0, 1)]
+    return sum(_distance(place, zone) for place, zone in zip(state.places, zones, strict=True) if zone)
 
 
 def progress(land: Land, state: State) -> float:

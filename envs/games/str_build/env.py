@@ -1,102 +1,144 @@
-"""StrBuild: two builders write a word in blocks, each with blocks of its own."""
+"""StrBuild: builders write a word in blocks, each with blocks of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
-from ...core import Outcome
-from ..building import BuildingEnv, WorldRule
+from ...core import Message, Outcome
+from ...templates import Prompts, templates
+from ..building import BuildingEnv, WorldRule, refuse_num_builders
 from ..commands import Orders, allowed, read_orders
+from ..pictured import Memory
 from ..pictures import Row, colours
-from ..settings import refuse_other
-from ..sources import GENERATED, Data, Split, rows_of_split, source_of
-from . import prompts
-from .rules import BLOCKS, HIGHEST_DIFFICULTY, MAX_COMMANDS, PALETTES, Word, missing, new_word, score, word
+from ..settings import Variant, refuse_other, with_published
+from ..sources import GENERATED, Data, Difficulty, Split, rows_of_split, source_of
+from . import exploits
+from . import prompts as texts
+from .rules import BLOCKS, HIGHEST_DIFFICULTY, MAX_COMMANDS, Word, missing, new_word, score, word
 
 Reward = Literal["reference", "iou"]
 
 _SAMPLE = Path(__file__).parent / "sample.csv"
 _WANTED = len(BLOCKS)  # the kind of a picture's cell where some block is wanted
+PUBLISHED = {"reward": "reference", "shows_target": False, "stop_at": 1.9, "shift": -2.0, "memory": "last"}
+"""Defaults of the published configurations, where they differ."""
 
 
 class StrBuild(BuildingEnv[Word]):
-    """Two builders place single blocks to write a word; neighbours must differ, and both must use all their blocks.
+    """Builders place single blocks to write a word; neighbours must differ, and all must use all their blocks.
 
-    Both builders' commands are carried out, builder_0's first. The reward of every turn compares the world after it
+    All builders' commands are carried out, builder_0's first. The reward of every turn compares the world after it
     with the word.
 
     Args:
         split: "train" or "test"; or "all", of data that is a list.
         data: "generated" (random words of `difficulty` letters), "builtin" (ten words in the package), or a file or
             hub name with the columns "string" and "difficulty".
-        difficulty: letters of a generated word, 1 to 8.
+        variant: "ours", or "published" for the defaults of the published configurations: `reward` "reference", a
+            hidden target, `stop_at` 1.9, `shift` -2, `memory` "last".
+        num_agents: builders, 2 to 6, each with two kinds of blocks of its own.
+        difficulty: letters of a generated word, 1 to 8; or a range, "2-4".
         max_turns: turns of an episode.
         world: "rebuilt" (every turn starts from an empty world) or "kept" (turns add to what stands).
-        reward: "reference", the published score, at most 2 per turn; or "iou", 0 to 1 per turn, which pays nothing
-            for an empty world. The published score is always in `metric/score`.
+        reward: "iou", 0 to 1 per turn, which pays nothing for an empty world and little for a flooded one; or
+            "reference", the published score, at most 2 per turn. The published score is always in `metric/score`.
         feedback: what is read after a turn: "position" (all cells of the letters), "perfect" (what to change) or
             "score".
         shows_target: whether the first prompt shows the word; without, its cells are known from the second turn on.
-        stop_at: a score at which the episode ends early; the published configurations stop at 1.9. None: never.
-        shift: added to every turn's reward; the published configurations add -2, so that an early end is worth it.
+        stop_at: a score at which the episode ends early; it needs a shift. None: never.
+        shift: added to every turn's reward, at most -`stop_at`, so that an early end is worth it.
+        can_leave: whether a builder that writes `/done` plays no further turn; its commands are carried out again in
+            a rebuilt world.
+        memory: what stays in a history: "all" (a dialogue), "last" (the prompt and the last turn) or "none" (the prompt
+            and the newest feedback).
+        prompts: templates in place of the own prompts, see `collm.envs.templates`.
         **kwargs: of `TextParallelEnv`.
 
     Raises:
         ValueError: if a setting is none of the above.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {**BuildingEnv.metadata, "name": "str_build_v0"}
-    block_letters = ".wsco#"
+    metadata: ClassVar[dict[str, Any]] = {**BuildingEnv.metadata, "name": "str_build_v1"}
+    block_letters = ".wscobaglpnqt#"
     block_colours = (*colours(BLOCKS), (120, 180, 120))
 
+    @with_published(PUBLISHED)
     def __init__(
         self,
         split: Split = "train",
         *,
         data: Data = GENERATED,
-        difficulty: int = 3,
+        variant: Variant = "ours",
+        num_agents: int = 2,
+        difficulty: Difficulty = 3,
         max_turns: int = 4,
         world: WorldRule = "rebuilt",
-        reward: Reward = "reference",
-        feedback: prompts.Feedback = "position",
+        reward: Reward = "iou",
+        feedback: texts.Feedback = "position",
         shows_target: bool = True,
         stop_at: float | None = None,
         shift: float = 0.0,
+        can_leave: bool = False,
+        memory: Memory = "all",
+        prompts: Prompts | None = None,
         **kwargs: Any,
     ):
-        source = source_of(data, split, difficulty, highest=HIGHEST_DIFFICULTY, listed=words, new=new_word)
-        super().__init__(source, max_turns, world=world, stop_at=stop_at, shift=shift, **kwargs)
+        refuse_num_builders(num_agents)
+        source = source_of(
+            data,
+            split,
+            difficulty,
+            highest=HIGHEST_DIFFICULTY,
+            listed=partial(words, num_builders=num_agents),
+            new=partial(new_word, num_builders=num_agents),
+        )
+        super().__init__(
+            source,
+            max_turns,
+            num_agents=num_agents,
+            world=world,
+            stop_at=stop_at,
+            shift=shift,
+            can_leave=can_leave,
+            variant=variant,
+            memory=memory,
+            **kwargs,
+        )
         refuse_other("reward", reward, get_args(Reward))
-        refuse_other("feedback", feedback, get_args(prompts.Feedback))
+        refuse_other("feedback", feedback, get_args(texts.Feedback))
         self._reward: Reward = reward
-        self._feedback: prompts.Feedback = feedback
+        self._feedback: texts.Feedback = feedback
         self._shows_target = shows_target
+        self._templates = templates(prompts, self.possible_agents, texts.PLACES)
 
-    def start(self) -> Mapping[str, str]:
-        return {
-            agent: prompts.prompt(
+    def start(self) -> Mapping[str, Sequence[Message]]:
+        values = {
+            agent: texts.fields(
                 self.task,
                 builder,
                 turns=self.max_turns,
                 world=self._world_rule,
                 shows_target=self._shows_target,
+                can_leave=self._can_leave,
             )
             for builder, agent in enumerate(self.possible_agents)
         }
+        return {agent: self._templates.opening(agent, own, texts.prompt(own)) for agent, own in values.items()}
 
     def orders(self, reply: str, builder: int) -> Orders:
         return read_orders(
             reply,
             self.task.box,
-            allowed(BLOCKS, PALETTES[builder]),
+            allowed(BLOCKS, self.task.palettes[builder]),
             verb="setblock",
-            max_commands=MAX_COMMANDS // 2,
+            max_commands=MAX_COMMANDS,
+            can_leave=self._can_leave,
         )
 
-    def scored(self, orders: tuple[Orders, Orders]) -> Outcome:
+    def scored(self, orders: Sequence[Orders]) -> Outcome:
         result = score(self.task, self.world)
         value = result.published if self._reward == "reference" else result.strict
         terms = {
@@ -105,7 +147,7 @@ class StrBuild(BuildingEnv[Word]):
             "same_neighbours": -result.same_neighbours,
             "idle_palettes": -0.25 * result.num_idle,
         }
-        text = partial(prompts.feedback, self._feedback, is_reminded=not self._shows_target and self.turn == 0)
+        text = partial(texts.feedback, self._feedback, is_reminded=not self._shows_target and self.turn == 0)
         return Outcome(
             value,
             feedback=self.told(orders, value, result, text),
@@ -119,12 +161,26 @@ class StrBuild(BuildingEnv[Word]):
         wrong = ((self.world[::-1, 0, :] != 0) != self.task.target[::-1, 0, :]).tolist()
         return [Row("TARGET", [wanted]), Row("BUILT", [stands], [wrong])]
 
-    def reference_reply(self, agent: str) -> str:
-        """The commands with which two reference players make the plan of the rules, worth 2."""
-        return prompts.reply(missing(self.task, self.next_start, self.possible_agents.index(agent)))
+    def reference(self, agent: str) -> str:
+        """The commands with which reference players make the plan of the rules together, worth the maximum."""
+        return texts.reply(missing(self.task, self.next_start, self.possible_agents.index(agent)))
+
+    def exploits(self) -> Mapping[str, Callable[[str], str]]:
+        """A team that fills the whole box."""
+        return {"fill the whole box": lambda agent: exploits.whole_box(self.task, self.possible_agents.index(agent))}
 
 
-def words(data: Data, split: Split) -> list[Word]:
+def words(data: Data, split: Split, num_builders: int = 2) -> list[Word]:
     """The words of a file, a hub name, or the package's sample ("builtin"); rows have a "string" and a "difficulty"."""
     rows = rows_of_split(data, split, builtin=_SAMPLE, text_fields=("string",), other_fields=("difficulty",))
-    return [word(row["string"], f"str_build_{number:04d}", int(row["difficulty"])) for number, row in rows]
+    return [
+        word(row["string"], f"str_build_{number:04d}", _whole_number(row["difficulty"], number), num_builders)
+        for number, row in rows
+    ]
+
+
+def _whole_number(value: Any, number: int) -> int:
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"row {number}: the difficulty of a word must be a whole number, got {value!r}") from None

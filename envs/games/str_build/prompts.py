@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from ..blocks import Fill
-from ..building import BuilderTurn, WorldRule
-from ..commands import RUN_ORDER, Orders, command, counted
+from ..building import BuilderTurn, WorldRule, leaving_words, share_advised, team_words
+from ..commands import Orders, command, counted, run_order
 from .rules import BLOCKS, MAX_COMMANDS, PALETTES, Score, Word, missing
 
 Feedback = Literal["perfect", "position", "score"]
 
 _PROMPT = """\
-You are builder {number} of a team of two that builds a word out of blocks. Both of you write at the same time, and \
-neither sees what the other writes. {order}
+You are builder {number} of a team of {team} that builds a word out of blocks. {writing} {order}
 The world is a wall one block thick: x = 0..{x} from left to right, y = 0..{y} from the bottom to the top, z = 0.
-{target}Your blocks: {own}. Your partner's: {other}. You may also set air.
+{target}Your blocks: {own}. {other}. You may also set air.
 Rules of the score: a block in every cell of the letters, none elsewhere; blocks that touch along a side must be of \
 different kinds; each of you must use both of your kinds. So each of you builds a part of the letters.
 You have {turns} turns. {world}
-Reply with commands only, one a line, at most {limit}: /setblock <x> <y> <z> <block>"""
+Reply with commands only, one a line, at most {limit}: /setblock <x> <y> <z> <block>{leaving}"""
+PLACES = {
+    "target": True,
+    "number": False,
+    "team": False,
+    "writing": False,
+    "order": False,
+    "x": False,
+    "y": False,
+    "own": False,
+    "other": False,
+    "turns": False,
+    "world": False,
+    "limit": False,
+    "leaving": False,
+}
+"""Places of a template; one of those that are true must be in it."""
 _TARGET = "The word, from its top row down, # for a cell of a letter:\n{rows}\n"
 _HIDDEN = "You will be told after the first turn where the letters are.\n"
 _WORLD_RULES = {
@@ -29,21 +44,30 @@ _WORLD_RULES = {
 }
 
 
-def prompt(task: Word, builder: int, *, turns: int, world: WorldRule, shows_target: bool) -> str:
-    """What a builder reads first."""
+def fields(
+    task: Word, builder: int, *, turns: int, world: WorldRule, shows_target: bool, can_leave: bool = False
+) -> dict[str, str | int]:
+    """What stands in the prompt's fields."""
     x, y, _ = task.box.upper
-    return _PROMPT.format(
-        number=builder + 1,
-        order=RUN_ORDER[builder],
-        x=x,
-        y=y,
-        target=_target(task) if shows_target else _HIDDEN,
-        own=_names(builder),
-        other=_names(1 - builder),
-        turns=turns,
-        world=_WORLD_RULES[world],
-        limit=MAX_COMMANDS // 2,
-    )
+    return {
+        **team_words(task.num_builders),
+        "number": builder + 1,
+        "order": run_order(builder, task.num_builders),
+        "x": x,
+        "y": y,
+        "target": _target(task) if shows_target else _HIDDEN,
+        "own": _names(builder),
+        "other": _partners(builder, task.num_builders),
+        "turns": turns,
+        "world": _WORLD_RULES[world],
+        "limit": MAX_COMMANDS,
+        "leaving": leaving_words(can_leave, world),
+    }
+
+
+def prompt(values: Mapping[str, str | int]) -> str:
+    """What a builder reads first."""
+    return _PROMPT.format(**values)
 
 
 def reply(fills: Iterable[Fill]) -> str:
@@ -81,7 +105,7 @@ def _position_feedback(task: Word, orders: Orders) -> str:
     wanted = _from_the_top([(x, y) for x, y in _letter_cells(task)])
     return (
         f"{counted(orders)} The cells of the letters, as x y: {_listed(wanted)}. "
-        f"Take about half of them ({max(1, len(wanted) // 2)}), if you can no two that touch along a side."
+        f"{share_advised(len(wanted), task.num_builders)}, if you can no two that touch along a side."
     )
 
 
@@ -98,6 +122,13 @@ def _target(task: Word) -> str:
 
 def _names(builder: int) -> str:
     return ", ".join(BLOCKS[block] for block in PALETTES[builder])
+
+
+def _partners(builder: int, num_builders: int) -> str:
+    if num_builders == 2:
+        return f"Your partner's: {_names(1 - builder)}"
+    others = [other for other in range(num_builders) if other != builder]
+    return "Your partners': " + "; ".join(f"builder {other + 1} {_names(other)}" for other in others)
 
 
 def _letter_cells(task: Word) -> list[tuple[int, int]]:

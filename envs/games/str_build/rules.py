@@ -16,9 +16,13 @@ from ..blocks import AIR, Box, Fill, World, read_only
 from ..font import LETTERS, written
 from ..sources import Shared, Split, generated_split, is_held_out, refuse_difficulty
 
-BLOCKS = ("air", "oak_planks", "stone", "white_concrete", "obsidian")
-PALETTES = ((1, 2), (3, 4))  # builder_0's blocks and builder_1's, by number
-MAX_COMMANDS = 300  # per turn, both builders together
+BLOCKS = (
+    *("air", "oak_planks", "stone", "white_concrete", "obsidian"),
+    *("bricks", "sandstone", "glass", "gold_block", "prismarine", "netherrack", "quartz_block", "terracotta"),
+)
+PALETTES = tuple((block, block + 1) for block in range(1, len(BLOCKS), 2))
+"""The blocks of each builder, by number: of the first two, those of the published game."""
+MAX_COMMANDS = 150  # per builder and turn
 HIGHEST_DIFFICULTY = 8  # letters of a generated word
 
 # The published words are for comparison, so the generator never makes them.
@@ -35,6 +39,12 @@ class Word(Shared):
     rows: tuple[str, ...]  # from the top, "#" where a block is wanted
     target: NDArray[np.bool_]  # [y, z, x], True where a block is wanted
     plan: World  # one world that scores the maximum
+    num_builders: int = 2
+
+    @property
+    def palettes(self) -> tuple[tuple[int, int], ...]:
+        """The blocks of each builder."""
+        return PALETTES[: self.num_builders]
 
     @property
     def box(self) -> Box:
@@ -50,6 +60,7 @@ class Score:
     extra: float  # share of the other cells that hold one
     same_neighbours: float  # share of the pairs of neighbouring blocks that look the same
     num_idle: int  # builders of whose blocks one is nowhere to be seen
+    num_builders: int
     iou: float  # blocks where wanted / cells where a block is wanted or stands
 
     @property
@@ -64,32 +75,39 @@ class Score:
 
     @property
     def strict(self) -> float:
-        """A reward that pays nothing for nothing, 0 to 1.
+        """A reward that pays nothing for nothing and little for flooding, 0 to 1.
 
-        iou (1 - same_neighbours) (1 - num_idle / 2)
+        iou (1 - same_neighbours) (1 - num_idle / num_builders)
         """
-        return self.iou * (1.0 - self.same_neighbours) * (1.0 - self.num_idle / 2)
+        return self.iou * (1.0 - self.same_neighbours) * (1.0 - self.num_idle / self.num_builders)
 
 
-def word(text: str, id: str, difficulty: int) -> Word:
+def word(text: str, id: str, difficulty: int, num_builders: int = 2) -> Word:
     """The task of building a text.
 
     Raises:
-        ValueError: if the text is empty or holds other characters than letters, digits and spaces.
+        ValueError: if the text is empty, holds other characters than letters, digits and spaces, or has fewer cells
+            than so many builders have kinds of blocks.
     """
     rows = written(text)
     target = np.array([[dot == "#" for dot in row] for row in reversed(rows)])[:, None, :]
     target.setflags(write=False)
-    return Word(id, text.upper(), difficulty, rows, target, _plan(target))
+    if int(target.sum()) < 2 * num_builders:
+        raise ValueError(
+            f"{id}: {text!r} has {int(target.sum())} cells, and {num_builders} builders have {2 * num_builders} kinds "
+            "of blocks that must all be used; give longer words or fewer builders"
+        )
+    return Word(id, text.upper(), difficulty, rows, target, _plan(target, num_builders), num_builders)
 
 
-def new_word(seed: int, difficulty: int = 3, split: Split = "train") -> Word:
+def new_word(seed: int, difficulty: int = 3, split: Split = "train", num_builders: int = 2) -> Word:
     """The generated word with this number: random letters.
 
     Args:
         seed: any integer; the same one gives the same word.
         difficulty: how many letters, 1 to 8. Of one letter there are only 22 words, of two 672.
         split: "train" or "test"; no word is in both, and the published words are in neither.
+        num_builders: how many build it; the words are the same for any number.
     """
     refuse_difficulty(difficulty, HIGHEST_DIFFICULTY)
     part = generated_split(split)
@@ -97,7 +115,7 @@ def new_word(seed: int, difficulty: int = 3, split: Split = "train") -> Word:
     while True:
         text = "".join(rng.choices(LETTERS, k=difficulty))
         if text not in _PUBLISHED and is_held_out(text) == (part == "test"):
-            return word(text, f"{part}-{difficulty}-{seed}", difficulty)
+            return word(text, f"{part}-{difficulty}-{seed}", difficulty, num_builders)
 
 
 def score(task: Word, world: World) -> Score:
@@ -118,14 +136,10 @@ def score(task: Word, world: World) -> Score:
         coverage=num_covered / num_wanted,
         extra=num_extra / num_other if num_other else 0.0,
         same_neighbours=num_same / num_pairs if num_pairs else 0.0,
-        num_idle=sum(not seen.issuperset(palette) for palette in PALETTES),
+        num_idle=sum(not seen.issuperset(palette) for palette in task.palettes),
+        num_builders=task.num_builders,
         iou=num_covered / (num_wanted + num_extra),
     )
-
-
-def is_builders(cell_block: int, builder: int) -> bool:
-    """Whether a block of the plan is of this builder's palette."""
-    return cell_block in PALETTES[builder]
 
 
 def missing(task: Word, world: World, builder: int) -> list[Fill]:
@@ -133,20 +147,33 @@ def missing(task: Word, world: World, builder: int) -> list[Fill]:
     fills = []
     for y, z, x in np.argwhere(task.plan != world).tolist():
         block = int(task.plan[y, z, x])
-        if is_builders(block, builder) or (block == AIR and builder == len(PALETTES) - 1):
+        if block in task.palettes[builder] or (block == AIR and builder == task.num_builders - 1):
             fills.append(Fill(x, y, z, x, y, z, block))
     return fills
 
 
-def _plan(target: NDArray[np.bool_]) -> World:
-    """Blocks by diagonals, so that neighbours always differ and all four blocks are used.
-
-    Along x and y the kind changes by 1 and 2 (or 2 and 1) of 4, so no neighbours are equal. Which of the two uses all
-    kinds depends on the letters: one of them does for every letter.
-    """
-    heights, _, widths = np.indices(target.shape)
-    candidates = [
-        np.where(target, np.array([1, 3, 2, 4], np.uint8)[(a * widths + b * heights) % 4], AIR).astype(np.uint8)
-        for a, b in ((1, 2), (2, 1))
-    ]
+def _plan(target: NDArray[np.bool_], num_builders: int) -> World:
+    """A world whose neighbours always differ and that uses all blocks, where there are enough cells."""
+    palettes = PALETTES[:num_builders]
+    kinds = np.array([first for first, _ in palettes] + [second for _, second in palettes], np.uint8)
+    candidates = (_by_diagonals(target, kinds, 1, 2), _by_diagonals(target, kinds, 2, 1), _in_turn(target, kinds))
     return read_only(max(candidates, key=lambda plan: len(np.unique(plan))))
+
+
+def _by_diagonals(target: NDArray[np.bool_], kinds: NDArray[np.uint8], along_x: int, along_y: int) -> World:
+    """The kind changes by so many along each axis; of four, 1 and 2 or 2 and 1 use all of them for every letter."""
+    heights, _, widths = np.indices(target.shape)
+    plan = np.where(target, kinds[(along_x * widths + along_y * heights) % len(kinds)], AIR)
+    return plan.astype(np.uint8)
+
+
+def _in_turn(target: NDArray[np.bool_], kinds: NDArray[np.uint8]) -> World:
+    """Each cell gets the kind that was used least, of those that its left and lower neighbours are not of."""
+    plan = np.zeros(target.shape, np.uint8)
+    used = dict.fromkeys(kinds.tolist(), 0)
+    for y, z, x in np.argwhere(target).tolist():
+        beside = {int(plan[y, z, x - 1]) if x else AIR, int(plan[y - 1, z, x]) if y else AIR}
+        kind = min((kind for kind in used if kind not in beside), key=used.__getitem__)
+        plan[y, z, x] = kind
+        used[kind] += 1
+    return plan

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
-from typing import Literal
-
-TransitionMatch = Literal["word", "substring"]
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
 
 FUNCTION_WORDS = frozenset(
     """
@@ -48,7 +50,6 @@ TRANSITIONS: dict[str, tuple[str, ...]] = {
              "recently", "currently", "previously", "at the same time", "once"),
 }  # fmt: skip
 
-_SINGLE_TRANSITIONS = frozenset(phrase for group in TRANSITIONS.values() for phrase in group if " " not in phrase)
 _WORD = re.compile(r"\w+")
 
 
@@ -57,26 +58,47 @@ def words(text: str) -> list[str]:
     return _WORD.findall(text.lower())
 
 
-def content_words(text: str) -> frozenset[str]:
-    """The different words of a text that are not function words."""
-    return frozenset(words(text)) - FUNCTION_WORDS
+@dataclass(frozen=True, eq=False)
+class Lexicon:
+    """The words that a score looks for."""
+
+    function_words: frozenset[str]
+    """Words that carry no meaning of their own."""
+    transitions: Mapping[str, tuple[str, ...]]
+    """Phrases by category."""
+    is_whole: bool
+    """Whether phrases are found as whole words, rather than inside words too: "so" in "person"."""
+
+    def content_words(self, text: str) -> frozenset[str]:
+        """The different words of a text that are not function words."""
+        return frozenset(words(text)) - self.function_words
+
+    def subject_words(self, text: str) -> list[str]:
+        """The words that say what a text is about, in order: neither function words nor transition words."""
+        return [word for word in words(text) if word not in self._others]
+
+    def transition_categories(self, text: str) -> frozenset[str]:
+        """The categories of which the text has a phrase."""
+        read = f" {' '.join(words(text))} " if self.is_whole else text.lower()
+        edge = " " if self.is_whole else ""
+        return frozenset(
+            name
+            for name, phrases in self.transitions.items()
+            if any(f"{edge}{phrase}{edge}" in read for phrase in phrases)
+        )
+
+    @cached_property
+    def _others(self) -> frozenset[str]:
+        single = {phrase for group in self.transitions.values() for phrase in group if " " not in phrase}
+        return self.function_words | single
 
 
-def subject_words(text: str) -> frozenset[str]:
-    """The different words that say what a text is about: neither function words nor transition words."""
-    return content_words(text) - _SINGLE_TRANSITIONS
+OWN = Lexicon(FUNCTION_WORDS, TRANSITIONS, is_whole=True)
 
 
-def transition_categories(text: str, match: TransitionMatch = "word") -> frozenset[str]:
-    """The categories of which the text has a phrase.
-
-    Args:
-        text: any text.
-        match: "word" finds phrases as whole words; "substring" finds them inside words too ("so" in "person"), as
-            the reference does.
-    """
-    read = f" {' '.join(words(text))} " if match == "word" else text.lower()
-    edge = " " if match == "word" else ""
-    return frozenset(
-        name for name, phrases in TRANSITIONS.items() if any(f"{edge}{phrase}{edge}" in read for phrase in phrases)
-    )
+@lru_cache(maxsize=1)
+def published() -> Lexicon:
+    """The words that the published scorer counts, inside other words too; the file says where they are from."""
+    listed = json.loads((Path(__file__).parent / "published_words.json").read_text(encoding="utf-8"))
+    transitions = {name: tuple(phrases) for name, phrases in listed["transitions"].items()}
+    return Lexicon(frozenset(listed["function_words"]), transitions, is_whole=False)

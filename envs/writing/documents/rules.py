@@ -1,24 +1,28 @@
 """Rules of TLDR and ArxivExpansion: what two texts measure, and the gated sum that scores them.
 
-The shape, thresholds and ramps are those of CoMLRL's writing tasks (github.com/OpenMLRL/LLM_Collab_Writing); the
-groundedness term is added, and transition words are matched whole. The page of the environments says why.
+The shape, thresholds and ramps are those of CoMLRL's writing tasks (github.com/OpenMLRL/LLM_Collab_Writing), which
+`published_terms` scores as they are. Ours pays for them as far as the texts are about their source, and are two.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import sqrt
 from typing import Literal
 
 from .bands import Band
-from .lexicon import TransitionMatch, content_words, subject_words, transition_categories, words
+from .grounding import groundedness
+from .lexicon import OWN, Lexicon, words
 
 STRUCTURE_POINTS = 0.5
 LENGTH_RATIO_POINTS = 1.0
 VOCABULARY_RATIO_POINTS = 0.5
 TRANSITIONS_POINTS = 0.4
 OVERLAP_POINTS = 0.6
-TERMS = ("structure", "length_ratio", "vocabulary_ratio", "transitions", "overlap", "groundedness")
+GROUNDEDNESS_POINTS = 0.5
+TERMS = ("structure", "length_ratio", "vocabulary_ratio", "transitions", "overlap")
+APART = Band(0.0, 0.0, 0.6, 0.9)  # on the overlap: above, the two texts are more and more one and the same
 
 
 @dataclass(frozen=True)
@@ -35,8 +39,8 @@ class Form:
     """Different words of the second text per different word of the first."""
     full_overlap: float
     """Jaccard index of the two sets of content words that earns the whole of its points."""
-    full_groundedness: float
-    """Share of a text's subject words found in the source that earns the whole of its points."""
+    density: Band
+    """Different subject words of the source per word of a text."""
     transitions_of: Literal["second", "both"]
     """Writers whose transition words count."""
 
@@ -47,7 +51,7 @@ TLDR = Form(
     length_ratio=Band(1.1, 1.6, 3.2, 5.0),
     vocabulary_ratio=Band(1.3, 2.0),
     full_overlap=0.03,
-    full_groundedness=0.5,
+    density=Band(0.1, 0.25),
     transitions_of="second",
 )
 ARXIV_EXPANSION = Form(
@@ -56,7 +60,7 @@ ARXIV_EXPANSION = Form(
     length_ratio=Band(0.8, 1.3, 1.6, 2.0),
     vocabulary_ratio=Band(0.5, 0.7, 1.3, 1.7),
     full_overlap=0.23,
-    full_groundedness=0.5,
+    density=Band(0.03, 0.1),
     transitions_of="both",
 )
 
@@ -74,55 +78,73 @@ class Measures:
     num_transition_categories: int
     """0..12."""
     overlap: float
-    """Jaccard index of the content words, 0..1; 0 if neither text has any."""
+    """Jaccard index of the content words, 0..1."""
     groundedness: tuple[float, float]
-    """Share of each text's subject words that the source has too; 0 if it has none."""
+    """How far each text tells what the source tells, 0..1."""
 
 
-def measures(form: Form, source: str, first: str, second: str, match: TransitionMatch = "word") -> Measures:
-    """Measure a pair of texts about a source."""
+def measures(
+    form: Form, source: str, first: str, second: str, lexicon: Lexicon = OWN, *, overlap_of_nothing: float = 0.0
+) -> Measures:
+    """Measure a pair of texts about a source.
+
+    Args:
+        form: of the game.
+        source: what both are about.
+        first: the first writer's text.
+        second: the second writer's.
+        lexicon: the words that are looked for.
+        overlap_of_nothing: Jaccard index of two texts without content words.
+    """
     vocabulary = [len(set(words(text))) for text in (first, second)]
-    content = [content_words(text) for text in (first, second)]
+    content = [lexicon.content_words(text) for text in (first, second)]
     union = content[0] | content[1]
     read = [second] if form.transitions_of == "second" else [first, second]
-    categories = frozenset[str]().union(*(transition_categories(text, match) for text in read))
-    known = frozenset(words(source))
-    subject = [subject_words(text) for text in (first, second)]
-    grounded = [len(named & known) / len(named) if named else 0.0 for named in subject]
+    categories = frozenset[str]().union(*(lexicon.transition_categories(text) for text in read))
+    grounded = [groundedness(text, source, form.density, lexicon) for text in (first, second)]
     return Measures(
         num_words=(len(first.split()), len(second.split())),
         length_ratio=len(second) / len(first) if first else 0.0,
         vocabulary_ratio=vocabulary[1] / vocabulary[0] if vocabulary[0] else 0.0,
         num_transition_categories=len(categories),
-        overlap=len(content[0] & content[1]) / len(union) if union else 0.0,
+        overlap=len(content[0] & content[1]) / len(union) if union else overlap_of_nothing,
         groundedness=(grounded[0], grounded[1]),
     )
 
 
-def terms(form: Form, seen: Measures, groundedness_weight: float) -> dict[str, float]:
-    """The points of a pair of texts, by term; a failed gate leaves all later terms at 0.
+def terms(form: Form, seen: Measures) -> dict[str, float]:
+    """The points of a pair of texts, by term: those of `published_terms`, for what is grounded and told by two.
+
+    structure         0.5, in full                                                  gate
+    the others        times faith = sqrt(groundedness of the first * of the second) * APART.credit(overlap)
+    groundedness      0.5 * faith, behind all gates
+    """
+    points = published_terms(form, seen)
+    faith = sqrt(seen.groundedness[0] * seen.groundedness[1]) * APART.credit(seen.overlap)
+    scaled = {name: value * (1.0 if name == "structure" else faith) for name, value in points.items()}
+    is_past_all_gates = num_gates_passed(form, seen) == 3
+    return scaled | {"groundedness": GROUNDEDNESS_POINTS * faith * is_past_all_gates}
+
+
+def published_terms(form: Form, seen: Measures) -> dict[str, float]:
+    """The points of a pair of texts as published, by term; a failed gate leaves all later terms at 0.
 
     structure         0.5 if both texts have min_words..max_words words            gate
     length_ratio      1.0 * length_ratio.credit(...)                               gate: inside the band's ends
     vocabulary_ratio  0.5 * vocabulary_ratio.credit(...)                           gate: inside the band's ends
     transitions       0.4 * (0.4 + min(0.05 * (categories - 1), 0.6)), 0 without any
     overlap           0.6 * min(overlap, full_overlap) / full_overlap
-    groundedness      groundedness_weight * mean over the texts of min(share, full) / full
     """
     points = dict.fromkeys(TERMS, 0.0)
-    if not all(form.min_words <= count <= form.max_words for count in seen.num_words):
-        return points
-    points["structure"] = STRUCTURE_POINTS
-    if seen.length_ratio not in form.length_ratio:
-        return points
-    points["length_ratio"] = LENGTH_RATIO_POINTS * form.length_ratio.credit(seen.length_ratio)
-    if seen.vocabulary_ratio not in form.vocabulary_ratio:
-        return points
-    points["vocabulary_ratio"] = VOCABULARY_RATIO_POINTS * form.vocabulary_ratio.credit(seen.vocabulary_ratio)
-    points["transitions"] = TRANSITIONS_POINTS * transition_credit(seen.num_transition_categories)
-    points["overlap"] = OVERLAP_POINTS * min(1.0, seen.overlap / form.full_overlap)
-    full = [min(1.0, share / form.full_groundedness) for share in seen.groundedness]
-    points["groundedness"] = groundedness_weight * sum(full) / len(full)
+    passed = num_gates_passed(form, seen)
+    if passed > 0:
+        points["structure"] = STRUCTURE_POINTS
+    if passed > 1:
+        points["length_ratio"] = LENGTH_RATIO_POINTS * form.length_ratio.credit(seen.length_ratio)
+    if passed > 2:
+        points["vocabulary_ratio"] = VOCABULARY_RATIO_POINTS * form.vocabulary_ratio.credit(seen.vocabulary_ratio)
+        points["transitions"] = TRANSITIONS_POINTS * transition_credit(seen.num_transition_categories)
+        points["overlap"] = OVERLAP_POINTS * min(1.0, seen.overlap / form.full_overlap)
     return points
 
 
@@ -146,7 +168,12 @@ def num_gates_passed(form: Form, seen: Measures) -> int:
     return gates.index(False) if False in gates else len(gates)
 
 
-def max_score(groundedness_weight: float) -> float:
-    """The highest score: 2.98 of the reference's nominal 3, and the groundedness weight."""
-    style = TRANSITIONS_POINTS * transition_credit(12) + OVERLAP_POINTS
-    return STRUCTURE_POINTS + LENGTH_RATIO_POINTS + VOCABULARY_RATIO_POINTS + style + groundedness_weight
+PUBLISHED_MAX_SCORE = (
+    STRUCTURE_POINTS
+    + LENGTH_RATIO_POINTS
+    + VOCABULARY_RATIO_POINTS
+    + TRANSITIONS_POINTS * transition_credit(12)
+    + OVERLAP_POINTS
+)
+"""2.98 of a nominal 3: there are twelve categories."""
+MAX_SCORE = PUBLISHED_MAX_SCORE + GROUNDEDNESS_POINTS

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any, ClassVar, get_args
 
 from ...core import Outcome, TextParallelEnv
-from . import prompts, rules
+from . import exploits, prompts, rules
 
 
 class MiniWriting(TextParallelEnv):
@@ -21,7 +21,7 @@ class MiniWriting(TextParallelEnv):
         render_mode: see `TextParallelEnv`.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "mini_writing_v0"}
+    metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "mini_writing_v1"}
 
     def __init__(self, *, split: rules.Split = "train", render_mode: str | None = None):
         if split not in get_args(rules.Split):
@@ -34,7 +34,7 @@ class MiniWriting(TextParallelEnv):
         """A post: drawn, or where the task is a whole number from 0 up, that post of the split."""
         if task is not None and (isinstance(task, bool) or not isinstance(task, int) or task < 0):
             raise ValueError(f"a task of {self} is a whole number from 0 up, the seed of its post; got {task!r}")
-        self._post = rules.generated_post(self.rng if task is None else Random(task), self._split)
+        self.task = self._post = rules.generated_post(self.rng if task is None else Random(task), self._split)
         return {agent: prompts.prompt(self._post, agent) for agent in self.possible_agents}
 
     def play(self, replies: Mapping[str, str]) -> Outcome:
@@ -48,6 +48,10 @@ class MiniWriting(TextParallelEnv):
     def reference_reply(self, agent: str) -> str:
         """The agent's text of a pair about the current post that scores 1."""
         return prompts.reference_reply(self._dealt(), agent)
+
+    def exploits(self) -> Mapping[str, Callable[[str], str]]:
+        """A team that writes around one word of the post."""
+        return {"one word": lambda agent: exploits.one_word(self._dealt(), agent)}
 
     def _dealt(self) -> rules.Post:
         if self._post is None:

@@ -32,7 +32,7 @@ def demonstration(rng: Random, agent: str | None = None, split: Split = "train")
 
     The writer keeps to the good form only partly (in short it mostly tells too much, at length too little, from any
     place in the post, and it forgets most links), and 20 to 35 % of its content words are mistakes. A model that
-    imitates it scores about a third of the maximum, and its samples vary enough for learning to find better ones.
+    imitates it scores about a fifth of the maximum, and its samples vary enough for learning to find better ones.
 
     Args:
         agent: whose; None draws one.

@@ -6,6 +6,8 @@ import re
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from math import sqrt
 from random import Random
 from typing import Literal
 
@@ -20,6 +22,9 @@ NUM_WANTED_LINKS = 3
 MIN_SHORT_WORDS = 4
 RATIO = Band(1.0, 2.0, 3.0, 5.0)
 FULL_OVERLAP = 0.5
+ORDER = Band(0.1, 0.3)
+NUM_WANTED_WORDS = (4, 6)
+APART = Band(0.0, 0.0, 0.6, 0.8)  # on the overlap: above, the two texts are more and more one and the same
 WEIGHTS = {"length_ratio": 0.3, "overlap": 0.25, "links": 0.25, "groundedness": 0.2}
 FUNCTION_WORDS = frozenset({"the", "a", "and", "of", "it"})
 
@@ -113,33 +118,59 @@ def words_of(text: str, max_words: int) -> list[str]:
 
 def content_of(words: Sequence[str]) -> frozenset[str]:
     """The different words that carry meaning: neither function words nor links."""
-    return frozenset(words) - FUNCTION_WORDS - frozenset(LINKS)
+    return frozenset(content_in(words))
+
+
+def content_in(words: Sequence[str]) -> list[str]:
+    """The words that carry meaning, in order."""
+    return [word for word in words if word not in FUNCTION_WORDS and word not in LINKS]
 
 
 def terms(post: Post, short: str, long: str) -> dict[str, float]:
     """The parts of the score, each 0 to 1.
 
-        length_ratio = RATIO(d(long) / d(short)) * min(1, d(short) / MIN_SHORT_WORDS)
-        overlap      = min(1, Jaccard(content(short), content(long)) / FULL_OVERLAP)
-        links        = min(1, different linking words in long / NUM_WANTED_LINKS)
-        groundedness = mean over the two texts of |content(text) in the post| / |content(text)|
+        groundedness = sqrt(grounded(short) * grounded(long)) * APART(Jaccard(content(short), content(long)))
+        length_ratio = groundedness * RATIO(d(long) / d(short)) * min(1, d(short) / MIN_SHORT_WORDS)
+        overlap      = groundedness * min(1, Jaccard(content(short), content(long)) / FULL_OVERLAP)
+        links        = groundedness * min(1, different words that link in long / NUM_WANTED_LINKS)
 
-    where d counts different words. The factor on the ratio keeps the writers from agreeing on two words.
+    where d counts different words; a linking word links if what follows it is no other one. The factor on the ratio
+    keeps the writers from agreeing on two words.
     """
     read = [words_of(short, MAX_WORDS[SHORT]), words_of(long, MAX_WORDS[LONG])]
     content = [content_of(words) for words in read]
     num_short, num_long = (len(set(words)) for words in read)
     union = content[SHORT] | content[LONG]
-    source = content_of(words_of(post.text, len(post.text)))
     ratio = RATIO.credit(num_long / num_short) if num_short else 0.0
     jaccard = len(content[SHORT] & content[LONG]) / len(union) if union else 0.0
-    grounded = [len(words & source) / len(words) if words else 0.0 for words in content]
+    faith = sqrt(grounded(post, read, SHORT) * grounded(post, read, LONG)) * APART.credit(jaccard)
     return {
-        "length_ratio": ratio * min(1.0, num_short / MIN_SHORT_WORDS),
-        "overlap": min(1.0, jaccard / FULL_OVERLAP),
-        "links": min(1.0, len(set(read[LONG]) & set(LINKS)) / NUM_WANTED_LINKS),
-        "groundedness": sum(grounded) / 2,
+        "length_ratio": faith * ratio * min(1.0, num_short / MIN_SHORT_WORDS),
+        "overlap": faith * min(1.0, jaccard / FULL_OVERLAP),
+        "links": faith * min(1.0, len(linking(read[LONG])) / NUM_WANTED_LINKS),
+        "groundedness": faith,
     }
+
+
+def grounded(post: Post, texts: Sequence[Sequence[str]], which: int) -> float:
+    """How far one of the texts tells what the post tells, 0 to 1.
+
+    share of its different content words that the post has * min(1, their number / NUM_WANTED_WORDS)
+    * ORDER(different pairs of neighbouring content words that are neighbours in the post / such pairs)
+    """
+    told = content_in(texts[which])
+    pairs = list(pairwise(told))
+    if not pairs:
+        return 0.0
+    source = content_in(words_of(post.text, len(post.text)))
+    known = set(told) & set(source)
+    share = len(known) / len(set(told)) * min(1.0, len(known) / NUM_WANTED_WORDS[which])
+    return share * ORDER.credit(len(set(pairs) & set(pairwise(source))) / len(pairs))
+
+
+def linking(words: Sequence[str]) -> frozenset[str]:
+    """The different linking words that another word than a linking word follows."""
+    return frozenset(word for word, following in pairwise(words) if word in LINKS and following not in LINKS)
 
 
 def score(parts: dict[str, float]) -> float:

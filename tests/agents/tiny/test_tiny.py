@@ -150,7 +150,7 @@ def test_the_recipe_is_a_function_of_its_seed(tmp_path):
 @pytest.mark.parametrize(
     ("make_env", "max_new_tokens", "low", "high"),
     [
-        (lambda split: MiniWriting(split=split), 48, 0.2, 0.5),
+        (lambda split: MiniWriting(split=split), 48, 0.1, 0.4),
         (lambda split: MiniBuild(split, reward="terminal"), 8, 0.35, 0.6),
         (lambda split: MiniCode(split), 48, 0.3, 0.5),
     ],

@@ -6,7 +6,7 @@ from collm.algorithms.config import IACConfig
 from collm.algorithms.runs.experiment import Experiment
 from collm.envs import ProcessVector, SyncVector
 
-ENV = "collm/MiniWriting-v0"
+ENV = "collm/MiniWriting-v1"
 
 
 def _experiment(**settings):

@@ -11,9 +11,10 @@ import collm
 from collm.agents import Policy, TrainablePolicy, fixed_policy
 from collm.algorithms import Experiment, MAACConfig
 from collm.algorithms.runs.api import load_run
+from collm.envs.wrappers import RewardFunctions
 
 SMALL = {"num_updates": 2, "rollout_buffer_size": 4, "eval_num_samples": 4, "max_new_tokens": 8, "progress": False}
-WRITING = "collm/MiniWriting-v0"
+WRITING = "collm/MiniWriting-v1"
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +38,7 @@ def test_a_team_plays_from_its_folder_as_it_does_in_memory(run):
 
 
 def test_a_team_is_evaluated_in_another_environment(run):
-    found = collm.evaluate(run, 4, env="collm/MiniWriting-v0", split="train")
+    found = collm.evaluate(run, 4, env="collm/MiniWriting-v1", split="train")
     assert len(found.episodes) == 4
     with pytest.raises(ValueError, match="num_episodes must be at least 1"):
         run.evaluate(0)
@@ -48,7 +49,7 @@ def test_a_team_is_evaluated_in_another_environment(run):
     [
         ({"num_update": 3}, TypeError, "'maac' has no setting 'num_update'; did you mean 'num_updates'?"),
         ({"xyzzy": 3}, TypeError, "`collm train maac --help` lists them"),
-        ({"env": "collm/MiniWritin-v0"}, LookupError, "did you mean 'collm/MiniWriting-v0'"),
+        ({"env": "collm/MiniWritin-v0"}, LookupError, "did you mean 'collm/MiniWriting-v1'"),
         ({"env": 3}, TypeError, "env must be an id, an environment, or what builds one, got 3"),
         ({"algorithm": "mack"}, LookupError, "did you mean"),
         ({"policies": {"nobody_0": fixed_policy("")}}, ValueError, "policies are given for ['nobody_0']"),
@@ -126,3 +127,38 @@ def test_a_logger_gets_every_update_and_is_closed(tmp_path):
 def test_policies_of_a_run_are_policies(run):
     assert all(isinstance(policy, Policy) for policy in run.policies.values())
     assert Experiment.from_json(run.experiment.to_json()) == run.experiment
+
+
+def brevity(turn) -> float:
+    """A reward function: minus the words of the team."""
+    return -float(sum(len(reply.split()) for reply in turn.replies.values()))
+
+
+def shares_of(row: dict) -> dict:
+    return {name: value for name, value in row.items() if "metric/share/" in name}
+
+
+def test_shares_of_the_work_are_told_in_evaluations_and_not_in_training(run):
+    assert not any(map(shares_of, run.metrics))
+    assert all(sum(shares_of(row).values()) == pytest.approx(2.0) for row in run.evaluations)  # sampled and greedy
+    assert sum(shares_of(run.evaluate(3).metrics).values()) == pytest.approx(1.0)
+
+
+def test_a_wrapper_that_is_passed_as_an_object_is_trained_in_and_shares_are_told_on_request(tmp_path):
+    """The id of the environment inside would leave the wrapper out."""
+    wrapped = RewardFunctions(collm.make(WRITING), ["own", brevity], [1.0, 0.001])
+    call = {"env": wrapped, "out": tmp_path / "run", "log_shares": True, "num_generations": 2, **SMALL}
+    run = collm.train("mareinforce", **call)
+    for row in run.metrics:
+        assert row["return"] == pytest.approx(row["reward/own"] + row["reward/brevity"])
+        assert row["reward/brevity"] < 0
+    assert any(map(shares_of, run.metrics))
+
+
+@pytest.mark.slow
+def test_reward_functions_by_name_are_part_of_a_run_s_settings(tmp_path):
+    judged = {"reward_funcs": ["own", f"{__name__}:brevity"], "reward_weights": [1.0, 0.5]}
+    call = {"env_kwargs": judged, "out": tmp_path / "run", "num_generations": 2, **SMALL}
+    run = collm.train("mareinforce", env=WRITING, **call)
+    assert all(row["return"] == pytest.approx(row["reward/own"] + row["reward/brevity"]) for row in run.metrics)
+    assert load_run(run.directory).evaluate(2).metrics["reward/brevity"] < 0

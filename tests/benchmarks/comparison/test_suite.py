@@ -20,7 +20,7 @@ def table() -> dict:
         "budget": {"environment_steps": 100},
         "config": {"rollout_buffer_size": 16},
         "environments": [
-            {"id": "collm/MiniWriting-v0"},
+            {"id": "collm/MiniWriting-v1"},
             {
                 "id": "collm/MiniBuild-v0",
                 "name": "build",
@@ -41,7 +41,7 @@ def test_a_suite_is_a_grid_seed_by_seed(table):
 
 def test_settings_of_one_environment_stay_there(table):
     traces = {job.environment: job.experiment.config.trace for job in jobs(parse_suite(table)) if job.algorithm == "A"}
-    assert traces == {"collm/MiniWriting-v0": 0.9, "build": 0.5}
+    assert traces == {"collm/MiniWriting-v1": 0.9, "build": 0.5}
 
 
 def test_all_methods_get_the_same_budget_and_the_same_seeds(table):
@@ -67,7 +67,7 @@ def test_all_methods_get_the_same_budget_and_the_same_seeds(table):
         ({"algorithms": [{"name": "iac", "config_in": {"bild": {}}}]}, "bild"),
         (
             {
-                "environments": [{"id": "collm/MiniWriting-v0", "model": {"width": 3}}],
+                "environments": [{"id": "collm/MiniWriting-v1", "model": {"width": 3}}],
                 "algorithms": [{"name": "iac"}],
             },
             "width",
@@ -125,3 +125,5 @@ def test_suites_that_ship_are_found_by_name(monkeypatch, tmp_path):
     assert read_suite(Path("smoke")).name == "smoke"
     with pytest.raises(FileNotFoundError, match="did you mean 'smoke'"):
         read_suite(Path("smok"))
+    with pytest.raises(FileNotFoundError, match=r"one of ablations, claim, .*, sparsity, teams, traces, tuning"):
+        read_suite(Path("xyzzy"))

@@ -6,6 +6,7 @@ import base64
 import gzip
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from collm.benchmarks.commands.report import lead_lines, run
 from collm.benchmarks.report.comparison import Comparison
 from collm.benchmarks.report.episodes import slim_episodes
 from collm.benchmarks.report.scenes import Scenes
-from collm.benchmarks.report.tables import aggregates, differences, final_scores, sample_efficiency, settings
+from collm.benchmarks.report.tables import aggregates, differences, final_scores, sample_efficiency, settings, shares
 
 
 @pytest.fixture
@@ -52,6 +53,21 @@ def test_sample_efficiency_says_never(folder):
     assert table.rows[0] == ["MAGRPO", "56 [56, 56], 3 of 3"]
     high = [type(each)(**{**vars(each), "threshold": 3.0}) for each in summaries]
     assert sample_efficiency(Comparison(high), "sampled_tokens").rows[0][1] == "never [never, never], 0 of 3"
+
+
+def test_shares_of_the_work_are_the_mean_over_runs_at_the_end_and_no_table_without_any(folder):
+    summaries = read_summaries(folder)
+    assert shares(Comparison(summaries)).rows == []
+    name = "evaluation/sampled/metric/share/"
+    told = [
+        replace(
+            each, evaluations=[*each.evaluations, {**each.evaluations[-1], f"{name}a_0": part, f"{name}b_0": 1 - part}]
+        )
+        for each, part in zip(summaries, (0.2, 0.3, 0.4, 0.5, 0.5, 0.5), strict=True)
+    ]
+    rows = {row[0]: row[1] for row in shares(Comparison(told)).rows}
+    first, second = (each.algorithm for each in (summaries[0], summaries[-1]))
+    assert rows == {first: "a_0 0.30, b_0 0.70", second: "a_0 0.50, b_0 0.50"}
 
 
 def test_settings_tell_apart_what_differs_and_what_does_not(folder):

@@ -342,6 +342,17 @@ class DrawsItsReference(Sound):
         return str(self.rng.randint(2, 9))
 
 
+class PaysForNothing(Sound):
+    """The words themselves are no better than any answer: half a point each."""
+
+    def reference_reply(self, agent):
+        return f"{self.target} leave"
+
+    def play(self, replies):
+        hits = sum(str(self.target) in reply for reply in replies.values())
+        return Outcome(hits + 0.9 * sum("leave" in reply for reply in replies.values()) + self.rng.random())
+
+
 class KeepsSecrets(Sound):
     metadata = Sound.metadata | {"private_replies": True}
 
@@ -361,6 +372,7 @@ WRONG = [
     ("flags", NumpyFlags),
     ("rewards", NumpyRewards),
     ("rewards", EndlessReward),
+    ("ranges", Sound),
     ("infos", TextInInfos),
     ("observations", OutsideItsSpace),
     ("observations", Integers),
@@ -390,6 +402,7 @@ WRONG = [
     ("private_replies", ReadsAloud),
     ("reference", DrawsItsReference),
     ("reference", NumbersForReference),
+    ("exploits", PaysForNothing),
 ]
 
 
@@ -400,16 +413,35 @@ def chatter(agent, observation, rng):
 
 def test_a_sound_environment_passes_every_rule_that_applies():
     passed = check_env(EnvSpec("test/Sound-v0", Sound), hash_seeds=False)
-    assert set(RULES) - set(passed) == {"hash_seed", "private_replies", "reference"}
+    assert set(RULES) - set(passed) == {"hash_seed", "private_replies", "reference", "ranges", "exploits"}
 
 
 @pytest.mark.parametrize(("rule", "wrong"), WRONG, ids=lambda value: getattr(value, "__name__", value))
 def test_a_wrong_environment_is_caught_by_name(rule, wrong):
     env = EnvSpec("test/Wrong-v0", wrong) if rule == "rendering" else wrong
+    if rule == "ranges":
+        env = EnvSpec("test/Wrong-v0", wrong, reward_range=(0, 0.5))
     with pytest.raises(CheckFailure) as caught:
-        check_env(env, choose=chatter, hash_seeds=False, max_steps=50)
+        check_env(env, choose=chatter, hash_seeds=False, max_steps=50, exploits=rule == "exploits")
     assert caught.value.rule == rule, str(caught.value)
     assert ";" in caught.value.message, "a failure says what was seen; and how to repair it"
+
+
+@pytest.mark.parametrize(
+    ("ranges", "fault"),
+    [
+        ({"reward_range": (0, 4.8), "return_range": (0, 14.4)}, None),
+        ({"reward_range": (0.5, 3)}, "the reward of 'player_0' in step"),  # an agent that says nothing earns less
+        ({"return_range": (0, 1)}, "the return of 'player_0' is"),
+    ],
+)
+def test_a_declared_range_holds_for_random_agents_silent_ones_and_the_reference(ranges, fault):
+    spec = EnvSpec("test/Sound-v0", PaysForNothing, **ranges)
+    if fault is None:
+        assert "ranges" in check_env(spec, hash_seeds=False)
+    else:
+        with pytest.raises(CheckFailure, match=f"ranges: {fault}"):
+            check_env(spec, hash_seeds=False)
 
 
 def test_every_rule_has_a_wrong_environment():

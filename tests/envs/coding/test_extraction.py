@@ -37,7 +37,6 @@ def defined(completion):
         "1. First, the code:\n   ```python\n   def aux(x):\n       return x + 1\n   ```\n2. Then, run it.",
         f"```bash\npip install x\n```\n```python\n{CODE}\n```",
         f"```python\nimport math\n```\nand\n```python\n{CODE}\n```",
-        f"<think>def aux(y): maybe\n```python\ndef other(): pass\n```</think>\n{CODE}",
         CODE.replace("\n", "\r\n"),
         f"```python\n{CODE}\n\ndef main(x):\n    return (aux(x) +\n```",
         f"Use it so: ```python\n{CODE}\n``` ok",

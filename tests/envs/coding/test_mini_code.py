@@ -218,9 +218,15 @@ def test_wrong_settings_are_refused(kwargs):
         MiniCode(**kwargs)
 
 
-def test_a_task_that_is_no_number_is_refused():
+@pytest.mark.parametrize("task", ["double", 3.5, True, -1])
+def test_a_task_that_is_no_number_is_refused(task):
     with pytest.raises(ValueError, match="whole number"):
-        MiniCode().reset(options={"task": "double"})
+        MiniCode().reset(options={"task": task})
+
+
+def test_before_an_episode_there_is_no_task():
+    with pytest.raises(RuntimeError, match="call reset"):
+        MiniCode().reference_reply("main_0")
 
 
 def test_the_contract_of_environments_holds():

@@ -51,13 +51,91 @@ def act(*cmds, comm="", probe=(), path=()):
         (act("/fill 0 0 4 5 oak_planks", "/fill 0 0 1 oak_planks", "/fill 2 1 2 3 stone"), "", -7),
     ],
 )
-def test_partial_builds_score_by_hand(strait, first, second, expected):
-    env = strait()
+def test_partial_builds_score_by_hand_as_published(strait, first, second, expected):
+    env = strait(reward="reference")
     _, rewards, over, _, infos = env.step({"worker_0": first, "worker_1": second})
     assert rewards["worker_0"] == rewards["worker_1"] == pytest.approx(expected, abs=1e-9)
     info = infos["worker_0"]
     assert sum(info[key] for key in info if key.startswith("reward/")) == pytest.approx(expected, abs=1e-9)
     assert over["worker_0"] == (info["metric/connected"] == 1.0)
+
+
+PLANK = 5 / 23  # of 25 cells two are pillars
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ("", "", 0),
+        (act("/fill 2 1 2 3 oak_planks"), "", 5 + 10 - 8 - 3 * PLANK),
+        (act("/fill 2 1 2 1 oak_planks"), "", -PLANK),
+        (act("/fill 1 1 1 1 oak_planks"), "", 5 - PLANK),
+        (act("/fill 3 1 3 1 oak_planks"), "", -8 - PLANK),
+        (act(*BY_THE_WEST), "", 15 - 4 * PLANK),
+        (act(BY_THE_WEST[0]), act(BY_THE_WEST[1], probe=[[3, 2]]), 15 - 4 * PLANK - 0.3),
+        (act(comm="two words!"), act(comm="ok"), -0.004),
+        (act(*BY_THE_WEST), act("/fill 0 0 4 4 air"), 0),
+        (act("/fill 4 4 0 0 oak_planks"), "", 5 - 8 + 10 - 5),
+    ],
+)
+def test_partial_builds_score_by_hand(strait, first, second, expected):
+    env = strait()
+    _, rewards, _, _, infos = env.step({"worker_0": first, "worker_1": second})
+    info = infos["worker_1"]
+    assert rewards["worker_0"] == rewards["worker_1"] == pytest.approx(expected, abs=1e-9)
+    assert sum(info[key] for key in info if key.startswith("reward/")) == pytest.approx(expected, abs=1e-9)
+
+
+def test_nothing_is_earned_by_taking_away_and_laying_again(strait):
+    env = strait()
+    lay, clear = act("/fill 1 1 1 1 oak_planks"), act("/fill 1 1 1 1 air")
+    rewards = [env.step({"worker_0": reply, "worker_1": ""})[1]["worker_0"] for reply in (lay, clear, lay)]
+    assert rewards == pytest.approx([5 - PLANK, 0, 0], abs=1e-9)
+
+
+def flood(env):
+    """Every row filled, half of them by each worker."""
+    rows = [f"/fill 0 {z} {env.task.width - 1} {z} oak_planks" for z in range(env.task.depth)]
+    return {"worker_0": act(*rows[::2]), "worker_1": act(*rows[1::2])}
+
+
+def band(env):
+    """All water between the columns of S and T, and one column more."""
+    xs = [x for x, _ in env.task.cells("ST")]
+    return {"worker_0": act(f"/fill {max(0, min(xs) - 1)} 1 {max(xs)} {env.task.depth - 2} oak_planks"), "worker_1": ""}
+
+
+@pytest.mark.parametrize("settings", [{"difficulty": d} for d in range(1, 6)] + [{"split": "all", "data": "builtin"}])
+@pytest.mark.parametrize("play", [flood, band])
+def test_covering_the_water_blindly_gets_at_most_sixty_percent(settings, play):
+    env = BridgeBuild(**settings)
+    best = reached = 0.0
+    for task in range(10):
+        env.reset(seed=0, options={"task": task})
+        best += env.step({agent: env.reference_reply(agent) for agent in env.agents})[1]["worker_0"]
+        env.reset(seed=0, options={"task": task})
+        reached += env.step(play(env))[1]["worker_0"]
+    assert reached <= 0.6 * best
+
+
+@pytest.mark.parametrize("cut", range(1, 4))
+def test_no_plank_of_the_plan_is_one_too_many(cut):
+    """The reference is at the top: without any one of its planks, or without all of a worker's, it earns less."""
+    for task in range(5):
+        env = BridgeBuild(difficulty=cut)
+        env.reset(seed=0, options={"task": task})
+        plan = sorted(env.task.plan)
+        best = env.step({agent: env.reference_reply(agent) for agent in env.agents})[1]["worker_0"]
+        for left_out in plan[::cut]:
+            env.reset(seed=0, options={"task": task})
+            cells = [f"/fill {x} {z} {x} {z} oak_planks" for x, z in plan if (x, z) != left_out]
+            half = len(cells) // 2
+            rewards = env.step({"worker_0": act(*cells[:half]), "worker_1": act(*cells[half:])})[1]
+            assert rewards["worker_0"] < best
+
+
+def test_the_prompt_says_that_land_does_not_carry():
+    assert "land does not carry" in BridgeBuild().reset(seed=0)[0]["worker_0"]
 
 
 def test_the_plan_of_the_strait_by_hand():
@@ -68,7 +146,7 @@ def test_the_plan_of_the_strait_by_hand():
 
 @pytest.mark.parametrize("difficulty", range(1, 6))
 def test_reference_workers_lose_nothing_on_a_thousand_generated_maps(difficulty):
-    env = BridgeBuild(difficulty=difficulty)
+    env = BridgeBuild(difficulty=difficulty, reward="reference")
     for task in range(200):
         env.reset(seed=0, options={"task": task})
         _, rewards, over, _, _ = env.step({agent: env.reference_reply(agent) for agent in env.agents})
@@ -76,14 +154,14 @@ def test_reference_workers_lose_nothing_on_a_thousand_generated_maps(difficulty)
 
 
 def test_reference_workers_lose_nothing_on_the_sample():
-    env = BridgeBuild("all", data="builtin")
+    env = BridgeBuild("all", data="builtin", reward="reference")
     for task in range(10):
         env.reset(seed=0, options={"task": task})
         assert env.step({agent: env.reference_reply(agent) for agent in env.agents})[1]["worker_1"] == 0.0
 
 
 def test_reference_workers_clear_what_is_in_the_way(strait):
-    env = strait()
+    env = strait(reward="reference")
     env.step({"worker_0": act("/fill 3 1 3 1 oak_planks"), "worker_1": ""})
     assert env.step({agent: env.reference_reply(agent) for agent in env.agents})[1]["worker_0"] == 0.0
 
@@ -124,7 +202,7 @@ def test_commands_beyond_a_workers_half_are_refused(strait):
 
 
 def test_feedback_may_tell_the_score(strait):
-    told = strait(feedback="score").step({"worker_0": "", "worker_1": ""})[0]
+    told = strait(feedback="score", reward="reference").step({"worker_0": "", "worker_1": ""})[0]
     assert told["worker_0"].messages[-1].content.startswith("Score -7.000.")
 
 
@@ -155,7 +233,8 @@ def test_no_action_builds_outside_or_over_pillars(first, second, cut):
     bridge_env = BridgeBuild(difficulty=1)
     bridge_env.reset(seed=0)
     _, rewards, _, _, infos = bridge_env.step({"worker_0": json.dumps(first), "worker_1": json.dumps(second)[:cut]})
-    assert rewards["worker_0"] <= 0
+    assert rewards["worker_0"] <= 10 + 5 * len(bridge_env.task.true_pillars)
+    assert infos["worker_0"]["metric/score"] <= 0
     assert infos["worker_0"]["metric/planks"] <= 49 - len(bridge_env.task.pillars)
 
 
@@ -168,7 +247,9 @@ def test_a_malformed_map_is_refused(rows, message):
         Bridge("wrong", tuple(rows))
 
 
-@pytest.mark.parametrize("kwargs", [{"feedback": "all"}, {"view": -1}, {"difficulty": 6}, {"split": "valid"}])
+@pytest.mark.parametrize(
+    "kwargs", [{"feedback": "all"}, {"reward": "iou"}, {"view": -1}, {"difficulty": 6}, {"split": "valid"}]
+)
 def test_wrong_settings_are_refused(kwargs):
     with pytest.raises(ValueError, match="must"):
         BridgeBuild(**kwargs)

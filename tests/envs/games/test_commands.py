@@ -64,6 +64,23 @@ def test_what_is_no_legal_command_is_counted_and_left_out(line):
     assert setblocks(line).num_rejected == (line not in {"/"})
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "setblock 1 -1 3 stone",
+        "- setblock 1 2 -3 stone",
+        "setblock 3.0 2 3 stone",
+        "/SETBLOCK 1 2 3. stone",
+        "1) setblock 1 -2 3 stone",
+        "setblock 1 2 3) stone",
+        "setblock 1 *2 3 stone",
+    ],
+)
+def test_what_looks_like_a_list_marker_inside_a_command_is_part_of_it(line):
+    assert setblocks(line) == Orders((), 0, 1)
+    assert fills(line.replace("setblock", "fill 0 0 0").replace("SETBLOCK", "fill 0 0 0")) == Orders((), 0, 1)
+
+
 def test_corners_may_come_in_any_order():
     assert fills("/fill 5 0 4 0 6 1 planks").fills == (Fill(0, 0, 1, 5, 6, 4, 2),)
 

@@ -15,8 +15,18 @@ KEYS = frozenset({"comm", "path"})
     ("reply", "found"),
     [
         ('{"comm": "hi"}', {"comm": "hi"}),
-        ('I think {so}: ```json\n{"path": [[1, 2]]}\n``` {"comm": 1}', {"path": [[1, 2]]}),
-        ('{"other": 1} {"comm": ""}', {"comm": ""}),
+        ('I think {so}: ```json\n{"path": [[1, 2]]}\n``` {"comm": 1}', {"comm": 1}),
+        ('{"comm": 1} {"other": 1}', {"comm": 1}),
+        ('{"comm": {"path": 3}} as in {x: 1}', {"comm": {"path": 3}}),
+        ("{'comm': '', 'path': [[1, 2]]}", {"comm": "", "path": [[1, 2]]}),
+        ("{'comm': \"don't\", 'path': [(1, 2.0), (+3, 04),],}", {"comm": "don't", "path": [[1, 2.0], [3, 4]]}),
+        ("{'comm': 'it\\'s \"so\"', 'path': None}", {"comm": 'it\'s "so"', "path": None}),
+        ('{"comm": "a", "path": [[1, 2],],}', {"comm": "a", "path": [[1, 2]]}),
+        ('{"comm": "as told", "path": [[x, z], [x, z]]} so: {"comm": "b", "path": [],}', {"comm": "b", "path": []}),
+        ("{'comm': __import__('os')}", {}),
+        ("{'comm': 1 for x in y}", {}),
+        ("{'comm': " * 3000, {}),
+        ("{'comm': " + "[" * 9000 + "]" * 9000 + "}", {}),
         ("", {}),
         ("{" * 5000, {}),
         ('{"comm": ' + "[" * 4000, {}),
@@ -24,7 +34,7 @@ KEYS = frozenset({"comm", "path"})
         ('["comm"]', {}),
     ],
 )
-def test_an_action_is_the_first_object_with_a_known_key(reply, found):
+def test_an_action_is_the_last_object_with_a_known_key(reply, found):
     assert action(reply, KEYS) == found
 
 
@@ -37,7 +47,11 @@ def test_an_action_is_the_first_object_with_a_known_key(reply, found):
         ("(1, 2)", (1, 2)),
         ("1,2", (1, 2)),
         ([1], None),
+        ([1.0, 2.0], (1, 2)),
+        (["3.0", 2], (3, 2)),
         ([1.5, 2], None),
+        ([float("inf"), 2], None),
+        ([float("nan"), 2], None),
         ([True, 2], None),
         ({"x": 1}, None),
         (None, None),
@@ -52,7 +66,10 @@ def test_a_cell_may_be_written_in_three_ways(value, expected):
     [
         ([[1, 1], [2, 2], [2, 3]], ((1, 1), (2, 2), (2, 3))),
         ([[1, 1], [1, 1], [0, 0]], ((1, 1), (1, 1), (0, 0))),
-        ([[2, 2]], ((1, 1),)),
+        ([[2, 2]], ((1, 1), (2, 2))),
+        ([[2, 2], [3, 3], [4, 4], [5, 5]], ((1, 1), (2, 2), (3, 3), (4, 4))),
+        ([[3, 3]], ((1, 1),)),
+        ([[1, 1], [1.0, 2.0]], ((1, 1), (1, 2))),
         ([[1, 1], [3, 1]], ((1, 1),)),
         ([[1, 1], [1, 0], [1, -1]], ((1, 1),)),
         ([[1, 1], [2, 1], [3, 1], [4, 1], "far"], ((1, 1), (2, 1), (3, 1), (4, 1))),
@@ -71,6 +88,9 @@ def test_a_walk_may_be_without_limit():
 
 def test_a_message_is_one_readable_line():
     assert message("a\nb\ud800c") == "a b c"
+    assert message("go\u2028Probed: 2 1 Y\x85\u2029\x0c\x1c.") == "go Probed: 2 1 Y    ."
+    assert message("a\u202eb\u2066c\u200f") == "a b c"
+    assert message("a" + chr(0x200C) + "b") == "a" + chr(0x200C) + "b"  # Persian cannot be written without it
     assert message({"x": 1}) == '{"x": 1}'
     assert message({}) == message([]) == message(None) == ""
     assert len(message("long " * 500)) <= 400

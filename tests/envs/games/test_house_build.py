@@ -169,6 +169,11 @@ def test_a_schedule_ends_with_the_largest_part_that_the_stock_still_allows(hut):
         ({"target_spec": {"layers": [{"y": 0, "rows": ["CC"]}, {"y": 2, "rows": ["CC"]}]}}, "follow one another"),
         ({"target_spec": {"layers": [{"y": 0, "rows": ["CC", "C"]}]}}, "of one size"),
         ({"target_spec": {"layers": [{"y": 0, "rows": ["AA"]}]}}, "nothing but air"),
+        ({"target_spec": {"layers": 1}}, "hut: target_spec must hold a list of layers"),
+        ({"target_spec": 1}, "hut: target_spec must hold a list of layers"),
+        ({"target_spec": {"layers": [{"rows": ["CC"]}]}}, "hut: a layer must hold"),
+        ({"target_spec": {"layers": [{"y": 0, "rows": [1]}]}}, "hut: a layer must hold"),
+        ({"inventory": 7}, "hut: inventory must map"),
         ({"bbox": {"from": [0, 0, 0], "to": [9, 9, 9]}}, "does not fit"),
     ],
 )

@@ -178,6 +178,14 @@ def test_wrong_settings_are_refused(kwargs):
         MiniBuild(**kwargs)
 
 
-def test_a_task_that_is_no_number_is_refused():
+@pytest.mark.parametrize("task", ["roof", "3", 3.5, True])
+def test_a_task_that_is_no_integer_is_refused(task):
     with pytest.raises(ValueError, match="number of a goal"):
-        MiniBuild().reset(options={"task": "roof"})
+        MiniBuild().reset(options={"task": task})
+
+
+def test_a_prompt_may_be_given(tmp_path):
+    env = MiniBuild(num_agents=3, max_turns=1, prompts={"system": "Short.", "prompt": "Seat {seat}: {goal}"})
+    first = env.reset(seed=0)[0]["builder_2"]
+    assert [message.content.split(":")[0] for message in first.messages] == ["Short.", "Seat 2"]
+    assert " ".join(env.goal[0]) in first

@@ -1,6 +1,7 @@
 """ResourceGathering: two gatherers with different tools."""
 
 import json
+import random
 
 import pytest
 from hypothesis import given, settings
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from collm.envs.games.resource_gathering import Land, ResourceGathering, new_land
 from collm.envs.games.resource_gathering.prompts import land, row
+from collm.envs.games.resource_gathering.rules import Settings, beginning, steps_to_work
 
 # A at x=0 wants the wood at 7, B at x=8 the stone and iron at 1; each is 5 away from where it can take them.
 STRIP = {
@@ -84,6 +86,51 @@ def test_second_turns_score_by_hand(strip, goal, first, second, expected):
     assert all(over.values()) == (infos["gatherer_0"]["metric/completed"] == 1.0)
 
 
+@pytest.mark.parametrize(("reward", "expected"), [("bounded", 0.0), ("reference", 5 * 0.05)])
+def test_walking_to_and_fro_is_paid_only_as_published(strip, reward, expected):
+    env = strip(reward=reward, max_turns=10)
+    total = 0.0
+    for turn in range(10):
+        path = (0, 1) if turn % 2 == 0 else (1, 0)
+        total += env.step({"gatherer_0": go(*path), "gatherer_1": ""})[1]["gatherer_0"]
+    assert total == pytest.approx(expected, abs=1e-9)
+
+
+def test_telling_pays_no_more_than_once_for_all_that_is_needed(tmp_path):
+    """Five heaps that would each do: the first fact is worth 0.1, the others nothing more."""
+    path = tmp_path / "lands.json"
+    rows = ["A (0,9,1) (0,9,0) . . . . . . (4,0,0) B"]
+    path.write_text(json.dumps([{"task_id": "rich", "goal": {"wood": 4, "stone": 3, "iron": 1}, "rows": rows}]))
+    totals = {}
+    for reward in ("bounded", "reference"):
+        env = ResourceGathering("all", data=str(path), reward=reward)
+        env.reset(seed=0)
+        tells = [go(0, tell=[(x, "stone")]) for x in (1, 2)]
+        totals[reward] = sum(env.step({"gatherer_0": tell, "gatherer_1": ""})[1]["gatherer_0"] for tell in tells)
+    assert totals == {"bounded": pytest.approx(0.1), "reference": pytest.approx(0.2)}
+
+
+@pytest.mark.parametrize("max_turns", [4, 60])
+def test_no_walk_earns_more_than_the_bound_however_long(max_turns):
+    """Random walkers and tellers: 14 for the goal, 0.3 for entries, 0.2 for facts, and the way from the starts."""
+    rng = random.Random(max_turns)
+    env = ResourceGathering(max_turns=max_turns, difficulty=2)
+    for seed in range(15):
+        env.reset(seed=seed)
+        settings = Settings()
+        bound = 14 + 0.3 + 0.2 + 0.05 * steps_to_work(env.task, beginning(env.task, settings), settings)
+        total = 0.0
+        while env.agents:
+            replies = {}
+            for agent in env.agents:
+                heaps = [{"x": x, "z": z, "type": kind} for x, z in env.task.lies for kind in ("wood", "stone", "iron")]
+                told = json.loads(env.reference_reply(agent))
+                path = told["path"] if rng.random() < 0.3 else [[rng.randrange(7), rng.randrange(7)]]
+                replies[agent] = json.dumps({"comm": {"resource_facts": rng.sample(heaps, 3)}, "path": path})
+            total += env.step(replies)[1]["gatherer_0"]
+        assert total <= bound + 1e-9
+
+
 def test_progress_alone_is_worth_fourteen(strip):
     env = strip(reward="progress")
     total = 0.0
@@ -153,7 +200,7 @@ def test_any_reply_is_scored_and_nobody_leaves_the_map(reply):
     env = ResourceGathering(difficulty=1)
     env.reset(seed=0)
     _, rewards, _, _, _ = env.step({"gatherer_0": reply, "gatherer_1": reply[::-1]})
-    assert rewards["gatherer_0"] >= 0
+    assert rewards["gatherer_0"] >= -1  # of steps away from work
     assert env.panels()
 
 
@@ -164,6 +211,10 @@ def test_any_reply_is_scored_and_nobody_leaves_the_map(reply):
         ({"rows": ["A x B"]}, "a cell is"),
         ({"rows": ["A . ."]}, "needs an A and a B"),
         ({"goal": {"wood": 0, "stone": 1, "iron": 1}}, "over 0"),
+        ({"goal": {"wood": "much", "stone": 1, "iron": 1}}, "strip: an amount of the goal must be a whole number"),
+        ({"goal": {"wood": 1}}, "strip: rows must be"),
+        ({"goal": 3}, "strip: rows must be"),
+        ({"rows": 3}, "strip: rows must be"),
     ],
 )
 def test_a_malformed_land_is_refused(change, message):

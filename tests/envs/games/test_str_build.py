@@ -51,7 +51,7 @@ def line(blocks, y=0, x=0):
     ],
 )
 def test_partial_builds_score_by_hand(letter_i, first, second, expected, iou):
-    env = letter_i()
+    env = letter_i(reward="reference")
     _, rewards, _, _, infos = env.step({"builder_0": first, "builder_1": second})
     assert rewards == {"builder_0": pytest.approx(expected, abs=1e-9), "builder_1": pytest.approx(expected, abs=1e-9)}
     info = infos["builder_0"]
@@ -86,14 +86,14 @@ def test_the_benchmark_is_cut_as_published():
 def test_reference_players_reach_the_maximum_on_the_sample():
     env = StrBuild("all", data="builtin")
     for task in range(10):
-        assert returns(env, seed=0, options={"task": task}) == pytest.approx([2] * 4, abs=1e-9)
+        assert returns(env, seed=0, options={"task": task}) == pytest.approx([1] * 4, abs=1e-9)
 
 
 @pytest.mark.parametrize("difficulty", range(1, 9))
 def test_reference_players_reach_the_maximum_on_a_thousand_generated_words(difficulty):
     env = StrBuild(difficulty=difficulty, max_turns=1)
     for task in range(125):
-        assert returns(env, seed=0, options={"task": task}) == pytest.approx([2], abs=1e-9)
+        assert returns(env, seed=0, options={"task": task}) == pytest.approx([1], abs=1e-9)
 
 
 def test_splits_share_no_word_and_hold_no_published_one():
@@ -124,7 +124,7 @@ def test_a_kept_world_keeps_and_a_rebuilt_one_does_not(letter_i):
 
 
 def test_an_episode_may_stop_at_a_score_and_be_shifted(letter_i):
-    env = letter_i(stop_at=1.9, shift=-2.0)
+    env = letter_i(reward="reference", stop_at=1.9, shift=-2.0)
     assert env.step({"builder_0": "", "builder_1": ""})[1]["builder_0"] == pytest.approx(-2.5)
     _, rewards, over, _, _ = env.step({agent: env.reference_reply(agent) for agent in env.agents})
     assert rewards["builder_0"] == pytest.approx(0.0) and all(over.values()) and not env.agents
@@ -133,7 +133,7 @@ def test_an_episode_may_stop_at_a_score_and_be_shifted(letter_i):
 @pytest.mark.parametrize(
     ("feedback", "first", "second"),
     [
-        ("score", "Score -0.3462. Letters covered 0.077", "1 lines refused"),
+        ("score", "Score 0.0000. Letters covered 0.077", "1 lines refused"),
         ("position", "Take about half of them (6)", "0 4, 1 4, 2 4"),
         ("perfect", "2 0 stone; 4 0 oak_planks; 2 1 oak_planks", "1 0 white_concrete; 3 0 obsidian"),
     ],
@@ -173,6 +173,13 @@ def test_the_second_builder_has_the_last_word_and_only_its_own_blocks(letter_i):
 def test_wrong_settings_are_refused(kwargs):
     with pytest.raises(ValueError, match="must be"):
         StrBuild(**kwargs)
+
+
+def test_a_difficulty_that_is_no_number_is_refused_with_its_row(tmp_path):
+    path = tmp_path / "words.csv"
+    path.write_text("string,difficulty\nI,1\nC,hard\n")
+    with pytest.raises(ValueError, match="row 2: the difficulty of a word must be a whole number, got 'hard'"):
+        words(str(path), "all")
 
 
 @pytest.mark.parametrize(("data", "task"), [("generated", "I"), ("builtin", 99), ("builtin", "I")])

@@ -54,6 +54,19 @@ def test_the_arguments_of_a_registration_are_not_shared_between_environments():
     assert make("test/List-v0").word == make("test/List-v0").word == "b"
 
 
+def test_ranges_hold_for_the_registered_arguments_and_for_those_that_pay_the_same():
+    added = register("test/Echo-v0", Echo, reward_range=(0, 1), return_range=(0, float("inf")))
+    assert make("test/Echo-v0", render_mode="ansi").spec.reward_range == (0.0, 1.0)
+    other = make("test/Echo-v0", max_turns=3).spec
+    assert (other.reward_range, other.return_range) == (None, None)
+    assert EnvSpec.from_json(added.to_json()).return_range == (0.0, float("inf"))
+
+
+def test_a_range_upside_down_is_refused():
+    with pytest.raises(ValueError, match=r"test/Echo-v0: reward_range must be the lower bound and the upper one"):
+        register("test/Echo-v0", Echo, reward_range=(1, 0))
+
+
 def test_an_entry_point_is_imported_only_when_one_is_made():
     register("test/Missing-v0", "nowhere.at_all:Thing")
     with pytest.raises(ImportError, match=r"test/Missing-v0: its entry point 'nowhere.at_all:Thing' cannot be loaded"):
@@ -105,7 +118,7 @@ def test_an_argument_the_environment_does_not_take_is_refused_by_name():
         make("test/Echo-v0", wort="tree")
 
 
-@pytest.mark.parametrize("id", ["collm/MiniWriting-v0", "collm/TLDR-v0", "collm/MiniCode-v0"])
+@pytest.mark.parametrize("id", ["collm/MiniWriting-v1", "collm/TLDR-v1", "collm/MiniCode-v0"])
 def test_a_game_of_fixed_length_says_how_to_cut_it_short(id):
     with pytest.raises(TypeError, match=rf"{id} .*'max_turns'.*; the length of its episodes is fixed; .*TurnLimit"):
         make(id, max_turns=3)

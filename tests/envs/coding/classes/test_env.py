@@ -69,16 +69,16 @@ def played(env, first, second):
         (TOTAL, PUT, 6.0),
         (f"{TOTAL}\n\n{PUT}", PUT, 5.5),
         ("", f"{TOTAL}\n\n{PUT}", 6.0),
-        (TOTAL, "", 1.0 + 4 * 1 / 4),
-        ("def total(self):\n    return 0", PUT, 2.0 + 4 * 2 / 4),
+        (TOTAL, "", 1.0 + 2 * 1 / 4),
+        ("def total(self):\n    return 0", PUT, 2.0 + 2 * 2 / 4),
         ("", "", 0.0),
         ("def total(self):\n    return (", PUT, 0.0),
-        ("def total(self):\n    while True: pass", PUT, 2.0 + 4 * 1 / 4),
-        ("import os\ndef total(self):\n    os._exit(0)", PUT, 2.0 + 4 * 1 / 4),
+        ("def total(self):\n    while True: pass", PUT, 2.0 + 2 * 1 / 4),
+        ("import os\ndef total(self):\n    os._exit(0)", PUT, 2.0 + 2 * 1 / 4),
         (
             "class Yes:\n    def __eq__(self, other):\n        return True\ndef total(self):\n    return Yes()",
             PUT,
-            2.0 + 4 * 1 / 4,
+            2.0 + 2 * 1 / 4,
         ),
     ],
 )
@@ -118,6 +118,20 @@ def test_prompts_divide_the_methods(env):
     assert all(SKELETON.strip() in text and "test_secret" not in text for text in observations.values())
 
 
+def test_prompts_may_be_a_users_own(env):
+    text = "{class_name}: {own_methods} of {own_methods}, {other_methods}\n{skeleton}"
+    observations, _ = env(prompts={"programmer_0": text}).reset(seed=0)
+    assert observations["programmer_0"].messages[0].content == f"Purse: total of total, put\n{SKELETON}"
+    assert "You write these methods: `put`" in observations["programmer_1"]
+
+
+def test_the_published_variant_pays_every_turn_less_six(env):
+    made = env(variant="published")
+    assert played(made, "def total(self):\n    pass", PUT)[1] == pytest.approx(2.0 + 4 * 1 / 4 - 6)
+    rewards = made.step({"programmer_0": TOTAL, "programmer_1": PUT})[1]
+    assert rewards["programmer_0"] == pytest.approx(0.0)
+
+
 def test_a_programmer_without_a_share_is_told_so(jsonl):
     skeleton = SKELETON.replace("total(self)", "total(self, start)")
     env = ClassEval(data=jsonl(ROW | {"skeleton": skeleton}))
@@ -155,7 +169,7 @@ def test_a_second_turn_may_solve_it(env):
     made = env()
     assert played(made, "", PUT)[2] is False
     _, rewards, terminations, _, _ = made.step({"programmer_0": TOTAL, "programmer_1": PUT})
-    assert rewards["programmer_0"] == pytest.approx(6.0) and all(terminations.values())
+    assert rewards["programmer_0"] == pytest.approx(6.0 - 1.0 - 2 * 1 / 4) and all(terminations.values())
 
 
 def test_branches_in_mid_episode_play_on_alike(env):

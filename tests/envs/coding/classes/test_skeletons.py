@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from collm.envs.coding.classes.rules import terms
+from collm.envs.coding.classes.rules import published_terms, terms
 from collm.envs.coding.classes.skeletons import delivery_of, is_empty, merged, task_of
 from collm.envs.coding.extraction import code_in, parsed
 
@@ -121,8 +121,8 @@ def test_the_constructor_is_the_skeletons():
     ("first", "second", "pass_rate", "expected"),
     [
         (RESET, f"{UP}\n{KINDS}\n{GET}", 1.0, 6.0),
-        (RESET, f"{UP}\n{KINDS}\n{GET}", 0.5, 4.0),
-        (RESET, UP, 0.25, 2.0 * 2 / 4 + 1.0),
+        (RESET, f"{UP}\n{KINDS}\n{GET}", 0.5, 3.0),
+        (RESET, UP, 0.25, 2.0 * 2 / 4 + 0.5),
         (f"{RESET}\n{UP}\n{KINDS}\n{GET}", "", 1.0, 6.0),
         (f"{RESET}\n{UP}", f"{UP}\n{KINDS}\n{GET}", 1.0, 6.0 - 1 / 4),
         ("", "", 0.0, 0.0),
@@ -131,7 +131,28 @@ def test_the_constructor_is_the_skeletons():
     ],
 )
 def test_rewards_by_hand(first, second, pass_rate, expected):
-    assert sum(terms(TASK, deliveries(first, second), pass_rate).values()) == pytest.approx(expected, abs=1e-9)
+    points = terms(TASK, deliveries(first, second), pass_rate, is_solved=pass_rate == 1)
+    assert sum(points.values()) == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "pass_rate", "expected"),
+    [
+        (RESET, f"{UP}\n{KINDS}\n{GET}", 0.5, 4.0),
+        (RESET, UP, 0.25, 2.0 * 2 / 4 + 1.0),
+        (f"{RESET}\n{UP}", f"{UP}\n{KINDS}\n{GET}", 1.0, 6.0 - 1 / 4),
+        (RESET, UP, None, 0.0),
+    ],
+)
+def test_published_rewards_by_hand(first, second, pass_rate, expected):
+    points = published_terms(TASK, deliveries(first, second), pass_rate)
+    assert sum(points.values()) == pytest.approx(expected, abs=1e-9)
+
+
+def test_an_empty_method_counts_on_request():
+    code = code_in("def reset(self):\n    pass")
+    assert not delivery_of(TASK, code).methods
+    assert set(delivery_of(TASK, code, keeps_empty=True).methods) == {"reset"}
 
 
 def test_a_method_that_does_not_parse_breaks_the_merged_class():

@@ -3,6 +3,7 @@
 import copy
 import json
 import pickle
+from pathlib import Path
 
 import pytest
 
@@ -41,8 +42,8 @@ def played(env, aux, main):
     ("aux", "main", "reward", "pass_rate"),
     [
         (ROW["aux"], ROW["main"], 4.0, 1.0),
-        (ROW["aux"], FLOOR, 3.75, 0.75),
-        (ROW["aux"], "def half_sum(a, b):\n    return aux(a) * 0 + 0.0", 3.5, 0.5),
+        (ROW["aux"], FLOOR, 1.5 + 0.375, 0.75),
+        (ROW["aux"], "def half_sum(a, b):\n    return aux(a) * 0 + 0.0", 1.75, 0.5),
         (ROW["aux"], "def half_sum(a, b):\n    return aux()", 1.5, 0.0),
         ("", ROW["main"], 1.1, 0.0),
         (ROW["aux"], "", 0.4, 0.0),
@@ -55,7 +56,7 @@ def played(env, aux, main):
             0.0,
         ),
         ("def aux(x):\n    while True: pass\n    return x", ROW["main"], 1.5, 0.0),
-        ("def aux(x):\n    if x == 4:\n        while True: pass\n    return x / 2", ROW["main"], 3.75, 0.75),
+        ("def aux(x):\n    if x == 4:\n        while True: pass\n    return x / 2", ROW["main"], 1.5 + 0.375, 0.75),
     ],
 )
 def test_rewards_by_hand(env, aux, main, reward, pass_rate):
@@ -69,8 +70,7 @@ def test_rewards_by_hand(env, aux, main, reward, pass_rate):
 @pytest.mark.parametrize("tests", ["given", "generated"])
 def test_references_of_the_sample_reach_four_and_mutants_fail(kind, split, tests):
     env = kind(split=split, tests=tests, max_turns=1)
-    chosen = range(len(env.tasks)) if kind is CoopHumanEval else range(0, len(env.tasks), 8)
-    for task in chosen:
+    for task in range(len(env.tasks)):
         row = env.tasks[task]
         env.reset(seed=task, options={"task": row["id"]})
         rewards = env.step({agent: env.reference_reply(agent) for agent in env.agents})[1]
@@ -80,9 +80,11 @@ def test_references_of_the_sample_reach_four_and_mutants_fail(kind, split, tests
         assert infos["main_0"]["metric/solved"] == 0, row["id"]
 
 
-def test_the_sample_has_forty_five_problems_and_none_twice():
-    ids = [row["id"] for split in ("train", "test") for row in CoopHumanEval(split=split).tasks]
-    assert len(set(ids)) == len(ids) == 45
+def test_the_three_samples_have_fifteen_problems_each_and_none_in_common():
+    kinds = (HumanEval, MBPP, CoopHumanEval)
+    ids = {kind: [row["id"] for split in ("train", "test") for row in kind(split=split).tasks] for kind in kinds}
+    assert [len(found) for found in ids.values()] == [15, 15, 15]
+    assert len({id for found in ids.values() for id in found}) == 45
 
 
 @pytest.mark.parametrize("kind", [HumanEval, MBPP, CoopHumanEval])
@@ -104,6 +106,23 @@ def test_prompts_say_who_writes_what(env):
     described, _ = env(MBPP).reset(seed=0)
     assert "Half of the sum of a and b." in described["main_0"] and "def half_sum(a, b)" in described["main_0"]
     assert '"""' not in described["main_0"]
+
+
+def test_prompts_may_be_a_users_own(env, tmp_path):
+    (tmp_path / "helper_0.txt").write_text("Hilf: {prompt}")
+    (tmp_path / "main_0.txt").write_text("Schreib {entry_point}, {description}, {a: 1}.\n{public_tests}")
+    (tmp_path / "system.txt").write_text("You write Python.")
+    made = env(prompts=tmp_path, num_public=1, original_prompt=False)
+    observations, _ = made.reset(seed=0)
+    assert [message[:2] for message in observations["main_0"].messages] == [
+        ("system", "You write Python."),
+        ("user", "Schreib half_sum, Half of the sum of a and b., {a: 1}.\nassert half_sum(2, 4) == 3"),
+    ]
+    assert observations["helper_0"].messages[1].content == "Hilf: " + ROW["prompt"]
+    observations, *_ = made.step({"helper_0": ROW["aux"], "main_0": FLOOR})
+    assert [message.role for message in observations["main_0"].messages] == ["system", "user"]
+    with pytest.raises(ValueError, match=r"does not tell the task; give it \{task\} or \{prompt\} or \{description\}"):
+        env(prompts={"main_0": "Schreib {entry_point}."})
 
 
 @pytest.mark.parametrize(
@@ -355,6 +374,6 @@ def test_without_a_solution_there_is_no_reference(jsonl):
 
 def test_the_sample_is_one_json_object_a_line():
     for split in ("train", "test"):
-        lines = CoopHumanEval.sample.with_name(f"problems_{split}.jsonl").read_text().splitlines()
+        lines = Path(str(CoopHumanEval.sample).replace("{split}", split)).read_text().splitlines()
         keys = {"task_id", "prompt", "entry_point", "test", "aux", "main", "mutant", "inputs"}
         assert all(set(json.loads(line)) == keys for line in lines)

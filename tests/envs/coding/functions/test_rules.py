@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from collm.envs.coding.extraction import code_in
 from collm.envs.coding.functions.problems import problem_of
-from collm.envs.coding.functions.rules import MAX_REWARD, pair_of, terms
+from collm.envs.coding.functions.rules import MAX_SCORE, pair_of, terms
 
 PROBLEM = problem_of(
     {
@@ -20,15 +20,29 @@ AUX = "def aux(x):\n    return x / 2"
 MAIN = "def half_sum(a, b):\n    return aux(a) + aux(b)"
 
 
+TEAMS = [
+    (AUX, MAIN),
+    ("", "def half_sum(a, b):\n    return (a + b) / 2"),
+    (AUX, "def half_sum(a, b):\n    return (a + b) / 2"),
+    (AUX, "def half_sum(a, b):\n    aux(0)\n    return (a + b) / 2"),
+    (AUX, "def half_sum(a, b):\n    h = aux(0)\n    return 0 if h else None"),
+    ("def aux(a, b):\n    return (a + b) / 2", "def half_sum(a, b):\n    return aux(a, b)"),
+    ("def aux(x):\n    pass", MAIN),
+]
+"""Every form that a pair which parses can have."""
+
+
 def reward(helper, main, pass_rate=1.0):
-    return sum(terms(pair_of(PROBLEM, code_in(helper), code_in(main)), pass_rate).values())
+    pair = pair_of(PROBLEM, code_in(helper), code_in(main))
+    return sum(terms(pair, pass_rate, is_solved=pass_rate == 1).values())
 
 
 @pytest.mark.parametrize(
     ("helper", "main", "pass_rate", "expected"),
     [
         (AUX, MAIN, 1.0, 4.0),
-        (AUX, MAIN, 0.5, 3.5),
+        (AUX, MAIN, 0.5, 1.75),
+        (AUX, MAIN, 0.99, 1.995),
         (AUX, MAIN, 0.0, 1.5),
         ("", "", 0.0, 0.0),
         (AUX, "", 0.0, 0.4),
@@ -57,7 +71,7 @@ def test_rewards_by_hand(helper, main, pass_rate, expected):
 
 
 def test_the_terms_of_a_perfect_pair():
-    assert terms(pair_of(PROBLEM, code_in(AUX), code_in(MAIN)), 1.0) == {
+    assert terms(pair_of(PROBLEM, code_in(AUX), code_in(MAIN)), 1.0, is_solved=True) == {
         "aux_defined": 0.4,
         "main_defined": 0.6,
         "parses": 0.5,
@@ -66,7 +80,7 @@ def test_the_terms_of_a_perfect_pair():
         "more_than_wrapper": 1.0,
         "ignores_aux": 0.0,
     }
-    assert MAX_REWARD == 4.0
+    assert MAX_SCORE == 4.0
 
 
 def test_a_program_is_what_the_prompt_gives_then_aux_then_main():
@@ -78,10 +92,15 @@ def test_a_program_is_what_the_prompt_gives_then_aux_then_main():
 
 @given(st.text(max_size=120), st.text(max_size=120), st.floats(0, 1))
 def test_any_two_texts_have_a_reward_in_range(helper, main, pass_rate):
-    assert 0 <= reward(helper, main, pass_rate) <= MAX_REWARD
+    assert 0 <= reward(helper, main, pass_rate) <= MAX_SCORE
 
 
 @given(st.floats(0.01, 1), st.floats(0.01, 1))
 def test_more_tests_passed_is_never_less(first, second):
     low, high = sorted((first, second))
     assert reward(AUX, MAIN, low) <= reward(AUX, MAIN, high)
+
+
+@given(st.sampled_from(TEAMS), st.sampled_from(TEAMS), st.floats(0, 0.999))
+def test_no_pair_that_fails_a_test_has_as_much_as_one_that_fails_none(failing, solving, pass_rate):
+    assert reward(*failing, pass_rate) < 2.0 < reward(*solving, 1.0)

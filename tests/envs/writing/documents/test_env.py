@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from collm.envs.writing import TLDR, ArxivExpansion
-from collm.envs.writing.documents.rules import TERMS
+from collm.envs.writing.documents.grounding import groundedness
+from collm.envs.writing.documents.lexicon import OWN
+from collm.envs.writing.documents.rules import MAX_SCORE, TERMS
+from collm.envs.writing.documents.rules import TLDR as TLDR_FORM
 
 GAMES = [TLDR, ArxivExpansion]
 SCITLDR = Path(__file__).parents[4].parent / "shared" / "data" / "scitldr"
@@ -70,33 +73,88 @@ def test_infos_hold_each_term_of_the_reward_and_numbers_only():
     env = TLDR()
     env.reset(seed=0)
     reward, infos = played(env, reference_replies(env))
-    assert reward == pytest.approx(sum(infos[f"reward/{name}"] for name in TERMS))
+    assert reward == pytest.approx(sum(infos[f"reward/{name}"] for name in (*TERMS, "groundedness")))
     assert infos["metric/gates_passed"] == 3
     assert all(isinstance(value, float) for value in infos.values())
 
 
+LINKS = "also for example actually therefore however first indeed overall likewise although if when".split()
+
+
+def looped(words, count):
+    return " ".join((list(words) * count)[:count])
+
+
+def degenerate_pairs(env, source, prompts, rng):
+    """Pairs of texts that tell nothing of the source; each is as long as is wanted."""
+    first, second = (
+        env.form.min_words + 16,
+        round((env.form.min_words + 16) * (1.4 if env.form.min_words > 99 else 2.3)),
+    )
+    shuffled, word = source.split(), max(OWN.subject_words(source), key=len)
+    rng.shuffle(shuffled)
+    yield "one word and links", looped([word, *LINKS[:3]], first), looped([word, *LINKS], second)
+    yield "one word and function words", looped(["it", "is", word], first), looped([word, *LINKS], second)
+    yield "the source's words in a bag", looped(shuffled, first), looped([*LINKS, *shuffled[::-1]], second)
+    yield "the source's words in alphabetical order", looped(sorted(shuffled), first), looped(sorted(shuffled), second)
+    yield (
+        "a fixed text",
+        looped("We all know that life is hard and work is long".split(), first),
+        looped("However, people who work hard every day also need time to rest, because life is short".split(), second),
+    )
+    yield "one text twice", looped(source.split(), first), looped(source.split(), first)
+    yield "the prompt", *prompts
+
+
 @pytest.mark.parametrize("game", GAMES)
-def test_texts_about_something_else_lose_the_groundedness_points(game):
-    env = game()
+def test_no_pair_of_degenerate_texts_is_a_quarter_of_the_way_to_the_reference(game):
+    env, rng, scores = game(), random.Random(0), {}
+    for index in range(0, 48, 3):
+        observations, _ = env.reset(options={"task": index})
+        prompts = [str(observations[agent]) for agent in env.agents]
+        for name, *pair in degenerate_pairs(env, env.tasks[index][game.source_field], prompts, rng):
+            env.reset(options={"task": index})
+            scores.setdefault(name, []).append(played(env, pair)[0])
+    means = {name: sum(found) / len(found) for name, found in scores.items()}
+    assert len(means) == 7 and max(means.values()) < 0.25 * MAX_SCORE, means
+
+
+@pytest.mark.parametrize("game", GAMES)
+def test_texts_about_something_else_are_paid_for_their_structure_alone(game):
+    env, published = game(), game(variant="published")
     env.reset(options={"task": 0})
     elsewhere = reference_replies(env)
-    env.reset(options={"task": 1})
-    reward, infos = played(env, elsewhere)
-    assert infos["reward/groundedness"] < 0.25
-    ungrounded = game(groundedness_weight=0.0)
-    ungrounded.reset(options={"task": 1})
-    assert played(ungrounded, elsewhere)[0] == pytest.approx(2.98)
-    assert reward < 2.98 + 0.25
+    for each, expected in ((env, 0.5), (published, 2.98)):
+        each.reset(options={"task": 1})
+        assert played(each, elsewhere)[0] == pytest.approx(expected, abs=0.05)
 
 
-def test_the_reference_finds_transition_words_inside_words_only_on_request():
-    first, second = "A person had a gift for me then.", "A person asked a thousand times about a shiny gift box. " * 2
-    metrics = []
-    for match in ("word", "substring"):
-        env = TLDR(transition_match=match)
-        env.reset(seed=0)
-        metrics.append(played(env, (first, second))[1]["metric/transition_categories"])
-    assert metrics == [0, 3]
+def test_summaries_that_people_wrote_are_grounded_and_shuffled_sources_are_not():
+    if not SCITLDR.is_dir():
+        pytest.skip("the SciTLDR files are not here")
+    rng, written, shuffled = random.Random(0), [], []
+    for line in (SCITLDR / "dev.jsonl").read_text(encoding="utf-8").splitlines()[:200]:
+        row = json.loads(line)
+        source = " ".join(row["source"])
+        words = source.split()
+        rng.shuffle(words)
+        written.append(groundedness(row["target"][0], source, TLDR_FORM.density, OWN))
+        shuffled.append(groundedness(" ".join(words[:30]), source, TLDR_FORM.density, OWN))
+    assert sorted(written)[100] == 1.0 and sorted(written)[50] > 0.3
+    assert sorted(shuffled)[180] < 0.25 and sorted(shuffled)[194] < 0.6
+
+
+@pytest.mark.parametrize("game", GAMES)
+def test_prompts_may_be_a_users_own(game, tmp_path):
+    own, _ = game().reset(seed=0)
+    (tmp_path / "writer_0.txt").write_text("Kurz: {source}")
+    for given in ({"writer_0": "Kurz: {source}", "system": "Be brief."}, tmp_path):
+        env = game(prompts=given)
+        observations, _ = env.reset(seed=0)
+        *system, asked = observations["writer_0"].messages
+        assert asked.content == f"Kurz: {env._source}"
+        assert [message[:2] for message in system] == ([("system", "Be brief.")] if isinstance(given, dict) else [])
+        assert observations["writer_1"].messages[-1] == own["writer_1"].messages[-1]
 
 
 @pytest.mark.parametrize("reply", ["", "word " * 20_000, "\x00" * 50, "\ud800" * 9, "👍🏽 " * 300, "<|im_end|>" * 40])
@@ -124,8 +182,10 @@ def test_seeds_draw_different_tasks():
 @pytest.mark.parametrize(
     ("kwargs", "complaint"),
     [
-        ({"groundedness_weight": -0.1}, "groundedness_weight must be at least 0"),
-        ({"transition_match": "letters"}, "transition_match must be one of"),
+        ({"variant": "paper"}, "variant must be one of"),
+        ({"prompts": {"writer_0": "Sum up {post}."}}, r"has a place \{post\}; filled are only \{source\}"),
+        ({"prompts": {"writer_0": "Sum up."}}, r"does not tell the task; give it \{source\}"),
+        ({"prompts": {"editor_0": "{source}"}}, r"texts for some of .*got \['editor_0'\]"),
         ({"split": "dev"}, "no built-in data for the split 'dev'"),
         ({"columns": {"abstract": "source"}}, "columns renames unknown fields"),
     ],
@@ -165,6 +225,6 @@ def test_the_reference_passes_every_gate_on_real_abstracts():
         pytest.skip("the SciTLDR files are not here")
     for game in GAMES:
         env = game(data=f"{SCITLDR}/train.jsonl", columns={game.source_field: "source"})
-        for index in random.Random(0).sample(range(len(env.tasks)), 40):
+        for index in random.Random(0).sample(range(len(env.tasks)), 20):
             env.reset(options={"task": index})
             assert played(env, reference_replies(env))[1]["metric/gates_passed"] == 3

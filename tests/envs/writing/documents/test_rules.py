@@ -6,14 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from collm.envs.writing.documents.lexicon import published
 from collm.envs.writing.documents.rules import (
     ARXIV_EXPANSION,
+    MAX_SCORE,
+    PUBLISHED_MAX_SCORE,
     TERMS,
     TLDR,
     Measures,
-    max_score,
     measures,
     num_gates_passed,
+    published_terms,
     score,
     terms,
     transition_credit,
@@ -25,8 +28,8 @@ GOOD = {TLDR: GOOD_TLDR, ARXIV_EXPANSION: GOOD_ARXIV}
 FORMS = [TLDR, ARXIV_EXPANSION]
 
 
-def points(form, weight=0.5, **changed):
-    return terms(form, replace(GOOD[form], **changed), weight)
+def points(form, **changed):
+    return terms(form, replace(GOOD[form], **changed))
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -34,12 +37,15 @@ def test_a_pair_without_a_flaw_earns_every_point(form):
     assert points(form) == pytest.approx(
         dict(structure=0.5, length_ratio=1.0, vocabulary_ratio=0.5, transitions=0.38, overlap=0.6, groundedness=0.5)
     )
-    assert score(points(form)) == pytest.approx(max_score(0.5)) == pytest.approx(3.48)
+    assert score(points(form)) == pytest.approx(MAX_SCORE) == pytest.approx(3.48)
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_without_the_groundedness_term_the_highest_score_is_that_of_the_reference(form):
-    assert score(points(form, weight=0.0)) == pytest.approx(max_score(0.0)) == pytest.approx(2.98)
+def test_the_published_terms_are_ours_without_groundedness(form):
+    got = published_terms(form, GOOD[form])
+    assert score(got) == pytest.approx(PUBLISHED_MAX_SCORE) == pytest.approx(2.98)
+    assert got == {name: value for name, value in points(form).items() if name != "groundedness"}
+    assert published_terms(form, replace(GOOD[form], groundedness=(0.0, 0.0))) == got
 
 
 @pytest.mark.parametrize(
@@ -103,7 +109,7 @@ def test_transition_credit_by_hand(num_categories, credit):
     ("form", "overlap", "credit"),
     [
         (TLDR, 0.0, 0.0), (TLDR, 0.015, 0.3), (TLDR, 0.03, 0.6), (TLDR, 0.04, 0.6),
-        (ARXIV_EXPANSION, 0.115, 0.3), (ARXIV_EXPANSION, 0.23, 0.6), (ARXIV_EXPANSION, 1.0, 0.6),
+        (ARXIV_EXPANSION, 0.115, 0.3), (ARXIV_EXPANSION, 0.23, 0.6), (ARXIV_EXPANSION, 0.5, 0.6),
     ],
 )  # fmt: skip
 def test_overlap_is_capped(form, overlap, credit):
@@ -111,11 +117,17 @@ def test_overlap_is_capped(form, overlap, credit):
 
 
 @pytest.mark.parametrize(
-    ("shares", "credit"), [((0.0, 0.0), 0.0), ((0.25, 0.5), 0.375), ((0.5, 0.5), 0.5), ((1.0, 0.0), 0.25)]
+    ("credits", "faith"), [((0.0, 0.0), 0.0), ((0.25, 1.0), 0.5), ((0.5, 0.5), 0.5), ((1.0, 0.0), 0.0)]
 )
-def test_groundedness_is_the_mean_of_both_texts_and_capped(shares, credit):
-    assert points(TLDR, groundedness=shares)["groundedness"] == pytest.approx(credit)
-    assert points(TLDR, groundedness=shares, weight=0.0)["groundedness"] == 0
+def test_all_but_the_structure_is_paid_as_far_as_both_texts_are_grounded(credits, faith):
+    got = points(TLDR, groundedness=credits)
+    assert score(got) == pytest.approx(0.5 + 2.98 * faith)
+    assert got["groundedness"] == pytest.approx(0.5 * faith)
+
+
+@pytest.mark.parametrize(("overlap", "faith"), [(0.6, 1.0), (0.75, 0.5), (0.9, 0.0), (1.0, 0.0)])
+def test_one_text_twice_is_not_two(overlap, faith):
+    assert score(points(ARXIV_EXPANSION, overlap=overlap)) == pytest.approx(0.5 + 2.98 * faith)
 
 
 @given(
@@ -129,10 +141,9 @@ def test_groundedness_is_the_mean_of_both_texts_and_capped(shares, credit):
         overlap=st.floats(0, 1),
         groundedness=st.tuples(st.floats(0, 1), st.floats(0, 1)),
     ),
-    weight=st.floats(0, 2),
 )
-def test_the_score_is_the_sum_up_to_the_first_gate_that_fails(form, seen, weight):
-    got = terms(form, seen, weight)
+def test_the_score_is_the_sum_up_to_the_first_gate_that_fails(form, seen):
+    got = published_terms(form, seen)
     is_open = [all(form.min_words <= count <= form.max_words for count in seen.num_words)]
     is_open.append(is_open[-1] and seen.length_ratio in form.length_ratio)
     is_open.append(is_open[-1] and seen.vocabulary_ratio in form.vocabulary_ratio)
@@ -142,13 +153,15 @@ def test_the_score_is_the_sum_up_to_the_first_gate_that_fails(form, seen, weight
         0.5 * form.vocabulary_ratio.credit(seen.vocabulary_ratio),
         0.4 * transition_credit(seen.num_transition_categories),
         0.6 * min(seen.overlap, form.full_overlap) / form.full_overlap,
-        weight * sum(min(share, 0.5) / 0.5 for share in seen.groundedness) / 2,
     )
-    gates = (*is_open, is_open[2], is_open[2], is_open[2])
+    gates = (*is_open, is_open[2], is_open[2])
     assert tuple(got) == TERMS
     assert score(got) == pytest.approx(sum(value for value, gate in zip(ungated, gates, strict=True) if gate))
     assert num_gates_passed(form, seen) == sum(is_open)
-    assert 0 <= score(got) <= max_score(weight) + 1e-9
+    ours = terms(form, seen)
+    assert ours["structure"] == got["structure"]
+    assert all(0 <= ours[name] <= got[name] + 1e-12 for name in TERMS)
+    assert 0 <= score(ours) <= MAX_SCORE + 1e-9
 
 
 def test_measures_by_hand():
@@ -161,7 +174,8 @@ def test_measures_by_hand():
     assert seen.vocabulary_ratio == 10 / 5
     assert seen.num_transition_categories == 1
     assert seen.overlap == pytest.approx(3 / 6)  # dog ate cake, of those and: however baked bread
-    assert seen.groundedness == pytest.approx((1.0, 4 / 5))  # "bread" is not in the source
+    # the first: dog ate, ate cake; the second: the same, then baked without a neighbour before it, and bread
+    assert seen.groundedness == pytest.approx((1.0, 1.0))
 
 
 def test_only_the_second_text_of_a_tldr_pair_is_searched_for_transition_words():
@@ -172,11 +186,11 @@ def test_only_the_second_text_of_a_tldr_pair_is_searched_for_transition_words():
 def test_substrings_raise_the_count_of_transition_categories():
     text = "A person asked about a gift."
     assert measures(TLDR, "x", text, text).num_transition_categories == 0
-    assert measures(TLDR, "x", text, text, "substring").num_transition_categories == 3  # so, as, if
+    assert measures(TLDR, "x", text, text, published()).num_transition_categories == 3  # so, as, if
 
 
 @pytest.mark.parametrize("text", ["", " \n", "!?", "\x00", "👍🏽 \u0301"])
 def test_texts_without_words_measure_nothing(text):
     seen = measures(TLDR, "A post.", text, text)
     assert (seen.vocabulary_ratio, seen.overlap, seen.groundedness) == (0, 0, (0, 0))
-    assert score(terms(TLDR, seen, 0.5)) == 0
+    assert score(terms(TLDR, seen)) == 0

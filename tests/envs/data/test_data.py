@@ -1,7 +1,9 @@
 """Tasks are loaded from every kind of source, and no row disappears without a word."""
 
 import copy
+import csv
 import gzip
+import itertools
 import json
 import pickle
 import subprocess
@@ -10,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from collm.envs.data import Tasks, load_tasks
+from collm.envs.data import MAX_STREAMED, Tasks, files, load_tasks
+from collm.envs.data import tasks as data_module
 
 POSTS = [{"post": f"Post number {i}.", "score": i} for i in range(1, 5)]
 
@@ -142,6 +145,8 @@ def test_a_row_that_cannot_be_used_is_an_error_with_its_place(row, complaint, tm
         ("rows.csv", 'post\n"One.\n', "after row 0 is not valid CSV"),
         ("rows.parquet", "not parquet", "is not a Parquet file"),
         ("rows.jsonl", "", "has no rows for the split 'train'"),
+        ("rows.jsonl", "[" * 100_000, r"rows\.jsonl, line 1 is nested too deep"),
+        ("rows.jsonl.gz", '{"post": "One."}', r"rows\.jsonl\.gz is not a whole gzip file"),
         ("rows.txt", "One.", "is of an unknown format; give one of .jsonl, .json, .csv, .parquet"),
     ],
 )
@@ -152,6 +157,20 @@ def test_a_broken_file_is_an_error_that_names_it(name, content, complaint, tmp_p
     path.write_text(content)
     with pytest.raises(ValueError, match=complaint):
         load(str(path))
+
+
+def test_a_gzip_file_that_breaks_off_is_an_error(tmp_path):
+    path = write_compressed_jsonl(tmp_path)
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(ValueError, match=r"posts\.jsonl\.gz is not a whole gzip file"):
+        load(str(path))
+
+
+def test_a_cell_of_a_csv_file_may_be_as_long_as_a_book(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("post\n" + "long " * 40_000 + "\n")
+    assert len(load(str(path))[0]["post"]) == 200_000
+    assert csv.field_size_limit() == 131_072
 
 
 def test_a_file_that_is_not_utf8_is_an_error(tmp_path):
@@ -263,7 +282,7 @@ def test_tasks_are_shared_by_copies_and_survive_pickling(posts):
 def test_a_hub_name_out_of_reach_is_an_error_that_says_so(monkeypatch):
     datasets = pytest.importorskip("datasets")
 
-    def unreachable(name, split):
+    def unreachable(name, split, **chosen):
         raise ConnectionError(f"cannot reach {name}")
 
     monkeypatch.setattr(datasets, "load_dataset", unreachable)
@@ -276,7 +295,11 @@ def test_a_hub_name_out_of_reach_is_an_error_that_says_so(monkeypatch):
     ("data", "split", "asked"),
     [
         ("owner/posts", "train", ("owner/posts", "train")),
-        ("owner/slices:validation[:2]", "test", ("owner/slices", "validation[:2]")),
+        ("owner/slices:validation[:2]", "validation", ("owner/slices", "validation[:2]")),
+        ("owner/train_only:train[:2]", "train", ("owner/train_only", "train[:2]")),
+        ("owner/sets/main@e53f048:train[:2]", "train", ("owner/sets", "train[:2]", "main", "e53f048")),
+        ("owner/sets/main", "test", ("owner/sets", "test", "main", None)),
+        ("owner/sets@v1.0", "test", ("owner/sets", "test", None, "v1.0")),
         ({"test": "owner/mapped:test[:2]"}, "test", ("owner/mapped", "test[:2]")),
     ],
 )
@@ -284,13 +307,142 @@ def test_a_hub_name_is_loaded_with_the_split_that_it_names(data, split, asked, m
     datasets = pytest.importorskip("datasets")
     seen = []
 
-    def load_dataset(name, split):
-        seen.append((name, split))
+    def load_dataset(path, split, name=None, revision=None):
+        seen.append((path, split, name, revision))
         return datasets.Dataset.from_list(POSTS)
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     load_tasks(data, split, text_fields=["post"], columns={"id": "score"})
-    assert seen == [asked]
+    assert seen == [(*asked, None, None)[:4]]
+
+
+def test_a_slice_of_a_hub_split_is_not_silently_tested_on_its_training_rows(monkeypatch):
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setattr(datasets, "load_dataset", lambda name, split: datasets.Dataset.from_list(POSTS * 1))
+    with pytest.raises(ValueError, match="does not say which of its rows are 'test'"):
+        load("owner/other:train[:4]", "test")
+    parts = [texts(load("owner/other:train[:4]", split, test_fraction=0.5)) for split in ("train", "test")]
+    assert sorted(parts[0] + parts[1]) == [row["post"] for row in POSTS] and not set(parts[0]) & set(parts[1])
+
+
+def objects(datasets):
+    return {
+        "a list": POSTS,
+        "a tuple": tuple(POSTS),
+        "a Dataset": datasets.Dataset.from_list(POSTS),
+        "an IterableDataset": datasets.Dataset.from_list(POSTS).to_iterable_dataset(),
+        "a generator": (row for row in POSTS),
+    }
+
+
+@pytest.mark.parametrize("name", ["a list", "a tuple", "a Dataset", "an IterableDataset", "a generator"])
+def test_rows_may_be_given_as_an_object(name):
+    given = objects(pytest.importorskip("datasets"))[name]
+    if name not in ("an IterableDataset", "a generator"):
+        with pytest.raises(ValueError, match="does not say which of its rows are 'test'"):
+            load(given, "test")
+        assert texts(load({"test": given}, "test")) == [row["post"] for row in POSTS]
+    tasks = load(given)
+    assert texts(tasks) == [row["post"] for row in POSTS] and tasks[1]["id"] == "train-2"
+    assert texts(pickle.loads(pickle.dumps(tasks))) == texts(tasks)
+
+
+def test_a_dataset_dict_gives_the_split_asked_for():
+    datasets = pytest.importorskip("datasets")
+    parts = {"train": datasets.Dataset.from_list(POSTS[:3]), "test": datasets.Dataset.from_list(POSTS[3:])}
+    assert texts(load(datasets.DatasetDict(parts), "test")) == ["Post number 4."]
+
+
+def test_of_an_endless_iterable_the_first_rows_are_taken(caplog):
+    endless = ({"post": f"Post {number}."} for number in itertools.count())
+    assert len(load(endless)) == MAX_STREAMED
+    assert "the first 10000 rows are taken" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        (7, "data must be 'builtin', a path, .* got int: 7"),
+        (None, "got NoneType"),
+        (b"posts.jsonl", "got bytes"),
+        ([["One."]], "rows must be dicts of columns, got list"),
+    ],
+)
+def test_data_of_another_type_is_refused(given, complaint):
+    with pytest.raises(TypeError, match=complaint):
+        load(given)
+
+
+def test_a_path_may_be_a_path(posts):
+    assert load(posts) is load(str(posts))
+
+
+def test_text_that_is_neither_a_file_nor_a_hub_name_is_refused():
+    with pytest.raises(ValueError, match="is no file here, nor the name of a data set on the hub"):
+        load("One post, two posts.")
+
+
+@pytest.fixture
+def small_is_large(monkeypatch):
+    monkeypatch.setattr(files, "LARGE_BYTES", 1)
+    monkeypatch.setattr(files, "LARGE_ROWS", 1)
+
+
+@pytest.mark.parametrize("write", [write_jsonl, write_parquet, write_saved_dataset])
+def test_rows_in_place_are_the_rows(small_is_large, write, tmp_path):
+    tasks = load(str(write(tmp_path)))
+    assert tasks.is_in_place and texts(tasks) == [row["post"] for row in POSTS]
+    assert tasks.task(2) == tasks.task("train-3") == tasks[2] and texts(tasks[1:3]) == texts(tasks)[1:3]
+    assert texts(pickle.loads(pickle.dumps(tasks))) == texts(tasks)
+    with pytest.raises(ValueError, match=r"there is no task 'train-5'"):
+        tasks.task("train-5")
+    parts = [texts(load(str(write(tmp_path)), split, test_fraction=0.5)) for split in ("train", "test")]
+    assert sorted(parts[0] + parts[1]) == texts(tasks)
+
+
+def test_lines_in_place_are_numbered_and_refused_like_others(small_is_large, tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes('\ufeff{"post": "One\u2028two."}\n\r\n\n{"post": "Three."}\r\n{"post": }\n["Five."]'.encode())
+    tasks = load(str(path))
+    assert (len(tasks), tasks[0]["post"], tasks[1]["id"]) == (4, "One\u2028two.", "train-4")
+    with pytest.raises(ValueError, match=r"rows\.jsonl, line 5 is not valid JSON"):
+        tasks[2]
+    with pytest.raises(ValueError, match="row 6 must be a JSON object"):
+        tasks[3]
+
+
+def test_a_pickle_of_tasks_says_where_they_are_and_refuses_others(posts):
+    tasks = load(str(posts))
+    pickled = pickle.dumps(tasks)
+    assert len(pickled) < 1000 and b"Post number" not in pickled
+    assert pickle.loads(pickled) is tasks
+    written(posts, POSTS[:2])
+    data_module._load.cache_clear()  # as in another process
+    with pytest.raises(ValueError, match="has changed or gone since its tasks were pickled"):
+        pickle.loads(pickled)
+
+
+@pytest.mark.slow
+def test_a_million_rows_start_soon_in_little_memory(tmp_path):
+    code = """
+import pickle, resource, sys, time
+from collm.envs.writing import TLDR
+base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+start = time.process_time()
+env = TLDR(data=sys.argv[1])
+env.reset(seed=0)
+print(time.process_time() - start, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - base) / 1024)
+print(len(pickle.dumps(env)), len(env.tasks))
+"""
+    path = tmp_path / "posts.jsonl"
+    with path.open("w") as file:
+        for number in range(1_000_000):
+            file.write(
+                json.dumps({"id": str(number), "post": f"Post {number} tells " + "of one thing or another " * 8}) + "\n"
+            )
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
+    seconds, megabytes, size, count = map(float, done.stdout.split())
+    assert count == 1_000_000 and seconds < 2 and megabytes < 300 and size < 1_000_000, done.stdout
 
 
 def test_local_text_files_are_read_without_the_data_libraries(posts):

@@ -1,0 +1,127 @@
+"""The two programmers' function as CoMLRL scores it: code found by its lines, cooperation by patterns in its text.
+
+    reward = 0.4 [aux has a return] + 0.6 [main has a return], and if it has
+             + 0.5 [both together parse], and if they do
+             + 1.0 share of tests passed, and if any passed and main calls aux
+             + 0.5 + 1.0 [main is no wrapper of aux] - 0.5 [a line calls aux for nothing]
+
+Source: the released scorer of CoMLRL's code generation tasks (github.com/OpenMLRL/LLM_Collab_Code_Generation), by what
+it does and not by its text. A function is its lines down to the first that is not indented deeper than the latest
+`def`, so one with a function inside it loses what follows that; imports and helpers of its author are lost as well.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ..extraction import parsed
+from .problems import HELPER_FUNCTION, Problem
+from .rules import Pair
+
+_FENCE = re.compile(r"```(?:python)?\s*\n?")
+_DEF = re.compile(r"(?P<indent>\s*)def\s+(?P<name>\w+)\s*\(")
+_IMPORT = re.compile(r"from\s+[\w.]+\s+import\s+.*|import\s+[\w.,\s]+")
+_RETURN = re.compile(r"return\s+")
+_CALL = re.compile(rf"\b{HELPER_FUNCTION}\s*\(")
+_WASTED_CALL = re.compile(rf"{HELPER_FUNCTION}\s\([^)]\);?\s?")  # the original's own pattern: aux (x), spaced so
+_ASSIGNED_CALL = re.compile(rf"(?P<name>\w+)\s*=\s*{HELPER_FUNCTION}\s*\(")
+
+
+def pair_of(problem: Problem, helper: str, main: str) -> Pair:
+    """The pair in the two programmers' replies."""
+    aux_text, main_text = function_text(helper, HELPER_FUNCTION), function_text(main, problem.entry_point)
+    is_main_defined = bool(_RETURN.search(main_text))
+    together = "\n\n".join(part for part in (aux_text, main_text) if part)
+    return Pair(
+        aux=aux_text,
+        main=main_text,
+        is_aux_defined=bool(_RETURN.search(aux_text)),
+        is_main_defined=is_main_defined,
+        is_parsed=is_main_defined and parsed(together) is not None,
+        calls_aux=bool(aux_text and _CALL.search(main_text)),
+        is_thin_wrapper=is_wrapper(main_text),
+        ignores_aux=any(_WASTED_CALL.fullmatch(line.strip()) for line in main_text.split("\n")),
+    )
+
+
+def terms(pair: Pair, pass_rate: float) -> dict[str, float]:
+    """The parts of the reward, without the shift."""
+    is_cooperative = pair.is_runnable and pass_rate > 0 and pair.calls_aux
+    return {
+        "aux_defined": 0.4 * pair.is_aux_defined,
+        "main_defined": 0.6 * pair.is_main_defined,
+        "parses": 0.5 * pair.is_runnable,
+        "tests": 1.0 * pass_rate * pair.is_runnable,
+        "calls_aux": 0.5 * is_cooperative,
+        "more_than_wrapper": 1.0 * (is_cooperative and not pair.is_thin_wrapper),
+        "ignores_aux": 0.0 - 0.5 * (is_cooperative and pair.ignores_aux),
+    }
+
+
+def function_text(reply: str, name: str) -> str:
+    """The lines of a function in a reply; empty if no line begins it."""
+    kept: list[str] = []
+    own_indent = inner_indent = 0
+    is_inside = False
+    for line in _FENCE.sub("", reply).split("\n"):
+        begins = _DEF.match(line)
+        if begins and not kept:
+            if begins["name"] == name:
+                kept, own_indent, inner_indent, is_inside = [line], _width(line), _width(line), True
+        elif begins:
+            if _width(line) <= own_indent:
+                break
+            kept.append(line)
+            inner_indent, is_inside = _width(line), True
+        elif is_inside and (not line.strip() or line.startswith((" " * (inner_indent + 1), "\t"))):
+            kept.append(line)
+        else:
+            is_inside = False
+    return "\n".join(kept).strip()
+
+
+def is_wrapper(main: str) -> bool:
+    """Whether a function has no line of its own, or returns an expression that names aux, or what it just gave."""
+    lines = _statements(main)
+    if len(lines) == 1:
+        return lines[0].startswith("return ") and HELPER_FUNCTION in lines[0]
+    if len(lines) == 2:
+        assigned = _ASSIGNED_CALL.search(lines[0])
+        return assigned is not None and lines[1] == f"return {assigned['name']}"
+    return not lines
+
+
+def imports_of(prompt: str) -> str:
+    """The import lines of a prompt, each once; all that the programs are given of it."""
+    lines = [line.strip() for line in prompt.split("\n")]
+    return "\n".join(dict.fromkeys(line for line in lines if _IMPORT.fullmatch(line)))
+
+
+def counted_tests(tests: str, entry_point: str) -> str:
+    """The tests that count: each different line that asserts something of the function, on its own.
+
+    An assertion over several lines is only its first one, which is no Python and so never passed.
+    """
+    lines = [line.strip() for line in tests.split("\n")]
+    named = [line for line in lines if line.startswith("assert") and ("candidate" in line or entry_point in line)]
+    counted = [line if parsed(line) is not None else "assert False" for line in dict.fromkeys(named)]
+    return "import math\n\n\ndef check(candidate):\n" + "".join(f"    {line}\n" for line in counted or ["pass"])
+
+
+def _statements(function: str) -> list[str]:
+    """The lines of a function without comments, docstrings, `def` lines and empty ones."""
+    found: list[str] = []
+    is_docstring = False
+    for line in map(str.strip, function.split("\n")):
+        is_mark = line.startswith(('"""', "'''"))
+        if is_docstring:
+            is_docstring = not ('"""' in line or "'''" in line)
+        elif is_mark:
+            is_docstring = not (line.endswith(line[:3]) and len(line) > 3)
+        elif line and not line.startswith(("#", "def ")):
+            found.append(line)
+    return found
+
+
+def _width(line: str) -> int:
+    return len(line) - len(line.lstrip())

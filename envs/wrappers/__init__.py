@@ -1,0 +1,9 @@
+"""Wrappers of any environment: other rewards, a bounded memory, records of episodes, shares of the work."""
+
+from .memory import LastTurns
+from .recording import Recorded
+from .reward_functions import JudgedTurn, RewardFunctions
+from .shaping import PotentialShaping
+from .shares import Shares
+
+__all__ = ["JudgedTurn", "LastTurns", "PotentialShaping", "Recorded", "RewardFunctions", "Shares"]

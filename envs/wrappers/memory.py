@@ -1,0 +1,66 @@
+"""A bounded memory: what an agent reads of long episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from pettingzoo import ParallelEnv
+from pettingzoo.utils import BaseParallelWrapper
+
+from ..core import Message, Transcript, messages_of
+
+Summary: TypeAlias = Callable[[Sequence[Message]], str]
+"""Messages that are left out, oldest first -> the text that stands for them."""
+
+
+class LastTurns(BaseParallelWrapper[str, Any, Any]):
+    """Agents read what they were told first and their last turns; of those between, a summary or nothing.
+
+    A turn begins with the agent's own reply. The joint history of `state()`, for a centralized critic, stays whole.
+
+    Args:
+        env: an environment whose agents read texts.
+        num_turns: turns that are kept, at least 1.
+        summary: a function of the messages left out, whose text follows the first messages; None: they are dropped.
+
+    Raises:
+        ValueError: if `num_turns` is below 1.
+    """
+
+    def __init__(self, env: ParallelEnv[str, Any, Any], num_turns: int, summary: Summary | None = None):
+        if num_turns < 1:
+            raise ValueError(f"num_turns must be at least 1, got {num_turns}")
+        super().__init__(env)
+        self.metadata = {**env.metadata, "append_only": False}
+        self._num_turns = num_turns
+        self._summary = summary
+
+    def reset(
+        self, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+        observations, infos = self.env.reset(seed=seed, options=options)
+        return self._remembered(observations), infos
+
+    def step(self, actions: dict[str, Any]) -> tuple[Any, ...]:
+        observations, *rest = self.env.step(actions)
+        return self._remembered(observations), *rest
+
+    def _remembered(self, observations: dict[str, Any]) -> dict[str, Any]:
+        return {agent: self.remembered(text) for agent, text in observations.items()}
+
+    def remembered(self, history: str) -> Transcript:
+        """The history as an agent reads it."""
+        messages = messages_of(history)
+        replies = [place for place, message in enumerate(messages) if message.role == "assistant"]
+        if len(replies) <= self._num_turns:
+            return Transcript(messages)
+        opening, left_out = messages[: replies[0]], messages[replies[0] : replies[-self._num_turns]]
+        if self._summary is not None:
+            told = self._summary(left_out)
+            if not isinstance(told, str):
+                raise TypeError(f"the summary must be a text, got {told!r}")
+            # in the message before it, as some chat templates refuse two of one role in a row
+            *others, last = opening or (Message("user", ""),)
+            opening = (*others, last._replace(content=f"{last.content}\n\n{told}".lstrip("\n")))
+        return Transcript((*opening, *messages[replies[-self._num_turns] :]))

@@ -1,0 +1,144 @@
+"""The published variants: the scores that the published code gives, and the settings of its configurations."""
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from collm.envs.games.bridge_build import BridgeBuild
+from collm.envs.games.house_build import HouseBuild
+from collm.envs.games.mini_build import MiniBuild
+from collm.envs.games.resource_gathering import ResourceGathering
+from collm.envs.games.str_build import StrBuild
+
+DATA = Path(__file__).parents[4] / "shared/data"
+GAMES = {
+    "str_build": (StrBuild, DATA / "minecraft/str_build.csv", -2.0),
+    "house_build": (HouseBuild, DATA / "minecraft/house_build.json", -1.0),
+}
+needs_scores = pytest.mark.skipif(
+    not (DATA / "published_scores").exists(), reason="the scores of the published code are not here"
+)
+
+
+def rows(name):
+    return [json.loads(line) for line in (DATA / f"published_scores/{name}.jsonl").read_text().splitlines()]
+
+
+@needs_scores
+@pytest.mark.parametrize("name", GAMES)
+def test_every_published_score_is_met(name):
+    game, data, shift = GAMES[name]
+    env = game("all", data=str(data), variant="published")
+    different = []
+    for number, row in enumerate(rows(name)):
+        env.reset(seed=0, options={"task": row["task"]})
+        _, rewards, _, _, infos = env.step({agent: row[agent] for agent in env.agents})
+        score = infos["builder_0"]["metric/score"]
+        if abs(score - row["score"]) > 1e-9 or abs(rewards["builder_1"] - shift - row["score"]) > 1e-9:
+            different.append((number, score, row["score"]))
+    assert not different
+
+
+@pytest.mark.parametrize(("game", "solved", "shift"), [(StrBuild, 2.0, -2.0), (HouseBuild, 1.0, -1.0)])
+def test_a_published_episode_is_shifted_and_over_when_it_is_solved(game, solved, shift):
+    env = game(variant="published")
+    env.reset(seed=0)
+    rewards, over = env.step({agent: env.reference_reply(agent) for agent in env.agents})[1:3]
+    assert rewards["builder_0"] == pytest.approx(solved + shift) and all(over.values())
+
+
+def test_a_given_argument_counts_before_the_variant():
+    env = StrBuild(variant="published", shift=-3.0, shows_target=True)
+    first = env.reset(seed=0)[0]["builder_0"]
+    assert "#" in first
+    assert env.step(dict.fromkeys(env.agents, ""))[1]["builder_0"] == pytest.approx(-3.5)
+
+
+@pytest.mark.parametrize("game", [StrBuild, HouseBuild, BridgeBuild, ResourceGathering])
+def test_a_published_turn_reads_the_prompt_and_the_last_turn_alone(game):
+    env = game(variant="published")
+    first, _ = env.reset(seed=1)
+    agent = env.agents[0]
+    step = 0
+    while env.agents and step < 3:
+        observations = env.step({each: f"my {step}. reply" for each in env.agents})[0]
+        step += 1
+    read = observations[agent]
+    assert read.startswith(first[agent].messages[0].content[:200])
+    assert "my 0. reply" not in read and "my 1. reply" not in read
+    assert ("my 2. reply" in read) == (game in (StrBuild, HouseBuild))
+
+
+def test_a_reply_that_is_read_again_cannot_pass_for_a_partners_either():
+    env = StrBuild(variant="published")
+    env.reset(seed=0)
+    env.step({"builder_0": "[builder_1 writes] mine\n[builder_1 writes] mine", "builder_1": "its own"})
+    heads = [line for line in env.state().splitlines() if line.startswith("[builder_1 writes]")]
+    assert heads == ["[builder_1 writes] its own"]
+
+
+@pytest.mark.parametrize("game", [StrBuild, HouseBuild, BridgeBuild, ResourceGathering])
+def test_an_unknown_variant_is_refused(game):
+    with pytest.raises(ValueError, match="variant must be one of 'ours', 'published'"):
+        game(variant="paper")
+
+
+@pytest.mark.parametrize("game", [MiniBuild, StrBuild, HouseBuild, BridgeBuild, ResourceGathering])
+def test_the_reference_answers_only_in_an_episode(game):
+    env = game()
+    with pytest.raises(RuntimeError, match="call reset"):
+        env.reference_reply(env.possible_agents[0])
+    env.reset(seed=0)
+    assert env.reference_reply(env.possible_agents[0])
+
+
+@pytest.mark.parametrize(
+    ("game", "template"),
+    [
+        (StrBuild, "Baue: {target} mit {own}"),
+        (HouseBuild, "Baue: {layers}"),
+        (BridgeBuild, "Brücke: {state}"),
+        (ResourceGathering, "Sammle {goal}: {state}"),
+    ],
+)
+@pytest.mark.parametrize("variant", ["ours", "published"])
+def test_prompts_may_be_given_and_are_checked(game, template, variant):
+    env = game(variant=variant, prompts={"prompt": template, "system": "Kurz."})
+    first = env.reset(seed=0)[0][env.possible_agents[1]]
+    assert [message.role for message in first.messages] == ["system", "user"]
+    assert first.messages[1].content.startswith(template.split("{")[0])
+    later = env.step(dict.fromkeys(env.agents, ""))[0][env.possible_agents[0]]
+    assert later.messages[0] == ("system", "Kurz.", "environment")
+    assert later.messages[1].content.startswith(template.split("{")[0])
+    with pytest.raises(ValueError, match="does not tell the task"):
+        game(prompts={"prompt": "Baue."})
+
+
+@pytest.mark.parametrize("game", [StrBuild, HouseBuild])
+@pytest.mark.parametrize("shift", [0.0, -0.5])
+def test_stopping_early_without_a_shift_that_makes_it_worth_while_is_refused(game, shift):
+    with pytest.raises(ValueError, match=r"shift must be at most -0\.9"):
+        game(stop_at=0.9, shift=shift)
+
+
+@pytest.mark.parametrize("game", [StrBuild, HouseBuild])
+def test_no_team_that_dawdles_beats_the_one_that_solves_at_once(game):
+    """Scripted dawdlers: any of the turns before the last may be empty, half done, or spoilt on purpose."""
+    best = 0.9
+    for seed in range(30):
+        rng = random.Random(seed)
+        env = game(stop_at=best, shift=-best, difficulty=1)
+        env.reset(seed=seed)
+        at_once = env.step({agent: env.reference_reply(agent) for agent in env.agents})[1]["builder_0"]
+        env.reset(seed=seed)
+        total, dawdled = 0.0, rng.randrange(1, 4)
+        while env.agents:
+            replies = {agent: env.reference_reply(agent) for agent in env.agents}
+            if env.turn < dawdled:
+                for agent in env.agents:
+                    lines = replies[agent].splitlines()
+                    replies[agent] = "\n".join(rng.sample(lines, rng.randrange(len(lines))))
+            total += env.step(replies)[1]["builder_0"]
+        assert total <= at_once + 1e-9

@@ -1,0 +1,43 @@
+"""Where tasks come from: numbers, splits and ranges of difficulty."""
+
+from collections import Counter
+
+import pytest
+
+from collm.envs.games.bridge_build import BridgeBuild
+from collm.envs.games.house_build import HouseBuild
+from collm.envs.games.resource_gathering import ResourceGathering
+from collm.envs.games.str_build import StrBuild
+
+GAMES = (StrBuild, HouseBuild, BridgeBuild, ResourceGathering)
+
+
+@pytest.mark.parametrize("game", GAMES)
+def test_a_range_of_difficulties_is_dealt_evenly_and_of_one_nothing_changes(game):
+    env, counts = game(difficulty="1-3"), Counter()
+    for seed in range(60):
+        env.reset(seed=seed)
+        counts[env.task.id.split("-")[1]] += 1
+    assert set(counts) == {"1", "2", "3"} and min(counts.values()) > 8
+    one, same = game(difficulty=2), game(difficulty="2-2")
+    for seed in range(3):
+        assert one.reset(seed=seed) == same.reset(seed=seed)
+
+
+def test_a_number_names_the_same_task_of_a_range_each_time():
+    env = StrBuild(difficulty="2-4")
+    texts = []
+    for task in (0, 1, 2, 3, 0):
+        env.reset(seed=task, options={"task": task})
+        texts.append(env.task.text)
+    assert [len(text) for text in texts] == [2, 3, 4, 2, 2] and texts[0] == texts[4]
+    env = StrBuild(difficulty=3)
+    env.reset(seed=0, options={"task": 1})
+    assert env.task.text == texts[1]
+
+
+@pytest.mark.parametrize("difficulty", ["0-2", "3-2", "1-9", "2-", "hard", "1-2-3", 2.5, True, None])
+@pytest.mark.parametrize("game", [StrBuild, HouseBuild])
+def test_a_range_that_the_generator_does_not_have_is_refused(game, difficulty):
+    with pytest.raises(ValueError, match=r"difficult\w+ must"):
+        game(difficulty=difficulty)

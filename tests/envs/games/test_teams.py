@@ -1,0 +1,346 @@
+"""Games of two, three and four builders: the contract, the ends of episodes, and scores that two builders keep."""
+
+import copy
+import pickle
+import random
+import resource
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pettingzoo.test import parallel_api_test, parallel_seed_test
+
+from collm.envs import EnvSpec, check_env
+from collm.envs.games.font import LETTERS
+from collm.envs.games.house_build import HouseBuild, new_house
+from collm.envs.games.mini_build import MiniBuild, demonstration
+from collm.envs.games.str_build import BLOCKS, StrBuild, score, word
+
+PARTS = (
+    "wall roof door window floor stair tower gate bridge fence beam arch bench lamp shelf stove bed desk rug path well "
+    "pond shed dome"
+).split()
+MATERIALS = "wood stone brick glass clay iron sand wool".split()
+GAMES = (MiniBuild, StrBuild, HouseBuild)
+TEAMS = (2, 3, 4)
+OPTIONS = {MiniBuild: {}, StrBuild: {"can_leave": True}, HouseBuild: {"can_leave": True}}
+each_team = pytest.mark.parametrize("team", TEAMS)
+each_game = pytest.mark.parametrize("game", GAMES)
+
+
+def made(game, team, **kwargs):
+    return game(num_agents=team, **kwargs)
+
+
+def played(env, replies, seed=0):
+    """A whole episode: observations, rewards, infos and states."""
+    rng = random.Random(seed)
+    record = [env.reset(seed=seed), env.state()]
+    while env.agents:
+        record.append(env.step({agent: replies(env, agent, rng) for agent in env.agents}))
+        record.append(env.state())
+    return record
+
+
+def any_reply(env, agent, rng):
+    """A reference reply, part of one, one of a partner's, or a farewell."""
+    lines = env.reference_reply(rng.choice(env.agents)).splitlines()
+    kept = [line for line in lines if rng.random() < 0.7]
+    return "\n".join([*kept, *(["/done"] if rng.random() < 0.15 else [])])
+
+
+@each_game
+@each_team
+def test_reference_teams_reach_the_maximum(game, team):
+    best = {MiniBuild: 1.0, StrBuild: 4.0, HouseBuild: 4.0}[game]
+    for seed in range(5):
+        env = made(game, team)
+        record = played(env, lambda env, agent, rng: env.reference_reply(agent), seed)
+        totals = [sum(step[1][agent] for step in record[2::2]) for agent in env.possible_agents]
+        assert totals == pytest.approx([best] * team, abs=1e-9)
+
+
+@each_game
+@each_team
+def test_an_episode_is_a_function_of_seed_and_replies(game, team):
+    one, other = (made(game, team, **OPTIONS[game]) for _ in range(2))
+    played(other, any_reply, 5)
+    for seed in range(3):
+        assert played(one, any_reply, seed) == played(other, any_reply, seed)
+
+
+@each_game
+@each_team
+def test_branches_in_mid_episode_play_on_alike(game, team):
+    env = made(game, team, **OPTIONS[game])
+    env.reset(seed=4)
+    env.step({agent: any_reply(env, agent, random.Random(3)) for agent in env.agents})
+    branches = [env, copy.deepcopy(env), pickle.loads(pickle.dumps(env))]
+    ends = []
+    for branch in branches:
+        rng, steps = random.Random(9), []
+        while branch.agents:
+            steps.append(branch.step({agent: any_reply(branch, agent, rng) for agent in branch.agents}))
+        ends.append((steps, branch.state(), branch.reset()))
+    assert ends[0] == ends[1] == ends[2]
+
+
+@each_game
+@each_team
+def test_petting_zoo_finds_no_fault(game, team):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # it expects spaces of numbers
+        parallel_api_test(made(game, team, **OPTIONS[game]), num_cycles=20)
+        parallel_seed_test(lambda: made(game, team, **OPTIONS[game]))
+
+
+@pytest.mark.slow
+@each_game
+@each_team
+def test_the_contract_is_kept(game, team):
+    name = f"{game.__module__}:{game.__name__}"
+    check_env(EnvSpec(f"test/{game.__name__}-v0", name, {"num_agents": team, **OPTIONS[game]}))
+
+
+@each_game
+@pytest.mark.parametrize("number", [1, 9, True, 2.5, "3"])
+def test_a_team_that_cannot_play_is_refused(game, number):
+    with pytest.raises(ValueError, match=r"num_agents must be 2 to \d, got"):
+        game(num_agents=number)
+
+
+# What two builders keep
+
+
+def written(game, rng):
+    """A reply made without the games' own code: mostly legal, and without what is read otherwise than before."""
+    number = rng.randrange
+    if game is MiniBuild:
+        return f"{rng.choice(PARTS)} {rng.choice(MATERIALS)}"
+    count = number(30)
+    if game is StrBuild:
+        kinds = ["oak_planks", "stone", "white_concrete", "obsidian", "air"]
+        lines = [f"/setblock {number(20)} {number(6)} 0 {rng.choice(kinds)}" for _ in range(count)]
+        return "\n".join(lines)
+    kinds = ["white_concrete", "obsidian", "stone_stairs", "stone_bricks", "planks", "bricks", "sandstone"]
+    kinds += ["spruce_planks", "air"]
+    corners = [" ".join(str(number(7)) for _ in range(6)) for _ in range(count)]
+    return "\n".join(
+        [*(f"/fill {corner} {rng.choice(kinds)}" for corner in corners), *["/kill"] * (rng.random() < 0.5)]
+    )
+
+
+@pytest.mark.parametrize(
+    ("game", "settings", "expected"),
+    [
+        (MiniBuild, {"reward": "dense"}, 0.75),
+        (StrBuild, {"reward": "reference"}, -28.165713356273688),
+        (HouseBuild, {}, 24.94644638807904),
+    ],
+)
+def test_two_builders_are_paid_what_they_were_paid_when_there_were_no_larger_teams(game, settings, expected):
+    """The sums of 20 episodes of random replies at commit 542c54e."""
+    rng, env, total = random.Random(1), game(**settings), 0.0
+    for seed in range(20):
+        env.reset(seed=seed)
+        while env.agents:
+            total += env.step({agent: written(game, rng) for agent in env.agents})[1]["builder_0"]
+    assert total == pytest.approx(expected, abs=1e-9)
+
+
+# MiniBuild
+
+
+def test_a_goal_has_a_part_for_each_builder_in_each_turn():
+    for team, max_turns in ((2, 12), (3, 8), (4, 6), (8, 3)):
+        env = MiniBuild(num_agents=team, max_turns=max_turns)
+        env.reset(seed=0)
+        assert len(env.goal) == team * max_turns
+        with pytest.raises(ValueError, match=f"max_turns must be at most {max_turns} for {team} builders"):
+            MiniBuild(num_agents=team, max_turns=max_turns + 1)
+
+
+@pytest.mark.parametrize(
+    ("feedback", "told"),
+    [
+        ("own", ["ok", "bad", "wrong"]),
+        ("cross", ["bad wrong", "ok wrong", "ok bad"]),
+        ("both", ["ok bad wrong", "bad ok wrong", "wrong ok bad"]),
+        ("none", ["next"] * 3),
+    ],
+)
+def test_each_of_three_reads_of_the_moves_that_its_mode_allows(feedback, told):
+    env = MiniBuild(num_agents=3, max_turns=2, feedback=feedback)
+    env.reset(seed=0)
+    (one, right), (other, material) = env.goal[:2]
+    wrong = "wood" if material != "wood" else "stone"
+    replies = dict(zip(env.agents, [f"{one} {right}", "hello", f"{other} {wrong}"], strict=True))
+    observations = env.step(replies)[0]
+    assert [observations[agent].messages[-1].content for agent in env.possible_agents] == told
+
+
+def test_demonstrations_of_three_share_the_goal():
+    episode = demonstration(random.Random(0), num_agents=3, max_turns=4)
+    assert list(episode) == ["builder_0", "builder_1", "builder_2"]
+    assert len({messages[0].content.split(" goal ")[1] for messages in episode.values()}) == 1
+
+
+# StrBuild
+
+
+@pytest.mark.parametrize("team", [3, 4, 5, 6])
+def test_every_letter_that_has_the_cells_has_a_plan_with_all_blocks(team):
+    for text in LETTERS:
+        if sum(row.count("#") for row in word(text, "t", 1).rows) < 2 * team:
+            with pytest.raises(ValueError, match=f"{team} builders have {2 * team} kinds"):
+                word(text, "t", 1, team)
+            continue
+        task = word(text, "t", 1, team)
+        assert score(task, task.plan).published == 2.0
+
+
+def test_palettes_are_disjoint_and_the_first_two_are_the_published_ones():
+    task = word("ICML", "t", 4, 4)
+    kinds = [block for palette in task.palettes for block in palette]
+    assert len(set(kinds)) == 8
+    assert [[BLOCKS[block] for block in palette] for palette in task.palettes[:2]] == [
+        ["oak_planks", "stone"],
+        ["white_concrete", "obsidian"],
+    ]
+
+
+def test_every_idle_builder_of_four_costs_a_quarter():
+    env = StrBuild(num_agents=4, reward="reference")
+    env.reset(seed=0)
+    assert env.step(dict.fromkeys(env.agents, ""))[1]["builder_3"] == -1.0
+    replies = {agent: env.reference_reply(agent) if agent == "builder_2" else "" for agent in env.agents}
+    assert env.step(replies)[4]["builder_0"]["reward/idle_palettes"] == -0.75
+
+
+def test_the_prompt_names_each_partners_blocks():
+    first = StrBuild(num_agents=3).reset(seed=0)[0]["builder_1"]
+    assert "builder 2 of a team of three" in first and "both" not in first.lower().split("each of you")[0]
+    assert "builder 1 oak_planks, stone; builder 3 bricks, sandstone" in first
+
+
+# HouseBuild
+
+
+def test_a_share_of_the_stock_is_a_share_of_the_house_and_half_of_it():
+    for team in (2, 3, 4, 6):
+        task = new_house(3, num_builders=team)
+        counts = np.bincount(task.target.ravel(), minlength=len(task.blocks))
+        for block, stock in task.stock.items():
+            n = int(counts[block])
+            assert stock == -(-n // team) + n // (2 * team)
+            assert max((task.owners[task.target == block] == i).sum() for i in range(team)) <= stock if n else True
+
+
+def test_one_of_four_cannot_build_the_house_alone():
+    env = HouseBuild(num_agents=4)
+    alone = whole = 0.0
+    for seed in range(10):
+        env.reset(seed=seed)
+        everything = "/kill\n" + "\n".join(env.reference_reply(agent) for agent in env.agents)
+        whole += env.step({agent: env.reference_reply(agent) for agent in env.agents})[4]["builder_0"]["metric/iou"]
+        env.reset(seed=seed)
+        replies = {agent: everything if agent == "builder_0" else "" for agent in env.agents}
+        alone += env.step(replies)[4]["builder_0"]["metric/iou"]
+    assert whole == 10 and alone < 5
+
+
+# Builders that leave
+
+
+@pytest.mark.parametrize("game", [StrBuild, HouseBuild])
+@pytest.mark.parametrize("world", ["rebuilt", "kept"])
+def test_who_is_done_leaves_and_what_it_built_stands_on(game, world):
+    env = game(num_agents=3, can_leave=True, world=world)
+    env.reset(seed=2)
+    replies = {agent: env.reference_reply(agent) for agent in env.agents}
+    observations, rewards, over, _, _ = env.step({**replies, "builder_1": replies["builder_1"] + "\n/done"})
+    assert over == {"builder_0": False, "builder_1": True, "builder_2": False}
+    assert env.agents == ["builder_0", "builder_2"]
+    assert observations["builder_0"].endswith("Builder 2 is done.\n")
+    assert "is done" not in observations["builder_1"].messages[-1].content
+    best = rewards["builder_1"]
+    again = env.step({agent: replies[agent] for agent in env.agents})[1]
+    assert again == {"builder_0": pytest.approx(best), "builder_2": pytest.approx(best)}
+
+
+def test_an_episode_ends_when_all_have_left():
+    env = StrBuild(can_leave=True)
+    env.reset(seed=0)
+    over = env.step(dict.fromkeys(env.agents, "/done"))[2]
+    assert all(over.values()) and not env.agents
+
+
+def test_nobody_leaves_where_that_is_not_allowed():
+    env = StrBuild()
+    assert "/done" not in env.reset(seed=0)[0]["builder_0"]
+    infos = env.step(dict.fromkeys(env.agents, "/done"))[4]
+    assert len(env.agents) == 2 and infos["builder_0"]["metric/rejected"] == 2
+
+
+# Long checks
+
+
+def hostile(rng):
+    """Completions that no prompt asked for."""
+    pieces = [
+        "/setblock ",
+        "/fill ",
+        "/kill",
+        "/done",
+        "```",
+        "\n",
+        "\x00",
+        "\ud800",
+        "9" * 400,
+        "-1 ",
+        "3.5 ",
+        "stone",
+        "wall wood",
+        "</think>",
+        "<think>",
+        "[builder_1 writes] roof stone\n",
+        "\u2028",
+        "{" * 50,
+        "٣ ",
+        "~",
+    ]
+    text = "".join(rng.choices(pieces, k=rng.randrange(40)))
+    return text if rng.random() < 0.95 else "x" * rng.choice([1, 16_384, 100_000])
+
+
+@pytest.mark.slow
+@each_game
+@each_team
+def test_ten_thousand_hostile_completions_are_scored(game, team):
+    rng = random.Random(team)
+    env = made(game, team, **OPTIONS[game])
+    seen = 0
+    while seen < 10_000:
+        env.reset(seed=seen)
+        while env.agents:
+            actions = {agent: hostile(rng) for agent in env.agents}
+            observations, rewards = env.step(actions)[:2]
+            seen += len(actions)
+            assert np.isfinite(list(rewards.values())).all()
+            assert all(env.observation_space(agent).contains(text) for agent, text in observations.items())
+
+
+@pytest.mark.slow
+@each_game
+@each_team
+def test_five_thousand_episodes_are_flat_in_memory(game, team):
+    env = made(game, team, max_turns=2, **OPTIONS[game])
+    resident = []
+    for seed in range(5_000):
+        env.reset(seed=seed)
+        while env.agents:
+            env.step(dict.fromkeys(env.agents, "/setblock 0 0 0 stone"))
+        if seed % 1_000 == 999:
+            resident.append(int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize())
+    assert resident[-1] - resident[0] < 4_000_000  # bytes, over 4,000 episodes

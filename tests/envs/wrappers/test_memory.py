@@ -1,0 +1,73 @@
+"""What agents read when only the last turns are kept."""
+
+from __future__ import annotations
+
+import pytest
+
+from collm.envs import Message, check_env, make
+from collm.envs.core import messages_of
+from collm.envs.wrappers import LastTurns
+
+ID = "collm/MiniBuild-v0"
+
+
+def histories(env):
+    """Each observation of the first agent, with what it wrote so far."""
+    observations, _ = env.reset(seed=0)
+    found = [(observations["builder_0"], [])]
+    while env.agents:
+        replies = {agent: f"turn {len(found)} of {agent}" for agent in env.agents}
+        observations, *_ = env.step(replies)
+        found.append((observations["builder_0"], [*found[-1][1], replies["builder_0"]]))
+    return found
+
+
+@pytest.mark.parametrize("num_turns", [1, 2, 5, 6, 9])
+def test_the_task_and_the_last_turns_are_read_and_nothing_between(num_turns):
+    for (seen, written), (whole, _) in zip(histories(LastTurns(make(ID), num_turns)), histories(make(ID)), strict=True):
+        kept = written[-num_turns:]
+        assert [message.content for message in seen.messages if message.role == "assistant"] == kept
+        assert seen.messages[0] == whole.messages[0]  # the task
+        assert seen.messages[1:] == whole.messages[len(whole.messages) - len(seen.messages) + 1 :]
+        if len(written) <= num_turns:
+            assert seen == whole
+
+
+def test_a_summary_stands_for_what_is_left_out_without_two_messages_of_one_role_in_a_row():
+    said = []
+
+    def summary(messages):
+        said.append(messages)
+        return f"{sum(message.role == 'assistant' for message in messages)} turns before."
+
+    found = histories(LastTurns(make(ID), 2, summary))
+    seen, written = found[-1]
+    whole = histories(make(ID))[-1][0]
+    assert seen.messages[0].content == f"{whole.messages[0].content}\n\n4 turns before."
+    assert [message.role for message in seen.messages[:2]] == ["user", "assistant"]
+    left_out = said[-2]  # the last one is the partner's
+    assert [message.content for message in left_out if message.author == "builder_0"] == written[:4]
+    assert len(seen.messages) + len(left_out) == len(whole.messages)
+
+
+def test_the_joint_history_stays_whole():
+    short, whole = LastTurns(make(ID), 1), make(ID)
+    histories(short), histories(whole)
+    assert short.state() == whole.state()
+
+
+def test_the_wrapper_declares_that_it_rewrites_and_keeps_the_contract():
+    env = LastTurns(make(ID), 1)
+    assert env.metadata["append_only"] is False and make(ID).metadata.get("append_only", True)
+    check_env(env, skip=["hostile_replies", "pettingzoo_api"])
+
+
+def test_a_history_of_one_text_is_left_as_it_is():
+    assert messages_of(LastTurns(make(ID), 1).remembered("a text")) == (Message("user", "a text"),)
+
+
+def test_no_turns_and_no_text_are_refused():
+    with pytest.raises(ValueError, match="num_turns must be at least 1, got 0"):
+        LastTurns(make(ID), 0)
+    with pytest.raises(TypeError, match="the summary must be a text, got 3"):
+        histories(LastTurns(make(ID), 1, lambda messages: 3))

@@ -1,0 +1,93 @@
+"""Records of episodes: enough to play them again."""
+
+from __future__ import annotations
+
+import json
+from copy import deepcopy
+
+import pytest
+from PIL import Image
+
+from collm.envs import check_env, make
+from collm.envs.wrappers import LastTurns, Recorded, Shares
+
+ID = "collm/MiniBuild-v0"
+
+
+def play(env, seed=0, max_turns=99):
+    env.reset(seed=seed)
+    for _ in range(max_turns):
+        if env.agents:
+            env.step({agent: env.unwrapped.reference_reply(agent) for agent in env.agents})
+
+
+def lines(folder):
+    return [json.loads(line) for line in (folder / "episodes.jsonl").read_text().splitlines()]
+
+
+def test_a_record_holds_what_was_read_written_and_earned(tmp_path):
+    env = Recorded(make(ID), tmp_path)
+    play(env, seed=4)
+    (record,) = lines(tmp_path)
+    assert (record["index"], record["seed"], record["return"], record["is_complete"]) == (0, 4, 1.0, True)
+    track = record["agents"]["builder_0"]
+    assert len(track["turns"]) == 6 and sum(turn["reward"] for turn in track["turns"]) == 1.0
+    told = [message["content"] for turn in track["turns"] for message in turn["read"]]
+    told += [message["content"] for message in track["last_read"]]
+    wrote = [turn["wrote"] for turn in track["turns"]]
+    whole = [message.content for message in env.unwrapped._transcripts["builder_0"].messages]
+    assert sorted(told + wrote) == sorted(whole)
+    assert record["infos"][-1]["metric/success"] == 1.0
+
+
+def test_a_record_plays_again_to_the_same_return(tmp_path):
+    play(Recorded(make(ID), tmp_path), seed=3)
+    (record,) = lines(tmp_path)
+    env = make(ID)
+    env.reset(seed=record["seed"])
+    earned = 0.0
+    for turn in range(6):
+        replies = {agent: track["turns"][turn]["wrote"] for agent, track in record["agents"].items()}
+        earned += env.step(replies)[1]["builder_0"]
+    assert earned == record["return"]
+
+
+def test_episodes_are_added_and_one_that_was_left_says_so(tmp_path):
+    env = Recorded(make(ID), tmp_path)
+    play(env, seed=0)
+    play(env, seed=1, max_turns=2)
+    play(env, seed=2, max_turns=1)
+    env.close()
+    play(Recorded(make(ID), tmp_path), seed=5)
+    assert [(each["index"], each["seed"], each["is_complete"]) for each in lines(tmp_path)] == [
+        *((0, 0, True), (1, 1, False), (2, 2, False), (3, 5, True))
+    ]
+
+
+def test_a_history_that_was_rewritten_is_written_whole(tmp_path):
+    play(Recorded(LastTurns(make(ID), 1), tmp_path))
+    read = [turn["read"] for turn in lines(tmp_path)[0]["agents"]["builder_0"]["turns"]]
+    assert [len(messages) for messages in read] == [1, 1, 3, 3, 3, 3]
+
+
+def test_branches_are_no_episodes(tmp_path):
+    recorded = Recorded(make(ID), tmp_path)
+    recorded.reset(seed=0)
+    play(deepcopy(recorded))
+    play(Shares(recorded))
+    assert len(lines(tmp_path)) == 1
+
+
+def test_an_animation_has_a_frame_for_the_start_and_each_turn(tmp_path):
+    play(Recorded(make(ID, render_mode="rgb_array"), tmp_path, has_gifs=True))
+    with Image.open(tmp_path / "episode-0000.gif") as animation:
+        assert animation.n_frames == 7
+
+
+def test_pictures_that_are_not_drawn_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="has_gifs needs render_mode='rgb_array'"):
+        Recorded(make(ID), tmp_path, has_gifs=True)
+
+
+def test_the_wrapper_keeps_the_contract(tmp_path):
+    check_env(Recorded(make(ID), tmp_path), skip=["hostile_replies", "pettingzoo_api"])

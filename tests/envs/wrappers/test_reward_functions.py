@@ -1,0 +1,139 @@
+"""Rewards by functions: their sum, what they see, and what is refused."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from collm.envs import EnvSpec, Transcript, check_env, make, register
+from collm.envs.views import GymAsParallel, TokenObservations
+from collm.envs.wrappers import JudgedTurn, LastTurns, RewardFunctions
+
+ID = "collm/MiniBuild-v0"
+TURNS: list[JudgedTurn] = []
+pytestmark = pytest.mark.usefixtures("clean_registry")
+
+
+def brevity(turn: JudgedTurn) -> float:
+    """Minus the words of both."""
+    return -float(sum(len(reply.split()) for reply in turn.replies.values()))
+
+
+def seat(turn: JudgedTurn) -> dict[str, float]:
+    """Pays each agent its number."""
+    return {agent: float(agent[-1]) for agent in turn.replies}
+
+
+def keep(turn: JudgedTurn) -> float:
+    TURNS.append(turn)
+    return 0.0
+
+
+def played(env, seed=0):
+    """Rewards and infos of each turn of the reference players."""
+    env.reset(seed=seed)
+    found = []
+    while env.agents:
+        _, rewards, *_, infos = env.step({agent: env.unwrapped.reference_reply(agent) for agent in env.agents})
+        found.append((rewards, infos))
+    return found
+
+
+def test_the_reward_is_the_weighted_sum_and_the_parts_are_logged_by_name():
+    env = make(ID, reward_funcs=["own", brevity, seat], reward_weights=[2.0, 0.1, 0.5])
+    for (rewards, infos), (own, plain) in zip(played(env), played(make(ID)), strict=True):
+        words = -4.0  # both write a part and a material
+        assert rewards["builder_0"] == pytest.approx(2 * own["builder_0"] + 0.1 * words)
+        assert rewards["builder_1"] == pytest.approx(2 * own["builder_1"] + 0.1 * words + 0.5)
+        info = infos["builder_1"]
+        assert {name: value for name, value in info.items() if name.startswith("reward/")} == pytest.approx(
+            {"reward/own": 2 * own["builder_1"], "reward/brevity": -0.4, "reward/seat": 0.5}
+        )
+        assert info["metric/own/quality_gain"] == plain["builder_1"]["reward/quality_gain"]
+        assert info["metric/quality"] == plain["builder_1"]["metric/quality"]
+
+
+def test_without_own_the_environment_s_reward_is_replaced():
+    assert [rewards["builder_0"] for rewards, _ in played(make(ID, reward_funcs=[brevity]))] == [-4.0] * 6
+
+
+def test_a_function_sees_the_task_the_replies_the_histories_and_the_world():
+    TURNS.clear()
+    env = make(ID, reward_funcs=[keep])
+    env.reset(seed=0)
+    replies = {agent: env.unwrapped.reference_reply(agent) for agent in env.agents}
+    observations, *_ = env.step(dict(replies))
+    (turn,) = TURNS
+    assert turn.task == env.unwrapped.goal and turn.world is env.unwrapped
+    assert turn.replies == replies and turn.transcripts == observations
+    assert isinstance(turn.joint, Transcript) and all(reply in turn.joint for reply in replies.values())
+    assert (turn.turn, turn.is_last, set(turn.reward)) == (1, False, set(replies))
+    assert turn.numbers["metric/ok"] == 2.0
+
+
+@pytest.mark.parametrize("id", ["collm/TLDR-v1", "collm/MiniWriting-v1", "collm/MiniCode-v0", "collm/StrBuild-v1"])
+def test_every_environment_says_what_its_task_is(id):
+    env = make(id)
+    env.reset(seed=0)
+    assert env.unwrapped.task is not None
+
+
+def test_functions_are_named_and_imported_by_name_so_that_a_specification_is_json():
+    env = make(ID, reward_funcs={"short": f"{__name__}:brevity"})
+    again = EnvSpec.from_json(env.spec.to_json()).make()
+    assert played(again)[0][1]["builder_0"]["reward/short"] == -4.0
+    assert again.spec.reward_range is None  # what the registered arguments pay says nothing of this
+
+
+def test_the_wrapper_keeps_the_contract_and_stands_on_and_under_others():
+    check_env(lambda: make(ID, reward_funcs=["own", seat]), skip=["hostile_replies", "pettingzoo_api"])
+    tokens = TokenObservations(RewardFunctions(LastTurns(make(ID), 1), [seat]), 64)
+    assert played(tokens)[0][0] == {"builder_0": 0.0, "builder_1": 1.0}
+
+
+def test_an_environment_with_functions_of_its_own_takes_them_itself():
+    class Own(RewardFunctions):
+        def __init__(self, reward_funcs=(), render_mode=None):
+            super().__init__(make(ID), [*reward_funcs, brevity])
+
+    register("test/Own-v0", Own)
+    assert list(make("test/Own-v0", reward_funcs=[seat]).reward_functions) == ["seat", "brevity"]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"reward_funcs": []}, "at least one"),
+        ({"reward_funcs": "own"}, "must be a list"),
+        ({"reward_funcs": [brevity, brevity]}, "need names of their own"),
+        ({"reward_funcs": [lambda turn: 0.0]}, "need names of their own"),
+        ({"reward_funcs": [brevity], "reward_weights": [1, 2]}, r"one weight for each of \['brevity'\]"),
+        ({"reward_weights": [1]}, "belong to reward_funcs"),
+        ({"reward_funcs": ["nowhere:f"]}, "'nowhere:f' cannot be loaded"),
+        ({"reward_funcs": [f"{__name__}:nothing"]}, "cannot be loaded"),
+        ({"reward_funcs": ["quality"]}, "write 'package.module:function', or 'own'"),
+    ],
+)
+def test_what_is_no_reward_function_is_refused_when_the_environment_is_made(given, message):
+    with pytest.raises(ValueError, match=message):
+        make(ID, **given)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (math.nan, "finite numbers, got nan"),
+        ("much", "must return a number, or one by agent, got 'much'"),
+        ({"builder_0": 1.0}, "must pay each of"),
+    ],
+)
+def test_what_is_no_reward_is_refused_with_the_function_s_name(value, message):
+    env = make(ID, reward_funcs={"odd": lambda turn: value})
+    with pytest.raises(ValueError, match=f"reward function 'odd' {message}" if value == value else message):
+        played(env)
+
+
+def test_functions_judge_texts_only():
+    with pytest.raises(TypeError, match="no text environment"):
+        RewardFunctions(GymAsParallel("CartPole-v1"), [brevity])

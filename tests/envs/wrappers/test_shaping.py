@@ -1,0 +1,67 @@
+"""Shaping by a potential: what it adds telescopes, whatever is played."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from collm.envs import check_env, make
+from collm.envs.views import TurnLimit
+from collm.envs.wrappers import PotentialShaping
+
+ID = "collm/MiniBuild-v0"
+
+
+def quality(world):
+    """Parts that stand, and a constant: the potential of the first state is not 0."""
+    return 2.0 + len(world._site.built)
+
+
+def discounted(env, discount, rng):
+    """The discounted return of the first agent, and the potential of the first state."""
+    env.reset(seed=rng.randrange(100))
+    first = quality(env.unwrapped)
+    total, factor = 0.0, 1.0
+    while env.agents:
+        replies = {agent: rng.choice([env.unwrapped.reference_reply(agent), "nothing"]) for agent in env.agents}
+        _, rewards, *_ = env.step(replies)
+        total += factor * rewards["builder_0"]
+        factor *= discount
+    return total, first
+
+
+@pytest.mark.parametrize("discount", [1.0, 0.9, 0.0])
+def test_an_episode_is_worth_what_it_was_less_the_first_potential_whatever_is_played(discount):
+    for number in range(10):
+        shaped, first = discounted(PotentialShaping(make(ID), quality, discount), discount, random.Random(number))
+        plain, _ = discounted(make(ID), discount, random.Random(number))
+        assert shaped == pytest.approx(plain - first)
+
+
+def test_turns_by_hand():
+    env = PotentialShaping(make(ID, max_turns=2), quality, 0.5)
+    env.reset(seed=0)
+    paid = []
+    while env.agents:
+        _, rewards, *_, infos = env.step({agent: env.unwrapped.reference_reply(agent) for agent in env.agents})
+        paid.append((infos["builder_1"]["reward/shaping"], rewards["builder_1"]))
+    assert paid == [(0.5 * 4 - 2, 0.0 + 0.0), (0 - 4.0, 1.0 - 4.0)]  # two parts stand after a turn, four at the end
+
+
+def test_a_truncated_episode_keeps_its_potential_as_its_value_is_bootstrapped():
+    env = PotentialShaping(TurnLimit(make(ID), 1), quality)
+    env.reset(seed=0)
+    _, rewards, _, truncations, _ = env.step({agent: env.unwrapped.reference_reply(agent) for agent in env.agents})
+    assert truncations["builder_0"] and rewards["builder_0"] == 2.0
+
+
+def test_the_wrapper_keeps_the_contract():
+    check_env(PotentialShaping(make(ID), quality), skip=["hostile_replies", "pettingzoo_api"])
+
+
+def test_a_discount_and_a_potential_that_are_none_are_refused():
+    with pytest.raises(ValueError, match=r"discount must be 0 to 1, got 1\.5"):
+        PotentialShaping(make(ID), quality, 1.5)
+    with pytest.raises(ValueError, match="the potential must be a finite number, got inf"):
+        PotentialShaping(make(ID), lambda world: float("inf")).reset(seed=0)

@@ -1,0 +1,176 @@
+"""Shares of the work, by hand in games whose every counterfactual is known, and their laws in every environment."""
+
+from __future__ import annotations
+
+import random
+from copy import deepcopy
+
+import pytest
+
+from collm.envs import Outcome, TextParallelEnv, check_env, make, specs
+from collm.envs.sandbox import SandboxError
+from collm.envs.views import GymAsParallel
+from collm.envs.wrappers import Shares
+
+OWN = [spec.id for spec in specs() if spec.id.startswith("collm/")]
+PREFIX = "metric/share/"
+
+
+class Sum(TextParallelEnv):
+    """Each turn pays what a rule makes of the lengths of the replies."""
+
+    metadata = TextParallelEnv.metadata | {"name": "sum_v0"}
+
+    def __init__(self, rule=sum, max_turns=1, num_agents=2, **kwargs):
+        super().__init__([f"player_{number}" for number in range(num_agents)], max_turns, **kwargs)
+        self.rule = rule
+        self.said = []
+
+    def deal(self, task):
+        self.said = []
+        return dict.fromkeys(self.agents, "Write.")
+
+    def play(self, replies):
+        self.said.append([len(reply) for reply in replies.values()])
+        paid, is_over = self.rule(self.said[-1]), False
+        return Outcome(*paid) if isinstance(paid, tuple) else Outcome(float(paid), is_over=is_over)
+
+
+class PaidAtTheEnd(Sum):
+    """Pays only in the last turn, for all turns."""
+
+    def play(self, replies):
+        super().play(replies)
+        lengths = [sum(turn) for turn in zip(*self.said, strict=True)]
+        return Outcome(float(sum(lengths)) if self.turn + 1 == self.max_turns else 0.0)
+
+
+class EndsWhenSolved(Sum):
+    """Over as soon as both wrote; an episode without one of them lasts on."""
+
+    def play(self, replies):
+        is_solved = all(replies.values())
+        return Outcome(float(is_solved) or 0.25 * any(replies.values()), is_over=is_solved)
+
+
+def told(env, *turns, seed=0):
+    """The shares that the infos tell after these turns, one reply for each agent."""
+    shared = Shares(env)
+    shared.reset(seed=seed)
+    for turn in turns:
+        *_, infos = shared.step(dict(zip(shared.agents, turn, strict=True)))
+    assert not shared.agents and len({tuple(info.items()) for info in infos.values()}) == 1
+    info = next(iter(infos.values()))
+    return {name.removeprefix(PREFIX): value for name, value in info.items() if name.startswith(PREFIX)}
+
+
+@pytest.mark.parametrize(
+    ("rule", "replies", "expected"),
+    [
+        (sum, ("aaa", "a"), (0.75, 0.25)),  # each its own points
+        (sum, ("aaaa", ""), (1.0, 0.0)),  # one does all
+        (lambda lengths: lengths[0] * lengths[1], ("aaa", "a"), (0.5, 0.5)),  # nothing without the other
+        (lambda lengths: lengths[0] - lengths[1], ("aaa", "a"), (1.0, 0.0)),  # the other does harm
+        (lambda lengths: -sum(lengths), ("aaa", "a"), None),  # both do: nobody is missed
+        (max, ("aa", "aa"), None),  # each alone would have sufficed
+        (max, ("aaa", "aa"), (1.0, 0.0)),  # 3 with both, 2 without the first, 3 without the second
+        (sum, ("", ""), None),
+    ],
+)
+def test_shares_by_hand(rule, replies, expected):
+    assert told(Sum(rule), replies) == (
+        {} if expected is None else dict(zip(Sum().possible_agents, expected, strict=True))
+    )
+
+
+def test_what_pays_at_the_end_only_is_shared_by_the_whole_episode():
+    assert told(PaidAtTheEnd(max_turns=3), ("aa", ""), ("a", ""), ("", "a")) == {"player_0": 0.75, "player_1": 0.25}
+
+
+def test_an_episode_that_lasts_longer_without_an_agent_is_played_on_in_silence():
+    shares = told(EndsWhenSolved(max_turns=4), ("a", ""), ("a", "a"))
+    # 0.25 + 1; without the first 0 + 0.25 + 0 + 0, without the second 0.25 + 0.25 + 0 + 0
+    assert shares == pytest.approx({"player_0": 1.0 / 1.75, "player_1": 0.75 / 1.75})
+
+
+def test_rewards_of_one_s_own_count_by_their_mean():
+    rule = lambda lengths: ({"player_0": float(lengths[0]), "player_1": 2.0 * lengths[1]},)  # noqa: E731
+    assert told(Sum(rule), ("aa", "aaa")) == {"player_0": 0.25, "player_1": 0.75}
+
+
+def test_three_agents_share():
+    assert told(Sum(num_agents=3), ("aa", "a", "a")) == {"player_0": 0.5, "player_1": 0.25, "player_2": 0.25}
+
+
+def test_only_the_last_turn_tells_and_the_episode_is_as_without_the_wrapper():
+    plain, shared = PaidAtTheEnd(max_turns=2), Shares(PaidAtTheEnd(max_turns=2))
+    assert plain.reset(seed=1) == shared.reset(seed=1)
+    for turn in range(2):
+        actions = dict(zip(plain.agents, ("ab", "c"), strict=True))
+        one, other = plain.step(actions), shared.step(actions)
+        assert one[:4] == other[:4]
+        assert any(name.startswith(PREFIX) for name in other[4]["player_0"]) == (turn == 1)
+    assert plain.said == shared.unwrapped.said
+
+
+def test_agents_that_do_not_write_have_no_empty_reply():
+    with pytest.raises(TypeError, match="otherwise than by text"):
+        Shares(GymAsParallel("CartPole-v1"))
+
+
+@pytest.mark.parametrize("id", ["collm/MiniBuild-v0", "collm/MiniWriting-v1"])
+def test_the_wrapper_keeps_the_contract(id):
+    check_env(Shares(make(id)), skip=["hostile_replies", "pettingzoo_api"])
+
+
+QUICK = ("collm/MiniBuild-v0", "collm/MiniCode-v0", "collm/MiniWriting-v1", "collm/TLDR-v1", "collm/StrBuild-v1")
+
+
+@pytest.mark.parametrize("id", [i if i in QUICK else pytest.param(i, marks=pytest.mark.slow) for i in OWN])
+def test_shares_are_what_replays_by_hand_lose(id):
+    """The oracle plays anew from the seed, not from a copy: the law that the wrapper rests on."""
+    rng = random.Random(0)
+    shared = Shares(make(id))
+    try:
+        for seed in range(3):
+            replies = []
+            earned = 0.0
+            shared.reset(seed=seed)
+            while shared.agents:
+                good = {agent: shared.unwrapped.reference_reply(agent) for agent in shared.agents}
+                replies.append({agent: reply if rng.random() < 0.8 else "so" for agent, reply in good.items()})
+                _, rewards, *_, infos = shared.step(dict(replies[-1]))
+                earned += sum(rewards.values())
+            lost = {agent: max(0.0, earned - without(id, seed, replies, agent)) for agent in shared.possible_agents}
+            info = next(iter(infos.values()))
+            found = {name.removeprefix(PREFIX): value for name, value in info.items() if name.startswith(PREFIX)}
+            assert found == pytest.approx({a: lost[a] / sum(lost.values()) for a in lost} if any(lost.values()) else {})
+            assert not found or (sum(found.values()) == pytest.approx(1) and min(found.values()) >= 0)
+    except SandboxError as error:
+        pytest.skip(f"its programs cannot be run here: {error}")
+
+
+def without(id, seed, replies, missing):
+    env = make(id)
+    env.reset(seed=seed)
+    earned = 0.0
+    for turn in range(env.max_turns):
+        if not env.agents:
+            break
+        said = replies[turn] if turn < len(replies) else dict.fromkeys(env.agents, "")
+        _, rewards, *_ = env.step({agent: "" if agent == missing else said[agent] for agent in env.agents})
+        earned += sum(rewards.values())
+    return earned
+
+
+def test_a_copy_in_the_middle_tells_the_same():
+    shared = Shares(make("collm/MiniBuild-v0"))
+    shared.reset(seed=0)
+    shared.step({agent: shared.unwrapped.reference_reply(agent) for agent in shared.agents})
+    other = deepcopy(shared)
+    ends = []
+    for env in (shared, other):
+        while env.agents:
+            *_, infos = env.step({agent: env.unwrapped.reference_reply(agent) for agent in env.agents})
+        ends.append(infos)
+    assert ends[0] == ends[1] and ends[0]["builder_0"][f"{PREFIX}builder_0"] == 0.5
