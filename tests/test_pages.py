@@ -14,7 +14,9 @@ from docs.tree import PAGE, tree
 OWN = [spec for spec in specs() if spec.id.startswith(NAMESPACE)]
 
 
-@pytest.mark.parametrize("spec", OWN, ids=lambda spec: spec.id)
+@pytest.mark.parametrize(
+    "spec", [pytest.param(spec, id=spec.id, marks=[pytest.mark.slow] if "ClassEval" in spec.id else []) for spec in OWN]
+)
 def test_the_page_of_an_environment_is_true(spec):
     written = (FOLDER / f"{short_name(spec)}.md").read_text()
     without = re.sub(r"(?s)## Degenerate players\n.*?(?=## )", "", written)

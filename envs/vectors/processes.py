@@ -11,7 +11,7 @@ import multiprocessing
 import os
 import pickle
 import signal
-import sys
+import threading
 import time
 import traceback
 import weakref
@@ -24,7 +24,6 @@ from typing import Any, NoReturn
 from gymnasium.spaces import Space
 
 from ..registration.registry import EnvSpec
-from ..sandbox.runtime.kernel import PR_SET_PDEATHSIG, prctl
 from .faults import Course, EnvironmentFault, Infos, Observations, StepResult, Watch, name_of
 from .vector import Builder, VectorEnv, as_step, builder
 
@@ -362,13 +361,17 @@ def _shut_down(pipes: list[Connection], processes: list[Any]) -> None:
         _end(pipe, process, patience_s=2)
 
 
+def _end_with_main_process() -> None:
+    main = multiprocessing.parent_process()
+    assert main is not None  # whoever runs this is a worker
+    main.join()
+    os._exit(1)
+
+
 def _work(pipe: Connection, payload: bytes, indices: list[int], sends_state: bool) -> None:
     """What a worker does: build its copies, then answer until the pipe is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the main process, which then closes the pipes
-    parent = multiprocessing.parent_process()
-    if sys.platform == "linux" and parent is not None and parent.pid != os.getppid():
-        # Nobody reads the pipe in an endless loop. The fork server, which is the parent, ends with the main process.
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    threading.Thread(target=_end_with_main_process, daemon=True).start()  # nobody reads the pipe in an endless loop
     envs = {}
     try:
         build = pickle.loads(payload)

@@ -135,7 +135,9 @@ def test_a_window_longer_than_all_sequences_needs_no_fallback():
         Decoder(build("window of mistral"), [STOP]).generate([Prompt([5] * 20, (0,), 10)], Sampling())
 
 
-@pytest.mark.parametrize("sampling", [Sampling(), Sampling(0.8, 20, 0.9)], ids=str)
+@pytest.mark.parametrize(
+    "sampling", [pytest.param(Sampling(), marks=pytest.mark.slow), Sampling(0.8, 20, 0.9)], ids=str
+)
 def test_a_sample_is_the_same_alone_and_in_a_batch_of_64(llama, sampling):
     prompts = ragged_prompts(64)
     together = Decoder(llama, [STOP], max_slots=64).generate(prompts, sampling)

@@ -87,6 +87,7 @@ def test_the_critic_of_a_run_reads_the_truth_and_its_actors_do_not(critic_type):
         assert not any("critic reads" in observation or " of 4" in observation for observation in read)
 
 
+@pytest.mark.slow
 def test_workers_tell_the_truth_too():
     given = experiment(num_workers=1)
     with given.make_vector("train", 1) as vector:

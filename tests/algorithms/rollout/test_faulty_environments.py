@@ -144,6 +144,7 @@ def test_segments_name_faults_too():
         collector(Numbers, "reward nan").collect_turns(3, iter(range(3, 20)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["step raises", "step exits", "reward nan"])
 def test_a_fault_in_a_worker_process_reads_the_same(kind):
     vector = ProcessVector(EnvSpec("test/Texts-v0", Texts), 1, kind=kind)

@@ -75,6 +75,7 @@ def test_a_deterministic_run_gives_the_same_bytes_however_it_is_computed(case, t
         assert differing(expected, found) == [], way
 
 
+@pytest.mark.slow
 def test_two_ways_of_computing_a_deterministic_run_give_the_same_bytes(tmp_path, monkeypatch):
     monkeypatch.setitem(TEXT, "rollout_buffer_size", 4)
     one = trained("iac", tmp_path / "one", deterministic=True, num_envs=1, max_batch_tokens=256)

@@ -73,6 +73,7 @@ def test_a_comparison_runs_all_and_then_nothing_again(tmp_path):
     assert len(again.skipped) == 2 and second.number_skipped == 2 and second.seen == []
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_does_not_stop_the_others(tmp_path):
     good, other = jobs(parse_suite(TABLE))
     bad = replace(other, experiment=replace(other.experiment, env_kwargs={"max_turns": 99}))
@@ -96,6 +97,7 @@ def test_a_folder_with_other_settings_is_refused_and_left_alone(tmp_path):
     assert (directory / "config.json").read_text() == "{}"
 
 
+@pytest.mark.slow
 def test_a_run_from_before_a_setting_was_there_is_not_another(tmp_path):
     job = jobs(parse_suite(TABLE))[0]
     directory = tmp_path / job.directory
@@ -125,6 +127,7 @@ class Interrupted(Exception):
     """In place of a kill, between the log and the checkpoint of an update."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(2), ids=["magrpo", "maac"])
 def test_a_run_that_was_interrupted_goes_on_as_if_it_never_was(tmp_path, number):
     experiment = jobs(parse_suite(TABLE))[number].experiment

@@ -540,7 +540,10 @@ def test_environments_of_numbers_are_checked_by_the_rules_that_apply():
     assert "same_seed" in passed and "hostile_replies" not in passed
 
 
-@pytest.mark.parametrize("spec", specs(), ids=lambda spec: spec.id)
+@pytest.mark.parametrize(
+    "spec",
+    [pytest.param(spec, id=spec.id, marks=[pytest.mark.slow] if "ClassEval" in spec.id else []) for spec in specs()],
+)
 def test_every_registered_environment_passes(spec):
     assert "hash_seed" in check_env(spec)
 

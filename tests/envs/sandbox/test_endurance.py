@@ -60,7 +60,7 @@ def run_many(sandbox: Sandbox, num_runs: int) -> None:
 
 
 @pytest.mark.parametrize("tier", ["A", "B"])
-@pytest.mark.parametrize("num_runs", [60, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("num_runs", [20, pytest.param(1000, marks=pytest.mark.slow)])
 def test_runs_leave_no_process_descriptor_or_mount(sandbox_of, tier: str, num_runs: int) -> None:
     sandbox_of(tier)
     before = belongings()

@@ -254,6 +254,7 @@ def test_an_executor_that_fails_twice_is_an_error_and_no_verdict(monkeypatch: py
         assert sandbox.check(SQUARE, "f", [Case((3,), 9)]).all_passed
 
 
+@pytest.mark.slow
 def test_a_run_killed_from_outside_is_an_executor_failure() -> None:
     with Sandbox(1) as sandbox:
         (worker,) = sandbox.process_ids

@@ -290,11 +290,12 @@ def test_a_worker_in_an_endless_loop_does_not_outlive_a_killed_main_process(tmp_
     main = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, env=environment, text=True)
     worker = int(main.stdout.readline())
     main.kill()
-    main.communicate()
+    main.wait()  # for the process alone: a worker that lives on keeps its output open
     limit = time.monotonic() + 20
     while time.monotonic() < limit and _is_running(worker):
         time.sleep(0.05)
     assert not _is_running(worker)
+    main.stdout.close()
 
 
 def test_what_cannot_be_sent_to_a_process_is_refused():

@@ -117,7 +117,7 @@ def test_gymnasium_vectors_refuse_shared_memory_and_work_without(id):
     apart.close()
 
 
-@every_id
+@pytest.mark.parametrize("id", [pytest.param(id, marks=[pytest.mark.slow] if "ClassEval" in id else []) for id in IDS])
 @pytest.mark.parametrize("view", VIEWS)
 def test_a_view_keeps_the_contract(id, view):
     seen = VIEWS[view](make(id))

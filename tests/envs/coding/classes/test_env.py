@@ -107,6 +107,7 @@ def test_the_sample_has_ten_classes():
     assert len(ids) == 10
 
 
+@pytest.mark.slow
 def test_the_contract_of_environments_holds():
     assert "hostile_replies" in check_env(ClassEval)
 

@@ -81,6 +81,7 @@ def broken_scores(env, tasks_and_kinds):
         yield f"{problem.id}, {kind}", reward, infos["metric/solved"]
 
 
+@pytest.mark.slow
 def test_every_problem_fails_one_kind_of_broken_solution(env):
     kinds = [(task, list(BODIES)[task % 4]) for task in range(164)]
     for name, reward, is_solved in broken_scores(env, kinds):

@@ -137,6 +137,7 @@ def _break(worker: worker_module.Worker) -> list[str]:
     raise Broken("the zygote died")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start processes of another user")
 def test_threads_run_beside_many_processes_of_the_same_user() -> None:
     code = "import threading\ndef f():\n    t = threading.Thread(target=int)\n    t.start()\n    t.join()\n    return 1"
