@@ -18,6 +18,8 @@ from ..._terminal import shown
 from ...envs.games.pictures import write_gif
 from ...envs.players import PLAYERS, scripted_player
 from ...envs.registration.registry import make, spec
+from ...envs.vectors.faults import EnvironmentFault
+from ...envs.vectors.vector import SyncVector
 from ..arguments import keyword_arguments, parsed
 from ..errors import UserError, check_folder, refusals
 
@@ -52,7 +54,14 @@ def run(args: Sequence[str]) -> None:
         decide = decider(env, arguments)
         task = arguments.task
         options = None if task is None else {"task": int(task) if task.isdecimal() else task}
-        observations, _ = env.reset(seed=arguments.seed, options=options)
+        vector = SyncVector(lambda: env, 1)  # which names what an environment does wrong
+        vector.name = arguments.env
+        try:
+            observations, _ = vector.reset(0, arguments.seed, options)
+        except EnvironmentFault as fault:
+            if task is None or not isinstance(fault.__cause__, (ValueError, LookupError)):
+                raise
+            raise UserError(str(fault.__cause__)) from fault  # there is no such task
     for agent in env.agents:
         console.print(panel(f"{agent} reads", Text(shown(observations[agent]))))
     frames = [] if arguments.gif is None else [env.render()]
@@ -62,7 +71,7 @@ def run(args: Sequence[str]) -> None:
         turn += 1
         before = {agent: len(str(observations[agent])) for agent in env.agents}
         actions = {agent: decide(agent, observations[agent]) for agent in env.agents}
-        observations, rewards, *_, infos = env.step(actions)
+        observations, rewards, *_, infos = vector.step({0: actions})[0]
         if arguments.gif is not None:
             frames.append(env.render())
         for agent, action in actions.items():
@@ -81,7 +90,7 @@ def run(args: Sequence[str]) -> None:
     if arguments.gif is not None:
         write_gif(arguments.gif, frames)
         console.print(f"animation: {shown(arguments.gif)}", markup=False)
-    env.close()
+    vector.close()
 
 
 def panel(title: str, text: Text) -> Panel:
