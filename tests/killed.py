@@ -12,7 +12,7 @@ import time
 import traceback
 from collections import Counter
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import forkserver, get_context
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,9 @@ import torch
 from safetensors.torch import load_file
 from transformers.utils import logging as transformers_logging
 
+from collm.algorithms.runs import run as running
 from collm.algorithms.runs.checkpoint import has_checkpoint, newest_checkpoint
+from collm.algorithms.runs.evaluation import evaluate
 from collm.algorithms.runs.experiment import Experiment
 from collm.algorithms.runs.loggers import read_lines
 from collm.algorithms.runs.run import prepare_run, run_prepared
@@ -36,6 +38,8 @@ PLACES = {
     "models": ("agents", "critics"),
 }
 """Moments of a kill: the file or folder of the run at which the process was at work."""
+EVALUATING = "evaluating"
+"""Another moment: a joint turn of held-out episodes, which writes nothing."""
 CLOCK = ("seconds", "tokens_per_second")
 CONTEXT: Any = get_context("forkserver")
 CONTEXT.set_forkserver_preload([__name__, "mpe2.simple_spread_v3", "peft", "torch.utils.tensorboard"])
@@ -46,7 +50,7 @@ class Kill:
     """When and how a process is killed."""
 
     moment: str
-    """A key of PLACES, or "time"."""
+    """A key of PLACES, EVALUATING, or "time"."""
     number: float
     """Which event of that place it is; of "time", seconds after the start of training."""
     signal: signal.Signals
@@ -55,8 +59,9 @@ class Kill:
 
     @classmethod
     def drawn(cls, rng: random.Random, most: dict[str, int], seconds: float) -> Kill:
-        moment = rng.choice([*PLACES, "checkpoint", "models", "time", "time"])
-        number = rng.uniform(0, seconds / 2) if moment == "time" else rng.randint(1, max(1, most.get(moment, 1) // 4))
+        moment = rng.choice([*PLACES, EVALUATING, "checkpoint", "models", "time", "time"])
+        latest = most.get(moment, 1) // (2 if moment == EVALUATING else 4)
+        number = rng.uniform(0, seconds / 2) if moment == "time" else rng.randint(1, max(1, latest))
         how = rng.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
         return cls(moment, number, how, rng.random() < 0.5)
 
@@ -93,20 +98,38 @@ class Watch:
         first = Path(path).relative_to(self.directory).parts[:1]
         for place, names in PLACES.items():
             if first and first[0].removesuffix(".new").removesuffix(".old") in names:
-                self.seen[place] += 1
-                kill = self.kill
-                if kill is not None and not self.has_struck and (place, self.seen[place]) == (kill.moment, kill.number):
-                    self.has_struck = True
-                    kill.strike()
+                self.counted(place)
+
+    def counted(self, moment: str) -> None:
+        self.seen[moment] += 1
+        kill = self.kill
+        if kill is not None and not self.has_struck and (moment, self.seen[moment]) == (kill.moment, kill.number):
+            self.has_struck = True
+            kill.strike()
+
+    def evaluating(self, collector: Any, *arguments: Any, **options: Any) -> Any:
+        """`evaluate`, with every joint turn counted."""
+        vector, send = collector.vector, collector.vector.send
+
+        def counting(actions: Any) -> None:
+            self.counted(EVALUATING)
+            send(actions)
+
+        vector.send = counting
+        try:
+            return evaluate(collector, *arguments, **options)
+        finally:
+            vector.send = send
 
 
 def live(experiment: Experiment, directory: Path, resume: bool, kill: Kill | None, sinks: tuple[str, ...]) -> None:
     """Train until the end or the kill, in this process; exits with how it came out."""
     os.setsid()
-    CONTEXT.set_forkserver_preload([])  # workers of the run need none of what this process was forked with
+    CONTEXT.set_forkserver_preload(["collm.envs.vectors.processes", "collm.envs.writing.mini_writing.env"])
     torch.set_num_threads(1)
     transformers_logging.disable_progress_bar()
     watch = Watch(directory, kill)
+    running.evaluate = watch.evaluating
     if kill is not None and kill.moment == "time":
         signal.signal(signal.SIGALRM, lambda *_: kill.strike())
         signal.setitimer(signal.ITIMER_REAL, max(1e-3, kill.number))
@@ -138,6 +161,13 @@ def life(experiment: Experiment, directory: Path, kill: Kill | None, rng: random
     code: int = process.exitcode
     process.close()
     return code
+
+
+def cpu_seconds() -> float:
+    """Of all lives so far, with their worker processes."""
+    forkserver.ensure_running()
+    fields = Path(f"/proc/{forkserver._forkserver._forkserver_pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[13]) + int(fields[14])) / os.sysconf("SC_CLK_TCK")
 
 
 def remains(directory: Path) -> dict[str, Any]:

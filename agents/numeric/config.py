@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from ..._errors import UserError
 from ..._ranges import Checked, Count, Finite
 
 Activation = Literal["tanh", "relu"]
@@ -30,3 +31,14 @@ class NetworkConfig(Checked):
     """Bounds to which the log standard deviation of Gaussian actions is clamped."""
     normalizes_observations: bool = False
     """Normalize observations by their running mean and standard deviation."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        lowest, highest = self.log_std_bounds
+        if not lowest < highest:
+            raise UserError(f"log_std_bounds are {lowest:g} and {highest:g}; give the lower one first")
+        if not lowest <= self.initial_log_std <= highest:
+            raise UserError(
+                f"initial_log_std={self.initial_log_std:g} lies outside log_std_bounds, {lowest:g} to {highest:g}, "
+                "where it cannot learn; start within the bounds"
+            )

@@ -186,7 +186,7 @@ def train_experiment(
     transformers_logging.disable_progress_bar()
     check_start(threads, options.get("sinks", ()))
     if not is_prepared:
-        prepare_run(experiment, directory, resume=resume)
+        prepare_run(experiment, directory, resume=resume, init_from=options.get("init_from"))
     title = f"{experiment.algorithm} on {experiment.env}, model {experiment.model.model}"
     with (
         _threads(experiment.model, threads),

@@ -247,6 +247,8 @@ def _made(env: EnvSpec, kwargs: Mapping[str, Any], is_privileged: bool, has_shar
 def _check_reward_model(algorithm: Algorithm[Any], env: ParallelEnv[str, Any, Any]) -> None:
     config = algorithm.config
     if config.reward_model is None:
+        if config.reward_model_pays != "end":
+            raise ValueError(f"reward_model_pays={config.reward_model_pays!r} does nothing without a reward_model")
         return
     if not writes_text(env):
         raise ValueError(f"reward_model={config.reward_model!r} judges texts, but these agents act by vectors")

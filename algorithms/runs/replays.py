@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,7 @@ import numpy as np
 from gymnasium import spaces
 
 from ..._errors import UserError
+from ..._json import read_json
 from ...envs.vectors.faults import EnvironmentFault
 from .experiment import names_code
 from .loggers import read_lines
@@ -93,8 +94,11 @@ def failed_episode(directory: Path, name: str) -> Recorded:
     names = sorted(path.stem for path in folder.glob("*.json"))
     if name not in names:
         raise UserError(f"{folder} holds no failure {name!r}; there are {', '.join(names) or 'none'}")
-    row = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
-    return Recorded(row["seed"], row["options"], row["actions"], [], [], row["split"], row["problem"])
+    file = folder / f"{name}.json"
+    row = read_json(file)
+    with _as_written(file):
+        actions = [dict(turn) for turn in row["actions"]]
+        return Recorded(row["seed"], row["options"], actions, [], [], row["split"], row["problem"])
 
 
 def recorded_episode(directory: Path, index: int) -> Recorded:
@@ -103,9 +107,17 @@ def recorded_episode(directory: Path, index: int) -> Recorded:
     Raises:
         UserError: if the run has no such episode.
     """
-    segments = [row for row in read_lines(directory / "episodes.jsonl") if row["index"] == index]
+    file = directory / "episodes.jsonl"
+    if not file.is_file():
+        raise UserError(f"{directory} has recorded no episode: {file.name} is missing")
+    segments = [row for row in read_lines(file) if row.get("index") == index]
     if not segments:
-        raise UserError(f"{directory / 'episodes.jsonl'} holds no episode {index}")
+        raise UserError(f"{file} holds no episode {index}")
+    with _as_written(file):
+        return _joined(segments)
+
+
+def _joined(segments: Sequence[Mapping[str, Any]]) -> Recorded:
     actions: list[dict[str, Any]] = []
     rewards: list[dict[str, float]] = []
     read: list[dict[str, str]] = []
@@ -117,6 +129,15 @@ def recorded_episode(directory: Path, index: int) -> Recorded:
             rewards.append({agent: turn[1] for agent, turn in joint.items()})
             read.append({agent: turn[2] for agent, turn in joint.items()})
     return Recorded(segments[0]["seed"], None, actions, rewards, read)
+
+
+@contextmanager
+def _as_written(file: Path) -> Iterator[None]:
+    """Say in one line that a file of somebody's run holds another thing than a run writes there."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise UserError(f"{file} is not what a run writes ({type(error).__name__}: {error})") from error
 
 
 def _turns(entry: Mapping[str, Any]) -> list[tuple[Any, float, str]]:

@@ -39,7 +39,7 @@ from .files import explained, only_one, sync
 from .loggers import JsonLines, Logger, Sink, cut_lines, make_loggers
 from .records import episode_records
 from .replays import failures_kept, keep_failure
-from .starting import StartingWeights
+from .starting import StartingWeights, check_start
 from .stopping import Stopped, StopSignals
 from .teams import CriticSource
 
@@ -48,7 +48,9 @@ Notice = Callable[[str], None]
 LOG = logging.getLogger(__name__)
 
 
-def prepare_run(experiment: Experiment, directory: Path, *, resume: bool = False) -> None:
+def prepare_run(
+    experiment: Experiment, directory: Path, *, resume: bool = False, init_from: Path | None = None
+) -> None:
     """Refuse settings and a folder that would fail later, before a model is loaded; make the folder of a new run.
 
     Args:
@@ -57,11 +59,16 @@ def prepare_run(experiment: Experiment, directory: Path, *, resume: bool = False
         directory: folder of the run, made if need be. Without `resume` it must not hold a run, but for an attempt that
             came to no checkpoint.
         resume: continue from the directory's checkpoint.
+        init_from: run whose policies and critics a new run begins with.
 
     Raises:
         ValueError, OSError: if the experiment cannot run or the directory cannot be used.
     """
     experiment.check()
+    if init_from is not None:
+        if resume:
+            raise ValueError("init_from is for new runs, and resume for those that have begun; give one of them")
+        check_start(init_from)
     if resume:
         if not directory.is_dir():
             raise FileNotFoundError(f"{directory} holds no run: there is no such folder; give the --out of a run")

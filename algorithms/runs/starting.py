@@ -12,7 +12,7 @@ from torch import Tensor
 from ..._errors import UserError
 from ...agents.core import Policy, TrainablePolicy
 from ..learning.critic_learner import CriticLearner
-from .checkpoint import newest_checkpoint, read_start
+from .checkpoint import has_checkpoint, newest_checkpoint, read_start
 
 
 class UnfitWeightsError(UserError):
@@ -37,9 +37,9 @@ class StartingWeights:
         Raises:
             UnfitWeightsError: if it has none.
         """
+        check_start(directory)
         found = newest_checkpoint(directory)
-        if found is None:
-            raise UnfitWeightsError(f"{directory} has no checkpoint to begin with; give a run of `collm train`")
+        assert found is not None
         state = found.trainer
         return cls(
             source=str(directory),
@@ -98,3 +98,13 @@ class StartingWeights:
                     f"{self.source} has other weights for {owner}: {name} of shape {shapes[0]}, and not {shapes[1]}; "
                     "begin with a run of the same models"
                 )
+
+
+def check_start(directory: Path) -> None:
+    """Refuse a folder that a run cannot begin with.
+
+    Raises:
+        UnfitWeightsError: if it has no checkpoint.
+    """
+    if not has_checkpoint(directory):
+        raise UnfitWeightsError(f"{directory} has no checkpoint to begin with; give a run of `collm train`")

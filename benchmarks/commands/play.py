@@ -22,6 +22,8 @@ from ...envs.core import TextParallelEnv
 from ...envs.games.pictures import write_gif
 from ...envs.players import PLAYERS, scripted_player
 from ...envs.registration.registry import make, spec
+from ...envs.vectors.faults import EnvironmentFault
+from ...envs.vectors.vector import SyncVector
 from ...envs.wrappers import Recorded, Shares
 from ...envs.wrappers.recording import FILE
 from ..arguments import keyword_arguments, parsed
@@ -71,11 +73,18 @@ def run(args: Sequence[str]) -> None:
         seen = watched(env, folder, players(env, arguments))
         task = arguments.task
         options = None if task is None else {"task": int(task) if task.isdecimal() else task}
-        observations, _ = seen.reset(seed=arguments.seed, options=options)
+        vector = SyncVector(lambda: seen, 1)  # which names what an environment does wrong
+        vector.name = arguments.env
+        try:
+            observations, _ = vector.reset(0, arguments.seed, options)
+        except EnvironmentFault as fault:
+            if task is None or not isinstance(fault.__cause__, (ValueError, LookupError)):
+                raise
+            raise UserError(str(fault.__cause__)) from fault  # there is no such task
     try:
-        frames = play(seen, observations, decide, person, console, is_drawn=arguments.gif is not None)
+        frames = play(vector, seen, observations, decide, person, console, is_drawn=arguments.gif is not None)
     finally:
-        seen.close()
+        vector.close()
         if folder is not None:  # also of an episode that was left
             console.print(f"transcript: {shown(folder / FILE)}", markup=False)
     if arguments.gif is not None:
@@ -84,6 +93,7 @@ def run(args: Sequence[str]) -> None:
 
 
 def play(
+    vector: SyncVector,
     env: Any,
     observations: Mapping[str, Any],
     decide: Decide,
@@ -92,7 +102,7 @@ def play(
     *,
     is_drawn: bool,
 ) -> list[Any]:
-    """Play an episode that has begun, and print it; returns the pictures, where it is drawn.
+    """Play an episode that has begun in a vector of one copy, and print it; returns the pictures, where it is drawn.
 
     Where a person plays, only what its agent may read is shown before the end.
     """
@@ -109,7 +119,7 @@ def play(
             agent: person.reply() if person and agent == person.agent else decide(agent, observations[agent])
             for agent in env.agents
         }
-        observations, rewards, *_, infos = env.step(actions)
+        observations, rewards, *_, infos = vector.step({0: actions})[0]
         if is_drawn:
             frames.append(env.render())
         for agent, action in actions.items():

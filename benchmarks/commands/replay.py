@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.panel import Panel
 from rich.text import Text
 from tyro.conf import Positional
 
 from ..._ranges import Checked, CountOrZero
+from ..._terminal import shown
 from ...algorithms.runs.experiment import load_experiment
 from ...algorithms.runs.records import new_messages
 from ...algorithms.runs.replays import Recorded, as_actions, failed_episode, recorded_episode
@@ -20,6 +20,7 @@ from ...envs.registration.registry import make
 from ...envs.vectors.vector import SyncVector
 from ..arguments import parsed
 from ..errors import UserError, refusals
+from .play import panel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,29 +68,29 @@ def replay(vector: SyncVector, recorded: Recorded, console: Console) -> int:
     """
     spaces = {agent: vector.action_space(agent) for agent in vector.possible_agents}
     if recorded.problem is not None:
-        console.print(Text(f"recorded failure: {recorded.problem}"))
+        console.print(Text(shown(f"recorded failure: {recorded.problem}")))
     observations, _ = vector.reset(0, recorded.seed, recorded.options)
     before: dict[str, Any] = {}
     total: dict[str, float] = {}
     differing = 0
     for number, joint in enumerate(recorded.actions):
+        if strangers := sorted(set(joint) - set(spaces)):
+            raise UserError(f"the record has an action of {strangers[0]!r}, who is none of {sorted(spaces)}")
         actions = as_actions(joint, spaces)
         texts = {agent: _read(observations[agent], before.get(agent)) for agent in actions}
         for agent, text in texts.items():
-            console.print(Panel(Text(text), title=Text(f"turn {number + 1}: {agent} reads"), title_align="left"))
-            console.print(
-                Panel(Text(str(actions[agent]), style="green"), title=Text(f"{agent} acts"), title_align="left")
-            )
+            console.print(panel(f"turn {number + 1}: {agent} reads", Text(shown(text))))
+            console.print(panel(f"{agent} acts", Text(shown(actions[agent]), style="green")))
         before = {agent: observations[agent] for agent in actions}
         observations, rewards, *_ = vector.step({0: actions})[0]
-        console.print(Text(", ".join(f"{agent}: reward {reward:g}" for agent, reward in rewards.items())))
+        console.print(Text(shown(", ".join(f"{agent}: reward {reward:g}" for agent, reward in rewards.items()))))
         for agent, reward in rewards.items():
             total[agent] = total.get(agent, 0.0) + reward
         if number < len(recorded.rewards):
             for line in _differences(texts, recorded.read[number], rewards, recorded.rewards[number]):
-                console.print(Text(f"differs from the record: {line}", style="red"))
+                console.print(Text(shown(f"differs from the record: {line}"), style="red"))
                 differing += 1
-    console.print(Text("return: " + ", ".join(f"{agent} {value:.3f}" for agent, value in total.items())))
+    console.print(Text(shown("return: " + ", ".join(f"{agent} {value:.3f}" for agent, value in total.items()))))
     if recorded.problem is not None:
         console.print(Text("this time the episode did not fail"))
     return differing

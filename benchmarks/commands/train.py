@@ -74,7 +74,7 @@ def run(args: Sequence[str]) -> None:
         directory = arguments.out or default_directory(experiment)
         check_start(arguments.threads, arguments.log)
         check_folder(directory, "--out")
-        prepare_run(experiment, directory, resume=arguments.resume)
+        prepare_run(experiment, directory, resume=arguments.resume, init_from=arguments.init_from)
     carried_out(
         experiment,
         directory,

@@ -16,7 +16,8 @@ import time
 import traceback
 import weakref
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any, NoReturn
@@ -29,6 +30,7 @@ from .vector import Builder, VectorEnv, as_step, builder
 
 PIPE_BYTES = 16_384  # of messages that a busy worker has not read; every system's pipe holds more
 MAX_FAILURES = 2  # of one episode: workers that died or hung while they played it
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 START_S = 600.0  # most seconds from the start of a worker to its first message: imports, and building its copies
 
 
@@ -279,7 +281,8 @@ class ProcessVector(VectorEnv):
         indices = [index for index in range(self.num_envs) if self._worker_of[index] == number]
         arguments = theirs, self._payload, indices, self._sends_state
         process = self._context.Process(target=_work, args=arguments, daemon=True)
-        process.start()
+        with _shielded():
+            process.start()
         theirs.close()
         self._is_starting[number] = True
         self._busy_since[number] = time.monotonic()
@@ -368,9 +371,24 @@ def _end_with_main_process() -> None:
     os._exit(1)
 
 
+@contextmanager
+def _shielded() -> Iterator[None]:
+    """Keep signals to the whole group from processes that start here, also the fork server: blocks are inherited.
+
+    A terminal sends Ctrl-C, and a scheduler or a container SIGTERM, to all processes of a run. The main one decides.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _work(pipe: Connection, payload: bytes, indices: list[int], sends_state: bool) -> None:
     """What a worker does: build its copies, then answer until the pipe is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the main process, which then closes the pipes
+    for each in STOP_SIGNALS:
+        signal.signal(each, lambda *_: None)  # unlike SIG_IGN, not inherited by programs that an environment runs
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
     threading.Thread(target=_end_with_main_process, daemon=True).start()  # nobody reads the pipe in an endless loop
     envs = {}
     try:

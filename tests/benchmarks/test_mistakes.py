@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from faulty_worlds import Texts
 from pettingzoo import ParallelEnv
 from safetensors.torch import load_file, save_file
 
@@ -96,7 +97,7 @@ def write_runs(folder: Path) -> None:
         (folder / name / "metrics.jsonl").write_text(metrics)
 
     whole = json.dumps(settings, indent=2)
-    run("other", whole)
+    run("other", json.dumps(settings | {"config": settings["config"] | {"seed": 1}}), '{"update": 1}\n')
     run("no-agents", whole)
     run("bad-metrics", whole, '{"update": 1}\n{"update": \n')
     run("slim-episodes", whole)
@@ -107,7 +108,25 @@ def write_runs(folder: Path) -> None:
     run("no-algorithm", json.dumps({name: value for name, value in settings.items() if name != "algorithm"}))
     run("unknown-algorithm", json.dumps(settings | {"algorithm": "iacx"}))
     run("newer", json.dumps(settings | {"config": settings["config"] | {"from_the_future": 1}}))
+    run("trusting", json.dumps(settings | {"env": "os:system", "env_kwargs": {"command": "touch OUT"}}))
+    run("trusting-gymnasium", json.dumps(settings | {"env": "gymnasium/antigravity:X-v0"}))
+    run("failed", whole)
+    write_failures(folder / "failed" / "failures")
     run("out-of-range", json.dumps(settings | {"config": settings["config"] | {"max_grad_norm": -1.0}}))
+
+
+def write_failures(folder: Path) -> None:
+    """Episodes to play again, each with one fault."""
+    folder.mkdir()
+    whole = {"seed": 1, "options": None, "actions": [], "split": "train", "problem": "it failed"}
+    for name, text in {
+        "broken": '{"seed": ',
+        "list": "[1]",
+        "lacking": '{"seed": 1}',
+        "text-actions": json.dumps(whole | {"actions": "none"}),
+        "stranger": json.dumps(whole | {"actions": [{"nobody": "hello"}]}),
+    }.items():
+        (folder / f"{name}.json").write_text(text)
 
 
 def write_suites(folder: Path) -> None:
@@ -293,3 +312,25 @@ def test_a_model_with_weights_that_cannot_be_used_is_refused(damage, places, tmp
     last = capfd.readouterr().err.strip().splitlines()[-1]
     assert last.startswith(f"error: the {'model' if damage == 'nan' else 'files of the model'} {str(folder)!r}")
     assert name in last
+
+
+@pytest.mark.parametrize("kind", ["step raises", "reward nan", "step exits", "four values", "reset raises"])
+def test_play_names_a_faulty_environment_in_one_line(kind, clean_registry, capfd):
+    id = register("tests/Texts-v0", Texts).id
+    assert main(["play", id, "--policy", "random", "--env-kwargs", f"kind={kind}"]) == 2
+    printed = capfd.readouterr().err
+    assert printed.count("\n") == 1 and printed.startswith(f"error: {id}, seed 0"), printed
+
+
+def test_replay_obeys_no_text_of_a_run(hostile, tmp_path, capfd):
+    settings = Experiment(algorithm="iac", config=IACConfig(), env=hostile).to_json()
+    settings["env_kwargs"] = {"names": ["a", "b"]}
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    (tmp_path / "failures").mkdir()
+    actions = [dict.fromkeys("ab", "\x1b[2J[/red]")]
+    row = {"seed": 1, "options": None, "actions": actions, "split": "train", "problem": "\x1b]0;pwned\x07"}
+    (tmp_path / "failures" / "train-0.json").write_text(json.dumps(row))
+    assert main(["replay", str(tmp_path), "--failure", "train-0"]) == 0
+    printed = capfd.readouterr().out
+    assert not set("\x1b\x9b\x07") & set(printed)
+    assert "\\x1b[2J[/red]" in printed

@@ -127,7 +127,7 @@ def pattern_of(name):
     parts = name.split("/")
     if parts[0] == "evaluation":
         parts[1] = "*"
-    if len(parts) > 1 and parts[-2] in ("reward", "metric"):
+    if len(parts) > 1 and parts[-2] in ("reward", "metric", "share"):
         parts[-1] = "*"
     return "/".join(parts)
 

@@ -216,11 +216,13 @@ def test_a_signal_stops_after_the_update_with_a_checkpoint(tmp_path, experiment)
 
 
 def test_a_second_ctrl_c_stops_at_once():
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # which shells take from what they run behind
     with StopSignals() as stop:
         os.kill(os.getpid(), signal.SIGINT)
         assert stop.number == signal.SIGINT
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
+    signal.signal(signal.SIGINT, before)
 
 
 def test_checkpoints_come_by_the_clock(tmp_path, experiment, monkeypatch):
@@ -350,6 +352,9 @@ def test_an_environment_that_does_not_repeat_itself_is_an_error(tmp_path, experi
         ("os:system", {"command": "touch {}"}),
         ("subprocess:Popen", {"args": "touch {}", "shell": True}),
         ("CartPole-v1", {"env": "evil:CartPole-v1"}),
+        ("gymnasium/CartPole-v1", {"env": "evil:CartPole-v1"}),
+        ("gymnasium/evil:CartPole-v1", {}),
+        ("evil:Env", {}),
     ],
 )
 def test_a_folder_runs_no_code_of_its_own(tmp_path, experiment, monkeypatch, capsys, env, kwargs):
@@ -360,9 +365,13 @@ def test_a_folder_runs_no_code_of_its_own(tmp_path, experiment, monkeypatch, cap
     config = read_config(tmp_path / "r")
     config |= {"env": env, "env_kwargs": {key: str(value).format(mark) for key, value in kwargs.items()}}
     (tmp_path / "r" / "config.json").write_text(json.dumps(config))
-    for command in ("evaluate", "resume"):
-        assert main([command, str(tmp_path / "r")]) == 2
+    (tmp_path / "r" / "failures").mkdir()
+    (tmp_path / "r" / "failures" / "train-0.json").write_text("{}")
+    calls = (["evaluate"], ["resume"], ["replay", "--episode", "0"], ["replay", "--failure", "train-0"])
+    for command, *options in calls:
+        assert main([command, str(tmp_path / "r"), *options]) == 2
         assert "--trust" in capsys.readouterr().err
+    main(["play", "test/Number-v0", "--policy", str(tmp_path / "r")])
     main(["report", str(tmp_path / "r"), "--out", str(tmp_path / "page")])
     assert not mark.exists()
     with pytest.raises(UntrustedCodeError):

@@ -6,6 +6,7 @@ import random
 from copy import deepcopy
 
 import pytest
+from cases import case
 
 from collm.envs import Outcome, TextParallelEnv, check_env, make, specs
 from collm.envs.sandbox import SandboxError
@@ -64,6 +65,7 @@ def told(env, *turns, seed=0):
     return {name.removeprefix(PREFIX): value for name, value in info.items() if name.startswith(PREFIX)}
 
 
+@case("evaluation/*/metric/share/*")
 @pytest.mark.parametrize(
     ("rule", "replies", "expected"),
     [

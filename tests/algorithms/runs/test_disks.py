@@ -1,0 +1,114 @@
+"""Disks that are full or read-only: one line, and the run goes on from its newest checkpoint once it can."""
+
+from __future__ import annotations
+
+import subprocess
+from contextlib import ExitStack
+
+import pytest
+from probes import NumberProbe
+
+from collm.agents.numeric.config import NetworkConfig
+from collm.algorithms import IPPOConfig
+from collm.algorithms.runs.experiment import Experiment
+from collm.algorithms.runs.files import RunFolderError
+from collm.algorithms.runs.loggers import read_lines
+from collm.algorithms.runs.run import run_experiment
+from collm.benchmarks.cli import main
+
+pytestmark = pytest.mark.slow
+RECORDS = ("metrics.jsonl", "episodes.jsonl", "evaluation.jsonl")
+
+
+@pytest.fixture
+def mount():
+    """Mounts something for the length of a test: arguments of mount(8), the last of which is the folder."""
+    with ExitStack() as stack:
+
+        def mounted(*arguments):
+            call = subprocess.run(["mount", *map(str, arguments)], capture_output=True, text=True, check=False)
+            if call.returncode:
+                pytest.skip(f"nothing can be mounted here: {call.stderr.strip()}")
+            stack.callback(subprocess.run, ["umount", "-q", str(arguments[-1])], check=False)
+
+        yield mounted
+
+
+@pytest.fixture
+def experiment(clean_registry):
+    from collm.envs import register
+
+    register("test/Number-v0", NumberProbe, kwargs={"probe": "delayed"})
+    config = IPPOConfig(
+        num_updates=3, rollout_buffer_size=4, critic_warmup=0, ppo_epochs=1, eval_num_samples=2, save_interval=1
+    )
+    return Experiment(algorithm="ippo", config=config, env="test/Number-v0", network=NetworkConfig(hidden_dims=(4,)))
+
+
+def traces(directory):
+    rows = read_lines(directory / "metrics.jsonl")
+    kept = [{name: row[name] for name in row if not name.startswith(("seconds", "tokens_per"))} for row in rows]
+    return kept, *((directory / name).read_text() for name in RECORDS[1:])
+
+
+def fill(file, room):
+    """Take all space of a disk but for some bytes."""
+    with file.open("wb", buffering=0) as stream:
+        try:
+            while True:
+                stream.write(bytes(4096))
+        except OSError:
+            pass
+        stream.truncate(max(0, stream.tell() - room))
+
+
+@pytest.mark.parametrize("room", [0, 4096, 12_288, 24_576])
+def test_a_disk_that_fills_up_stops_the_run_in_one_line_and_loses_nothing(tmp_path, experiment, mount, room):
+    """Full at once, in the records, in the checkpoint, and in the saved models."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount("-t", "tmpfs", "-o", "size=2m", "tmpfs", disk)
+    run_experiment(experiment, tmp_path / "whole")
+    with pytest.raises(RunFolderError) as found:
+        run_experiment(
+            experiment, disk / "r", on_update=lambda update, _: fill(disk / "filler", room) if update == 2 else None
+        )
+    words = str(found.value)
+    assert "No space left on device; the checkpoint of update " in words and " is intact; make room" in words
+    assert "\n" not in words
+    assert main(["resume", str(disk / "r")]) == 2  # as long as there is no room
+    (disk / "filler").unlink()
+    run_experiment(experiment, disk / "r", resume=True)
+    assert traces(disk / "r") == traces(tmp_path / "whole")
+    files = [sorted(path.name for path in place.rglob("*")) for place in (disk / "r", tmp_path / "whole")]
+    assert files[0] == files[1]
+
+
+def test_a_new_run_on_a_full_disk_is_refused_and_starts_once_there_is_room(tmp_path, experiment, mount, capsys):
+    mount("-t", "tmpfs", "-o", "size=2m", "tmpfs", tmp_path)
+    fill(tmp_path / "filler", 4096)
+    with pytest.raises(RunFolderError, match="No space left on device; the run has no checkpoint yet; make room"):
+        run_experiment(experiment, tmp_path / "r")
+    (tmp_path / "filler").unlink()
+    run_experiment(experiment, tmp_path / "r")
+
+
+def test_a_folder_that_becomes_read_only_is_one_line_for_every_command(tmp_path, experiment, mount, capsys):
+    directory = tmp_path / "r"
+
+    def seal(update, metrics):
+        if update == 2:
+            mount("--bind", directory, directory)
+            mount("-o", "remount,ro,bind", directory)
+
+    run_experiment(experiment, tmp_path / "whole")
+    with pytest.raises(RunFolderError, match="Read-only file system; the checkpoint of update 1 is intact") as found:
+        run_experiment(experiment, directory, on_update=seal)
+    assert "\n" not in str(found.value)
+    for call in (["resume"], ["evaluate", "--episodes", "2"], ["report"]):
+        assert main([call[0], str(directory), *call[1:]]) == 2
+        printed = capsys.readouterr().err
+        assert printed.count("\n") == 1 and printed.startswith("error: "), printed
+    subprocess.run(["umount", str(directory)], check=True)
+    run_experiment(experiment, directory, resume=True)
+    assert traces(directory) == traces(tmp_path / "whole")
