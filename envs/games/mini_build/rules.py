@@ -89,7 +89,7 @@ def refuse_team(num_builders: int, max_turns: int) -> None:
     """Raise if so many builders cannot play so many turns: a goal has a part for each builder in each turn."""
     if isinstance(num_builders, bool) or num_builders not in range(2, MAX_BUILDERS + 1):
         raise ValueError(f"num_agents must be 2 to {MAX_BUILDERS}, got {num_builders!r}")
-    if num_builders * max_turns > len(PARTS):
+    if isinstance(max_turns, int) and num_builders * max_turns > len(PARTS):  # else the base class refuses it
         raise ValueError(
             f"max_turns must be at most {len(PARTS) // num_builders} for {num_builders} builders, got {max_turns}; "
             f"a goal has a part for each of them in each turn, and there are {len(PARTS)} parts"
