@@ -32,6 +32,7 @@ from ...envs.registration.registry import EnvSpec, make, register, registry, spe
 from ..learning.shaping import RewardProcessor
 from ..registry import AlgorithmSpec, algorithm_spec
 from ..rollout.collector import RolloutCollector
+from .checkpoint import has_checkpoint
 from .display import TrainingDisplay
 from .evaluation import EvaluationResult
 from .evaluation import evaluate as play_held_out
@@ -252,6 +253,10 @@ def load_run(
         experiment = _in_environment(experiment, env)
     if device is not None:
         experiment = replace(experiment, model=replace(experiment.model, device=device))
+    if has_checkpoint(directory) and not (directory / "agents").is_dir():
+        raise UserError(
+            f"{directory} was stopped before its end, which writes the team; to go on: collm resume {directory}"
+        )
     played = make(experiment.env, **experiment.env_kwargs)
     try:
         policies = saved_team(directory / "agents", played, experiment.model)

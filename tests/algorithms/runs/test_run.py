@@ -25,6 +25,7 @@ from collm.algorithms import IPPOConfig
 from collm.algorithms.learning.trainer import Trainer
 from collm.algorithms.rollout.collector import ReplayError
 from collm.algorithms.runs import run as running
+from collm.algorithms.runs.api import load_run
 from collm.algorithms.runs.checkpoint import newest_checkpoint, read_config, save_checkpoint
 from collm.algorithms.runs.experiment import Experiment, UntrustedCodeError, load_experiment
 from collm.algorithms.runs.files import DamagedRunError, RunFolderError, explained, only_one
@@ -211,6 +212,8 @@ def test_a_signal_stops_after_the_update_with_a_checkpoint(tmp_path, experiment)
         run_experiment(whole, tmp_path / "r", stop=stop, on_update=ask)
     assert found.value.status == 128 + signal.SIGTERM
     assert newest_checkpoint(tmp_path / "r").update == 1
+    with pytest.raises(UserError, match="stopped before its end, which writes the team; to go on: collm resume"):
+        load_run(tmp_path / "r")
     run_experiment(whole, tmp_path / "r", resume=True)
     assert traces(tmp_path / "r") == traces(tmp_path / "whole")
 
