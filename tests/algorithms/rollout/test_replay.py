@@ -54,7 +54,9 @@ class Asked(Counting):
         self.requests = []
 
     def act(self, requests, *, greedy=False):
-        self.requests += [(each.agent, each.observation, each.stream, each.previous and each.previous.action) for each in requests]
+        self.requests += [
+            (each.agent, each.observation, each.stream, each.previous and each.previous.action) for each in requests
+        ]
         return super().act(requests)
 
 

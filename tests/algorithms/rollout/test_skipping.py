@@ -63,7 +63,7 @@ def test_one_episode_may_be_given_up_or_a_tenth_of_them_and_no_more(num_plans, n
 def test_a_group_that_lost_a_rollout_is_left_out_and_where_none_is_left_the_fault_is_raised():
     plans = [Plan(seed, group=seed // 2) for seed in range(6)]
     assert [each.seed for each in collector(Losing({3})).collect(plans)] == [0, 1, 4, 5]
-    with pytest.raises(EnvironmentFault, match="episode 1, seed 7.*: gave up"):
+    with pytest.raises(EnvironmentFault, match=r"episode 1, seed 7.*: gave up"):
         collector(Losing({7})).collect([Plan(6), Plan(7), Plan(8)])
     assert collector(Losing({7})).collect([]) == []
 

@@ -49,7 +49,7 @@ class Deciding(Policy):
 
 
 class Trickling(SyncVector):
-    """Copies whose results arrive one by one, each after some seconds; one that would come too late is waited for in vain."""
+    """Copies whose results arrive one by one, each after some seconds; one that would come too late does not."""
 
     def __init__(self, clock, num_envs, step_s):
         super().__init__(Long, num_envs)
