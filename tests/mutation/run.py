@@ -50,7 +50,10 @@ ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
 RESULTS = ROOT / ".mutants" / "results.jsonl"
 SOUND_LOG = ROOT / ".mutants" / "sound.log"
-PRELOADED = ("hypothesis", "numpy", "scipy.special", "torch", "transformers", "peft", "gymnasium", "pettingzoo.test")
+PRELOADED = (
+    *("hypothesis", "numpy", "scipy.special", "torch", "torch._dynamo", "transformers", "peft", "gymnasium"),
+    "pettingzoo.test",
+)
 OPTIONS = (
     *("-q", "-x", "-m", "not slow and not gpu", "-p", "no:cacheprovider"),
     *("-p", "_hypothesis_pytestplugin", "--hypothesis-seed=0"),
