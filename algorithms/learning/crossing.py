@@ -77,7 +77,7 @@ def _credits(
         actions: dict[int, Mapping[str, Any]] = {}
         for copy, chosen in enumerate(chunk):
             observations, _ = vector.reset(copy, seed=group[0].seed)
-            _check_same_start(observations, group[0])
+            _check_same_start(observations, group)
             actions[copy] = {
                 agent: group[g].tracks[agent][0].completion.action for agent, g in zip(agents, chosen, strict=True)
             }
@@ -92,10 +92,11 @@ def _credits(
     return {agent: cross_returns(rewards[i][None])[0, i].tolist() for i, agent in enumerate(agents)}
 
 
-def _check_same_start(observations: Mapping[str, Any], episode: Episode) -> None:
-    for agent, track in episode.tracks.items():
-        if not np.array_equal(np.asarray(observations[agent]), np.asarray(track[0].observation)):
-            raise ValueError(
-                f"joint_mode='cross' starts branches from a seed, but from seed {episode.seed} {agent!r} read "
-                "something else this time; use joint_mode='aligned', or make reset(seed=...) deterministic"
-            )
+def _check_same_start(observations: Mapping[str, Any], group: Sequence[Episode]) -> None:
+    for episode in group:
+        for agent, track in episode.tracks.items():
+            if not np.array_equal(np.asarray(observations[agent]), np.asarray(track[0].observation)):
+                raise ValueError(
+                    f"joint_mode='cross' starts branches from a seed, but from seed {episode.seed} {agent!r} read "
+                    "something else this time; use joint_mode='aligned', or make reset(seed=...) deterministic"
+                )

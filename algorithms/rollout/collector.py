@@ -306,6 +306,7 @@ class RolloutCollector:
             previous=dict(kept["previous"]),
             num_turns=kept["num_turns"],
             earlier_return=kept["earlier_return"],
+            num_agents=len(self._number),
             moves=[Move(*move) for move in kept["moves"]],
         )
         name = f"episode {play.index} (seed {play.plan.seed})"

@@ -50,7 +50,10 @@ ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
 RESULTS = ROOT / ".mutants" / "results.jsonl"
 SOUND_LOG = ROOT / ".mutants" / "sound.log"
-PRELOADED = ("hypothesis", "numpy", "scipy.special", "torch", "transformers", "peft", "gymnasium", "pettingzoo.test")
+PRELOADED = (
+    *("hypothesis", "numpy", "scipy.special", "torch", "torch._dynamo", "transformers", "peft", "gymnasium"),
+    "pettingzoo.test",
+)
 OPTIONS = (
     *("-q", "-x", "-m", "not slow and not gpu", "-p", "no:cacheprovider"),
     *("-p", "_hypothesis_pytestplugin", "--hypothesis-seed=0"),
@@ -86,6 +89,14 @@ class Plan:
         )
         every = [module for area in areas for module in area.modules]
         tests = {module: told["tests"].get(module) or _mirrored(module) for module in every}
+        lacking = [
+            f"{test} beside {module}"
+            for module, beside in tests.items()
+            for test in beside
+            if Path(module).name != "__init__.py" and not (ROOT / test).is_file()
+        ]
+        if lacking:
+            raise SystemExit(f"areas.toml must name tests that exist: there is no {', no '.join(lacking)}")
         return cls(areas, tests, "|".join(told["excluded"]))
 
 
@@ -275,6 +286,9 @@ def main() -> None:
     RESULTS.parent.mkdir(exist_ok=True)
     plan, ledger, judged = Plan.read(), Ledger(), Judged()
     if not arguments.table:
+        # Before torch is imported: threads that wait for each other would take most of the time.
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for name in PRELOADED:

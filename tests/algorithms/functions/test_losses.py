@@ -7,6 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from collm.algorithms.functions import losses
 from collm.algorithms.functions.losses import (
     KL_ESTIMATORS,
     approximate_kl,
@@ -367,3 +368,21 @@ def test_approximate_kl_is_0_on_policy_and_grows_with_every_step_away():
     near, far = approximate_kl(logprobs + 0.1, logprobs), approximate_kl(logprobs - 0.3, logprobs)
     assert 0 < near < far
     close(near, math.exp(0.1) - 1 - 0.1)
+
+
+def test_the_mean_loss_of_pairs_by_hand():
+    found = losses.preference_loss(torch.tensor([2.0, 0.0, 1.0]), torch.tensor([0.0, 0.0, 2.0]), 4)
+    expected = (math.log(1 + math.exp(-2)) + math.log(2) + math.log(1 + math.exp(1))) / 4
+    assert float(found) == pytest.approx(expected)
+
+
+def test_scalars_are_no_items():
+    with pytest.raises(ValueError, match="one-dimensional tensors of one length"):
+        losses.preference_loss(torch.tensor(2.0), torch.tensor(0.0), 1)
+
+
+def test_a_token_without_advantage_costs_nothing_however_far_its_ratio_went():
+    logprobs = torch.tensor([1000.0, 0.0, -1000.0], requires_grad=True)
+    loss = losses.clipped_policy_loss(logprobs, torch.zeros(3), torch.zeros(3), 3, clip_range=0.2)[0]
+    loss.backward()
+    assert float(loss.detach()) == 0.0 and logprobs.grad.tolist() == [0.0, 0.0, 0.0]

@@ -319,3 +319,31 @@ def test_a_critic_that_foresaw_everything_explains_everything():
     episodes = [episode([4.0, 6.0], [4.0, 6.0], is_terminated=True)]
     _, batches = assign_credit(algorithm, episodes, ("a_0",), {"a_0": learner(algorithm.config)})
     assert critic_metrics(batches)["explained_variance"] == 1.0
+
+
+@pytest.mark.parametrize("has_action_values", [False, True])
+def test_grids_of_tracks_of_very_different_lengths_by_hand(has_action_values):
+    """Tracks of four, one and two turns, of which the first and the last are cut and have a value after their end."""
+    lengths, is_cut = (4, 1, 2), (True, False, True)
+    episodes = [
+        episode([float(10 * row + t) for t in range(length)], [0.0] * length, is_terminated=not cut, group=row // 2)
+        for row, (length, cut) in enumerate(zip(lengths, is_cut, strict=True))
+    ]
+    values = [[1.0, 2.0, 3.0, 4.0, 5.0], [6.0], [7.0, 8.0, 9.0]]
+    of_actions = [[0.1, 0.2, 0.3, 0.4], [0.6], [0.7, 0.8]]
+    pairs = zip(values, of_actions, strict=True)
+    flat = [number for own, of_action in pairs for number in (own + of_action if has_action_values else own)]
+    grid = agent_grid(episodes, "a_0", torch.tensor(flat), has_action_values=has_action_values)
+    assert grid.is_real.tolist() == [[True] * 4, [True] + [False] * 3, [True] * 2 + [False] * 2]
+    assert grid.rewards.tolist() == [[0.0, 1.0, 2.0, 3.0], [10.0, 0.0, 0.0, 0.0], [20.0, 21.0, 0.0, 0.0]]
+    assert grid.values.tolist() == [[1.0, 2.0, 3.0, 4.0, 5.0], [6.0] + [0.0] * 4, [7.0, 8.0, 9.0, 0.0, 0.0]]
+    assert grid.group.tolist() == [0, 0, 1]
+    if has_action_values:
+        expected = torch.tensor([[0.1, 0.2, 0.3, 0.4], [0.6, 0.0, 0.0, 0.0], [0.7, 0.8, 0.0, 0.0]])
+        assert torch.equal(grid.action_values, expected)
+    else:
+        assert grid.action_values is None
+    every = torch.arange(12.0).reshape(3, 4)
+    assert of_agent(every, episodes, "a_0").tolist() == [0.0, 1.0, 2.0, 3.0, 4.0, 8.0, 9.0]
+    assert of_agent(every, episodes, "b_0").tolist() == [0.0, 4.0, 8.0]
+    assert agent_grid(episodes, "a_0", None).values.tolist() == [[0.0] * 5] * 3

@@ -69,6 +69,59 @@ def test_the_rule_is_applied_before_the_mean():
     assert shaped[0].tracks["right_0"][0].reward == (1 + 4) / 2
 
 
+@pytest.mark.parametrize("num_envs", [1, 4, 5, 99])
+def test_three_agents_are_averaged_over_all_joint_actions_of_their_own_group_by_a_loop(num_envs):
+    """Whatever the number of copies; every task has its own seed, which shifts the rewards."""
+    names = ("left_0", "middle_0", "right_0")
+
+    def worth(offset, said):
+        left, middle, right = said
+        return dict(zip(names, (offset + left * middle, 10.0 * right - left, 100.0 * middle + left), strict=True))
+
+    class Three(TextParallelEnv):
+        def __init__(self):
+            super().__init__(names, 1)
+
+        def deal(self, task):
+            self.offset = self.rng.randrange(1000)
+            return dict.fromkeys(names, f"go {self.offset}")
+
+        def play(self, replies):
+            return Outcome(worth(self.offset, [len(replies[name]) for name in names]))
+
+    class Random(Policy):
+        def act(self, requests, *, greedy=False):
+            return [Completion("x" * np.random.default_rng(request.stream).integers(1, 9)) for request in requests]
+
+    vector = SyncVector(Three, num_envs)
+    episodes = RolloutCollector(vector, dict.fromkeys(names, Random())).collect(grouped_plans([7, 8], 3))
+    shaped, num_steps = crossed(episodes, vector, lambda reward: reward + 0.5)
+    assert num_steps == 2 * (3**3 - 3)
+    paid, _ = crossed(episodes, vector, None, pays_team=True)
+    for group in (0, 1):
+        members = [each for each in episodes if each.group == group]
+        offset = int(members[0].tracks["left_0"][0].observation.split()[-1])
+        lengths = [[len(each.tracks[name][0].completion.action) for each in members] for name in names]
+        for i, name in enumerate(names):
+            for g, number in enumerate(3 * group + np.arange(3)):
+                kept = [[row[g]] if j == i else row for j, row in enumerate(lengths)]
+                every = [worth(offset, (a, b, c)) for a in kept[0] for b in kept[1] for c in kept[2]]
+                own = np.mean([each[name] + 0.5 for each in every])
+                team = np.mean([sum(each.values()) / 3 for each in every])
+                assert shaped[number].tracks[name][0].reward == pytest.approx(own, rel=1e-12)
+                assert paid[number].tracks[name][0].reward == pytest.approx(team, rel=1e-12)
+                assert shaped[number].tracks[name][0].completion is episodes[number].tracks[name][0].completion
+
+
+def test_the_team_s_mean_counts_agents_that_never_moved():
+    episodes, vector = played(2)
+    larger = [replace(each, num_agents=4) for each in episodes]
+    of_two, of_four = (crossed(each, vector, None, pays_team=True)[0] for each in (episodes, larger))
+    # left says 1 or 2, right too: 10 l + r and l r, together 12, 14 for 1 and 23, 26 for 2, here for left
+    assert [each.tracks["left_0"][0].reward for each in of_two] == [(12 + 14) / 4, (23 + 26) / 4]
+    assert [each.tracks["left_0"][0].reward for each in of_four] == [(12 + 14) / 8, (23 + 26) / 8]
+
+
 def test_games_of_several_turns_and_of_chance_are_refused():
     vector = SyncVector(lambda: TextProbe("delayed"), 4)
     episodes = RolloutCollector(vector, dict.fromkeys(AGENTS, Counting())).collect(grouped_plans([0], 2))
@@ -77,12 +130,22 @@ def test_games_of_several_turns_and_of_chance_are_refused():
 
     class Chance(Digits):
         def deal(self, task):
-            return dict.fromkeys(self.possible_agents, f"go {np.random.default_rng().random()}")
+            return {"left_0": "go", "right_0": f"go {np.random.default_rng().random()}"}
 
     vector = SyncVector(Chance, 4)
     collector = RolloutCollector(vector, dict.fromkeys(("left_0", "right_0"), Counting()))
-    with pytest.raises(ValueError, match="read something else this time"):
+    with pytest.raises(ValueError, match="from seed 0 'right_0' read something else this time"):
         crossed(collector.collect(grouped_plans([0], 2)), vector, None)
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_every_rollout_must_have_started_as_its_branches_do(number):
+    episodes, vector = played(3)
+    tracks = dict(episodes[number].tracks)
+    tracks["right_0"] = (replace(tracks["right_0"][0], observation="another start"),)
+    episodes[number] = replace(episodes[number], tracks=tracks)
+    with pytest.raises(ValueError, match="from seed 0 'right_0' read something else this time"):
+        crossed(episodes, vector, None)
 
 
 def test_cross_needs_a_group():

@@ -85,6 +85,82 @@ def test_a_reward_model_learns_who_was_preferred():
     assert metrics["accuracy"] == 1.0 and metrics["loss"] < 0.3
 
 
+class Weighed:
+    """A reward model of one weight: the score is the weight times the length of the text."""
+
+    def __init__(self, weight):
+        self.weight = torch.nn.Parameter(torch.tensor(weight))
+        self.read = []
+
+    def parameters(self):
+        return [self.weight]
+
+    def scores(self, texts):
+        self.read.append(list(texts))
+        return self.weight * torch.tensor([float(len(text)) for text in texts])
+
+
+PAIRS = [Preference("b" * (number + 2), "w" * (number % 3 + 1)) for number in range(20)]  # longer by 1 to 18, or 0
+TIED = [Preference("bb", "ww")]
+
+
+@pytest.mark.parametrize("batch_size", [1, 8, 20, 30])
+def test_the_loss_and_accuracy_of_all_pairs_by_hand(batch_size):
+    """At rest, whatever the batches; a tie is no hit."""
+    pairs = PAIRS + TIED
+    gaps = [0.3 * (len(better) - len(worse)) for better, worse in pairs]
+    model, generator = Weighed(0.3), torch.Generator().manual_seed(0)
+    found = fit(model, pairs, generator=generator, num_epochs=2, batch_size=batch_size, learning_rate=0.0)
+    assert found["loss"] == pytest.approx(np.mean([math.log1p(math.exp(-gap)) for gap in gaps]))
+    assert found["accuracy"] == pytest.approx(np.mean([gap > 0 for gap in gaps]))
+    per_epoch = -(-len(pairs) // batch_size)
+    assert len(model.read) == 2 * per_epoch
+    epochs = [
+        [(b, w) for texts in read for b, w in zip(texts[: len(texts) // 2], texts[len(texts) // 2 :], strict=True)]
+        for read in (model.read[:per_epoch], model.read[per_epoch:])
+    ]
+    assert sorted(epochs[0]) == sorted(epochs[1]) == sorted(pairs)
+    assert epochs[0] != epochs[1]
+
+
+def test_one_pass_in_batches_of_16_at_the_rate_of_1e_4_by_default():
+    """AdamW's first steps are as long as the rate, toward what was preferred."""
+    model = Weighed(0.0)
+    fit(model, PAIRS, generator=torch.Generator().manual_seed(0))
+    assert [len(texts) for texts in model.read] == [32, 8]
+    assert model.weight.item() == pytest.approx(2e-4, rel=0.1)
+
+
+def test_gradients_are_clipped_to_a_length_of_one_and_do_not_add_up():
+    """The gradient of a pair that differs by 200 letters is 100 at rest."""
+    seen, used = [], []
+    model = Weighed(0.0)
+    model.weight.register_hook(lambda gradient: seen.append(float(gradient)))
+    far = [Preference("b" * 201, "w")]
+
+    class Kept(torch.optim.AdamW):
+        def step(self, closure=None):
+            used.append(float(model.weight.grad))
+            return super().step(closure)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.optim, "AdamW", Kept)
+        fit(model, far, generator=torch.Generator().manual_seed(0), num_epochs=2, learning_rate=1e-6)
+    assert seen == pytest.approx([-100.0, -100.0], rel=1e-2)
+    assert used == pytest.approx([-1.0, -1.0], rel=1e-5)
+
+
+def test_a_pair_s_gap_must_be_exceeded_and_its_group_shared():
+    def rolled(group, reward, text):
+        tracks = {"a_0": (Turn("o", Completion("w"), reward, 0),)}
+        return Episode(0, 0, group, tracks, ("go", text), {"a_0": None}, {"a_0": True}, ({},))
+
+    episodes = [rolled(0, 1.0, "low"), rolled(0, 1.5, "high"), rolled(1, 9.0, "other"), rolled(0, 1.5, "as high")]
+    assert preferences(episodes) == [("high", "low"), ("as high", "low")]
+    assert preferences(episodes, min_gap=0.5) == []
+    assert len(preferences(episodes, min_gap=0.49)) == 2
+
+
 class Lengths:
     """A reward model whose score is the length of the text."""
 

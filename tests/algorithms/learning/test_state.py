@@ -98,10 +98,52 @@ def test_tensors_tied_ones_and_records_come_back():
     assert entry.input.completions[0].tokens.prompt_ids.tolist() == [1, 2]
 
 
+def test_tensors_are_kept_by_their_names_and_those_of_lists_and_records_joined():
+    read = CriticInput((), (), ())
+    state = {
+        "a": {"b": torch.ones(2), "moments": RunningMoments.empty((2,))},
+        "a/b": torch.zeros(3),
+        "empty": {"one": torch.empty(0), "two": torch.empty(0, 2)},
+        "entries": [ReplayEntry(read, torch.full((2,), 5.0)), ReplayEntry(read, torch.full((1, 3), 7.0))],
+        "flags": (torch.tensor([True, False]), torch.tensor(4.0)),
+        "others": [torch.tensor([8, 9])],
+    }
+    content = packed(state)
+    named = {"a/b", "a/b'", "a/moments/count", "a/moments/mean", "empty/one", "empty/two"}  # mean and squares are one
+    assert content.tensors.keys() == named | {"joined/float32", "joined/bool", "joined/int64"}
+    assert content.tensors["joined/float32"].tolist() == [5.0, 5.0, 7.0, 7.0, 7.0, 4.0]
+    again = through_bytes(state)
+    assert torch.equal(again["a"]["b"], torch.ones(2)) and torch.equal(again["a/b"], torch.zeros(3))
+    assert again["empty"]["two"].shape == (0, 2)
+    assert again["entries"][1].targets.tolist() == [[7.0] * 3]
+    assert again["flags"][0].tolist() == [True, False] and again["flags"][1].shape == ()
+    assert again["others"][0].tolist() == [8, 9]
+
+
+def test_a_message_of_several_histories_is_kept_once():
+    first, second = Message("user", "say"), Message("assistant", "red", "x_0")
+    histories = [Transcript([first]), Transcript([first, second]), Transcript([second])]
+    content = packed({"histories": histories})
+    assert len(content.values["messages"]) == 2
+    assert same(through_bytes({"histories": histories})["histories"], histories)
+
+
+def test_what_comes_back_is_a_copy_in_the_machine_s_byte_order():
+    numbers = np.array([1.5, -2.0], dtype=">f8")
+    content = packed([numbers, numbers + 1])
+    first, second = unpacked(content.values, content.tensors)
+    assert first.dtype == np.float64 and first.tolist() == [1.5, -2.0]
+    first[:] = 0
+    assert second.tolist() == [2.5, -1.0]
+    assert unpacked(content.values, content.tensors)[0].tolist() == [1.5, -2.0]
+
+
 def test_the_first_number_that_is_not_finite_is_named_by_its_path():
     good, bad = torch.ones(2), torch.tensor([1.0, math.inf])
     state = {"learners": {"writer_0": {"policy": {"weight": good}}, "writer_1": {"policy": {"weight": bad}}}}
     assert packed(state).not_finite == "learners/writer_1/policy/weight"
+    both = {"steps": torch.tensor([3]), "first": [good, bad], "second": {"weight": torch.tensor(math.nan)}}
+    assert packed(both).not_finite == "first/1"
     assert packed({"observations": np.array([math.inf])}).not_finite is None  # data of the environment
 
 
@@ -116,6 +158,9 @@ def test_a_class_is_held_only_where_it_was_declared(monkeypatch):
         packed({"tokens": [Own(np.arange(3))]})
     storable(Own)
     assert through_bytes(Own(np.arange(3))).ids.tolist() == [0, 1, 2]
+    assert storable(Own) is Own
+    with pytest.raises(ValueError, match="hold another class 'Own' already"):
+        storable(dataclass(type("Own", (), {})))
     with pytest.raises(TypeError, match="not a dataclass"):
         storable(str)
     with pytest.raises(TypeError, match="array of object"):

@@ -1,0 +1,248 @@
+"""What an update hands on: seeds, shaped rewards, references, records, and what it says of what went wrong."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from cases import case
+from probes import AGENTS, TextProbe, word_policy
+
+from collm.agents.core import Divergence
+from collm.algorithms import algorithm_spec
+from collm.algorithms.config import ActorCriticConfig
+from collm.algorithms.learning.shaping import with_rewards
+from collm.algorithms.learning.trainer import task_seeds
+from collm.algorithms.runs.teams import make_trainer
+from collm.envs.core import Outcome
+from collm.envs.vectors.faults import EnvironmentFault
+from collm.envs.vectors.vector import SyncVector
+
+
+class Uneven(TextProbe):
+    """One turn; pays one agent 1 and the other 5."""
+
+    def __init__(self):
+        super().__init__("observed")
+
+    def play(self, replies):
+        outcome = super().play(replies)
+        return Outcome(dict(zip(AGENTS, (1.0, 5.0), strict=True)), outcome.feedback)
+
+
+def trainer_of(name, world=lambda: TextProbe("observed"), vector=None, **settings):
+    spec = algorithm_spec(name)
+    chosen = {"rollout_buffer_size": 4, "agent_learning_rate": 1e-3}
+    if issubclass(spec.config, ActorCriticConfig):
+        chosen |= {"critic_warmup": 0, "critic_model_name_or_path": "small"}
+    else:
+        chosen |= {"num_generations": 2}
+    algorithm = spec.make(spec.config(**(chosen | settings)))
+    policies = {agent: word_policy(i, has_value_head=algorithm.has_actor_heads) for i, agent in enumerate(AGENTS)}
+    return make_trainer(algorithm, vector or SyncVector(world, 3), policies)
+
+
+def weights(trainer):
+    return [weight.detach().clone() for policy in trainer.collector.policies.values() for weight in policy.parameters()]
+
+
+def are_equal(one, other):
+    return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def test_seeds_of_tasks_are_many_and_fit_into_31_bits():
+    seeds = task_seeds(0, 0, 2000)
+    assert len(set(seeds)) == 2000 and 0 <= min(seeds) < 2**26 and 2**31 - 2**26 < max(seeds) < 2**31
+    assert task_seeds(0, 0, 5) == seeds[:5]
+
+
+def test_groups_are_dealt_from_the_seeds_of_their_update():
+    trainer = trainer_of("magrpo", seed=3)
+    for update in (0, 1):
+        episodes, _ = trainer.step()
+        assert [each.seed for each in episodes] == [seed for seed in task_seeds(3, update, 2) for _ in range(2)]
+        assert [each.group for each in episodes] == [0, 0, 1, 1]
+
+
+def test_cut_rollouts_have_seeds_for_episodes_that_all_last_one_turn():
+    """Three copies that start, and begin again after each of four turns."""
+    trainer = trainer_of("iac", turns_per_update=4, seed=3)
+    episodes, _ = trainer.step()
+    assert len(episodes) == 3 * 4
+    drawn = task_seeds(3, 0, 3 * 5)
+    assert {each.seed for each in episodes} <= set(drawn)
+    trainer.step()
+    assert trainer.num_turns == 2 * 3 * 4
+
+
+@pytest.mark.parametrize("reward", ["own", "team"])
+@pytest.mark.parametrize("name", ["magrpo", "iac", "maac"])
+def test_agents_are_credited_with_their_own_or_the_team_s_reward(name, reward):
+    """A joint critic's agents share the team's in any case."""
+    trainer = trainer_of(name, Uneven, credited_reward=reward) if name != "maac" else trainer_of(name, Uneven)
+    trainer.step()
+    own = reward == "own" and name != "maac"
+    for agent, expected in zip(AGENTS, (1.0, 5.0) if own else (3.0, 3.0), strict=True):
+        assert trainer.credits[agent].returns.tolist() == [expected] * 4
+
+
+@pytest.mark.parametrize("reward", ["own", "team"])
+def test_a_crossed_completion_is_credited_with_its_own_or_the_team_s_reward(reward):
+    trainer = trainer_of("magrpo", Uneven, joint_mode="cross", credited_reward=reward, rollout_buffer_size=6)
+    trainer.step()
+    assert trainer.num_turns == 3 * 2**2
+    for agent, own in zip(AGENTS, (1.0, 5.0), strict=True):
+        assert trainer.credits[agent].returns.tolist() == [own if reward == "own" else 3.0] * 6
+
+
+@pytest.mark.parametrize("where", ["reward", "loss"])
+def test_a_price_on_divergence_is_in_the_reward_or_in_the_loss(where):
+    """The weights are moved away from the reference first."""
+    settings = {"reference_kl_coef": 2.0, "reference_kl_in": where}
+    trainer = trainer_of("magrpo", Uneven, **settings)
+    for weight in trainer.collector.policies[AGENTS[0]].parameters():
+        weight.data.mul_(1.5)
+    _, metrics = trainer.step()
+    found = trainer.credits[AGENTS[0]].returns
+    assert metrics["reference_kl"] > 1e-4
+    assert torch.equal(found, torch.full_like(found, 3.0)) == (where == "loss")
+    still = trainer.credits[AGENTS[1]].returns
+    torch.testing.assert_close(still, torch.full_like(still, 3.0), atol=1e-3, rtol=0)
+
+
+def test_a_rewarder_replaces_the_rewards_and_not_the_logged_return():
+    trainer = trainer_of("magrpo", Uneven)
+    trainer.rewarder = lambda episodes: with_rewards(episodes, lambda reward: 7.0)
+    _, metrics = trainer.step()
+    assert metrics["return"] == 3.0
+    assert trainer.credits[AGENTS[0]].returns.tolist() == [7.0] * 4
+
+
+def test_a_record_is_made_once_of_every_update_before_a_weight_changes():
+    trainer = trainer_of("iac")
+    made = []
+    for update in (1, 2):
+        before = weights(trainer)
+        episodes, _ = trainer.step(lambda *kept: made.append((*kept, weights(trainer))))
+        number, recorded, credits, then = made.pop()
+        assert made == [] and number == update and recorded == episodes
+        assert set(credits) == set(AGENTS) and credits is trainer.credits
+        assert are_equal(then, before) and not are_equal(weights(trainer), before)
+
+
+def test_a_record_without_credit_is_made_where_there_is_an_error_in_it():
+    trainer = trainer_of("iac")
+    trainer.step()
+    trainer.reward_processor = lambda reward: float("nan")
+    made = []
+    with pytest.raises(Divergence):
+        trainer.step(lambda *kept: made.append(kept))
+    ((number, episodes, credits),) = made
+    assert number == 2 and len(episodes) == 4 and credits == {}
+    assert trainer.update == 1
+
+
+def test_what_the_environment_does_wrong_tells_the_update():
+    class Failing(TextProbe):
+        def play(self, replies):
+            raise KeyError("no word")
+
+    trainer = trainer_of("iac")
+    trainer.step()
+    trainer.step()
+    for copy in trainer.collector.vector.envs:
+        copy.play = Failing("observed").play
+    with pytest.raises(EnvironmentFault) as caught:
+        trainer.step()
+    assert caught.value.update == 3
+    with pytest.raises(EnvironmentFault) as caught, trainer.telling_update():
+        raise EnvironmentFault("between updates")
+    assert caught.value.update == 2
+
+
+def test_a_divergence_tells_the_largest_rate_of_its_agents_and_the_last_metrics():
+    trainer = trainer_of("magrpo", agent_learning_rates={AGENTS[1]: 3e-3})
+    _, metrics = trainer.step()
+    told = {}
+    for agents in ((AGENTS[0],), AGENTS, ("joint",), ()):
+        fault = Divergence("too far")
+        fault.agents = tuple(agents)
+        with pytest.raises(Divergence), trainer.telling_update():
+            raise fault
+        assert fault.update == 1 and fault.metrics == metrics
+        told[fault.agents] = fault.learning_rate
+    assert told == {(AGENTS[0],): 1e-3, AGENTS: 3e-3, ("joint",): None, (): None}
+    known = Divergence("too far")
+    known.agents, known.learning_rate = AGENTS, 0.5
+    with pytest.raises(Divergence), trainer.telling_update():
+        raise known
+    assert known.learning_rate == 0.5  # of the optimizer that found it
+
+
+@pytest.mark.parametrize(("name", "served"), [("maac", ("joint",)), ("iac", (AGENTS[1],))])
+def test_a_critic_that_diverges_is_named_by_whom_it_serves(name, served):
+    trainer = trainer_of(name)
+
+    def learn(inputs, targets):
+        raise Divergence("no loss")
+
+    trainer.critics[served[0]].learn = learn
+    with pytest.raises(Divergence) as caught:
+        trainer.step()
+    assert caught.value.agents == served and caught.value.rewards is not None
+
+
+def test_policies_forget_what_they_computed_while_critics_warm_up():
+    """A run that resumes there begins without it."""
+    trainer = trainer_of("iac", critic_warmup=2)
+    forgotten = []
+    for agent, policy in trainer.collector.policies.items():
+        policy.forget = lambda agent=agent: forgotten.append(agent)
+    for expected in (1, 2, 2):
+        trainer.step()
+        assert forgotten.count(AGENTS[0]) == forgotten.count(AGENTS[1]) >= min(expected, 2)
+        if expected == 1:
+            assert len(forgotten) == 2
+
+
+class Losing(SyncVector):
+    """Gives up one episode in its second turn."""
+
+    given_up = None
+
+    def send(self, actions):
+        place = next(iter(actions))
+        if self.given_up is None and self.courses[place].actions:
+            self.given_up = {place: EnvironmentFault("gave up")}
+            actions = {each: joint for each, joint in actions.items() if each != place}
+        super().send(actions)
+
+    def lost(self):
+        if self.given_up is None:
+            return {}
+        found, self.given_up = self.given_up, {}
+        return found
+
+
+@case("skipped_episodes")
+def test_episodes_that_were_given_up_are_counted():
+    trainer = trainer_of("iac", vector=Losing(lambda: TextProbe("delayed"), 3))
+    episodes, metrics = trainer.step()
+    assert metrics["skipped_episodes"] == 1.0 and len(episodes) == 3
+    _, metrics = trainer.step()
+    assert "skipped_episodes" not in metrics
+
+
+def test_one_policy_of_two_agents_is_saved_once_and_observes_both():
+    spec = algorithm_spec("iac")
+    algorithm = spec.make(spec.config(rollout_buffer_size=4, critic_warmup=0, critic_model_name_or_path="small"))
+    policy = word_policy(0)
+    seen = []
+    policy.observe = lambda completions: seen.append(len(completions))
+    trainer = make_trainer(algorithm, SyncVector(lambda: TextProbe("delayed"), 2), dict.fromkeys(AGENTS, policy))
+    trainer.step()
+    assert seen == [2 * 3 * 4]
+    state = trainer.state_dict()
+    assert list(state["learners"]) == list(state["critics"]) == [AGENTS[0]]
+    assert state["learner_of"] == dict.fromkeys(AGENTS, AGENTS[0])
+    assert trainer_of("iac").state_dict()["learner_of"] == {agent: agent for agent in AGENTS}
+    assert list(trainer_of("maac").state_dict()["critics"]) == ["joint"]

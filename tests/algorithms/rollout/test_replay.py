@@ -1,0 +1,164 @@
+"""What is under way comes about again from its seed and its actions, or the error says where it went another way."""
+
+from __future__ import annotations
+
+import copy
+from itertools import count
+
+import numpy as np
+import pytest
+
+from collm.agents.core import Completion, Policy
+from collm.algorithms.rollout.collector import RolloutCollector
+from collm.algorithms.rollout.plays import Plan
+from collm.algorithms.rollout.replay import ReplayError, is_same, replayed
+from collm.envs.core import Outcome, TextParallelEnv
+from collm.envs.vectors.vector import SyncVector
+
+AGENTS = ("a_0", "b_0")
+NAN = float("nan")
+
+
+class Course(TextParallelEnv):
+    """Five turns whose texts and rewards depend on the seed, the task and what was said; b leaves after the second."""
+
+    def __init__(self):
+        super().__init__(AGENTS, 5)
+
+    def deal(self, task):
+        return dict.fromkeys(AGENTS, f"begin {task} {self.rng.random()}")
+
+    def play(self, replies):
+        return Outcome(
+            {agent: self.turn + len(reply) / 8 for agent, reply in replies.items()},
+            {agent: f"heard {sorted(replies.values())} {self.rng.random()}" for agent in replies},
+            finished=frozenset({"b_0"}) if self.turn == 1 else frozenset(),
+        )
+
+
+class Counting(Policy):
+    """Says how often it has been asked, so that no two replies are alike."""
+
+    def __init__(self):
+        self.numbers = count(8)
+
+    def act(self, requests, *, greedy=False):
+        return [Completion(f"{request.agent[0]}{next(self.numbers)}") for request in requests]
+
+
+class Asked(Counting):
+    """Remembers what it was asked, and with which of its earlier turns."""
+
+    def __init__(self):
+        super().__init__()
+        self.requests = []
+
+    def act(self, requests, *, greedy=False):
+        self.requests += [
+            (each.agent, each.observation, each.stream, each.previous and each.previous.action) for each in requests
+        ]
+        return super().act(requests)
+
+
+def collector(policy, env=Course):
+    return RolloutCollector(SyncVector(env, 2), dict.fromkeys(AGENTS, policy), reads_state=True)
+
+
+@pytest.mark.parametrize("task", [None, "hard"])
+def test_results_come_again_from_the_reset_to_the_last_action(task):
+    actions = [{"a_0": "x", "b_0": "yy"}, {"a_0": "", "b_0": "z"}, {"a_0": "left alone"}]
+    alone = Course()
+    told = [alone.reset(seed=5, options=task and {"task": task})[0]] + [alone.step(joint)[:2] for joint in actions]
+    vector = SyncVector(Course, 3)
+    first, *others = replayed(vector, 1, Plan(5, task=task), actions)
+    assert first[0] == told[0]
+    assert [result[:2] for result in others] == told[1:]
+    assert vector.state(1) == alone.state()
+
+
+@pytest.mark.parametrize("num_turns", [1, 2, 3, 7])
+def test_what_comes_after_a_replay_is_what_would_have_come(num_turns):
+    """Observations, states, rewards, dice, the turns before, and all that an episode tells of itself."""
+    unbroken, again = Asked(), Asked()
+    made, other = collector(unbroken), collector(again)
+    made.collect_turns(num_turns, iter(range(9)))
+    state = copy.deepcopy(made.state_dict())
+    other.load_state_dict(state)
+    assert other.state_dict() == state
+    unbroken.requests.clear()
+    again.numbers = copy.copy(unbroken.numbers)
+    expected, found = (each.collect_turns(4, iter(range(20, 29))) for each in (made, other))
+    assert again.requests == unbroken.requests
+    assert len(found) == len(expected)
+    for one, two in zip(found, expected, strict=True):
+        assert (one.index, one.seed, one.group, one.is_complete) == (two.index, two.seed, two.group, two.is_complete)
+        assert (one.states, one.finals, one.is_terminated) == (two.states, two.finals, two.is_terminated)
+        assert (one.infos, one.earlier_return, one.num_agents) == (two.infos, two.earlier_return, two.num_agents)
+        assert one.team_rewards == two.team_rewards  # of both agents, though one has left
+        assert [turn.reward for turn in one.tracks["a_0"]] == [turn.reward for turn in two.tracks["a_0"]]
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        ("rewards", r"^episode 1 \(seed 1\) paid .* in turn 1, but pays \{'a_0': 1.375, 'b_0': 1.375\} when it is"),
+        ("observations", r"^episode 1 \(seed 1\) shows other observations after turn 2 when it is played again"),
+    ],
+)
+def test_another_course_is_an_error_that_says_where(what, words):
+    made = collector(Counting())
+    made.collect_turns(3, iter(range(9)))
+    state = copy.deepcopy(made.state_dict())
+    kept = state["unfinished"][1]
+    if what == "rewards":
+        kept["moves"][1][1]["b_0"] = 9.0
+    else:
+        kept["observations"]["a_0"] = "another"
+    with pytest.raises(ReplayError, match=words):
+        collector(Counting()).load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("red", "red"),
+        (3, np.int64(3)),
+        (NAN, NAN),
+        (np.array([1.0, NAN]), np.array([1.0, NAN])),
+        (complex(NAN, 1), complex(NAN, 1)),
+        ((1, ("x", NAN)), [1, ["x", NAN]]),
+        ({"board": np.zeros((2, 2), np.int8), "mask": (True,)}, {"mask": [True], "board": np.zeros((2, 2), np.int8)}),
+        ((), []),
+    ],
+    ids=str,
+)
+def test_equal_observations_are_the_same(one, other):
+    assert is_same(one, other) and is_same(other, one)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("red", "blue"),
+        ("red", ("red",)),
+        ("1", 1),
+        (1, 1.0),
+        (np.float32(0.5), np.float64(0.5)),
+        (NAN, 1.0),
+        (np.array([1.0, 2.0]), np.array([1.0, 3.0])),
+        (np.zeros(2), np.zeros((2, 1))),
+        ((1, 2), (1, 3)),
+        ((1, 2), (3, 2)),
+        ((1, 2), (1, 2, 3)),
+        ({"x": 1}, {"y": 1}),
+        ({"x": 1, "y": 2}, {"x": 1, "y": 3}),
+        ({"x": 1, "y": 2}, {"x": 0, "y": 2}),
+        ({"x": 1}, {"x": 1, "y": 2}),
+        ({"x": 1}, "x"),
+        ({"x": 1}, ("x",)),
+        ({}, ()),
+    ],
+    ids=str,
+)
+def test_observations_that_differ_in_anything_are_not_the_same(one, other):
+    assert not is_same(one, other) and not is_same(other, one)
