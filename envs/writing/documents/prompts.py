@@ -94,7 +94,8 @@ the sentences well, and keep to the subject and the terms of the abstract. Write
 Background and motivation:"""
 _ARXIV_LATER = """\
 {team} writers turn the abstract of a paper into the paper's introduction. You are the {place}: you write the \
-paragraph on {own}. The first covers background and motivation; the others write about {others}. You do not see their texts.
+paragraph on {own}. The first covers background and motivation; the others write about {others}. You do not \
+see their texts.
 
 Abstract:
 {{source}}
