@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import fmean
@@ -25,8 +26,6 @@ class Writers(TextParallelEnv):
     form: ClassVar[rules.Form]
     source_field: ClassVar[str]
     sample: ClassVar[str]
-    own_prompts: ClassVar[Callable[[int], Mapping[str, str]]]
-    """The templates by agent, of a team of so many."""
 
     def __init__(
         self,
@@ -45,7 +44,7 @@ class Writers(TextParallelEnv):
         rules.refuse_team(num_agents)
         if variant == "published" and num_agents != 2:
             raise ValueError(f"variant='published' has two writers; leave out num_agents={num_agents}")
-        self._own_prompts = type(self).own_prompts(num_agents)
+        self._own_prompts = self.own_prompts(num_agents)
         super().__init__(list(self._own_prompts), max_turns=1, render_mode=render_mode)
         self.tasks = load_tasks(
             data,
@@ -58,6 +57,11 @@ class Writers(TextParallelEnv):
         self._is_published = variant == "published"
         self._templates = templates(prompts, self.possible_agents, {"source": True})
         self._source = ""
+
+    @staticmethod
+    @abstractmethod
+    def own_prompts(num_writers: int) -> Mapping[str, str]:
+        """The templates by agent, of a team of so many."""
 
     def deal(self, task: Any) -> Mapping[str, list[Message]]:
         """A source: drawn, or the one at an index or with an id."""
@@ -73,7 +77,10 @@ class Writers(TextParallelEnv):
     def play(self, replies: Mapping[str, str]) -> Outcome:
         texts = [replies[agent] for agent in self.possible_agents]
         if self._is_published:
-            pairs = [rules.measures(self.form, self._source, *texts, lexicon.published(), overlap_of_nothing=1.0)]
+            first, second = texts
+            pairs = [
+                rules.measures(self.form, self._source, first, second, lexicon.published(), overlap_of_nothing=1.0)
+            ]
             points = rules.published_terms(self.form, pairs[0])
         else:
             pairs = [rules.measures(self.form, self._source, texts[0], text) for text in texts[1:]]
