@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 Feedback = Literal["plain", "passed", "level_passed", "level_feedback", "expert"]
@@ -13,7 +14,9 @@ _EXPERT_ASKS = (
 )
 
 
-def message(request: str, verdict: str = "", *, opening: str = "", own_code: str = "", partner_code: str = "") -> str:
+def message(
+    request: str, verdict: str = "", *, opening: str = "", own_code: str = "", partner_codes: Sequence[str] = ()
+) -> str:
     """What an agent reads after a turn.
 
     Args:
@@ -21,12 +24,13 @@ def message(request: str, verdict: str = "", *, opening: str = "", own_code: str
         verdict: what is told of the turn.
         opening: the first prompt, where the history that held it is gone.
         own_code: the agent's last code, likewise.
-        partner_code: the other's last code, if it is to be shown.
+        partner_codes: the others' last code, if it is to be shown.
     """
+    whose = "The other" if len(partner_codes) == 1 else "Another"
     parts = [
         opening,
         own_code and f"Your last code:\n\n{fenced(own_code)}",
-        partner_code and f"The other programmer's last code:\n\n{fenced(partner_code)}",
+        *(f"{whose} programmer's last code:\n\n{fenced(code)}" for code in partner_codes if code),
         verdict and f"What became of the last try:\n{verdict}",
         request,
     ]

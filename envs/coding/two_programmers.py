@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
@@ -27,7 +27,7 @@ Variant = Literal["own", "published"]
 
 @dataclass(frozen=True)
 class Judgement:
-    """What came of the two programs of a turn."""
+    """What came of the programs of a turn."""
 
     terms: Mapping[str, float]
     """The parts of the reward."""
@@ -77,7 +77,8 @@ class TwoProgrammers(TextParallelEnv):
         ValueError: if a setting is none of the above, or the data lacks what it needs.
     """
 
-    programmers: ClassVar[tuple[str, str]]
+    programmers: Sequence[str]
+    """Names, fixed or set before this class is initialized."""
     sample: ClassVar[Path]
     text_fields: ClassVar[tuple[str, ...]]
     max_score: ClassVar[float]
@@ -231,7 +232,7 @@ class TwoProgrammers(TextParallelEnv):
         return {"paid_before": 0.0 - min(score, self._best)}
 
     def _messages(self, judged: Judgement, is_rewritten: bool) -> dict[str, str]:
-        verdict, (first, second) = judged.verdict, self.programmers
+        verdict = judged.verdict
         if self._expert is not None:
             program = "\n\n".join(code for code in judged.codes.values() if code)
             question = texts.question_to_expert(self.task_text(), program, verdict)
@@ -242,7 +243,9 @@ class TwoProgrammers(TextParallelEnv):
                 verdict,
                 opening=self._prompts[agent][-1].content if is_rewritten and self._keeps_prompt else "",
                 own_code=judged.codes[agent] if is_rewritten and self._keeps_replies else "",
-                partner_code=judged.codes[partner] if self._shows_partner else "",
+                partner_codes=[judged.codes[other] for other in self.programmers if other != agent]
+                if self._shows_partner
+                else (),
             )
-            for agent, partner in ((first, second), (second, first))
+            for agent in self.programmers
         }

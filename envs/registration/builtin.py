@@ -10,13 +10,17 @@ _BUILT_IN = (
     (
         "collm/MiniWriting-v1",
         "writing.mini_writing.env:MiniWriting",
-        "Two writers retell a made-up post in a small vocabulary.",
+        "Writers retell a made-up post in a small vocabulary.",
     ),
-    ("collm/TLDR-v1", "writing.documents.env:TLDR", "Two writers sum up a post, one in short and one at length."),
+    (
+        "collm/TLDR-v1",
+        "writing.documents.env:TLDR",
+        "Writers sum up a post, the first in short and the others at length.",
+    ),
     (
         "collm/ArxivExpansion-v1",
         "writing.documents.env:ArxivExpansion",
-        "Two writers expand an abstract into an introduction.",
+        "Writers expand an abstract into an introduction.",
     ),
     ("collm/MiniBuild-v0", "games.mini_build.env:MiniBuild", "Builders divide one list of parts; paid at the end."),
     ("collm/StrBuild-v1", "games.str_build.env:StrBuild", "Builders write a word in blocks of changing kinds."),

@@ -1,4 +1,4 @@
-"""ClassEval: two programmers write the methods of one class."""
+"""ClassEval: programmers write the methods of one class."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from .skeletons import ClassTask, delivery_of, merged, task_of
 
 
 class ClassEval(TwoProgrammers):
-    """`programmer_0` writes the methods that take only `self`, `programmer_1` the others.
+    """`programmer_0` writes the methods that take only `self`, `programmer_1` the others; more divide all evenly.
 
-    Neither sees the other's code of the turn. The methods are merged into the skeleton, and the class is tested in
+    None sees another's code of the turn. The methods are merged into the skeleton, and the class is tested in
     the sandbox; the score is that of `rules`, at most 6. The data's columns are those of `skeletons.task_of`, as in
     "FudanSELab/ClassEval" (where CoMLRL trains on ":test[:66]" and evaluates on ":test[66:82]"), the id in "task_id".
 
     Args:
+        num_agents: programmers, 2 to 4.
         stop_at: as of `TwoProgrammers`; by default that of a class that passes all tests and holds (nearly) every
             method once.
         test_seconds: as of `TwoProgrammers`, of all tests of the class together.
@@ -32,9 +33,8 @@ class ClassEval(TwoProgrammers):
 
     metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "class_eval_v1"}
     allowed_exploits: ClassVar[Mapping[str, str]] = {
-        "one does all": "a method counts whoever of the two writes it, as published; the shares tell who did"
+        "one does all": "a method counts whoever writes it, as published; the shares tell who did"
     }
-    programmers = prompts.AGENTS
     sample = Path(__file__).parent / "samples" / "classes_{split}.jsonl"
     text_fields = ("skeleton", "test", "class_name")
     max_score = rules.MAX_SCORE
@@ -45,23 +45,26 @@ class ClassEval(TwoProgrammers):
         "other_methods": False,
     }
 
-    def __init__(self, *, stop_at: float | None = 5.8, test_seconds: float = 40.0, **kwargs: Any):
+    def __init__(self, *, num_agents: int = 2, stop_at: float | None = 5.8, test_seconds: float = 40.0, **kwargs: Any):
+        self.programmers = prompts.programmers(num_agents)
+        if kwargs.get("variant") == "published" and num_agents != 2:
+            raise ValueError(f"variant='published' has two programmers; leave out num_agents={num_agents}")
         super().__init__(stop_at=stop_at, test_seconds=test_seconds, **kwargs)
         self._task: ClassTask | None = None
 
     @property
     def task(self) -> ClassTask:
-        """The class that the two complete."""
+        """The class that the team completes."""
         if self._task is None:
             raise RuntimeError("no episode is running; call reset() first")
         return self._task
 
     def sources(self, row: Mapping[str, Any]) -> Sources:
-        task = task_of(row)
+        task = task_of(row, len(self.programmers))
         return Sources(task.tests, f"{task.skeleton}\n{task.solution}")
 
     def open(self, row: Mapping[str, Any]) -> Mapping[str, str]:
-        self._task = task_of(row)
+        self._task = task_of(row, len(self.programmers))
         return {agent: prompts.prompt(self._task, agent) for agent in self.programmers}
 
     def fields(self, agent: str) -> Mapping[str, str]:
@@ -76,8 +79,7 @@ class ClassEval(TwoProgrammers):
     def judge(self, replies: Mapping[str, str]) -> Judgement:
         task = self.task
         codes = {agent: code_in(replies[agent]) for agent in self.programmers}
-        first, second = (delivery_of(task, codes[agent], keeps_empty=self._is_published) for agent in self.programmers)
-        deliveries = (first, second)
+        deliveries = [delivery_of(task, codes[agent], keeps_empty=self._is_published) for agent in self.programmers]
         program = merged(task, deliveries)
         grade = (
             graded_by_source(

@@ -10,15 +10,21 @@ from ..feedback import Feedback, fenced, quoted
 from ..grading import Grade
 from .skeletons import ClassTask, Delivery, class_named, has_self, with_helpers
 
-AGENTS = ("programmer_0", "programmer_1")
+MAX_PROGRAMMERS = 4
 _MAX_NAMES = 20
 
-_TASK = "Two programmers complete one Python class, at the same time and without seeing each other's code:"
+_TASK = "{team} programmers complete one Python class, at the same time and without seeing each other's code:"
+_NUMBERS = {2: "Two", 3: "Three", 4: "Four"}
 _SHARE = (
     "You write these methods: {own}. The other programmer writes: {others}. You may call each other's methods; "
     "`__init__` stands as it is given."
 )
 _NO_SHARE = "All methods are the other programmer's: {others}. Answer with `pass`."
+_SHARE_OF_TEAM = (
+    "You write these methods: {own}. The other programmers write: {others}. You may call each other's methods; "
+    "`__init__` stands as it is given."
+)
+_NO_SHARE_OF_TEAM = "All methods are the other programmers': {others}. Answer with `pass`."
 _FORM = "Answer with Python code only: your methods, each from its `def` line on, and the imports that they need."
 _AGAIN = "Write your methods once more, better if you can ({own}): the whole methods, as Python code only."
 
@@ -26,9 +32,15 @@ _AGAIN = "Write your methods once more, better if you can ({own}): the whole met
 def prompt(task: ClassTask, agent: str) -> str:
     """What an agent reads first: the skeleton and its share of the methods."""
     own, others = shares(task, agent)
-    share = _SHARE if own else _NO_SHARE
-    parts = [_TASK, skeleton_text(task), share.format(own=_names(own), others=_names(others) or "none")]
+    is_pair = len(task.shares) == 2
+    share = (_SHARE if is_pair else _SHARE_OF_TEAM) if own else _no_share(task)
+    opening = _TASK.format(team=_NUMBERS[len(task.shares)])
+    parts = [opening, skeleton_text(task), share.format(own=_names(own), others=_names(others) or "none")]
     return "\n\n".join(parts + [_FORM] * bool(own))
+
+
+def _no_share(task: ClassTask) -> str:
+    return _NO_SHARE if len(task.shares) == 2 else _NO_SHARE_OF_TEAM
 
 
 def skeleton_text(task: ClassTask) -> str:
@@ -39,10 +51,10 @@ def skeleton_text(task: ClassTask) -> str:
 def request(task: ClassTask, agent: str) -> str:
     """What an agent is asked for after a turn."""
     own, others = shares(task, agent)
-    return _AGAIN.format(own=_names(own)) if own else _NO_SHARE.format(others=_names(others))
+    return _AGAIN.format(own=_names(own)) if own else _no_share(task).format(others=_names(others))
 
 
-def verdict(mode: Feedback, task: ClassTask, deliveries: tuple[Delivery, Delivery], grade: Grade | None) -> str:
+def verdict(mode: Feedback, task: ClassTask, deliveries: Sequence[Delivery], grade: Grade | None) -> str:
     """What both agents are told of a turn.
 
     Args:
@@ -58,7 +70,7 @@ def verdict(mode: Feedback, task: ClassTask, deliveries: tuple[Delivery, Deliver
         return "All tests passed." if grade is not None and grade.is_perfect else "Not all tests passed."
     if grade is None:
         return "- the merged class: a syntax error, so nothing was tested"
-    both = [name for name in task.methods if all(name in delivery.methods for delivery in deliveries)]
+    both = [name for name in task.methods if sum(name in delivery.methods for delivery in deliveries) > 1]
     missing = [name for name in task.methods if not any(name in delivery.methods for delivery in deliveries)]
     lines = [
         f"- methods: {len(task.methods) - len(missing)} of {len(task.methods)} written",
@@ -66,8 +78,9 @@ def verdict(mode: Feedback, task: ClassTask, deliveries: tuple[Delivery, Deliver
     ]
     if mode == "level_passed":
         return "\n".join(lines)
+    whose = "both of you" if len(deliveries) == 2 else "more than one of you"
     lines += [f"- not written: {_names(missing)}"] if missing else []
-    lines += [f"- written by both of you: {_names(both)}"] if both else []
+    lines += [f"- written by {whose}: {_names(both)}"] if both else []
     lines += [f"- fault: {quoted(grade.fault)}"] if grade.fault else []
     failed = [result.name for result in grade.results if not result.is_passed]
     if failed:
@@ -89,9 +102,10 @@ def reference_reply(task: ClassTask, agent: str) -> str:
 
 
 def shares(task: ClassTask, agent: str) -> tuple[Sequence[str], Sequence[str]]:
-    """The methods that an agent writes, and those that the other one does."""
-    number = AGENTS.index(agent)
-    return task.shares[number], task.shares[1 - number]
+    """The methods that an agent writes, and those that the others do."""
+    number = int(agent.rpartition("_")[2])
+    others = (*task.shares[:number], *task.shares[number + 1 :])
+    return task.shares[number], [name for share in others for name in share]
 
 
 def _names(names: Sequence[str]) -> str:
@@ -101,3 +115,14 @@ def _names(names: Sequence[str]) -> str:
 def code_text(code: Code) -> str:
     """All that an agent wrote of code."""
     return "\n".join(part for part in (source(code.statements), code.broken) if part)
+
+
+def programmers(count: int) -> tuple[str, ...]:
+    """The names of a team.
+
+    Raises:
+        ValueError: if so many cannot divide a class.
+    """
+    if isinstance(count, bool) or count not in range(2, MAX_PROGRAMMERS + 1):
+        raise ValueError(f"num_agents must be 2 to {MAX_PROGRAMMERS}, got {count!r}")
+    return tuple(f"programmer_{seat}" for seat in range(count))

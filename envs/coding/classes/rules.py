@@ -1,32 +1,34 @@
 """Rules of the divided class: the terms of the reward.
 
     score = 2 * methods written / methods asked for  +  2 * tests passed / tests  +  2 [all tests passed]
-            -  methods written twice / methods asked for
+            -  methods written by more than one / methods asked for
 
 6.0 at most, and 0 where the merged class does not parse. A class that fails a test has less than 4, one that passes all
 at least 4. The terms and maxima are those of CoMLRL's code completion task, which pays 4 for the share of tests alone;
-a method counts as written if its own programmer or the other one filled it with more than a placeholder.
+a method counts as written if its own programmer or another one filled it with more than a placeholder.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from .skeletons import ClassTask, Delivery
 
 MAX_SCORE = 6.0
 
 
-def num_written(task: ClassTask, deliveries: tuple[Delivery, Delivery]) -> int:
+def num_written(task: ClassTask, deliveries: Sequence[Delivery]) -> int:
     """How many of the methods asked for were written, by anybody."""
     return sum(any(name in delivery.methods for delivery in deliveries) for name in task.methods)
 
 
-def num_overlapping(task: ClassTask, deliveries: tuple[Delivery, Delivery]) -> int:
-    """How many of the methods asked for were written by both."""
-    return sum(all(name in delivery.methods for delivery in deliveries) for name in task.methods)
+def num_overlapping(task: ClassTask, deliveries: Sequence[Delivery]) -> int:
+    """How many of the methods asked for were written by more than one."""
+    return sum(sum(name in delivery.methods for delivery in deliveries) > 1 for name in task.methods)
 
 
 def terms(
-    task: ClassTask, deliveries: tuple[Delivery, Delivery], pass_rate: float | None, *, is_solved: bool
+    task: ClassTask, deliveries: Sequence[Delivery], pass_rate: float | None, *, is_solved: bool
 ) -> dict[str, float]:
     """The parts of the score.
 
@@ -46,9 +48,7 @@ def terms(
     }
 
 
-def published_terms(
-    task: ClassTask, deliveries: tuple[Delivery, Delivery], pass_rate: float | None
-) -> dict[str, float]:
+def published_terms(task: ClassTask, deliveries: Sequence[Delivery], pass_rate: float | None) -> dict[str, float]:
     """The parts of the reward as CoMLRL's task has them, without its shift: every share of the tests is worth alike."""
     own = terms(task, deliveries, pass_rate, is_solved=False)
     return own | {"tests": 4.0 * (pass_rate or 0.0)}

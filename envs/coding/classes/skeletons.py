@@ -1,4 +1,4 @@
-"""A class that two programmers complete, out of a row of ClassEval: who writes which methods, and how they merge."""
+"""A class that programmers complete, out of a row of ClassEval: who writes which methods, and how they merge."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from ..extraction import Code, parsed, source
@@ -21,8 +22,8 @@ class ClassTask:
     """Name of the class."""
     skeleton: str
     """Source of the class with methods to be written; those that it gives in full are kept."""
-    shares: tuple[tuple[str, ...], tuple[str, ...]]
-    """Methods of the first programmer (those whose only parameter is `self`), and of the second (all others)."""
+    shares: tuple[tuple[str, ...], ...]
+    """Methods by programmer: of two the first has those whose only parameter is `self`, and the second all others."""
     tests: str
     """Source with unittest classes."""
     solution: str
@@ -31,7 +32,7 @@ class ClassTask:
     @property
     def methods(self) -> tuple[str, ...]:
         """All methods that are to be written."""
-        return self.shares[0] + self.shares[1]
+        return tuple(name for share in self.shares for name in share)
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,10 @@ class Delivery:
     """Definitions that do not parse."""
 
 
-def task_of(row: Mapping[str, Any]) -> ClassTask:
+def task_of(row: Mapping[str, Any], num_programmers: int = 2) -> ClassTask:
     """The task in a row.
+
+    More than two programmers divide the methods evenly, those that take only `self` first.
 
     Columns: "skeleton", "test", "class_name"; optionally "import_statement" (a list or a text), "solution_code".
 
@@ -71,13 +74,21 @@ def task_of(row: Mapping[str, Any]) -> ClassTask:
         id=str(row["id"]),
         name=name,
         skeleton=skeleton,
-        shares=(
-            tuple(node.name for node in wanted if _takes_only_self(node)),
-            tuple(node.name for node in wanted if not _takes_only_self(node)),
-        ),
+        shares=_shares(wanted, num_programmers),
         tests="\n".join([*lines, str(row["test"])]),
         solution=_with_imports(str(row["solution_code"]), lines) if row.get("solution_code") else "",
     )
+
+
+def _shares(wanted: Sequence[ast.FunctionDef], count: int) -> tuple[tuple[str, ...], ...]:
+    alone = tuple(node.name for node in wanted if _takes_only_self(node))
+    others = tuple(node.name for node in wanted if not _takes_only_self(node))
+    if count == 2:
+        return alone, others
+    names = alone + others
+    size, larger = divmod(len(names), count)
+    cuts = [size * seat + min(seat, larger) for seat in range(count + 1)]
+    return tuple(names[start:end] for start, end in pairwise(cuts))
 
 
 def _with_imports(code: str, imports: Sequence[str]) -> str:
@@ -165,22 +176,22 @@ def _has_self(node: ast.FunctionDef) -> bool:
     return bool(node.args.args) and node.args.args[0].arg == "self"
 
 
-def merged(task: ClassTask, deliveries: tuple[Delivery, Delivery]) -> str | None:
-    """Source of the class with both programmers' methods; None if it does not parse.
+def merged(task: ClassTask, deliveries: Sequence[Delivery]) -> str | None:
+    """Source of the class with all programmers' methods; None if it does not parse.
 
-    A method that both wrote is its owner's. Methods that nobody wrote are left out, so that no test passes by calling
-    an empty one.
+    A method that several wrote is its owner's. Methods that nobody wrote are left out, so that no test passes by
+    calling an empty one.
     """
     statements = parsed(task.skeleton) or []
     target = class_named(statements, task.name)
     if target is None or any(delivery.broken for delivery in deliveries):
         return None
-    first, second = deliveries
-    methods = {**first.methods, **second.methods}
-    methods |= {name: first.methods[name] for name in task.shares[0] if name in first.methods}
+    methods = {name: node for delivery in deliveries for name, node in delivery.methods.items()}
+    for own, delivery in zip(task.shares, deliveries, strict=True):
+        methods |= {name: delivery.methods[name] for name in own if name in delivery.methods}
     target.body = [
         part for part in target.body if not (isinstance(part, ast.FunctionDef) and part.name in task.methods)
     ]
     target.body += [copy.deepcopy(node) for node in methods.values()]
     target.body = target.body or [ast.Pass()]
-    return source([*first.around, *second.around, *statements])
+    return source([*(node for delivery in deliveries for node in delivery.around), *statements])

@@ -1,30 +1,31 @@
-"""TLDR and ArxivExpansion: two writers write about one source, at once and once, and are scored as a pair."""
+"""TLDR and ArxivExpansion: writers write about one source, at once and once, and are scored together."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from statistics import fmean
 from typing import Any, ClassVar, Literal, get_args
 
 from ...core import Message, Outcome, TextParallelEnv
 from ...data import Data, load_tasks
 from ...templates import Prompts, templates
 from . import exploits, lexicon, rules
-from .prompts import AGENTS, ARXIV_EXPANSION_PROMPTS, TLDR_PROMPTS, prompt
-from .reference import reference_pair
+from .prompts import arxiv_expansion_prompts, prompt, tldr_prompts
+from .reference import reference_team
 
 Variant = Literal["own", "published"]
 
 SAMPLES = Path(__file__).parent / "samples"
 
 
-class TwoWriters(TextParallelEnv):
-    """What the two games share: a source that both writers read, one turn, and a reward of the pair."""
+class Writers(TextParallelEnv):
+    """What the two games share: a source that all writers read, one turn, and a reward of the team."""
 
     form: ClassVar[rules.Form]
     source_field: ClassVar[str]
     sample: ClassVar[str]
-    own_prompts: ClassVar[Mapping[str, str]]
 
     def __init__(
         self,
@@ -33,13 +34,18 @@ class TwoWriters(TextParallelEnv):
         split: str = "train",
         columns: Mapping[str, str] | None = None,
         test_fraction: float | None = None,
+        num_agents: int = 2,
         variant: Variant = "own",
         prompts: Prompts | None = None,
         render_mode: str | None = None,
     ):
         if variant not in get_args(Variant):
             raise ValueError(f"variant must be one of {get_args(Variant)}, got {variant!r}")
-        super().__init__(AGENTS, max_turns=1, render_mode=render_mode)
+        rules.refuse_team(num_agents)
+        if variant == "published" and num_agents != 2:
+            raise ValueError(f"variant='published' has two writers; leave out num_agents={num_agents}")
+        self._own_prompts = self.own_prompts(num_agents)
+        super().__init__(list(self._own_prompts), max_turns=1, render_mode=render_mode)
         self.tasks = load_tasks(
             data,
             split,
@@ -49,8 +55,13 @@ class TwoWriters(TextParallelEnv):
             test_fraction=test_fraction,
         )
         self._is_published = variant == "published"
-        self._templates = templates(prompts, AGENTS, {"source": True})
+        self._templates = templates(prompts, self.possible_agents, {"source": True})
         self._source = ""
+
+    @staticmethod
+    @abstractmethod
+    def own_prompts(num_writers: int) -> Mapping[str, str]:
+        """The templates by agent, of a team of so many."""
 
     def deal(self, task: Any) -> Mapping[str, list[Message]]:
         """A source: drawn, or the one at an index or with an id."""
@@ -59,39 +70,43 @@ class TwoWriters(TextParallelEnv):
         self._source = chosen[self.source_field]
         fields = {"source": self._source}
         return {
-            agent: self._templates.opening(agent, fields, prompt(self.own_prompts[agent], self._source))
+            agent: self._templates.opening(agent, fields, prompt(self._own_prompts[agent], self._source))
             for agent in self.possible_agents
         }
 
     def play(self, replies: Mapping[str, str]) -> Outcome:
-        first, second = (replies[agent] for agent in self.possible_agents)
+        texts = [replies[agent] for agent in self.possible_agents]
         if self._is_published:
-            seen = rules.measures(self.form, self._source, first, second, lexicon.published(), overlap_of_nothing=1.0)
-            points = rules.published_terms(self.form, seen)
+            first, second = texts
+            pairs = [
+                rules.measures(self.form, self._source, first, second, lexicon.published(), overlap_of_nothing=1.0)
+            ]
+            points = rules.published_terms(self.form, pairs[0])
         else:
-            seen = rules.measures(self.form, self._source, first, second)
-            points = rules.terms(self.form, seen)
+            pairs = [rules.measures(self.form, self._source, texts[0], text) for text in texts[1:]]
+            points = rules.team_terms(self.form, texts, pairs)
+        lengths = [pairs[0].num_words[0], *(seen.num_words[1] for seen in pairs)]
+        depths = [pairs[0].groundedness[0], *(seen.groundedness[1] for seen in pairs)]
         return Outcome(
             reward=rules.score(points),
             terms=points,
             metrics={
-                "writer_0_words": seen.num_words[0],
-                "writer_1_words": seen.num_words[1],
-                "length_ratio": seen.length_ratio,
-                "vocabulary_ratio": seen.vocabulary_ratio,
-                "overlap": seen.overlap,
-                "transition_categories": seen.num_transition_categories,
-                "writer_0_groundedness": seen.groundedness[0],
-                "writer_1_groundedness": seen.groundedness[1],
-                "gates_passed": rules.num_gates_passed(self.form, seen),
+                **{f"{agent}_words": length for agent, length in zip(self.possible_agents, lengths, strict=True)},
+                "length_ratio": fmean(seen.length_ratio for seen in pairs),
+                "vocabulary_ratio": fmean(seen.vocabulary_ratio for seen in pairs),
+                "overlap": fmean(seen.overlap for seen in pairs),
+                "transition_categories": fmean(seen.num_transition_categories for seen in pairs),
+                **{f"{agent}_groundedness": depth for agent, depth in zip(self.possible_agents, depths, strict=True)},
+                "gates_passed": fmean(rules.num_gates_passed(self.form, seen) for seen in pairs),
             },
         )
 
     def reference_reply(self, agent: str) -> str:
-        """The agent's text of the best pair about the current source that a fixed recipe finds."""
+        """The agent's text of the best team about the current source that a fixed recipe finds."""
         if not self._source:
             raise RuntimeError("no episode is running; call reset() first")
-        return reference_pair(self.form, self._source)[self.possible_agents.index(agent)]
+        team = reference_team(self.form, self._source, len(self.possible_agents))
+        return team[self.possible_agents.index(agent)]
 
     def exploits(self) -> Mapping[str, Callable[[str], str]]:
         """Teams that write around one word of the source, and that copy its beginning."""
@@ -102,8 +117,11 @@ class TwoWriters(TextParallelEnv):
         }
 
 
-class TLDR(TwoWriters):
+class TLDR(Writers):
     """Sum up a post: `writer_0` in short, `writer_1` at length, in more varied words and with transition words.
+
+    In a larger team the later writers each tell a part of the post at length. Each is scored in a pair with the first;
+    the reward is the mean, and sinks where two of them tell the same.
 
     Args:
         data: "builtin", a file, a directory, a hub name, a Dataset, a list or iterable of dicts, or one of these per
@@ -111,7 +129,8 @@ class TLDR(TwoWriters):
         split: "train", "test", or another that the data has.
         columns: the data's name of the field, such as {"post": "source"}.
         test_fraction: share of the rows that make up the test split, for data without splits.
-        variant: "own" or "published": CoMLRL's terms, which know nothing of the source.
+        num_agents: writers, 2 to 4.
+        variant: "own" or "published": CoMLRL's terms, which know nothing of the source, for two writers.
         prompts: what each writer reads, with a place "{source}", and a "system" prompt: a mapping by agent, or a folder
             of files such as writer_0.txt; None for the package's own.
         render_mode: see `TextParallelEnv`.
@@ -124,14 +143,16 @@ class TLDR(TwoWriters):
     form = rules.TLDR
     source_field = "post"
     sample = "posts_{split}.jsonl"
-    own_prompts = TLDR_PROMPTS
+    own_prompts = staticmethod(tldr_prompts)
 
 
-class ArxivExpansion(TwoWriters):
+class ArxivExpansion(Writers):
     """Expand an abstract: `writer_0` to background and motivation, `writer_1` to method and implications.
 
+    In a larger team the later writers divide method, findings and implications, and are scored as in `TLDR`.
+
     Args:
-        data, split, test_fraction, variant, prompts, render_mode: as of `TLDR`.
+        data, split, test_fraction, num_agents, variant, prompts, render_mode: as of `TLDR`.
         columns: the data's name of the field "abstract", such as {"abstract": "source"}.
     """
 
@@ -139,4 +160,4 @@ class ArxivExpansion(TwoWriters):
     form = rules.ARXIV_EXPANSION
     source_field = "abstract"
     sample = "abstracts_{split}.jsonl"
-    own_prompts = ARXIV_EXPANSION_PROMPTS
+    own_prompts = staticmethod(arxiv_expansion_prompts)

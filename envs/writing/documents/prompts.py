@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-AGENTS = ("writer_0", "writer_1")
+from collections.abc import Mapping
 
 TLDR_PROMPTS = {
     "writer_0": """\
@@ -53,6 +53,86 @@ sentences well, and keep to the subject and the terms of the abstract. Write onl
 
 Method and implications:""",
 }
+
+_TLDR_FIRST = """\
+{team} writers sum up the same post for people who have no time to read it. You are the first: you write the short \
+version. The others, whose texts you do not see, each write a longer one about a part of its own.
+
+Post:
+{{source}}
+
+Give the main point in one or two plain sentences of at least 8 words, in the post's own terms. Write only the summary.
+
+Short summary:"""
+_TLDR_LATER = """\
+{team} writers sum up the same post for people who have no time to read it. You are the {place}: you tell {own}. The \
+first gives the main point in one or two sentences; the others tell {others}. You do not see their texts.
+
+Post:
+{{source}}
+
+Tell your part in detail, at two to three times the length of a short summary and in more varied words. Lead from one \
+thought to the next with linking words, such as "however", "because of this" or "in the end". Stay with what the post \
+says, and leave to the others what is theirs. Write only the summary.
+
+Long summary of your part:"""
+_TLDR_PARTS = {
+    3: ("what led to it and what happened", "what came of it and what is asked or thought now"),
+    4: ("what led to it", "what happened", "what came of it and what is asked or thought now"),
+}
+
+_ARXIV_FIRST = """\
+{team} writers turn the abstract of a paper into the paper's introduction. You are the first: you write the paragraph \
+on the background and the motivation. The others, whose texts you do not see, go on with {others}.
+
+Abstract:
+{{source}}
+
+Write about 140 words, never fewer than 128: what the field is about, which problem is open, and why it matters. Link \
+the sentences well, and keep to the subject and the terms of the abstract. Write only the paragraph.
+
+Background and motivation:"""
+_ARXIV_LATER = """\
+{team} writers turn the abstract of a paper into the paper's introduction. You are the {place}: you write the \
+paragraph on {own}. The first covers background and motivation; the others write about {others}. You do not \
+see their texts.
+
+Abstract:
+{{source}}
+
+Write about 200 words, never more than 256, on your part alone. Link the sentences well, and keep to the subject and \
+the terms of the abstract. Write only the paragraph.
+
+Your paragraph:"""
+_ARXIV_PARTS = {
+    3: ("the method", "what was found and what follows from it"),
+    4: ("the method", "what was found", "what follows from it and what it leaves open"),
+}
+_NUMBERS = {3: "Three", 4: "Four"}
+_PLACES = ("first", "second", "third", "fourth")
+
+
+def tldr_prompts(num_writers: int) -> Mapping[str, str]:
+    """The templates of TLDR by agent."""
+    if num_writers == 2:
+        return TLDR_PROMPTS
+    return _of_team(_TLDR_FIRST, _TLDR_LATER, _TLDR_PARTS[num_writers])
+
+
+def arxiv_expansion_prompts(num_writers: int) -> Mapping[str, str]:
+    """The templates of ArxivExpansion by agent."""
+    if num_writers == 2:
+        return ARXIV_EXPANSION_PROMPTS
+    return _of_team(_ARXIV_FIRST, _ARXIV_LATER, _ARXIV_PARTS[num_writers])
+
+
+def _of_team(first: str, later: str, parts: tuple[str, ...]) -> dict[str, str]:
+    team = _NUMBERS[len(parts) + 1]
+    texts = {"writer_0": first.format(team=team, others="; ".join(parts))}
+    for seat, own in enumerate(parts, 1):
+        others = "; ".join(part for part in parts if part != own)
+        texts[f"writer_{seat}"] = later.format(team=team, place=_PLACES[seat], own=own, others=others)
+    return texts
 
 
 def prompt(template: str, source: str) -> str:

@@ -1,4 +1,4 @@
-"""A scripted pair of texts about any source that passes every gate, found by trying a few lengths."""
+"""Scripted texts about any source that pass every gate, found by trying a few lengths."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from itertools import cycle, pairwise
 
-from .rules import MAX_SCORE, Form, measures, score, terms
+from .rules import APART, MAX_SCORE, Form, measures, overlap, score, team_terms, terms
 
 # One phrase for each category of transition words.
 _OPENERS = (
@@ -30,6 +30,60 @@ def reference_pair(form: Form, source: str) -> tuple[str, str]:
             best, best_score = (first, second), reached
         if best_score > MAX_SCORE - 1e-9:
             break
+    return best
+
+
+@lru_cache(maxsize=256)
+def reference_team(form: Form, source: str, num_writers: int) -> tuple[str, ...]:
+    """A text for each writer of a team: for two the `reference_pair`, for more the best of a few teams.
+
+    Each later writer tells a stretch of its own of the source, and of those that it tries takes the text that is best
+    beside the first writer's and the ones before it.
+    """
+    if num_writers == 2:
+        return reference_pair(form, source)
+    best, best_score = [""] * num_writers, -1.0
+    for first in _beginnings(form, source.split()):
+        texts = [first]
+        for place in range(num_writers - 1):
+            texts.append(_best_beside(form, source, texts, _stretches(source.split(), place, num_writers - 1)))
+        pairs = [measures(form, source, first, text) for text in texts[1:]]
+        reached = score(team_terms(form, texts, pairs))
+        if reached > best_score:
+            best, best_score = texts, reached
+        if best_score > MAX_SCORE - 1e-9:
+            break
+    return tuple(best)
+
+
+def _beginnings(form: Form, words: list[str]) -> Iterator[str]:
+    """Texts of the first writer: the source's beginning at several lengths, from a part of it or the whole."""
+    for extra in (8, 16):
+        for share in (1.0, 0.6):
+            yield " ".join(_taken(words[: max(1, round(share * len(words)))], form.min_words + extra))
+
+
+def _stretches(words: list[str], place: int, count: int) -> list[list[str]]:
+    """Parts of the source that belong to one of so many places, the narrow ones first."""
+    sizes = [round(share * len(words)) for share in (0.45, 0.6, 0.75)]
+    starts = [round((len(words) - size) * place / (count - 1)) for size in sizes]
+    return [words[start : start + size] or words for start, size in zip(starts, sizes, strict=True)]
+
+
+def _best_beside(form: Form, source: str, texts: list[str], stretches: list[list[str]]) -> str:
+    """The text about one of the stretches that adds most to the ones that are there."""
+    best, best_score = "", -1.0
+    length = len(texts[0].split())
+    for num_openers in (len(_OPENERS), 6):
+        for share in (2.3, 1.9, 1.4, 1.2):
+            for stretch in stretches:
+                text = _opened(_taken(stretch, round(length * share)), num_openers)
+                apart = min((APART.credit(overlap(text, other)) for other in texts[1:]), default=1.0)
+                reached = score(terms(form, measures(form, source, texts[0], text))) * apart
+                if reached > best_score:
+                    best, best_score = text, reached
+                if best_score > MAX_SCORE - 1e-9:
+                    return best
     return best
 
 

@@ -1,4 +1,4 @@
-"""Rules of TLDR and ArxivExpansion: what two texts measure, and the gated sum that scores them.
+"""Rules of TLDR and ArxivExpansion: what two texts measure, the gated sum that scores them, and teams of more.
 
 The shape, thresholds and ramps are those of CoMLRL's writing tasks (github.com/OpenMLRL/LLM_Collab_Writing), which
 `published_terms` scores as they are. Ours pays for them as far as the texts are about their source, and are two.
@@ -6,9 +6,11 @@ The shape, thresholds and ramps are those of CoMLRL's writing tasks (github.com/
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from math import sqrt
+from statistics import fmean
 from typing import Literal
 
 from .bands import Band
@@ -22,7 +24,8 @@ TRANSITIONS_POINTS = 0.4
 OVERLAP_POINTS = 0.6
 GROUNDEDNESS_POINTS = 0.5
 TERMS = ("structure", "length_ratio", "vocabulary_ratio", "transitions", "overlap")
-APART = Band(0.0, 0.0, 0.6, 0.9)  # on the overlap: above, the two texts are more and more one and the same
+APART = Band(0.0, 0.0, 0.6, 0.9)  # on the overlap: above, two texts are more and more one and the same
+MAX_WRITERS = 4
 
 
 @dataclass(frozen=True)
@@ -97,8 +100,6 @@ def measures(
         overlap_of_nothing: Jaccard index of two texts without content words.
     """
     vocabulary = [len(set(words(text))) for text in (first, second)]
-    content = [lexicon.content_words(text) for text in (first, second)]
-    union = content[0] | content[1]
     read = [second] if form.transitions_of == "second" else [first, second]
     categories = frozenset[str]().union(*(lexicon.transition_categories(text) for text in read))
     grounded = [groundedness(text, source, form.density, lexicon) for text in (first, second)]
@@ -107,7 +108,7 @@ def measures(
         length_ratio=len(second) / len(first) if first else 0.0,
         vocabulary_ratio=vocabulary[1] / vocabulary[0] if vocabulary[0] else 0.0,
         num_transition_categories=len(categories),
-        overlap=len(content[0] & content[1]) / len(union) if union else overlap_of_nothing,
+        overlap=overlap(first, second, lexicon, of_nothing=overlap_of_nothing),
         groundedness=(grounded[0], grounded[1]),
     )
 
@@ -124,6 +125,37 @@ def terms(form: Form, seen: Measures) -> dict[str, float]:
     scaled = {name: value * (1.0 if name == "structure" else faith) for name, value in points.items()}
     is_past_all_gates = num_gates_passed(form, seen) == 3
     return scaled | {"groundedness": GROUNDEDNESS_POINTS * faith * is_past_all_gates}
+
+
+def team_terms(form: Form, texts: Sequence[str], pairs: Sequence[Measures]) -> dict[str, float]:
+    """The points of a team: those of each later writer's text in a pair with the first writer's, averaged.
+
+    All but the structure's are paid times the least APART.credit(overlap of two later texts): they are to tell
+    different things. A team of two has the points of its pair.
+
+    Args:
+        form: of the game.
+        texts: of all writers.
+        pairs: the first text with each of the others.
+    """
+    points = [terms(form, seen) for seen in pairs]
+    apart = min((APART.credit(overlap(one, other)) for one, other in combinations(texts[1:], 2)), default=1.0)
+    means = {name: fmean(each[name] for each in points) for name in points[0]}
+    return {name: value * (1.0 if name == "structure" else apart) for name, value in means.items()}
+
+
+def overlap(first: str, second: str, lexicon: Lexicon = OWN, *, of_nothing: float = 0.0) -> float:
+    """Jaccard index of the content words of two texts, 0..1.
+
+    Args:
+        first: a text.
+        second: another.
+        lexicon: the words that carry no content.
+        of_nothing: that of two texts without content words.
+    """
+    one, other = lexicon.content_words(first), lexicon.content_words(second)
+    union = one | other
+    return len(one & other) / len(union) if union else of_nothing
 
 
 def published_terms(form: Form, seen: Measures) -> dict[str, float]:
@@ -177,3 +209,9 @@ PUBLISHED_MAX_SCORE = (
 )
 """2.98 of a nominal 3: there are twelve categories."""
 MAX_SCORE = PUBLISHED_MAX_SCORE + GROUNDEDNESS_POINTS
+
+
+def refuse_team(num_writers: int) -> None:
+    """Raise if there is not a part for each of so many writers."""
+    if isinstance(num_writers, bool) or num_writers not in range(2, MAX_WRITERS + 1):
+        raise ValueError(f"num_agents must be 2 to {MAX_WRITERS}, got {num_writers!r}")

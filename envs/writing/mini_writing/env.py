@@ -1,4 +1,4 @@
-"""MiniWriting: two writers tell one post, one in short and one at length, in a vocabulary of about 140 words."""
+"""MiniWriting: writers tell one post, in short and at length, in a vocabulary of about 140 words."""
 
 from __future__ import annotations
 
@@ -13,20 +13,23 @@ from . import exploits, prompts, rules
 class MiniWriting(TextParallelEnv):
     """The writing game in a small vocabulary, with posts generated from the seed; one turn, reward 0 to 1.
 
-    Both writers read the post. `writer_0` writes a short text (its first 14 words are read), `writer_1` a long one
-    with linking words (36). Neither sees the other's; the score is of the pair (`mini_rules.terms`).
+    All writers read the post. `writer_0` writes a short text (its first 14 words are read), `writer_1` a long one
+    with linking words (36); a third writes a short one with a linking word, a fourth a long one without. None sees
+    another's text; the score is of all together (`rules.terms`).
 
     Args:
         split: "train" or "test"; the posts of the two do not overlap.
+        num_agents: writers, 2 to 4.
         render_mode: see `TextParallelEnv`.
     """
 
     metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "mini_writing_v1"}
 
-    def __init__(self, *, split: rules.Split = "train", render_mode: str | None = None):
+    def __init__(self, *, split: rules.Split = "train", num_agents: int = 2, render_mode: str | None = None):
+        rules.refuse_team(num_agents)
         if split not in get_args(rules.Split):
             raise ValueError(f"split must be 'train' or 'test', got {split!r}")
-        super().__init__(prompts.AGENTS, max_turns=1, render_mode=render_mode)
+        super().__init__(prompts.WRITERS[:num_agents], max_turns=1, render_mode=render_mode)
         self._split = split
         self._post: rules.Post | None = None
 
@@ -38,15 +41,15 @@ class MiniWriting(TextParallelEnv):
         return {agent: prompts.prompt(self._post, agent) for agent in self.possible_agents}
 
     def play(self, replies: Mapping[str, str]) -> Outcome:
-        parts = rules.terms(self._dealt(), *(replies[agent] for agent in prompts.AGENTS))
+        parts = rules.terms(self._dealt(), *(replies[agent] for agent in self.possible_agents))
         return Outcome(
             reward=rules.score(parts),
             terms={name: rules.WEIGHTS[name] * value for name, value in parts.items()},
-            metrics={f"{agent}_words": len(replies[agent].split()) for agent in prompts.AGENTS},
+            metrics={f"{agent}_words": len(replies[agent].split()) for agent in self.possible_agents},
         )
 
     def reference_reply(self, agent: str) -> str:
-        """The agent's text of a pair about the current post that scores 1."""
+        """The agent's text of a team about the current post that scores 1."""
         return prompts.reference_reply(self._dealt(), agent)
 
     def exploits(self) -> Mapping[str, Callable[[str], str]]:

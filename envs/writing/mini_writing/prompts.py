@@ -1,17 +1,38 @@
-"""Text in and out of MiniWriting: the two prompts, texts that score the maximum, and noisy demonstrations."""
+"""Text in and out of MiniWriting: the prompts, texts that score the maximum, and noisy demonstrations."""
 
 from __future__ import annotations
 
 from random import Random
 
-from .rules import LINKS, LONG, MAX_WORDS, SHORT, TOPICS, Post, Split, Topic, generated_post, vocabulary
+from .rules import (
+    LINKS,
+    MAX_WORDS,
+    ROLES,
+    SHORT,
+    TOPICS,
+    Post,
+    Split,
+    Topic,
+    generated_post,
+    score,
+    terms,
+    vocabulary,
+)
 
-AGENTS = ("writer_0", "writer_1")
-_TASKS = {"writer_0": "short summary:", "writer_1": "long summary with linking words:"}
+_TASKS = {
+    "writer_0": "short summary:",
+    "writer_1": "long summary with linking words:",
+    "writer_2": "short summary with linking words:",
+    "writer_3": "long summary:",
+}
+WRITERS = tuple(_TASKS)
+"""By seat: a team of k has the first k."""
+AGENTS = WRITERS[:2]
+"""The team unless a larger one is asked for."""
 
 
 def prompt(post: Post, agent: str) -> str:
-    """What the agent reads: the post, then which of the two texts it is to write."""
+    """What the agent reads: the post, then which of the texts it is to write."""
     return f"post: {post.text}\n{_TASKS[agent]}"
 
 
@@ -21,10 +42,33 @@ def prompt_vocabulary() -> frozenset[str]:
 
 
 def reference_reply(post: Post, agent: str) -> str:
-    """A text of the pair that scores 1: the first sentence, and the first three with a linking word each."""
-    if agent == "writer_0":
-        return post.sentences[0]
-    return " ".join(f"{link} {sentence}" for link, sentence in zip(LINKS, post.sentences[:3], strict=False))
+    """A text of the team that scores 1.
+
+    The short ones are the first and the second sentence; the long ones the first three sentences, and the first two in
+    another order, shortened or with a later one where otherwise the two would be too much alike.
+    """
+    first, second, *later = post.sentences
+    told = {
+        "writer_0": first,
+        "writer_1": " ".join(f"{link} {sentence}" for link, sentence in zip(LINKS, post.sentences[:3], strict=False)),
+        "writer_2": f"{LINKS[1]} {second}",
+    }
+    if agent in told:
+        return told[agent]
+    fourth = later[-1]
+    brief = second.replace(f"{second.split()[1]} ", "", 1)
+    orders = (
+        (second, first),
+        (second, first, fourth),
+        (fourth, second, first),
+        (second, fourth, first),
+        (brief, first),
+        (brief, fourth, first),
+        (first, brief),
+        (first, fourth, brief),
+    )
+    candidates = (" and it ".join(order) for order in orders)
+    return max(candidates, key=lambda text: score(terms(post, *told.values(), text)))
 
 
 def demonstration(rng: Random, agent: str | None = None, split: Split = "train") -> tuple[str, str]:
@@ -35,7 +79,7 @@ def demonstration(rng: Random, agent: str | None = None, split: Split = "train")
     imitates it scores about a fifth of the maximum, and its samples vary enough for learning to find better ones.
 
     Args:
-        agent: whose; None draws one.
+        agent: whose; None draws one of the first two.
 
     Returns:
         The prompt as the environment gives it, without the line end that a transcript adds, and the reply.
@@ -47,14 +91,16 @@ def demonstration(rng: Random, agent: str | None = None, split: Split = "train")
 
 def careless_reply(rng: Random, post: Post, agent: str) -> str:
     """What the writer of `demonstration` makes of the post."""
-    if agent == "writer_0":
+    role = ROLES[WRITERS.index(agent)]
+    if role.kind == SHORT:
         told = [post.sentences[0]] if rng.random() < 0.1 else rng.sample(post.sentences, rng.choice((1, 2, 2, 2)))
     else:
         told = rng.sample(post.sentences, rng.choice((1, 1, 1, 2, 2, 3)))
+    if role.num_wanted_links:
         told = [f"{rng.choice(LINKS)} {each}" if rng.random() < 0.12 else each for each in told]
     error_rate = rng.uniform(0.2, 0.35)
     words = [_mistaken(rng, word, TOPICS[post.topic], error_rate) for each in told for word in each.split()]
-    return " ".join(words[: MAX_WORDS[SHORT if agent == "writer_0" else LONG]])
+    return " ".join(words[: MAX_WORDS[role.kind]])
 
 
 def _mistaken(rng: Random, word: str, topic: Topic, rate: float) -> str:

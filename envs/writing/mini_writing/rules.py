@@ -1,4 +1,4 @@
-"""Rules of MiniWriting: posts generated from a small vocabulary, and the score of a pair of texts about one."""
+"""Rules of MiniWriting: posts generated from a small vocabulary, and the score of two to four texts about one."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import re
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from math import sqrt
+from itertools import combinations, pairwise
+from math import prod
 from random import Random
-from typing import Literal
+from statistics import fmean
+from typing import Any, Literal
 
 from ..documents.bands import Band
 
@@ -18,15 +19,30 @@ Split = Literal["train", "test"]
 SHORT, LONG = 0, 1
 MAX_WORDS = (14, 36)
 LINKS = ("first", "then", "also", "later", "meanwhile", "finally", "however", "therefore", "besides", "still")
-NUM_WANTED_LINKS = 3
 MIN_SHORT_WORDS = 4
 RATIO = Band(1.0, 2.0, 3.0, 5.0)
 FULL_OVERLAP = 0.5
 ORDER = Band(0.1, 0.3)
 NUM_WANTED_WORDS = (4, 6)
-APART = Band(0.0, 0.0, 0.6, 0.8)  # on the overlap: above, the two texts are more and more one and the same
+APART = Band(0.0, 0.0, 0.6, 0.8)  # on the overlap: above, two texts are more and more one and the same
 WEIGHTS = {"length_ratio": 0.3, "overlap": 0.25, "links": 0.25, "groundedness": 0.2}
 FUNCTION_WORDS = frozenset({"the", "a", "and", "of", "it"})
+
+
+@dataclass(frozen=True)
+class Role:
+    """What one writer is to write."""
+
+    kind: int
+    """SHORT or LONG."""
+    num_wanted_links: int
+    """Different linking words that earn the whole of its credit; 0 where none are asked for."""
+
+
+ROLES = (Role(SHORT, 0), Role(LONG, 3), Role(SHORT, 1), Role(LONG, 0))
+"""By seat: a team of k has the first k."""
+COMPARED = ((0, 1), (2, 1), (0, 3))
+"""Seats of a short and of a long text whose lengths and words are compared."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +78,7 @@ TOPICS = {
 
 @dataclass(frozen=True)
 class Post:
-    """What both writers read: four sentences over eight of a topic's words; the first two hold all eight."""
+    """What all writers read: four sentences over eight of a topic's words; the first two hold all eight."""
 
     topic: str
     sentences: tuple[str, ...]
@@ -126,45 +142,81 @@ def content_in(words: Sequence[str]) -> list[str]:
     return [word for word in words if word not in FUNCTION_WORDS and word not in LINKS]
 
 
-def terms(post: Post, short: str, long: str) -> dict[str, float]:
+def terms(post: Post, *texts: str) -> dict[str, float]:
     """The parts of the score, each 0 to 1.
 
-        groundedness = sqrt(grounded(short) * grounded(long)) * APART(Jaccard(content(short), content(long)))
-        length_ratio = groundedness * RATIO(d(long) / d(short)) * min(1, d(short) / MIN_SHORT_WORDS)
-        overlap      = groundedness * min(1, Jaccard(content(short), content(long)) / FULL_OVERLAP)
-        links        = groundedness * min(1, different words that link in long / NUM_WANTED_LINKS)
+        groundedness = (product of grounded(text))^(1 / number of texts) * least of APART(likeness of two texts)
+        length_ratio = groundedness * mean of RATIO(d(long) / d(short)) * min(1, d(short) / MIN_SHORT_WORDS)
+        overlap      = groundedness * mean of min(1, Jaccard(content(short), content(long)) / FULL_OVERLAP)
+        links        = groundedness * mean of min(1, different words that link / number wanted)
 
-    where d counts different words; a linking word links if what follows it is no other one. The factor on the ratio
-    keeps the writers from agreeing on two words.
+    where d counts different words; the means are over the pairs that are `COMPARED`, and over the texts of which
+    linking words are wanted; a linking word links if what follows it is no other one. The factor on the ratio keeps
+    the writers from agreeing on two words.
+
+    Args:
+        post: what the texts are about.
+        texts: by seat, two to four.
     """
-    read = [words_of(short, MAX_WORDS[SHORT]), words_of(long, MAX_WORDS[LONG])]
-    content = [content_of(words) for words in read]
-    num_short, num_long = (len(set(words)) for words in read)
-    union = content[SHORT] | content[LONG]
-    ratio = RATIO.credit(num_long / num_short) if num_short else 0.0
-    jaccard = len(content[SHORT] & content[LONG]) / len(union) if union else 0.0
-    faith = sqrt(grounded(post, read, SHORT) * grounded(post, read, LONG)) * APART.credit(jaccard)
+    roles = ROLES[: len(texts)]
+    read = [words_of(text, MAX_WORDS[role.kind]) for text, role in zip(texts, roles, strict=True)]
+    pairs = [(read[short], read[long]) for short, long in COMPARED if max(short, long) < len(read)]
+    depths = [grounded(post, words, role.kind) for words, role in zip(read, roles, strict=True)]
+    apart = min(APART.credit(likeness(read, one, other)) for one, other in combinations(range(len(read)), 2))
+    faith = prod(depths) ** (1 / len(depths)) * apart
+    linked = [
+        min(1.0, len(linking(words)) / role.num_wanted_links)
+        for words, role in zip(read, roles, strict=True)
+        if role.num_wanted_links
+    ]
     return {
-        "length_ratio": faith * ratio * min(1.0, num_short / MIN_SHORT_WORDS),
-        "overlap": faith * min(1.0, jaccard / FULL_OVERLAP),
-        "links": faith * min(1.0, len(linking(read[LONG])) / NUM_WANTED_LINKS),
+        "length_ratio": faith * fmean(_ratio_credit(short, long) for short, long in pairs),
+        "overlap": faith
+        * fmean(min(1.0, jaccard(content_of(short), content_of(long)) / FULL_OVERLAP) for short, long in pairs),
+        "links": faith * fmean(linked),
         "groundedness": faith,
     }
 
 
-def grounded(post: Post, texts: Sequence[Sequence[str]], which: int) -> float:
-    """How far one of the texts tells what the post tells, 0 to 1.
+def _ratio_credit(short: Sequence[str], long: Sequence[str]) -> float:
+    num_short, num_long = len(set(short)), len(set(long))
+    return RATIO.credit(num_long / num_short) * min(1.0, num_short / MIN_SHORT_WORDS) if num_short else 0.0
+
+
+def likeness(texts: Sequence[Sequence[str]], one: int, other: int) -> float:
+    """How far the texts of two seats are one and the same, 0 to 1: the overlap of their content words.
+
+    Of two short or two long texts, which share their words with one post, that of their neighbouring content words.
+    """
+    if ROLES[one].kind == ROLES[other].kind:
+        return jaccard(*(frozenset(pairwise(content_in(texts[seat]))) for seat in (one, other)))
+    return jaccard(content_of(texts[one]), content_of(texts[other]))
+
+
+def jaccard(one: frozenset[Any], other: frozenset[Any]) -> float:
+    """Share of what either has that both have, 0 to 1; 0 of nothing."""
+    union = one | other
+    return len(one & other) / len(union) if union else 0.0
+
+
+def grounded(post: Post, words: Sequence[str], kind: int) -> float:
+    """How far a text tells what the post tells, 0 to 1.
 
     share of its different content words that the post has * min(1, their number / NUM_WANTED_WORDS)
     * ORDER(different pairs of neighbouring content words that are neighbours in the post / such pairs)
+
+    Args:
+        post: what it is about.
+        words: of the text.
+        kind: SHORT or LONG.
     """
-    told = content_in(texts[which])
+    told = content_in(words)
     pairs = list(pairwise(told))
     if not pairs:
         return 0.0
     source = content_in(words_of(post.text, len(post.text)))
     known = set(told) & set(source)
-    share = len(known) / len(set(told)) * min(1.0, len(known) / NUM_WANTED_WORDS[which])
+    share = len(known) / len(set(told)) * min(1.0, len(known) / NUM_WANTED_WORDS[kind])
     return share * ORDER.credit(len(set(pairs) & set(pairwise(source))) / len(pairs))
 
 
@@ -176,3 +228,9 @@ def linking(words: Sequence[str]) -> frozenset[str]:
 def score(parts: dict[str, float]) -> float:
     """The team's reward, 0 to 1: the terms by their weights."""
     return sum(WEIGHTS[name] * value for name, value in parts.items())
+
+
+def refuse_team(num_writers: int) -> None:
+    """Raise if there is not a role for each of so many writers."""
+    if isinstance(num_writers, bool) or num_writers not in range(2, len(ROLES) + 1):
+        raise ValueError(f"num_agents must be 2 to {len(ROLES)}, got {num_writers!r}")

@@ -8,8 +8,9 @@ import pytest
 
 from collm.envs import check_env
 from collm.envs.coding.classes import ClassEval
-from collm.envs.coding.classes.prompts import AGENTS, reference_reply
+from collm.envs.coding.classes.prompts import programmers, reference_reply
 
+AGENTS = programmers(2)
 pytestmark = pytest.mark.usefixtures("sandbox")
 
 SKELETON = '''class Purse:

@@ -91,7 +91,7 @@ def test_terms_by_hand():
 
 def test_groundedness_by_hand():
     def credit(text, which):
-        return mini_rules.grounded(POST, [words_of(text, 99)] * 2, which)
+        return mini_rules.grounded(POST, words_of(text, 99), which)
 
     assert credit("the dusty goat fed the barn.", SHORT) == 1.0
     assert credit("the dusty goat fed the barn.", LONG) == pytest.approx(4 / 6)  # six words are wanted of it

@@ -1,0 +1,107 @@
+"""Classes that two, three and four programmers complete."""
+
+import copy
+import hashlib
+import pickle
+import random
+import warnings
+
+import pytest
+from pettingzoo.test import parallel_api_test, parallel_seed_test
+
+from collm.envs import EnvSpec, check_env
+from collm.envs.checks.exploits import exploit_standings, refuse_exploits
+from collm.envs.coding.classes import ClassEval
+
+pytestmark = pytest.mark.usefixtures("sandbox")
+each_team = pytest.mark.parametrize("team", [2, 3, 4])
+
+
+def any_replies(env, rng):
+    """Reference replies: whole, with words left out, exchanged, of some only, of all at once, without lines."""
+    kind = rng.randrange(6)
+    found = {agent: env.reference_reply(agent) for agent in env.agents}
+    if kind == 1:
+        found = {agent: " ".join(w for w in text.split(" ") if rng.random() < 0.8) for agent, text in found.items()}
+    elif kind == 2:
+        found = dict(zip(found, reversed(found.values()), strict=True))
+    elif kind == 3:
+        found = {agent: text if rng.random() < 0.5 else "" for agent, text in found.items()}
+    elif kind == 4:
+        found = dict.fromkeys(found, "\n\n".join(found.values()))
+    elif kind == 5:
+        found = {agent: "\n".join(x for x in text.splitlines() if rng.random() < 0.9) for agent, text in found.items()}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("settings", "episodes", "expected", "text"),
+    [
+        ({"partner_code": True}, 12, 55.666666666666664, "a06162f29106034f"),
+        ({"variant": "published", "previous_response": False}, 4, -29.0, "96b126ebfdd43978"),
+    ],
+)
+def test_two_read_and_earn_what_they_did_when_there_were_no_larger_teams(settings, episodes, expected, text):
+    """Sums of rewards, and a hash of all that was read, at commit 7942a3f."""
+    rng, env, total, read = random.Random(1), ClassEval(**settings), 0.0, hashlib.sha256()
+    for seed in range(episodes):
+        env.reset(seed=seed)
+        read.update(str(env.state()).encode())
+        while env.agents:
+            total += env.step(any_replies(env, rng))[1]["programmer_0"]
+        read.update(str(env.state()).encode())
+    assert total == pytest.approx(expected, abs=1e-9)
+    assert read.hexdigest()[:16] == text
+
+
+@pytest.mark.parametrize("team", [3, 4])
+def test_a_larger_team_divides_every_class_and_solves_it(team):
+    env = ClassEval(num_agents=team)
+    for task in range(len(env.tasks)):
+        observations = env.reset(seed=0, options={"task": task})[0]
+        sizes = [len(share) for share in env.task.shares]
+        assert max(sizes) - min(sizes) <= 1 and len(set(env.task.methods)) == sum(sizes)
+        assert all(("Three", "Four")[team - 3] in text for text in observations.values())
+        rewards = env.step({agent: env.reference_reply(agent) for agent in env.agents})[1]
+        assert rewards == pytest.approx(dict.fromkeys(env.possible_agents, 6.0))
+
+
+@each_team
+def test_branches_in_mid_episode_play_on_alike(team):
+    env = ClassEval(num_agents=team, partner_code=True, stop_at=None)
+    env.reset(seed=4)
+    env.step(any_replies(env, random.Random(3)))
+    branches = [env, copy.deepcopy(env), pickle.loads(pickle.dumps(env))]
+    ends = [branch.step(any_replies(branch, random.Random(1))) for branch in branches]
+    assert ends[0] == ends[1] == ends[2]
+
+
+@each_team
+def test_petting_zoo_finds_no_fault(team):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # it expects spaces of numbers
+        parallel_api_test(ClassEval(num_agents=team), num_cycles=2)
+        parallel_seed_test(lambda: ClassEval(num_agents=team), num_cycles=2)
+
+
+@pytest.mark.parametrize("number", [1, 5, True, 2.5, "3"])
+def test_a_team_that_cannot_play_is_refused(number):
+    with pytest.raises(ValueError, match="num_agents must be 2 to 4, got"):
+        ClassEval(num_agents=number)
+
+
+def test_the_published_variant_has_two_programmers():
+    with pytest.raises(ValueError, match="has two programmers; leave out num_agents=3"):
+        ClassEval(num_agents=3, variant="published")
+
+
+@pytest.mark.slow
+@each_team
+def test_the_contract_is_kept(team):
+    check_env(EnvSpec("test/ClassEval-v0", f"{ClassEval.__module__}:ClassEval", {"num_agents": team}))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("team", [3, 4])
+def test_no_degenerate_team_of_more_comes_far(team):
+    refuse_exploits(exploit_standings(ClassEval(num_agents=team), 4))
