@@ -142,7 +142,7 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
         max_action_length: int = 16_384,
         max_observation_length: int = 1_048_576,
     ):
-        if max_turns < 1:
+        if isinstance(max_turns, bool) or not isinstance(max_turns, int) or max_turns < 1:
             raise ValueError(f"max_turns must be at least 1, got {max_turns}")
         wrong = [name for name in agents if not re.fullmatch(r"[a-z]+(_[a-z]+)*_[0-9]+", name)]
         if wrong or not agents or len(set(agents)) < len(agents):
