@@ -6,6 +6,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from collm.agents.core import Critic
 from collm.agents.language.policy import LanguageModel, LanguagePolicy
 from collm.agents.loading import with_adapters
 from collm.envs import Outcome, TextParallelEnv
@@ -86,3 +87,22 @@ class Chatter(TextParallelEnv):
     def play(self, replies):
         feedback = {agent: f"turn {self.turn}: {len(reply)} letters" for agent, reply in replies.items()}
         return Outcome(reward=len(replies["fox_0"]) / 100, feedback=feedback)
+
+
+class WeightlessCritic(Critic):
+    """Has nothing to learn; a test says its values."""
+
+    def parameters(self):
+        return []
+
+    def num_tokens(self, item):
+        return len(item.histories)
+
+    def save(self, directory):
+        pass
+
+    def state_dict(self):
+        return {}
+
+    def load_state_dict(self, state):
+        pass

@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from fakes import WeightlessCritic
 
-from collm.agents.core import Completion, Critic
+from collm.agents.core import Completion
 from collm.agents.numeric.critics import NumericCritic
 from collm.agents.numeric.features import Features
 from collm.algorithms import (
@@ -30,7 +31,7 @@ from collm.algorithms.rollout.episode import Episode, Turn
 AGENTS = ("a_0", "b_0")
 
 
-class Table(Critic):
+class Table(WeightlessCritic):
     """Values a history by the number in it; Q adds a tenth of the actions' numbers."""
 
     def __init__(self):
@@ -46,21 +47,6 @@ class Table(Critic):
                 for history, action in zip(item.histories, item.actions, strict=False)
             ]
         return torch.tensor(found)
-
-    def parameters(self):
-        return []
-
-    def num_tokens(self, item):
-        return len(item.histories)
-
-    def save(self, directory):
-        pass
-
-    def state_dict(self):
-        return {}
-
-    def load_state_dict(self, state):
-        pass
 
 
 def episode(rewards, observations, *, is_terminated, final=9.0, group=0, states=(), index=0):

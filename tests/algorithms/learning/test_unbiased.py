@@ -13,8 +13,9 @@ from random import Random
 
 import pytest
 import torch
+from fakes import WeightlessCritic
 
-from collm.agents.core import Completion, Critic
+from collm.agents.core import Completion
 from collm.algorithms import algorithm_specs
 from collm.algorithms.algorithm import PolicyBatch
 from collm.algorithms.learning.crediting import assign_credit
@@ -92,26 +93,11 @@ def episode(course, group, index):
     )
 
 
-class Arbitrary(Critic):
+class Arbitrary(WeightlessCritic):
     """Any value for any history: a baseline that does not know the action cannot bias."""
 
     def values(self, inputs):
         return torch.tensor([number("value", history) for each in inputs for history in each.histories])
-
-    def parameters(self):
-        return []
-
-    def num_tokens(self, item):
-        return len(item.histories)
-
-    def save(self, directory):
-        pass
-
-    def state_dict(self):
-        return {}
-
-    def load_state_dict(self, state):
-        pass
 
 
 class Policies:
