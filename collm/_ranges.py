@@ -57,7 +57,8 @@ Positive = Annotated[float, InRange(above=0)]
 NotNegative = Annotated[float, InRange(0)]
 Share = Annotated[float, InRange(0, 1)]
 Decay = Annotated[float, InRange(0, below=1)]
-LearningRate = Annotated[float, InRange(0, 1e30)]  # more overflows float32
+MAX_LEARNING_RATE = 1e30  # beyond it a step of AdamW leaves the range of float32
+LearningRate = Annotated[float, InRange(0, MAX_LEARNING_RATE)]
 Seed = Annotated[int, InRange(0, 2**32 - 1)]
 
 

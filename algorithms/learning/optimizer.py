@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..._ranges import MAX_LEARNING_RATE
 from ...agents.core import Divergence
 from ..config import TrainConfig
 
 SMALLEST_SCALE = 1.0
 """Loss scale at which a gradient that is not finite is the model's own fault, and not the scale's."""
-MAX_LEARNING_RATE = 1e30  # beyond it a step of AdamW leaves the range of float32
 
 
 class Optimizer:

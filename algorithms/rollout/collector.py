@@ -20,7 +20,7 @@ from ...agents.numeric.features import Features
 from ...envs.vectors.faults import EnvironmentFault, StepResult
 from ...envs.vectors.vector import VectorEnv
 from .episode import Episode, Turn
-from .plays import Move, Plan, Play, grouped_plans, mean_info
+from .plays import Plan, Play, grouped_plans, mean_info
 from .replay import ReplayError, is_same, replayed
 
 __all__ = ["Plan", "RolloutCollector", "grouped_plans"]
@@ -266,8 +266,7 @@ class RolloutCollector:
             if terminations[agent] or truncations[agent]:
                 play.finals[agent] = observations[agent]
                 play.is_terminated[agent] = bool(terminations[agent])
-        decided = {agent: play.decided[agent].action for agent in play.agents}
-        play.moves.append(Move(decided, {agent: float(rewards[agent]) for agent in play.agents}))
+        play.paid.append({agent: float(rewards[agent]) for agent in play.agents})
         play.infos.append(mean_info(infos))
         play.num_turns += 1
         play.observations = observations
@@ -285,7 +284,23 @@ class RolloutCollector:
 
         An environment is not saved: its episode is, as its seed, its task and the joint actions so far.
         """
-        return {"next_index": self.next_index, "unfinished": [_kept(play) for play in self._unfinished.values()]}
+        return {"next_index": self.next_index, "unfinished": [self._kept(play) for play in self._unfinished.values()]}
+
+    def _kept(self, play: Play) -> dict[str, Any]:
+        return {
+            "place": play.place,
+            "index": play.index,
+            "seed": play.plan.seed,
+            "group": play.plan.group,
+            "task": play.plan.task,
+            "agents": play.agents,
+            "observations": play.observations,
+            "previous": play.previous,
+            "num_turns": play.num_turns,
+            "earlier_return": play.earlier_return,
+            "actions": list(self.vector.courses[play.place].actions),
+            "rewards": list(play.paid),
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from what `state_dict` returned; episodes that were under way are played again.
@@ -307,18 +322,18 @@ class RolloutCollector:
             num_turns=kept["num_turns"],
             earlier_return=kept["earlier_return"],
             num_agents=len(self._number),
-            moves=[Move(*move) for move in kept["moves"]],
+            paid=list(kept["rewards"]),
         )
         name = f"episode {play.index} (seed {play.plan.seed})"
-        steps = replayed(self.vector, play.place, play.plan, (move.actions for move in play.moves))
+        steps = replayed(self.vector, play.place, play.plan, kept["actions"])
         play.observations = next(steps)[0]
-        for turn, (move, result) in enumerate(zip(play.moves, steps, strict=True)):
-            found = {agent: float(result[1][agent]) for agent in move.rewards}
-            if not is_same(found, move.rewards):
-                raise ReplayError(f"{name} paid {move.rewards} in turn {turn}, but pays {found} when {UNREPEATABLE}")
+        for turn, (paid, result) in enumerate(zip(play.paid, steps, strict=True)):
+            found = {agent: float(result[1][agent]) for agent in paid}
+            if not is_same(found, paid):
+                raise ReplayError(f"{name} paid {paid} in turn {turn}, but pays {found} when {UNREPEATABLE}")
             play.observations = result[0]
         if not is_same(play.observations, kept["observations"]):
-            raise ReplayError(f"{name} shows other observations after turn {len(play.moves) - 1} when {UNREPEATABLE}")
+            raise ReplayError(f"{name} shows other observations after turn {len(play.paid) - 1} when {UNREPEATABLE}")
         if self.reads_state:
             play.states.append(self._state(play))
         return play
@@ -338,19 +353,3 @@ class RolloutCollector:
                 np.zeros(features.size, dtype=np.float32) if has_left else features.vector(play.observations[agent])
             )
         return np.concatenate(vectors)
-
-
-def _kept(play: Play) -> dict[str, Any]:
-    return {
-        "place": play.place,
-        "index": play.index,
-        "seed": play.plan.seed,
-        "group": play.plan.group,
-        "task": play.plan.task,
-        "agents": play.agents,
-        "observations": play.observations,
-        "previous": play.previous,
-        "num_turns": play.num_turns,
-        "earlier_return": play.earlier_return,
-        "moves": [tuple(move) for move in play.moves],
-    }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...agents.core import Completion
 from .episode import Episode, Turn
@@ -28,13 +28,6 @@ class Plan:
 def grouped_plans(seeds: Iterable[int], group_size: int) -> list[Plan]:
     """Plans of G rollouts per seed; the rollouts of one seed's task form a group."""
     return [Plan(seed, group) for group, seed in enumerate(seeds) for _ in range(group_size)]
-
-
-class Move(NamedTuple):
-    """Joint turn of an episode under way: enough to play it again, and to see that it took the same course."""
-
-    actions: dict[str, Any]
-    rewards: dict[str, float]
 
 
 @dataclass(slots=True)
@@ -60,8 +53,9 @@ class Play:
     earlier_return: float = 0.0
     num_agents: int | None = None
     """Number of all agents of the environment."""
-    moves: list[Move] = field(default_factory=list)
-    """Joint turns since the episode began, earlier segments' too."""
+    paid: list[dict[str, float]] = field(default_factory=list)
+    """Rewards of each joint turn since the episode began, earlier segments' too. Its actions are in the vector's
+    `courses`."""
 
     def episode(self, *, is_complete: bool = True) -> Episode:
         """The turns played so far, as an episode, or as a segment where it is cut here (is_complete=False)."""
@@ -94,7 +88,7 @@ class Play:
             num_turns=self.num_turns,
             earlier_return=self.earlier_return + self.episode().team_return,
             num_agents=self.num_agents,
-            moves=self.moves,
+            paid=self.paid,
         )
 
 

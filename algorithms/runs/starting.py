@@ -28,7 +28,7 @@ class StartingWeights:
     policies: Mapping[str, Mapping[str, Tensor]]
     """`Policy.state_dict` of each agent that learned."""
     critics: Mapping[str, Mapping[str, Any]]
-    """Of each critic `critic`, its `state_dict`, and `moments`, the unit of its values."""
+    """Critics by name: each one's `state_dict` under "critic", and the unit of its values under "moments"."""
 
     @classmethod
     def of_run(cls, directory: Path) -> StartingWeights:

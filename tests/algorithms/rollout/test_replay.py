@@ -111,7 +111,7 @@ def test_another_course_is_an_error_that_says_where(what, words):
     state = copy.deepcopy(made.state_dict())
     kept = state["unfinished"][1]
     if what == "rewards":
-        kept["moves"][1][1]["b_0"] = 9.0
+        kept["rewards"][1]["b_0"] = 9.0
     else:
         kept["observations"]["a_0"] = "another"
     with pytest.raises(ReplayError, match=words):
