@@ -44,7 +44,7 @@ install-dev: .venv/.installed-dev
 
 .venv/.installed: .venv/bin/python pyproject.toml constraints.txt
 	$(BIN)/python -m pip install -q -c constraints.txt torch
-	$(BIN)/python -m pip install -q -c constraints.txt -e .
+	$(BIN)/python -m pip install -q -c constraints.txt -e ".[train]"
 	touch $@
 
 .venv/.installed-dev: .venv/.installed

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from .._errors import nearest
+from .._extras import require
 from .._terminal import shown
 from .errors import line_of
 
@@ -27,6 +28,8 @@ COMMANDS = {
         "measure this machine: rollouts, decoding, updates, …",
     ),
 }
+_WITHOUT_TRAINING = {"envs", "check", "play"}
+"""Commands that need no torch."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -42,6 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: there is no command {shown(repr(name))}; {nearest(name, COMMANDS)}", file=sys.stderr)
         return 2
     try:
+        require(*(("rich", "tyro") if name in _WITHOUT_TRAINING else ("torch", "transformers")))
         importlib.import_module(COMMANDS[name][0]).run(rest)
     except BrokenPipeError:  # the reader of our output, such as `head`, has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still to be flushed at the exit

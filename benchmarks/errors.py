@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from .._errors import UserError as UserError
+from .._extras import explained
 
 _OF_THE_DISK = {
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM),
@@ -32,6 +33,8 @@ def line_of(error: Exception) -> str | None:
     """The line that a command prints for an error; None for a fault of the program, whose traceback is needed."""
     if isinstance(error, UserError):
         return " ".join(str(error).split())
+    if isinstance(error, ModuleNotFoundError) and (missing := explained(error)):
+        return str(missing)
     if isinstance(error, OSError) and error.errno in _OF_THE_DISK:
         return f"{error.strerror}: {error.filename}" if error.filename else str(error.strerror)
     return None

@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Any
 from ._lazy import attach
 
 if TYPE_CHECKING:
+    from . import agents as agents
+    from . import algorithms as algorithms
+    from . import envs as envs
     from .algorithms.registry import register_algorithm as register_algorithm
     from .algorithms.runs.api import evaluate as evaluate
     from .algorithms.runs.api import load_team as load_team

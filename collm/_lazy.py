@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ._extras import explained
 from ._syntax import parse
 
 
@@ -26,7 +27,13 @@ def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], 
     def get(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(homes[name], package), name)
+        home = homes[name]
+        try:
+            if home == ".":  # a package of its own
+                return importlib.import_module(f".{name}", package)
+            return getattr(importlib.import_module(home, package), name)
+        except ModuleNotFoundError as error:
+            raise (explained(error) or error) from error.__cause__
 
     return get, lambda: sorted(homes), sorted(homes)
 

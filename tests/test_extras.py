@@ -1,0 +1,103 @@
+"""What is installed on request: the environments need none of it, and what needs more says which extra brings it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import collm
+from collm._extras import explained, require
+
+BARE = """
+import sys
+from importlib.abc import MetaPathFinder
+
+class Bare(MetaPathFinder):
+    '''An installation without extras.'''
+
+    ABSENT = {absent!r}
+
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in self.ABSENT:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+        return None
+
+sys.meta_path.insert(0, Bare())
+{program}
+"""
+HEAVY = (*("torch", "transformers", "tokenizers", "peft", "safetensors", "accelerate", "scipy", "matplotlib"), "PIL")
+OPTIONAL = (*HEAVY, "rich", "tyro", "datasets", "pyarrow", "pandas", "wandb", "tensorboard", "tomli")
+
+
+def bare(program: str, absent=OPTIONAL) -> subprocess.CompletedProcess[str]:
+    code = BARE.format(absent=set(absent), program=program)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+
+
+def test_all_environments_play_without_any_extra():
+    ids = [each.id for each in collm.envs.specs() if each.id.startswith("collm/")]
+    done = bare(
+        f"""
+import collm
+for name in {ids!r}:
+    env = collm.make(name)
+    env.reset(seed=0)
+    while env.agents:
+        env.step({{agent: env.reference_reply(agent) for agent in env.agents}})
+    env.close()
+print("played", {len(ids)})
+"""
+    )
+    assert done.stdout.split() == ["played", str(len(ids))], done.stderr
+    assert len(ids) >= 13
+
+
+@pytest.mark.parametrize(
+    ("program", "absent", "advice"),
+    [
+        ("import collm; collm.train", HEAVY, "pip install 'collm[train]'"),
+        ("from collm.agents import load_policies", HEAVY, "pip install 'collm[train]'"),
+    ],
+)
+def test_what_trains_names_the_extra(program, absent, advice):
+    last = bare(program, absent).stderr.strip().splitlines()[-1]
+    assert last.startswith("ModuleNotFoundError: ") and last.endswith(advice)
+
+
+@pytest.mark.parametrize(
+    ("command", "absent", "extra"),
+    [
+        (["train", "maac", "--env", "collm/MiniBuild-v0"], HEAVY, "train"),
+        (["demo"], HEAVY, "train"),
+        (["report", "runs"], OPTIONAL, "train"),
+        (["envs"], OPTIONAL, "cli"),
+        (["play", "collm/MiniBuild-v0"], OPTIONAL, "cli"),
+    ],
+)
+def test_a_command_says_in_one_line_which_extra_it_needs(command, absent, extra):
+    done = bare(f"from collm.benchmarks.cli import main; sys.exit(main({command!r}))", absent)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: ") and line.endswith(f"pip install 'collm[{extra}]'")
+
+
+def test_commands_that_train_nothing_need_no_torch():
+    done = bare("from collm.benchmarks.cli import main; sys.exit(main(['envs']))", HEAVY)
+    assert done.returncode == 0 and "collm/MiniBuild-v0" in done.stdout, done.stderr
+
+
+def test_packages_of_others_are_none_of_ours():
+    assert explained(ModuleNotFoundError("No module named 'antigravity_2'", name="antigravity_2")) is None
+    assert explained(ModuleNotFoundError("No module named 'mpe2'", name="mpe2")) is None  # an extra for developers only
+
+
+def test_what_is_there_passes():
+    require("json", "numpy")
+
+
+def test_the_package_that_is_missing_keeps_its_name():
+    error = explained(ModuleNotFoundError("No module named 'wandb.sdk'", name="wandb.sdk"))
+    assert error is not None and error.name == "wandb.sdk"
+    assert "collm[wandb]" in str(error)

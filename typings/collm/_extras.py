@@ -1,0 +1,1 @@
+../../collm/_extras.py
