@@ -6,7 +6,7 @@ export OMP_NUM_THREADS ?= 1
 export OMP_WAIT_POLICY ?= PASSIVE
 export HF_HUB_OFFLINE ?= 1
 
-.PHONY: demo test test-slow test-interop test-matrix mutants lint format install install-dev clean
+.PHONY: demo docs test test-slow test-interop test-matrix mutants lint format install install-dev clean
 
 demo: install  ## two small language models learn to write together
 	$(BIN)/collm demo
@@ -25,6 +25,9 @@ test-matrix:  ## the environments with the oldest and the newest Gymnasium and P
 
 mutants: .venv/.installed-mutants  ## small faults that the tests must find; SAMPLE=40 per module, MODULES="algorithms/functions" for some
 	$(BIN)/python tests/mutation/run.py $(if $(SAMPLE),--sample $(SAMPLE)) $(MODULES)
+
+docs: .venv/.installed-docs  ## the site of the documentation, into build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 lint: install-dev
 	$(BIN)/ruff check .
@@ -49,6 +52,10 @@ install-dev: .venv/.installed-dev
 
 .venv/.installed-dev: .venv/.installed
 	$(BIN)/python -m pip install -q -c constraints.txt -e ".[dev]"
+	touch $@
+
+.venv/.installed-docs: .venv/.installed
+	$(BIN)/python -m pip install -q -c constraints.txt -e ".[train,docs]"
 	touch $@
 
 .venv/.installed-mutants: .venv/.installed-dev

@@ -250,7 +250,8 @@ def check_warmup_budget(config: ActorCriticConfig, num_steps: int, num_tokens: i
     """Refuse a budget that the critic's warm-up uses up: no policy would learn.
 
     Args:
-        num_steps, num_tokens: environment steps and sampled tokens that the warm-up takes, or at least takes.
+        num_steps: environment steps that the warm-up takes, or at least takes.
+        num_tokens: sampled tokens that it takes, or at least takes.
 
     Raises:
         ValueError: naming the budget.

@@ -1,4 +1,4 @@
-"""Packages that are installed on request only: which extra brings one, and the line that says so where it is missing."""
+"""Packages that are installed on request: which extra brings one, and the line that says so where it is missing."""
 
 from __future__ import annotations
 

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from collm.benchmarks.comparison.suite import jobs, read_suite
+
 LAYERS = ("envs", "agents", "algorithms", "benchmarks")
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -46,7 +48,28 @@ def test_a_block_of_the_documentation_runs_as_printed(code, tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+def suites() -> list:
+    """The suites in the pages: TOML blocks marked "suite"."""
+    found = [(page, re.findall(r"(?ms)^```toml suite\n(.*?)^```$", page.read_text())) for page in PAGES]
+    return [pytest.param(text, id=str(page.relative_to(ROOT))) for page, texts in found for text in texts]
+
+
+@pytest.mark.parametrize("text", suites())
+def test_a_suite_of_the_documentation_is_one(text, tmp_path):
+    path = tmp_path / "suite.toml"
+    path.write_text(text)
+    assert jobs(read_suite(path))
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_links_of_a_page_lead_somewhere(page):
     links = re.findall(r"\]\((?!https?://|mailto:|#)([^)#\s]+)", page.read_text())
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_every_page_has_its_place_in_the_site():
+    """`make docs` is strict about it, too, but takes minutes."""
+    shown = set(re.findall(r"(?m)^ .*?([\w/]+\.md)$", (ROOT / "mkdocs.yml").read_text()))
+    made = {"reference/settings.md", "reference/command.md", "changelog.md"}  # by docs/site/hooks.py
+    pages = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
+    assert shown == pages | made
