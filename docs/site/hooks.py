@@ -10,6 +10,7 @@ import re
 import textwrap
 from contextlib import redirect_stdout
 from dataclasses import MISSING, fields
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Lead links to files that are no pages (a suite, a table of results) to the repository; mark of a run block out."""
+    """Lead links to files that are no pages, such as tables of results, to the repository; unmark blocks that run."""
     markdown = re.sub(r"(?m)^(```python) run( slow)?$", r"\1", markdown)
     folder = "" if page.file.src_uri == "changelog.md" else posixpath.join("docs", posixpath.dirname(page.file.src_uri))
 
@@ -66,8 +67,8 @@ def settings_page() -> str:
     from collm.benchmarks.commands.train import TrainArguments
 
     parts = [
-        "# Settings\n\nThe settings of `collm train ALGORITHM`, of `collm.train(ALGORITHM, …)` and of suites, made from "
-        "their dataclasses. On the command line `num_updates` is `--num-updates`. An algorithm's class has the "
+        "# Settings\n\nThe settings of `collm train ALGORITHM`, of `collm.train(ALGORITHM, …)` and of suites, made "
+        "from their dataclasses. On the command line `num_updates` is `--num-updates`. An algorithm's class has the "
         "settings of those that it derives from, too; where it changes a default, the page says so.\n"
     ]
     classes: list[type[Any]] = [TrainArguments, ModelConfig, NetworkConfig, settings.TrainConfig]
@@ -106,7 +107,7 @@ def _meanings(kind: type[Any]) -> dict[str, str]:
     body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0].body
     return {
         field.target.id: " ".join(ast.literal_eval(text.value).split())
-        for field, text in zip(body, body[1:])
+        for field, text in pairwise(body)
         if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr)
     }
 
