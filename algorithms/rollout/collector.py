@@ -327,13 +327,14 @@ class RolloutCollector:
         name = f"episode {play.index} (seed {play.plan.seed})"
         steps = replayed(self.vector, play.place, play.plan, kept["actions"])
         play.observations = next(steps)[0]
-        for turn, (paid, result) in enumerate(zip(play.paid, steps, strict=True)):
+        for turn, (paid, result) in enumerate(zip(play.paid, steps, strict=True), start=1):
             found = {agent: float(result[1][agent]) for agent in paid}
             if not is_same(found, paid):
                 raise ReplayError(f"{name} paid {paid} in turn {turn}, but pays {found} when {UNREPEATABLE}")
             play.observations = result[0]
         if not is_same(play.observations, kept["observations"]):
-            raise ReplayError(f"{name} shows other observations after turn {len(play.paid) - 1} when {UNREPEATABLE}")
+            when = f"after turn {len(play.paid)}" if play.paid else "at reset"
+            raise ReplayError(f"{name} shows other observations {when} when {UNREPEATABLE}")
         if self.reads_state:
             play.states.append(self._state(play))
         return play
