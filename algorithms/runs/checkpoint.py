@@ -26,7 +26,7 @@ from safetensors.torch import load_file, save_file
 
 from ..._json import read_json
 from ...agents.core import Divergence
-from ..learning.state import Packed, packed, unpacked
+from ..learning.state import Packed, not_finite, packed, unpacked
 from ..learning.trainer import Trainer
 from .files import DamagedRunError, write_file, write_folder
 
@@ -177,10 +177,10 @@ def newest_checkpoint(directory: Path) -> Checkpoint | None:
     """
     damage: list[str] = []
     for path in _generations(directory):
-        fault = _fault(path)
-        if fault is None:
+        try:
             return Checkpoint(**_read(path), path=path, damage=damage)
-        damage.append(f"{path} is damaged ({fault})")
+        except DamagedRunError as error:
+            damage.append(str(error))
     if damage:
         raise DamagedRunError(f"{'; '.join(damage)}: there is no sound one to go on from; start again elsewhere")
     return None
@@ -205,10 +205,10 @@ def read_start(directory: Path) -> Mapping[str, Any] | None:
     path = directory / "start"
     if not path.is_dir():
         return None
-    fault = _fault(path)
-    if fault is not None:
-        raise DamagedRunError(f"{path} is damaged ({fault}), with the weights that the run began with")
-    return _read(path)
+    try:
+        return _read(path)
+    except DamagedRunError as error:
+        raise DamagedRunError(f"{error}, with the weights that the run began with") from error
 
 
 def save_models(directory: Path, trainer: Trainer) -> None:
@@ -245,9 +245,21 @@ def _write(path: Path, content: Packed) -> None:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    values = json.loads((path / _STATE_FILE).read_text(encoding="utf-8"))
-    content: dict[str, Any] = unpacked(values, load_file(path / _TENSORS_FILE))
-    return content
+    """What a folder's files hold.
+
+    Raises:
+        DamagedRunError: if they are not as they were written, or hold what training cannot go on with.
+    """
+    fault = _fault(path)
+    if fault is None:
+        tensors = load_file(path / _TENSORS_FILE)
+        name = not_finite(tensors)
+        if name is None:
+            values = json.loads((path / _STATE_FILE).read_text(encoding="utf-8"))
+            content: dict[str, Any] = unpacked(values, tensors)
+            return content
+        fault = f"a number is not finite in {name}"
+    raise DamagedRunError(f"{path} is damaged ({fault})")
 
 
 def _fault(path: Path) -> str | None:

@@ -35,7 +35,7 @@ from .checkpoint import (
 )
 from .evaluation import evaluate
 from .experiment import MAX_DEFAULT_ENVS, Experiment
-from .files import explained, only_one, sync
+from .files import explained, only_one, sync, tentative
 from .loggers import JsonLines, Logger, Sink, cut_lines, make_loggers
 from .records import episode_records
 from .replays import failures_kept, keep_failure
@@ -51,12 +51,12 @@ LOG = logging.getLogger(__name__)
 def prepare_run(
     experiment: Experiment, directory: Path, *, resume: bool = False, init_from: Path | None = None
 ) -> None:
-    """Refuse settings and a folder that would fail later, before a model is loaded; make the folder of a new run.
+    """Refuse settings and a folder that would fail later, before a model is loaded; nothing is left behind.
 
     Args:
         experiment: experiment to run. With `resume` it must be the one that the directory holds, but for what may
             change (`changes`).
-        directory: folder of the run, made if need be. Without `resume` it must not hold a run, but for an attempt that
+        directory: folder of the run. Without `resume` it must not hold a run, but for an attempt that
             came to no checkpoint.
         resume: continue from the directory's checkpoint.
         init_from: run whose policies and critics a new run begins with.
@@ -76,9 +76,10 @@ def prepare_run(
             _changed(directory, experiment)
     else:
         check_is_free(directory, experiment.to_json())
-    prepare_directory(directory)
-    with only_one(directory):  # refuses a folder in use at once; the run itself locks it as long as it takes
-        pass
+    with tentative(directory):
+        prepare_directory(directory)
+        with only_one(directory):  # refuses a folder in use at once; the run itself locks it as long as it takes
+            pass
 
 
 def run_experiment(experiment: Experiment, directory: Path, *, resume: bool = False, **options: Any) -> Trainer:
@@ -107,7 +108,7 @@ def run_prepared(
 
     Args:
         experiment: experiment to run.
-        directory: folder that `prepare_run` made.
+        directory: folder that `prepare_run` found usable; it is made, and stays once the run has begun.
         resume: continue from the directory's newest sound checkpoint, or from the beginning where it has none; lines
             logged after it are dropped.
         init_from: run whose policies and critics a new run begins with.

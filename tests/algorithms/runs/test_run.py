@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import math
 import os
+import re
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,8 +19,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from probes import NumberProbe
+from probes import NumberProbe, TextProbe
 from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 
 from collm._errors import UserError
 from collm.agents.numeric.config import NetworkConfig
@@ -310,11 +314,71 @@ def test_a_run_begins_with_another_run_s_policies_and_critics(tmp_path, experime
     for name, critic in source.critics.items():
         pairs = zip(critic.critic.parameters(), trainer.critics[name].critic.parameters(), strict=True)
         assert all(torch.equal(a, b) for a, b in pairs)
-    wider = replace(experiment, network=NetworkConfig(hidden_dims=(5,)))
-    with pytest.raises(ValueError, match=r"has other weights for .* of shape"):
-        run_experiment(wider, tmp_path / "other", init_from=tmp_path / "source")
     with pytest.raises(UnfitWeightsError, match="no checkpoint"):
         run_experiment(experiment, tmp_path / "third", init_from=tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("call", "problem"),
+    [
+        (
+            "ippo --env test/Number-v0 --hidden-dims 5",
+            r"for 'speaker_0': output\.weight is of shape \(3, 4\) there and of shape \(3, 5\)",
+        ),
+        (
+            "ippo --env test/Number-v0 --hidden-dims 4 4",
+            r"for 'speaker_0': trunk\.2\.bias is missing there and of shape",
+        ),
+        ("iac --env test/Text-v0 --max-new-tokens 4", r"for 'speaker_0': .* is missing there and of shape"),
+        (
+            "iac --env collm/MiniBuild-v0 --max-new-tokens 4",
+            r"no weights for 'builder_0', but for \['speaker_0', 'speaker_1'\]",
+        ),
+    ],
+)
+def test_a_start_from_other_models_costs_one_line_that_names_what_differs_and_leaves_nothing(
+    tmp_path, experiment, capsys, call, problem
+):
+    from collm.envs import register
+
+    register("test/Text-v0", TextProbe, kwargs={"probe": "delayed"})
+    run_experiment(experiment, tmp_path / "source")
+    before = sorted(tmp_path.rglob("*"))
+    out = tmp_path / "deep" / "down" / "run"
+    few = "--num-updates 2 --rollout-buffer-size 2 --eval-num-samples 2 --critic-warmup 0"
+    capsys.readouterr()
+    call = f"train {call} {few} --out {out} --init-from {tmp_path / 'source'}"
+    assert main(call.split()) == 2
+    printed = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(f"error: {re.escape(str(tmp_path / 'source'))} has (other weights )?{problem}.*", printed[-1])
+    assert len(printed) == 1, printed
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_saved_weights_that_are_not_finite_are_named_before_any_update(tmp_path, experiment, monkeypatch):
+    """Their sums are right: the file is what it was when somebody wrote it."""
+    run_experiment(experiment, tmp_path / "r")
+    older, newest = sorted((tmp_path / "r" / "checkpoints").iterdir())
+    file = newest / "tensors.safetensors"
+    weights = load_file(file)
+    name = next(each for each in weights if "speaker_0/policy/trunk" in each)
+    weights[name].view(-1)[1] = float("nan")
+    save_file(weights, file)
+    sums = [f"{hashlib.sha256((newest / f).read_bytes()).hexdigest()}  {f}" for f in ("state.json", file.name)]
+    (newest / "SHA256SUMS").write_text("\n".join(sums) + "\n")
+    problem = rf"{newest} is damaged \(a number is not finite in {re.escape(name)}\)"
+    shutil.copytree(tmp_path / "r", tmp_path / "copy")
+    told = []
+    run_experiment(experiment, tmp_path / "r", resume=True, on_notice=told.append)
+    assert told == [f"{newest} is damaged (a number is not finite in {name}): going on from {older}"]
+    monkeypatch.setattr(Trainer, "step", None)
+    problem = problem.replace(str(tmp_path / "r"), str(tmp_path / "copy"))
+    shutil.rmtree(tmp_path / "copy" / "checkpoints" / older.name)
+    with pytest.raises(DamagedRunError, match=f"{problem}: there is no sound one"):
+        run_experiment(changed(experiment, num_updates=4), tmp_path / "copy", resume=True)
+    with pytest.raises(DamagedRunError, match=problem):
+        run_experiment(experiment, tmp_path / "other", init_from=tmp_path / "copy")
+    assert not (tmp_path / "other").exists()
 
 
 @pytest.mark.parametrize("turns", [3, pytest.param(7, marks=pytest.mark.slow)])
@@ -345,7 +409,7 @@ def test_an_environment_that_does_not_repeat_itself_is_an_error(tmp_path, experi
     dies_after(monkeypatch, 1)
     with pytest.raises(KeyboardInterrupt):
         run_experiment(cut, tmp_path / "r")
-    with pytest.raises(ReplayError, match=r"seed \d+\) paid .* in turn 0, but pays .* does not repeat itself"):
+    with pytest.raises(ReplayError, match=r"seed \d+\) paid .* in turn 1, but pays .* does not repeat itself"):
         run_experiment(cut, tmp_path / "r", resume=True)
 
 
