@@ -6,7 +6,7 @@ episodes.jsonl          one line per episode: transcripts, rewards, token ids
 evaluation.jsonl        one line per evaluation
 checkpoints/<update>/   state that training resumes from, the last two: state.json, tensors.safetensors, SHA256SUMS
 start/                  weights that the run began with, where they are another run's, in the same form
-agents/<agent>/         the policies, in Hugging Face format
+agents/<agent>/         the policies at the end of training, in Hugging Face format; .update says after which update
 critics/<name>/         the critics
 
 Everything in it is data: nothing that is read from it is run.
@@ -35,6 +35,7 @@ RECORDS = ("metrics.jsonl", "episodes.jsonl", "evaluation.jsonl")
 CHECKPOINTS = "checkpoints"
 NUM_KEPT = 2
 _STATE_FILE, _TENSORS_FILE, _SUMS_FILE = "state.json", "tensors.safetensors", "SHA256SUMS"
+_UPDATE_FILE = ".update"  # no agent's name begins with a dot
 _LOGGED = (*RECORDS, "tensorboard", "wandb_id.txt")
 _SETTINGS = (CONFIG_FILE, f"{CONFIG_FILE}.new", "start", "start.new", "start.old")
 
@@ -219,12 +220,26 @@ def save_models(directory: Path, trainer: Trainer) -> None:
             critic.critic.save(folder / name)
 
     def write_agents(folder: Path) -> None:
+        (folder / _UPDATE_FILE).write_text(f"{trainer.update}\n", encoding="utf-8")
         for agent, learner in trainer.learners.items():
             learner.policy.save(folder / agent)
 
     if trainer.critics:
         write_folder(directory / "critics", write_critics)
     write_folder(directory / "agents", write_agents)
+
+
+def models_update(directory: Path) -> int | None:
+    """Updates that the policies in `agents/` have learned from; None where there are none, or nothing says it."""
+    file = directory / "agents" / _UPDATE_FILE
+    text = file.read_text(encoding="utf-8").strip() if file.is_file() else ""
+    return int(text) if text.isdecimal() else None
+
+
+def has_newest_models(directory: Path) -> bool:
+    """Whether `agents/` is not older than the newest checkpoint, as it is once a run goes on beyond its first end."""
+    newest = next((int(path.name) for path in _generations(directory)), None)
+    return newest is None or newest == models_update(directory)
 
 
 def _generations(directory: Path) -> list[Path]:

@@ -40,7 +40,7 @@ from .loggers import JsonLines, Logger, Sink, cut_lines, make_loggers
 from .records import episode_records
 from .replays import failures_kept, keep_failure
 from .starting import StartingWeights, check_start
-from .stopping import Stopped, StopSignals
+from .stopping import StopAsked, Stopped, StopSignals
 from .teams import CriticSource
 
 Callback = Callable[[int, Mapping[str, float]], None]
@@ -115,7 +115,8 @@ def run_prepared(
         sinks: further places for metrics besides `metrics.jsonl`.
         on_update, on_evaluation: called with the number of updates done and the metrics.
         on_notice: called with a line on what is unusual about a resumed run.
-        stop: signals that ask to stop after an update, with a checkpoint. None: nothing asks.
+        stop: signals that ask to stop, with a checkpoint of the last whole update: before the next turn while episodes
+            are played, else after learning and evaluation. None: nothing asks.
         policies: policies by agent, in place of those that the settings name.
         critics: objects or a factory, in place of those that the settings name.
         reward_processor: applied to every reward before learning.
@@ -181,16 +182,22 @@ class _Run:
     def train(self, stop: StopSignals | None) -> None:
         """Take updates until the budget is used up or something asks to stop."""
         config, trainer = self.config, self.trainer
+        if stop is not None:
+            trainer.collector.before_turn = stop.check
         saved_at = time.monotonic()
         saved = None
         while not is_over(trainer):
-            if stop is not None and stop.number is not None:
+            try:
+                if stop is not None:
+                    stop.check()
+                self._update()
+            except StopAsked as asked:
+                assert stop is not None and stop.number is not None
                 if saved != trainer.update:
                     self._save()
                 raise Stopped(
                     f"stopped after update {trainer.update}; to go on: collm resume {self.directory}", stop.number
-                )
-            self._update()
+                ) from asked
             is_last = is_over(trainer)
             if is_last or (config.eval_interval and trainer.update % config.eval_interval == 0):
                 self.record_evaluation()

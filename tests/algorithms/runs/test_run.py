@@ -19,15 +19,16 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from probes import NumberProbe, TextProbe
+from probes import AGENTS, NumberProbe, TextProbe
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from collm._errors import UserError
 from collm.agents.numeric.config import NetworkConfig
+from collm.agents.numeric.policy import NumericPolicy
 from collm.algorithms import IPPOConfig
 from collm.algorithms.learning.trainer import Trainer
-from collm.algorithms.rollout.collector import ReplayError
+from collm.algorithms.rollout.collector import ReplayError, RolloutCollector
 from collm.algorithms.runs import run as running
 from collm.algorithms.runs.api import load_run
 from collm.algorithms.runs.checkpoint import newest_checkpoint, read_config, save_checkpoint
@@ -216,8 +217,77 @@ def test_a_signal_stops_after_the_update_with_a_checkpoint(tmp_path, experiment)
         run_experiment(whole, tmp_path / "r", stop=stop, on_update=ask)
     assert found.value.status == 128 + signal.SIGTERM
     assert newest_checkpoint(tmp_path / "r").update == 1
-    with pytest.raises(UserError, match="stopped before its end, which writes the team; to go on: collm resume"):
+    run_experiment(whole, tmp_path / "r", resume=True)
+    assert traces(tmp_path / "r") == traces(tmp_path / "whole")
+
+
+def weights_of(policies):
+    return {(agent, name): tensor for agent, policy in policies.items() for name, tensor in policy.state_dict().items()}
+
+
+@pytest.mark.parametrize("prolonged", [False, True])
+def test_a_run_that_stopped_before_its_end_is_evaluated_as_it_then_was(tmp_path, experiment, prolonged):
+    """After a stop, and after a kill, which leaves agents/ as an earlier end wrote it."""
+    expected = run_experiment(changed(experiment, num_updates=3), tmp_path / "three").collector.policies
+    goes_on = changed(experiment, num_updates=5, save_interval=0)
+    if prolonged:
+        run_experiment(experiment, tmp_path / "r")
+
+    def ask(update, metrics):
+        if update == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with StopSignals() as stop, pytest.raises(Stopped):
+        run_experiment(goes_on, tmp_path / "r", resume=prolonged, stop=stop, on_update=ask)
+    assert (tmp_path / "r" / "agents").is_dir() == prolonged
+    found = load_run(tmp_path / "r")
+    assert found.update == 3
+    torch.testing.assert_close(weights_of(found.policies), weights_of(expected), rtol=0, atol=0)
+    end = run_experiment(goes_on, tmp_path / "r", resume=True).collector.policies
+    found = load_run(tmp_path / "r")
+    assert found.update == 5
+    torch.testing.assert_close(weights_of(found.policies), weights_of(end), rtol=0, atol=0)
+    shutil.rmtree(tmp_path / "r" / "checkpoints")  # to save room: the team is still there
+    assert load_run(tmp_path / "r").update == 5
+
+
+def test_a_stopped_run_of_other_policies_than_its_settings_name_says_what_writes_them(tmp_path, experiment):
+    env = NumberProbe("delayed")
+    spaces = env.observation_space(AGENTS[0]), env.action_space(AGENTS[0])
+    own = {agent: NumericPolicy.for_spaces(*spaces, hidden_dims=(7,)) for agent in AGENTS}
+
+    def ask(update, metrics):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with StopSignals() as stop, pytest.raises(Stopped):
+        run_experiment(experiment, tmp_path / "r", stop=stop, on_update=ask, policies=own)
+    with pytest.raises(UserError, match=r"stopped before its end, and only the end writes .*; to go on: collm resume"):
         load_run(tmp_path / "r")
+
+
+@pytest.mark.parametrize("decision", [1, 5])  # of the first update, of the second one
+@pytest.mark.parametrize("cut", [{}, {"turns_per_update": 4, "num_envs": 2}])
+def test_a_signal_while_episodes_are_played_stops_before_the_next_turn_and_loses_nothing(
+    tmp_path, experiment, monkeypatch, decision, cut
+):
+    """What was played of the update is played again, as if it had never been."""
+    whole = changed(experiment, num_updates=3, save_interval=0, **cut)
+    run_experiment(whole, tmp_path / "whole")
+    num_decided, decided = [], RolloutCollector._decided
+
+    def deciding(collector, plays, greedy):
+        if collector.before_turn is not None:  # in training, not in evaluation
+            num_decided.append(len(plays))
+            if len(num_decided) == decision + 1:
+                os.kill(os.getpid(), signal.SIGINT)
+        return decided(collector, plays, greedy)
+
+    monkeypatch.setattr(RolloutCollector, "_decided", deciding)
+    done = decision // 4
+    with StopSignals() as stop, pytest.raises(Stopped, match=f"stopped after update {done}; to go on: collm resume"):
+        run_experiment(whole, tmp_path / "r", stop=stop)
+    assert len(num_decided) == decision + 1
+    assert newest_checkpoint(tmp_path / "r").update == done
     run_experiment(whole, tmp_path / "r", resume=True)
     assert traces(tmp_path / "r") == traces(tmp_path / "whole")
 
