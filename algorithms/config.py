@@ -151,7 +151,8 @@ class TrainConfig(Checked):
     deterministic: bool = False
     """Bit-for-bit results whatever `num_envs`, `num_workers`, `max_batch_tokens` and interruptions, at some cost in
     speed: decoding and learning compute in fixed shapes. The same machine, libraries and number of threads are needed
-    in any case. False: the same settings give the same results, other ones differ by rounding."""
+    in any case. Tested on CPUs only; on a GPU nobody has compared the bytes. False: the same settings give the same
+    results, other ones differ by rounding."""
     seed: Seed = 0
     """Seed of tasks, sampling, initial weights of critics and heads, and the order of mini-batches."""
 

@@ -29,6 +29,7 @@ RECORDS: dict[str, type] = {
     for kind in (Completion, CriticInput, Message, NumericRecord, ReplayEntry, RunningMoments, TokenRecord)
 }
 """Dataclasses and named tuples that a checkpoint may hold, by name."""
+_ARRAYS = "arrays/"  # begins the names of joined arrays, such as observations, which need not be finite
 
 
 def storable(kind: Record) -> Record:
@@ -76,6 +77,16 @@ def unpacked(values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Any:
     """The inverse of `packed`."""
     messages = [Message(*each) for each in values["messages"]]
     return _Unpacker(tensors, messages).unpack(values["state"])
+
+
+def not_finite(tensors: Mapping[str, Tensor]) -> str | None:
+    """Name of the first of a packed state's tensors with a number that is not finite; None without one."""
+    named = ((name, tensor) for name, tensor in tensors.items() if not name.startswith(_ARRAYS))
+    return next((name for name, tensor in named if not _is_finite(tensor)), None)
+
+
+def _is_finite(tensor: Tensor) -> bool:
+    return not tensor.is_floating_point() or bool(tensor.isfinite().all())
 
 
 class _Packer:
@@ -128,10 +139,10 @@ class _Packer:
         if value.dtype.kind not in "biuf":
             raise TypeError(f"a checkpoint cannot hold {path}, which is an array of {value.dtype}")
         value = value.astype(value.dtype.newbyteorder("="), copy=False)
-        return self._appended(self.arrays, f"arrays/{value.dtype}", value.reshape(-1), value.shape)
+        return self._appended(self.arrays, f"{_ARRAYS}{value.dtype}", value.reshape(-1), value.shape)
 
     def _tensor(self, value: Tensor, path: str, is_listed: bool) -> Any:
-        if value.is_floating_point() and self.result.not_finite is None and not bool(value.isfinite().all()):
+        if self.result.not_finite is None and not _is_finite(value):
             self.result.not_finite = path
         if is_listed:
             name = f"joined/{str(value.dtype).removeprefix('torch.')}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -84,7 +84,9 @@ class RolloutCollector:
         self.seconds: dict[str, float] = defaultdict(float)
         self.skipped: list[EnvironmentFault] = []
         self._number = {agent: i for i, agent in enumerate(vector.possible_agents)}
+        self.before_turn: Callable[[], None] | None = None  # called before each; may raise, to leave off
         self.next_index = 0
+        self._kept_state: dict[str, Any] | None = None  # from before the call that is under way, or was left off
         self._decision_s = 0.0  # duration of the last decision
         self._unfinished: dict[int, Play] = {}
         self._features: dict[str, Features] = {}  # by agent, of its observations, where the environment has no state
@@ -99,7 +101,7 @@ class RolloutCollector:
         """
         running: dict[int, Play] = {}
         self.skipped = []
-        with self._telling(running):
+        with self._whole(), self._telling(running):
             return self._collected(plans, running, greedy)
 
     def _collected(self, plans: Sequence[Plan], running: dict[int, Play], greedy: bool) -> list[Episode]:
@@ -163,6 +165,13 @@ class RolloutCollector:
                 fault.episode = running[fault.copy].index
             raise
 
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """Let the state to resume from be that of before the block, until it has come to its end."""
+        self._kept_state = self.state_dict()
+        yield
+        self._kept_state = None
+
     def collect_turns(self, num_turns: int, seeds: Iterable[int]) -> list[Episode]:
         """Play a number of joint turns per copy, continuing where the last call stopped.
 
@@ -177,7 +186,7 @@ class RolloutCollector:
         Raises:
             EnvironmentFault: if an environment raises or breaks its contract.
         """
-        with self._telling(self._unfinished):
+        with self._whole(), self._telling(self._unfinished):
             return self._segments(num_turns, iter(seeds))
 
     def _segments(self, num_turns: int, draw: Iterator[int]) -> list[Episode]:
@@ -238,6 +247,8 @@ class RolloutCollector:
 
     def _decided(self, plays: Sequence[Play], greedy: bool) -> dict[int, dict[str, Any]]:
         """Actions of all agents in these plays' next joint turn, by place."""
+        if self.before_turn is not None:
+            self.before_turn()
         start = time.perf_counter()
         asked: dict[object, list[tuple[Policy, Request, Play]]] = defaultdict(list)
         for play in plays:
@@ -282,8 +293,11 @@ class RolloutCollector:
     def state_dict(self) -> dict[str, Any]:
         """State to resume from: the count of episodes, and the plays that `collect_turns` has under way.
 
-        An environment is not saved: its episode is, as its seed, its task and the joint actions so far.
+        An environment is not saved: its episode is, as its seed, its task and the joint actions so far. Where a call
+        was left off in its middle, the state is that of before the call.
         """
+        if self._kept_state is not None:
+            return self._kept_state
         return {"next_index": self.next_index, "unfinished": [self._kept(play) for play in self._unfinished.values()]}
 
     def _kept(self, play: Play) -> dict[str, Any]:
@@ -295,7 +309,7 @@ class RolloutCollector:
             "task": play.plan.task,
             "agents": play.agents,
             "observations": play.observations,
-            "previous": play.previous,
+            "previous": dict(play.previous),
             "num_turns": play.num_turns,
             "earlier_return": play.earlier_return,
             "actions": list(self.vector.courses[play.place].actions),
@@ -327,13 +341,14 @@ class RolloutCollector:
         name = f"episode {play.index} (seed {play.plan.seed})"
         steps = replayed(self.vector, play.place, play.plan, kept["actions"])
         play.observations = next(steps)[0]
-        for turn, (paid, result) in enumerate(zip(play.paid, steps, strict=True)):
+        for turn, (paid, result) in enumerate(zip(play.paid, steps, strict=True), start=1):
             found = {agent: float(result[1][agent]) for agent in paid}
             if not is_same(found, paid):
                 raise ReplayError(f"{name} paid {paid} in turn {turn}, but pays {found} when {UNREPEATABLE}")
             play.observations = result[0]
         if not is_same(play.observations, kept["observations"]):
-            raise ReplayError(f"{name} shows other observations after turn {len(play.paid) - 1} when {UNREPEATABLE}")
+            when = f"after turn {len(play.paid)}" if play.paid else "at reset"
+            raise ReplayError(f"{name} shows other observations {when} when {UNREPEATABLE}")
         if self.reads_state:
             play.states.append(self._state(play))
         return play

@@ -32,7 +32,7 @@ from ...envs.registration.registry import EnvSpec, make, register, registry, spe
 from ..learning.shaping import RewardProcessor
 from ..registry import AlgorithmSpec, algorithm_spec
 from ..rollout.collector import RolloutCollector
-from .checkpoint import has_checkpoint
+from .checkpoint import has_newest_models, models_update, newest_update
 from .display import TrainingDisplay
 from .evaluation import EvaluationResult
 from .evaluation import evaluate as play_held_out
@@ -40,8 +40,9 @@ from .experiment import MAX_DEFAULT_ENVS, Experiment, fix_shapes, load_experimen
 from .loggers import Logger, Sink, check_sinks, read_lines
 from .replays import failures_kept
 from .run import prepare_run, run_prepared
+from .starting import StartingWeights, UnfitWeightsError
 from .stopping import StopSignals
-from .teams import CriticSource, saved_team, seat_of
+from .teams import CriticSource, make_policies, saved_team, seat_of
 
 Environment: TypeAlias = str | ParallelEnv[str, Any, Any] | Callable[..., ParallelEnv[str, Any, Any]]
 """A registered id, an environment (which is copied), or what builds one."""
@@ -58,6 +59,8 @@ class Run:
     experiment: Experiment
     policies: Mapping[str, Policy]
     """The team, by agent."""
+    update: int | None = None
+    """Updates that the team has learned from; None where the folder does not say."""
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
@@ -206,7 +209,7 @@ def train_experiment(
         )
     console.print(display.evaluation_table())
     console.print(f"run directory: {shown(directory)}", markup=False)
-    return Run(directory, experiment, trainer.collector.policies)
+    return Run(directory, experiment, trainer.collector.policies, trainer.update)
 
 
 def evaluate(
@@ -239,7 +242,7 @@ def evaluate(
 def load_run(
     directory: str | Path, *, env: Environment | None = None, device: str | None = None, trust: bool = False
 ) -> Run:
-    """A run from its folder, with its saved team.
+    """A run from its folder, with its team as it was at the end, or at the newest checkpoint of a run that goes on.
 
     Args:
         directory: what `train` was given as `out`.
@@ -253,18 +256,31 @@ def load_run(
         experiment = _in_environment(experiment, env)
     if device is not None:
         experiment = replace(experiment, model=replace(experiment.model, device=device))
-    if has_checkpoint(directory) and not (directory / "agents").is_dir():
-        raise UserError(
-            f"{directory} was stopped before its end, which writes the team; to go on: collm resume {directory}"
-        )
     played = make(experiment.env, **experiment.env_kwargs)
     try:
-        policies = saved_team(directory / "agents", played, experiment.model)
+        if has_newest_models(directory):
+            policies, update = saved_team(directory / "agents", played, experiment.model), models_update(directory)
+        else:
+            policies, update = _newest_team(directory, experiment, played), newest_update(directory)
         if experiment.config.deterministic:
             fix_shapes(policies)
-        return Run(directory, experiment, policies)
+        return Run(directory, experiment, policies, update)
     finally:
         played.close()
+
+
+def _newest_team(directory: Path, experiment: Experiment, env: ParallelEnv[str, Any, Any]) -> dict[str, Policy]:
+    """The team of a run's newest checkpoint."""
+    model = replace(experiment.model, server=None)
+    policies = make_policies(experiment.make_algorithm(), env, model, experiment.network)
+    try:
+        StartingWeights.of_run(directory).give_policies(policies)
+    except UnfitWeightsError as error:  # policies that were given as objects
+        raise UserError(
+            f"{directory} was stopped before its end, and only the end writes a team of other models than its settings "
+            f"name; to go on: collm resume {directory}"
+        ) from error
+    return policies
 
 
 def load_team(directory: str | Path, *, device: str | None = None, trust: bool = False) -> dict[str, Policy]:

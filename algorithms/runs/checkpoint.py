@@ -6,7 +6,7 @@ episodes.jsonl          one line per episode: transcripts, rewards, token ids
 evaluation.jsonl        one line per evaluation
 checkpoints/<update>/   state that training resumes from, the last two: state.json, tensors.safetensors, SHA256SUMS
 start/                  weights that the run began with, where they are another run's, in the same form
-agents/<agent>/         the policies, in Hugging Face format
+agents/<agent>/         the policies at the end of training, in Hugging Face format; .update says after which update
 critics/<name>/         the critics
 
 Everything in it is data: nothing that is read from it is run.
@@ -26,7 +26,7 @@ from safetensors.torch import load_file, save_file
 
 from ..._json import read_json
 from ...agents.core import Divergence
-from ..learning.state import Packed, packed, unpacked
+from ..learning.state import Packed, not_finite, packed, unpacked
 from ..learning.trainer import Trainer
 from .files import DamagedRunError, write_file, write_folder
 
@@ -35,6 +35,7 @@ RECORDS = ("metrics.jsonl", "episodes.jsonl", "evaluation.jsonl")
 CHECKPOINTS = "checkpoints"
 NUM_KEPT = 2
 _STATE_FILE, _TENSORS_FILE, _SUMS_FILE = "state.json", "tensors.safetensors", "SHA256SUMS"
+_UPDATE_FILE = ".update"  # no agent's name begins with a dot
 _LOGGED = (*RECORDS, "tensorboard", "wandb_id.txt")
 _SETTINGS = (CONFIG_FILE, f"{CONFIG_FILE}.new", "start", "start.new", "start.old")
 
@@ -177,10 +178,10 @@ def newest_checkpoint(directory: Path) -> Checkpoint | None:
     """
     damage: list[str] = []
     for path in _generations(directory):
-        fault = _fault(path)
-        if fault is None:
+        try:
             return Checkpoint(**_read(path), path=path, damage=damage)
-        damage.append(f"{path} is damaged ({fault})")
+        except DamagedRunError as error:
+            damage.append(str(error))
     if damage:
         raise DamagedRunError(f"{'; '.join(damage)}: there is no sound one to go on from; start again elsewhere")
     return None
@@ -205,10 +206,10 @@ def read_start(directory: Path) -> Mapping[str, Any] | None:
     path = directory / "start"
     if not path.is_dir():
         return None
-    fault = _fault(path)
-    if fault is not None:
-        raise DamagedRunError(f"{path} is damaged ({fault}), with the weights that the run began with")
-    return _read(path)
+    try:
+        return _read(path)
+    except DamagedRunError as error:
+        raise DamagedRunError(f"{error}, with the weights that the run began with") from error
 
 
 def save_models(directory: Path, trainer: Trainer) -> None:
@@ -219,12 +220,26 @@ def save_models(directory: Path, trainer: Trainer) -> None:
             critic.critic.save(folder / name)
 
     def write_agents(folder: Path) -> None:
+        (folder / _UPDATE_FILE).write_text(f"{trainer.update}\n", encoding="utf-8")
         for agent, learner in trainer.learners.items():
             learner.policy.save(folder / agent)
 
     if trainer.critics:
         write_folder(directory / "critics", write_critics)
     write_folder(directory / "agents", write_agents)
+
+
+def models_update(directory: Path) -> int | None:
+    """Updates that the policies in `agents/` have learned from; None where there are none, or nothing says it."""
+    file = directory / "agents" / _UPDATE_FILE
+    text = file.read_text(encoding="utf-8").strip() if file.is_file() else ""
+    return int(text) if text.isdecimal() else None
+
+
+def has_newest_models(directory: Path) -> bool:
+    """Whether `agents/` is not older than the newest checkpoint, as it is once a run goes on beyond its first end."""
+    newest = next((int(path.name) for path in _generations(directory)), None)
+    return newest is None or newest == models_update(directory)
 
 
 def _generations(directory: Path) -> list[Path]:
@@ -245,9 +260,21 @@ def _write(path: Path, content: Packed) -> None:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    values = json.loads((path / _STATE_FILE).read_text(encoding="utf-8"))
-    content: dict[str, Any] = unpacked(values, load_file(path / _TENSORS_FILE))
-    return content
+    """What a folder's files hold.
+
+    Raises:
+        DamagedRunError: if they are not as they were written, or hold what training cannot go on with.
+    """
+    fault = _fault(path)
+    if fault is None:
+        tensors = load_file(path / _TENSORS_FILE)
+        name = not_finite(tensors)
+        if name is None:
+            values = json.loads((path / _STATE_FILE).read_text(encoding="utf-8"))
+            content: dict[str, Any] = unpacked(values, tensors)
+            return content
+        fault = f"a number is not finite in {name}"
+    raise DamagedRunError(f"{path} is damaged ({fault})")
 
 
 def _fault(path: Path) -> str | None:

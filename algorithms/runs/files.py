@@ -9,7 +9,7 @@ import re
 import shutil
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from safetensors import SafetensorError
@@ -77,7 +77,8 @@ def only_one(directory: Path, *, waits: bool = False) -> Iterator[None]:
     """Keep other processes out of a run's folder; the lock ends with the process, however that ends.
 
     Args:
-        directory: folder of a run, made if need be. A block within another one of this thread changes nothing.
+        directory: folder of a run, made if need be, and gone after a block that writes nothing into it. A block within
+            another one of this thread changes nothing.
         waits: wait for the other process to end.
 
     Raises:
@@ -87,17 +88,51 @@ def only_one(directory: Path, *, waits: bool = False) -> Iterator[None]:
     if key in _HELD:
         yield
         return
-    directory.mkdir(parents=True, exist_ok=True)
-    with (directory / LOCK_FILE).open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
-        except BlockingIOError as error:
-            raise RunFolderError(f"{directory} is in use: another process trains there; wait for it to end") from error
+    with tentative(directory), _locked(directory, waits):
         _HELD.add(key)
         try:
             yield
         finally:
             _HELD.remove(key)
+            if os.listdir(directory) == [LOCK_FILE]:
+                (directory / LOCK_FILE).unlink()
+
+
+@contextmanager
+def tentative(directory: Path) -> Iterator[None]:
+    """Remove a folder that the block made, and the folders made to hold it, unless something is in them at the end."""
+    missing = [path for path in (directory, *directory.parents) if not path.exists()]
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # the first that is not empty, or was not made
+            for path in missing:
+                path.rmdir()
+
+
+@contextmanager
+def _locked(directory: Path, waits: bool) -> Iterator[None]:
+    while True:
+        directory.mkdir(parents=True, exist_ok=True)
+        try:
+            file = (directory / LOCK_FILE).open("a")
+        except FileNotFoundError:  # who held it has just removed the folder
+            continue
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
+            except BlockingIOError as error:
+                raise RunFolderError(
+                    f"{directory} is in use: another process trains there; wait for it to end"
+                ) from error
+            if _is_there(directory / LOCK_FILE, file.fileno()):
+                yield
+                return
+
+
+def _is_there(path: Path, number: int) -> bool:
+    """Whether an open file is the one at a path: who held its lock before may have removed it."""
+    return path.exists() and os.path.samestat(path.stat(), os.fstat(number))
 
 
 @contextmanager

@@ -35,12 +35,12 @@ from .checkpoint import (
 )
 from .evaluation import evaluate
 from .experiment import MAX_DEFAULT_ENVS, Experiment
-from .files import explained, only_one, sync
+from .files import explained, only_one, sync, tentative
 from .loggers import JsonLines, Logger, Sink, cut_lines, make_loggers
 from .records import episode_records
 from .replays import failures_kept, keep_failure
 from .starting import StartingWeights, check_start
-from .stopping import Stopped, StopSignals
+from .stopping import StopAsked, Stopped, StopSignals
 from .teams import CriticSource
 
 Callback = Callable[[int, Mapping[str, float]], None]
@@ -51,12 +51,12 @@ LOG = logging.getLogger(__name__)
 def prepare_run(
     experiment: Experiment, directory: Path, *, resume: bool = False, init_from: Path | None = None
 ) -> None:
-    """Refuse settings and a folder that would fail later, before a model is loaded; make the folder of a new run.
+    """Refuse settings and a folder that would fail later, before a model is loaded; nothing is left behind.
 
     Args:
         experiment: experiment to run. With `resume` it must be the one that the directory holds, but for what may
             change (`changes`).
-        directory: folder of the run, made if need be. Without `resume` it must not hold a run, but for an attempt that
+        directory: folder of the run. Without `resume` it must not hold a run, but for an attempt that
             came to no checkpoint.
         resume: continue from the directory's checkpoint.
         init_from: run whose policies and critics a new run begins with.
@@ -76,9 +76,10 @@ def prepare_run(
             _changed(directory, experiment)
     else:
         check_is_free(directory, experiment.to_json())
-    prepare_directory(directory)
-    with only_one(directory):  # refuses a folder in use at once; the run itself locks it as long as it takes
-        pass
+    with tentative(directory):
+        prepare_directory(directory)
+        with only_one(directory):  # refuses a folder in use at once; the run itself locks it as long as it takes
+            pass
 
 
 def run_experiment(experiment: Experiment, directory: Path, *, resume: bool = False, **options: Any) -> Trainer:
@@ -107,14 +108,15 @@ def run_prepared(
 
     Args:
         experiment: experiment to run.
-        directory: folder that `prepare_run` made.
+        directory: folder that `prepare_run` found usable; it is made, and stays once the run has begun.
         resume: continue from the directory's newest sound checkpoint, or from the beginning where it has none; lines
             logged after it are dropped.
         init_from: run whose policies and critics a new run begins with.
         sinks: further places for metrics besides `metrics.jsonl`.
         on_update, on_evaluation: called with the number of updates done and the metrics.
         on_notice: called with a line on what is unusual about a resumed run.
-        stop: signals that ask to stop after an update, with a checkpoint. None: nothing asks.
+        stop: signals that ask to stop, with a checkpoint of the last whole update: before the next turn while episodes
+            are played, else after learning and evaluation. None: nothing asks.
         policies: policies by agent, in place of those that the settings name.
         critics: objects or a factory, in place of those that the settings name.
         reward_processor: applied to every reward before learning.
@@ -180,16 +182,22 @@ class _Run:
     def train(self, stop: StopSignals | None) -> None:
         """Take updates until the budget is used up or something asks to stop."""
         config, trainer = self.config, self.trainer
+        if stop is not None:
+            trainer.collector.before_turn = stop.check
         saved_at = time.monotonic()
         saved = None
         while not is_over(trainer):
-            if stop is not None and stop.number is not None:
+            try:
+                if stop is not None:
+                    stop.check()
+                self._update()
+            except StopAsked as asked:
+                assert stop is not None and stop.number is not None
                 if saved != trainer.update:
                     self._save()
                 raise Stopped(
                     f"stopped after update {trainer.update}; to go on: collm resume {self.directory}", stop.number
-                )
-            self._update()
+                ) from asked
             is_last = is_over(trainer)
             if is_last or (config.eval_interval and trainer.update % config.eval_interval == 0):
                 self.record_evaluation()

@@ -72,7 +72,7 @@ class StartingWeights:
                 continue
             if agent not in self.policies:
                 raise UnfitWeightsError(f"{self.source} has no weights for {agent!r}, but for {sorted(self.policies)}")
-            self._check(agent, self.policies[agent], policy.state_dict())
+            self._check(repr(agent), self.policies[agent], policy.state_dict())
             policy.load_state_dict(dict(self.policies[agent]))
             given.add(id(policy))
 
@@ -91,12 +91,12 @@ class StartingWeights:
 
     def _check(self, owner: str, kept: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
         """Refuse weights of another shape."""
-        for name in own.keys() | kept.keys():
-            shapes = [tuple(each[name].shape) if name in each else None for each in (kept, own)]
-            if shapes[0] != shapes[1]:
+        for name in sorted(own.keys() | kept.keys()):
+            there, here = (f"of shape {tuple(each[name].shape)}" if name in each else "missing" for each in (kept, own))
+            if there != here:
                 raise UnfitWeightsError(
-                    f"{self.source} has other weights for {owner}: {name} of shape {shapes[0]}, and not {shapes[1]}; "
-                    "begin with a run of the same models"
+                    f"{self.source} has other weights for {owner}: {name} is {there} there and {here} here; begin with "
+                    "a run of the same models"
                 )
 
 

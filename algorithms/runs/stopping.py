@@ -9,7 +9,14 @@ from types import FrameType, TracebackType
 from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-ASKED = b"\nstopping after this update, with a checkpoint; the same again stops at once\n"
+ASKED = (
+    b"\nstopping, with a checkpoint: before the next turn, or once learning or an evaluation that has begun is done; "
+    b"the same again stops at once\n"
+)
+
+
+class StopAsked(Exception):
+    """A signal asked for a stop, and here is a place to do so."""
 
 
 class Stopped(KeyboardInterrupt):
@@ -42,6 +49,15 @@ class StopSignals:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._restore()
+
+    def check(self) -> None:
+        """Leave what is being done if a signal came.
+
+        Raises:
+            StopAsked: if one did.
+        """
+        if self.number is not None:
+            raise StopAsked
 
     def _restore(self) -> None:
         for each, handler in self._before.items():

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias, cast
 
 import torch
 from gymnasium.spaces import Text
+from pettingzoo import ParallelEnv
 from transformers import AutoModel, AutoTokenizer
 
 from ..._errors import UserError
@@ -89,7 +90,7 @@ def make_trainer(
 
 def make_policies(
     algorithm: Algorithm[Any],
-    vector: VectorEnv,
+    env: VectorEnv | ParallelEnv[str, Any, Any],
     model: ModelConfig,
     network: NetworkConfig,
     given: Mapping[str, Policy] | None = None,
@@ -99,7 +100,7 @@ def make_policies(
     Raises:
         ValueError: if a policy is given for an agent that does not exist.
     """
-    agents = vector.possible_agents
+    agents = env.possible_agents
     config = algorithm.config
     made: dict[str, Policy] = dict(given or {})
     if unknown := [agent for agent in made if agent not in agents]:
@@ -109,10 +110,10 @@ def make_policies(
         spec = registered_policy(name)
         if spec is not None and agent not in made:
             if shared is None or model.weights != "shared":
-                shared = spec.make(seat_of(vector, agent, model, algorithm))
+                shared = spec.make(seat_of(env, agent, model, algorithm))
             made[agent] = shared
     others = [agent for agent in agents if agent not in made]
-    if others and writes_text(vector):
+    if others and writes_text(env):
         hidden_dim = config.value_head_hidden_dim if algorithm.has_actor_heads else None
         made |= load_policies(
             _part(model, agents, others),
@@ -122,7 +123,7 @@ def make_policies(
             seed=config.seed,
         )
     elif others:
-        made |= _perceptrons(algorithm, vector, model, network, others)
+        made |= _perceptrons(algorithm, env, model, network, others)
     return {agent: made[agent] for agent in agents}
 
 
@@ -284,12 +285,12 @@ def _part(model: ModelConfig, agents: Sequence[str], some: Sequence[str]) -> Mod
 
 
 def _perceptrons(
-    algorithm: Algorithm[Any], vector: VectorEnv, model: ModelConfig, network: NetworkConfig, agents: Sequence[str]
+    algorithm: Algorithm[Any], env: Any, model: ModelConfig, network: NetworkConfig, agents: Sequence[str]
 ) -> dict[str, Policy]:
     def perceptron(agent: str) -> NumericPolicy:
         return NumericPolicy.for_spaces(
-            vector.observation_space(agent),
-            vector.action_space(agent),
+            env.observation_space(agent),
+            env.action_space(agent),
             is_squashed=network.is_squashed,
             initial_log_std=network.initial_log_std,
             has_state_std=network.has_state_std,
@@ -298,7 +299,7 @@ def _perceptrons(
             activation=network.activation,
             normalizes_observations=network.normalizes_observations,
             has_value_head=algorithm.has_actor_heads,
-            seed=algorithm.config.seed + 1000 * vector.possible_agents.index(agent),
+            seed=algorithm.config.seed + 1000 * env.possible_agents.index(agent),
             device=device_of(model),
         )
 

@@ -57,7 +57,8 @@ def evaluate_run(arguments: EvaluateArguments, console: Console) -> None:
             name: trained.evaluate(arguments.episodes, greedy=greedy, split=arguments.split, **kwargs)
             for name, greedy in (("sampled", False), ("greedy", True))
         }
-    title = f"{trained.experiment.env}, split {arguments.split}, {arguments.episodes} episodes: mean [95 %]"
+    learned = "" if trained.update is None else f" after update {trained.update}"
+    title = f"{trained.experiment.env}, split {arguments.split}, {arguments.episodes} episodes{learned}: mean [95 %]"
     table = Table("", *results, title=Text(shown(title)), title_justify="left")
     table.add_row("return", *(str(result.team_return) for result in results.values()))
     terms = [[episode_terms(episode) for episode in result.episodes] for result in results.values()]

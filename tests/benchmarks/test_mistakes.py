@@ -10,8 +10,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import warnings
+from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar
 
@@ -39,6 +41,7 @@ CALLS = {
 ENVIRONMENT = '[[environments]]\nid = "collm/MiniWriting-v1"\n'
 ALGORITHM = '[[algorithms]]\nname = "iac"\n'
 BUDGET = "seeds = [0]\nbudget = {environment_steps = 320}\n"
+MAX_S = 120  # of wall time per call, on a machine that does much else
 
 
 @pytest.fixture(scope="module")
@@ -167,6 +170,32 @@ def snapshot(places: dict[str, Path]) -> set[str]:
     return {str(path) for path in places["OUT"].parent.rglob("*")}
 
 
+@contextmanager
+def no_longer_than(seconds: float, call: str):
+    """Fail a call that hangs, by its name; without this the suite would stand still and not say where."""
+
+    def too_late(number, frame):
+        pytest.fail(f"after {seconds:g} s there is still no answer to: collm {call}")
+
+    before = signal.signal(signal.SIGALRM, too_late)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_a_call_that_hangs_fails_by_its_name(monkeypatch):
+    def waits(*arguments, **options):
+        threading.Event().wait(60)
+
+    monkeypatch.setattr("collm.benchmarks.commands.envs.specs", waits)
+    with pytest.raises(pytest.fail.Exception, match=r"after 0\.2 s there is still no answer to: collm envs"):
+        with no_longer_than(0.2, "envs"):
+            main(["envs"])
+
+
 def test_the_table_holds_what_it_claims_to():
     assert len(TABLE) >= 200
     assert len({call for call, _ in TABLE}) == len(TABLE)
@@ -182,7 +211,7 @@ def test_a_wrong_call_costs_one_line_that_says_what_is_wrong(call, answer, place
     monkeypatch.chdir(places["RUNS"].parent)
     before = snapshot(places)
     arguments = shlex.split(filled(filled(call, places), places))
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), no_longer_than(MAX_S, call):
         warnings.simplefilter("ignore")  # of libraries that read broken files
         try:
             status = main(arguments)

@@ -197,9 +197,11 @@ def test_raw_advantages_of_a_group_that_agrees_are_not_blown_up():
     torch.testing.assert_close(raw_advantages(returns, group, divide_by_std=True), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_groups_of_another_length_than_the_returns_are_refused():
+@pytest.mark.parametrize(("num_groups", "real"), [(3, None), (5, None), (4, (3,)), (4, (5,)), (4, (4, 2)), (4, ())])
+def test_groups_and_real_turns_of_another_shape_than_the_returns_are_refused(num_groups, real):
+    is_real = None if real is None else torch.ones(real, dtype=torch.bool)
     with pytest.raises(ValueError, match="one group for each row"):
-        group_mean_advantages(torch.zeros(4), torch.zeros(3, dtype=torch.long))
+        group_mean_advantages(torch.zeros(4), torch.zeros(num_groups, dtype=torch.long), is_real)
 
 
 def test_cross_returns_by_hand():
@@ -272,6 +274,13 @@ def test_normalized_of_nothing_is_nothing():
     assert not normalized(torch.full((2, 2), math.nan), torch.zeros(2, 2, dtype=torch.bool)).any()
 
 
-def test_normalized_refuses_groups_of_another_shape():
+@pytest.mark.parametrize(
+    ("advantages", "real", "group"),
+    [
+        *[((2, 3), (2, 3), (2,)), ((2,), (2, 3), (2, 3)), ((1, 3), (2, 3), (2, 3)), ((3, 3), (2, 3), (2, 3))],
+        *[((2, 3), (1, 3), (2, 3)), ((2, 3), (1, 3), (1, 3)), ((2, 3), (2, 3), (3, 3)), ((2, 3), (2, 3), (2, 4))],
+    ],
+)
+def test_normalized_refuses_what_is_not_of_one_shape(advantages, real, group):
     with pytest.raises(ValueError, match="one shape"):
-        normalized(torch.zeros(2, 3), torch.ones(2, 3, dtype=torch.bool), torch.zeros(2, dtype=torch.long))
+        normalized(torch.zeros(advantages), torch.ones(real, dtype=torch.bool), torch.zeros(group, dtype=torch.long))

@@ -85,6 +85,26 @@ def test_agents_are_credited_with_their_own_or_the_team_s_reward(name, reward):
         assert trainer.credits[agent].returns.tolist() == [expected] * 4
 
 
+class Leaving(TextProbe):
+    """Three turns; the first agent leaves after the first of them."""
+
+    def __init__(self):
+        super().__init__("delayed")
+
+    def play(self, replies):
+        rewards = [dict(zip(AGENTS, (1.0, 5.0), strict=True)), {AGENTS[1]: 4.0}, {AGENTS[1]: 6.0}][self.turn]
+        is_last = self.turn == 2
+        return Outcome(rewards, {} if is_last else dict.fromkeys(replies, "next"), finished=frozenset(AGENTS[:1]))
+
+
+def test_a_joint_critic_s_agents_are_credited_with_what_the_team_was_paid_after_one_of_them_left():
+    """By hand: the mean over both agents, 3, 2 and 3 in the three turns."""
+    trainer = trainer_of("maac", Leaving, discount=1.0)
+    trainer.step()
+    first, second = (trainer.credits[agent].returns for agent in AGENTS)
+    assert first.tolist() == [8.0] * 4 and second.tolist() == [8.0, 5.0, 3.0] * 4
+
+
 @pytest.mark.parametrize("reward", ["own", "team"])
 def test_a_crossed_completion_is_credited_with_its_own_or_the_team_s_reward(reward):
     trainer = trainer_of("magrpo", Uneven, joint_mode="cross", credited_reward=reward, rollout_buffer_size=6)

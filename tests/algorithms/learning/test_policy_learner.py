@@ -74,6 +74,7 @@ def test_the_policy_gradient_raises_what_went_well_and_lowers_what_did_not():
     policy, tracks = rollout()
     learner = PolicyLearner(policy, IAC(IACConfig(agent_learning_rate=1e-3)), torch.Generator())
     before = torch.stack([each.sum() for each in learner.logprobs(policy, tracks)])
+    assert not before.requires_grad  # a graph of all turns would stay in memory for nothing
     turns = [len(track) for track in tracks]
     advantages = torch.cat([torch.full((n,), 1.0 if i % 2 else -1.0) for i, n in enumerate(turns)])
     for _ in range(3):

@@ -18,7 +18,7 @@ from collm.agents.core import Completion, CriticInput
 from collm.agents.encoding import TokenRecord
 from collm.agents.numeric.moments import RunningMoments
 from collm.algorithms.learning.critic_learner import ReplayEntry
-from collm.algorithms.learning.state import packed, storable, unpacked
+from collm.algorithms.learning.state import not_finite, packed, storable, unpacked
 from collm.envs.core import Message, Transcript
 
 
@@ -145,6 +145,14 @@ def test_the_first_number_that_is_not_finite_is_named_by_its_path():
     both = {"steps": torch.tensor([3]), "first": [good, bad], "second": {"weight": torch.tensor(math.nan)}}
     assert packed(both).not_finite == "first/1"
     assert packed({"observations": np.array([math.inf])}).not_finite is None  # data of the environment
+
+
+def test_the_first_tensor_of_a_packed_state_that_is_not_finite_is_named():
+    listed = {"steps": torch.tensor([3]), "listed": [torch.ones(2), torch.tensor([math.nan])]}
+    assert not_finite(packed(listed).tensors) == "joined/float32"
+    state = {"observations": np.array([math.inf]), "weight": torch.ones(2)}
+    assert not_finite(packed(state).tensors) is None
+    assert not_finite(packed(state | {"bias": torch.tensor([1.0, -math.inf])}).tensors) == "bias"
 
 
 @dataclass

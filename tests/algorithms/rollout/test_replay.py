@@ -99,17 +99,19 @@ def test_what_comes_after_a_replay_is_what_would_have_come(num_turns):
 
 
 @pytest.mark.parametrize(
-    ("what", "words"),
+    ("what", "num_turns", "words"),
     [
-        ("rewards", r"^episode 1 \(seed 1\) paid .* in turn 1, but pays \{'a_0': 1.375, 'b_0': 1.375\} when it is"),
-        ("observations", r"^episode 1 \(seed 1\) shows other observations after turn 2 when it is played again"),
+        ("rewards", 3, r"paid .* in turn 2, but pays \{'a_0': 1.375, 'b_0': 1.375\} when it is played again"),
+        ("observations", 3, r"shows other observations after turn 3 when it is played again"),
+        ("observations", 5, r"shows other observations at reset when it is played again"),  # of the next episode
     ],
 )
-def test_another_course_is_an_error_that_says_where(what, words):
+def test_another_course_is_an_error_that_says_where_counted_from_1(what, num_turns, words):
     made = collector(Counting())
-    made.collect_turns(3, iter(range(9)))
+    made.collect_turns(num_turns, iter(range(9)))
     state = copy.deepcopy(made.state_dict())
     kept = state["unfinished"][1]
+    words = rf"^episode {kept['index']} \(seed {kept['seed']}\) {words}"
     if what == "rewards":
         kept["rewards"][1]["b_0"] = 9.0
     else:

@@ -35,7 +35,7 @@ def test_means_over_episodes_by_hand():
     episodes = [
         played(
             [1.0, 2.0],
-            [{"reward/hit": 1.0, "metric/size": 3.0}, {"reward/hit": 2.0, "metric/size": 7.0}],
+            [{"reward/hit": 1.0, "metric/size": 3.0}, {"reward/hit": 2.0, "metric/size": 8.0}],
             logprobs=[-1.0],
             entropies=[0.5],
             is_extension=True,
@@ -59,7 +59,7 @@ def test_means_over_episodes_by_hand():
             "return": (3 + 6) / 2,
             "return_std": 1.5,
             "reward/hit": 3.0,
-            "metric/size": (5 + 1) / 2,
+            "metric/size": (5.5 + 1) / 2,
             "turns": (2 + 1 + 3) / 3,
             "completion_tokens": (1 + 1 + 3 + 1 + 1 + 1) / 6,
             "entropy": (0.5 + 0.5 + 4.0 + 0.5 + 0.5 + 0.5) / 8,

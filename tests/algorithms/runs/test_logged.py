@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import fields
 from pathlib import Path
 
@@ -170,3 +171,19 @@ def test_every_logged_metric_has_a_case_by_hand(tmp_path):
     assert not marked - patterns - {"metric/*", "evaluation/*/metric/*", "skipped_episodes"}, (
         "a case of what no run logs"
     )
+
+
+def test_every_logged_metric_is_explained_on_the_page_of_loggers():
+    """A column after the metric's own is what it means."""
+    root = Path(__file__).parents[3]
+    text = (root / "docs" / "extend" / "logger.md").read_text().replace("<play>", "*")
+    table, rest = text.split("## What is logged")[1].split("`evaluation.jsonl`")
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("| `")]
+    assert all(len(row) == 2 and len(row[1]) > 20 for row in rows)
+    told = {name for row in rows for name in re.findall(r"`([^`]+)`", row[0])}
+    told |= {name for name in re.findall(r"`([^`]+)`", rest)}
+    marked = cases(root / "tests").keys()
+    logged_ones = {re.sub(r"(reward|metric)/\*", r"\1/<>", each) for each in marked if "/*/" not in each}
+    explained = {re.sub(r"<\w+>", "<>", each) for each in told}
+    missing = {each for each in logged_ones if each not in explained and not each.startswith("diagnostics/")}
+    assert not missing, f"docs/extend/logger.md does not say what {sorted(missing)} are"

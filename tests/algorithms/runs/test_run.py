@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import math
 import os
+import re
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,14 +19,16 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from probes import NumberProbe
+from probes import AGENTS, NumberProbe, TextProbe
 from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 
 from collm._errors import UserError
 from collm.agents.numeric.config import NetworkConfig
+from collm.agents.numeric.policy import NumericPolicy
 from collm.algorithms import IPPOConfig
 from collm.algorithms.learning.trainer import Trainer
-from collm.algorithms.rollout.collector import ReplayError
+from collm.algorithms.rollout.collector import ReplayError, RolloutCollector
 from collm.algorithms.runs import run as running
 from collm.algorithms.runs.api import load_run
 from collm.algorithms.runs.checkpoint import newest_checkpoint, read_config, save_checkpoint
@@ -104,7 +109,7 @@ def test_two_checkpoints_are_kept_and_all_is_data(tmp_path, experiment):
     run_experiment(changed(experiment, num_updates=4), tmp_path / "r")
     assert sorted(path.name for path in (tmp_path / "r" / "checkpoints").iterdir()) == ["00000003", "00000004"]
     for path in (tmp_path / "r").rglob("*"):
-        is_known = path.suffix in (".json", ".jsonl", ".safetensors") or path.name in ("SHA256SUMS", ".lock")
+        is_known = path.suffix in (".json", ".jsonl", ".safetensors") or path.name in ("SHA256SUMS", ".lock", ".update")
         assert path.is_dir() or is_known, path
         assert path.is_dir() or not path.read_bytes().startswith((b"PK", b"\x80")), f"{path} is a pickle"
 
@@ -212,8 +217,77 @@ def test_a_signal_stops_after_the_update_with_a_checkpoint(tmp_path, experiment)
         run_experiment(whole, tmp_path / "r", stop=stop, on_update=ask)
     assert found.value.status == 128 + signal.SIGTERM
     assert newest_checkpoint(tmp_path / "r").update == 1
-    with pytest.raises(UserError, match="stopped before its end, which writes the team; to go on: collm resume"):
+    run_experiment(whole, tmp_path / "r", resume=True)
+    assert traces(tmp_path / "r") == traces(tmp_path / "whole")
+
+
+def weights_of(policies):
+    return {(agent, name): tensor for agent, policy in policies.items() for name, tensor in policy.state_dict().items()}
+
+
+@pytest.mark.parametrize("prolonged", [False, True])
+def test_a_run_that_stopped_before_its_end_is_evaluated_as_it_then_was(tmp_path, experiment, prolonged):
+    """After a stop, and after a kill, which leaves agents/ as an earlier end wrote it."""
+    expected = run_experiment(changed(experiment, num_updates=3), tmp_path / "three").collector.policies
+    goes_on = changed(experiment, num_updates=5, save_interval=0)
+    if prolonged:
+        run_experiment(experiment, tmp_path / "r")
+
+    def ask(update, metrics):
+        if update == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with StopSignals() as stop, pytest.raises(Stopped):
+        run_experiment(goes_on, tmp_path / "r", resume=prolonged, stop=stop, on_update=ask)
+    assert (tmp_path / "r" / "agents").is_dir() == prolonged
+    found = load_run(tmp_path / "r")
+    assert found.update == 3
+    torch.testing.assert_close(weights_of(found.policies), weights_of(expected), rtol=0, atol=0)
+    end = run_experiment(goes_on, tmp_path / "r", resume=True).collector.policies
+    found = load_run(tmp_path / "r")
+    assert found.update == 5
+    torch.testing.assert_close(weights_of(found.policies), weights_of(end), rtol=0, atol=0)
+    shutil.rmtree(tmp_path / "r" / "checkpoints")  # to save room: the team is still there
+    assert load_run(tmp_path / "r").update == 5
+
+
+def test_a_stopped_run_of_other_policies_than_its_settings_name_says_what_writes_them(tmp_path, experiment):
+    env = NumberProbe("delayed")
+    spaces = env.observation_space(AGENTS[0]), env.action_space(AGENTS[0])
+    own = {agent: NumericPolicy.for_spaces(*spaces, hidden_dims=(7,)) for agent in AGENTS}
+
+    def ask(update, metrics):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with StopSignals() as stop, pytest.raises(Stopped):
+        run_experiment(experiment, tmp_path / "r", stop=stop, on_update=ask, policies=own)
+    with pytest.raises(UserError, match=r"stopped before its end, and only the end writes .*; to go on: collm resume"):
         load_run(tmp_path / "r")
+
+
+@pytest.mark.parametrize("decision", [1, 5])  # of the first update, of the second one
+@pytest.mark.parametrize("cut", [{}, {"turns_per_update": 4, "num_envs": 2}])
+def test_a_signal_while_episodes_are_played_stops_before_the_next_turn_and_loses_nothing(
+    tmp_path, experiment, monkeypatch, decision, cut
+):
+    """What was played of the update is played again, as if it had never been."""
+    whole = changed(experiment, num_updates=3, save_interval=0, **cut)
+    run_experiment(whole, tmp_path / "whole")
+    num_decided, decided = [], RolloutCollector._decided
+
+    def deciding(collector, plays, greedy):
+        if collector.before_turn is not None:  # in training, not in evaluation
+            num_decided.append(len(plays))
+            if len(num_decided) == decision + 1:
+                os.kill(os.getpid(), signal.SIGINT)
+        return decided(collector, plays, greedy)
+
+    monkeypatch.setattr(RolloutCollector, "_decided", deciding)
+    done = decision // 4
+    with StopSignals() as stop, pytest.raises(Stopped, match=f"stopped after update {done}; to go on: collm resume"):
+        run_experiment(whole, tmp_path / "r", stop=stop)
+    assert len(num_decided) == decision + 1
+    assert newest_checkpoint(tmp_path / "r").update == done
     run_experiment(whole, tmp_path / "r", resume=True)
     assert traces(tmp_path / "r") == traces(tmp_path / "whole")
 
@@ -310,11 +384,71 @@ def test_a_run_begins_with_another_run_s_policies_and_critics(tmp_path, experime
     for name, critic in source.critics.items():
         pairs = zip(critic.critic.parameters(), trainer.critics[name].critic.parameters(), strict=True)
         assert all(torch.equal(a, b) for a, b in pairs)
-    wider = replace(experiment, network=NetworkConfig(hidden_dims=(5,)))
-    with pytest.raises(ValueError, match=r"has other weights for .* of shape"):
-        run_experiment(wider, tmp_path / "other", init_from=tmp_path / "source")
     with pytest.raises(UnfitWeightsError, match="no checkpoint"):
         run_experiment(experiment, tmp_path / "third", init_from=tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("call", "problem"),
+    [
+        (
+            "ippo --env test/Number-v0 --hidden-dims 5",
+            r"for 'speaker_0': output\.weight is of shape \(3, 4\) there and of shape \(3, 5\)",
+        ),
+        (
+            "ippo --env test/Number-v0 --hidden-dims 4 4",
+            r"for 'speaker_0': trunk\.2\.bias is missing there and of shape",
+        ),
+        ("iac --env test/Text-v0 --max-new-tokens 4", r"for 'speaker_0': .* is missing there and of shape"),
+        (
+            "iac --env collm/MiniBuild-v0 --max-new-tokens 4",
+            r"no weights for 'builder_0', but for \['speaker_0', 'speaker_1'\]",
+        ),
+    ],
+)
+def test_a_start_from_other_models_costs_one_line_that_names_what_differs_and_leaves_nothing(
+    tmp_path, experiment, capsys, call, problem
+):
+    from collm.envs import register
+
+    register("test/Text-v0", TextProbe, kwargs={"probe": "delayed"})
+    run_experiment(experiment, tmp_path / "source")
+    before = sorted(tmp_path.rglob("*"))
+    out = tmp_path / "deep" / "down" / "run"
+    few = "--num-updates 2 --rollout-buffer-size 2 --eval-num-samples 2 --critic-warmup 0"
+    capsys.readouterr()
+    call = f"train {call} {few} --out {out} --init-from {tmp_path / 'source'}"
+    assert main(call.split()) == 2
+    printed = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(f"error: {re.escape(str(tmp_path / 'source'))} has (other weights )?{problem}.*", printed[-1])
+    assert len(printed) == 1, printed
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_saved_weights_that_are_not_finite_are_named_before_any_update(tmp_path, experiment, monkeypatch):
+    """Their sums are right: the file is what it was when somebody wrote it."""
+    run_experiment(experiment, tmp_path / "r")
+    older, newest = sorted((tmp_path / "r" / "checkpoints").iterdir())
+    file = newest / "tensors.safetensors"
+    weights = load_file(file)
+    name = next(each for each in weights if "speaker_0/policy/trunk" in each)
+    weights[name].view(-1)[1] = float("nan")
+    save_file(weights, file)
+    sums = [f"{hashlib.sha256((newest / f).read_bytes()).hexdigest()}  {f}" for f in ("state.json", file.name)]
+    (newest / "SHA256SUMS").write_text("\n".join(sums) + "\n")
+    problem = rf"{newest} is damaged \(a number is not finite in {re.escape(name)}\)"
+    shutil.copytree(tmp_path / "r", tmp_path / "copy")
+    told = []
+    run_experiment(experiment, tmp_path / "r", resume=True, on_notice=told.append)
+    assert told == [f"{newest} is damaged (a number is not finite in {name}): going on from {older}"]
+    monkeypatch.setattr(Trainer, "step", None)
+    problem = problem.replace(str(tmp_path / "r"), str(tmp_path / "copy"))
+    shutil.rmtree(tmp_path / "copy" / "checkpoints" / older.name)
+    with pytest.raises(DamagedRunError, match=f"{problem}: there is no sound one"):
+        run_experiment(changed(experiment, num_updates=4), tmp_path / "copy", resume=True)
+    with pytest.raises(DamagedRunError, match=problem):
+        run_experiment(experiment, tmp_path / "other", init_from=tmp_path / "copy")
+    assert not (tmp_path / "other").exists()
 
 
 @pytest.mark.parametrize("turns", [3, pytest.param(7, marks=pytest.mark.slow)])
@@ -345,7 +479,7 @@ def test_an_environment_that_does_not_repeat_itself_is_an_error(tmp_path, experi
     dies_after(monkeypatch, 1)
     with pytest.raises(KeyboardInterrupt):
         run_experiment(cut, tmp_path / "r")
-    with pytest.raises(ReplayError, match=r"seed \d+\) paid .* in turn 0, but pays .* does not repeat itself"):
+    with pytest.raises(ReplayError, match=r"seed \d+\) paid .* in turn 1, but pays .* does not repeat itself"):
         run_experiment(cut, tmp_path / "r", resume=True)
 
 

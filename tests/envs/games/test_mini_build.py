@@ -171,6 +171,10 @@ def test_demonstrations_are_legal_and_far_from_perfect():
         {"reward": "thresh"},
         {"feedback": "all"},
         {"threshold": 0.0},
+        {"num_agents": 1, "max_turns": 1},
+        {"num_agents": 9, "max_turns": 1},
+        {"num_agents": True, "max_turns": 1},
+        {"num_agents": 8, "max_turns": 4},  # there are 24 parts
     ],
 )
 def test_wrong_settings_are_refused(kwargs):

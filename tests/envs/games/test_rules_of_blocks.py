@@ -260,6 +260,16 @@ def test_two_builders_make_the_plan_of_any_world_with_blocks_of_their_own(seed):
     assert np.array_equal(after, task.plan)
 
 
+@pytest.mark.parametrize("text", ["I", "T", "hi"])
+def test_a_word_has_a_cell_for_each_kind_of_block_of_its_builders(text):
+    """Two kinds per builder."""
+    num_cells = sum(row.count("#") for row in word(text, "id", 1).rows)
+    task = word(text, "id", 1, num_cells // 2)
+    assert task.target.sum() == num_cells and task.num_builders == num_cells // 2
+    with pytest.raises(ValueError, match=rf"has {num_cells} cells, and {num_cells // 2 + 1} builders have"):
+        word(text, "id", 1, num_cells // 2 + 1)
+
+
 def test_a_word_s_task_says_what_it_is():
     task = word("hi", "an id", 2)
     assert (task.id, task.text, task.difficulty) == ("an id", "HI", 2)

@@ -56,6 +56,17 @@ def test_what_is_no_message_is_refused(body: bytes) -> None:
     assert parse(b'["v"]') == ["v"]
 
 
+@pytest.mark.parametrize(
+    "wire",
+    [["i", "xyz"], ["i", ""], ["i", "1", "2"], ["i"], ["f", "xyz"], ["f", 1], ["b", "0"], ["b", "xyz"], ["u", "ff"]],
+)
+def test_a_bad_payload_is_named_by_its_tag_and_never_quoted(wire: list[Any]) -> None:
+    """It is as long as hostile code wants it, and full of what a terminal would obey."""
+    with pytest.raises(MalformedValue) as found:
+        read(wire)
+    assert str(found.value) == f"bad payload of {wire[0]!r}"
+
+
 def test_integers_in_hexadecimal_have_3500_digits_at_most() -> None:
     assert read(["i", "f" * 3500]) == 16**3500 - 1
     with pytest.raises(MalformedValue, match="print"):
