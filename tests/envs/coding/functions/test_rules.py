@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from collm.envs.coding.extraction import code_in
 from collm.envs.coding.functions.problems import problem_of
-from collm.envs.coding.functions.rules import MAX_SCORE, pair_of, terms
+from collm.envs.coding.functions.rules import MAX_SCORE, programs_of, terms
 
 PROBLEM = problem_of(
     {
@@ -33,7 +33,7 @@ TEAMS = [
 
 
 def reward(helper, main, pass_rate=1.0):
-    pair = pair_of(PROBLEM, code_in(helper), code_in(main))
+    pair = programs_of(PROBLEM, [code_in(helper)], code_in(main))
     return sum(terms(pair, pass_rate, is_solved=pass_rate == 1).values())
 
 
@@ -71,7 +71,7 @@ def test_rewards_by_hand(helper, main, pass_rate, expected):
 
 
 def test_the_terms_of_a_perfect_pair():
-    assert terms(pair_of(PROBLEM, code_in(AUX), code_in(MAIN)), 1.0, is_solved=True) == {
+    assert terms(programs_of(PROBLEM, [code_in(AUX)], code_in(MAIN)), 1.0, is_solved=True) == {
         "aux_defined": 0.4,
         "main_defined": 0.6,
         "parses": 0.5,
@@ -84,7 +84,7 @@ def test_the_terms_of_a_perfect_pair():
 
 
 def test_a_program_is_what_the_prompt_gives_then_aux_then_main():
-    pair = pair_of(PROBLEM, code_in(f"import re\n{AUX}\nprint(aux(1))"), code_in(f"{AUX}\n{MAIN}"))
+    pair = programs_of(PROBLEM, [code_in(f"import re\n{AUX}\nprint(aux(1))")], code_in(f"{AUX}\n{MAIN}"))
     program = pair.program(PROBLEM.preamble)
     order = [program.index(part) for part in ("import math", "def given", "def aux", "def half_sum")]
     assert order == sorted(order) and "print" not in program and program.count("def aux") == 1
