@@ -249,6 +249,14 @@ def test_an_expert_is_asked_once_and_heard_by_both(env):
     assert all("Use true division." in observation for observation in observations.values())
 
 
+def test_an_expert_of_a_larger_team_is_told_of_all(env):
+    asked = []
+    made = env(feedback="expert", expert=lambda transcript: asked.append(transcript) or "Hm.", num_agents=3)
+    made.reset(seed=0)
+    made.step(dict.fromkeys(made.agents, "def aux_1(x):\n    return x"))
+    assert "the work of three programmers" in asked[0] and "Tell all of them" in asked[0]
+
+
 def test_public_tests_are_shown_and_only_the_others_count(env):
     made = env(num_public=2)
     observations, _ = made.reset(seed=0)
