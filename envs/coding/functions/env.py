@@ -228,7 +228,7 @@ class FunctionPair(TwoProgrammers):
 
 
 class HumanEval(FunctionPair):
-    """HumanEval for two programmers; arguments as of `FunctionPair`.
+    """HumanEval for a main programmer and one to three helpers; arguments as of `FunctionPair`.
 
     The 164 problems are "openai/openai_humaneval" on the hub, where CoMLRL trains on ":test[33:163]" and evaluates on
     ":test[:32]". The built-in data are 15 other problems of the same form.
@@ -240,7 +240,7 @@ class HumanEval(FunctionPair):
 
 
 class MBPP(FunctionPair):
-    """MBPP for two programmers: the task is told in words; arguments as of `FunctionPair`.
+    """MBPP for a main programmer and one to three helpers: the task is told in words; arguments as of `FunctionPair`.
 
     Reads the columns of "google-research-datasets/mbpp" ("sanitized", or "full" with columns={"prompt": "text"}). The
     built-in data are 15 problems of its own.
