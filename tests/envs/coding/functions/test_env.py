@@ -83,7 +83,7 @@ def test_references_of_the_sample_reach_four_and_mutants_fail(kind, split, tests
 @pytest.mark.parametrize("kind", [HumanEval, MBPP, CoopHumanEval])
 @pytest.mark.parametrize("split", [pytest.param("train", marks=pytest.mark.slow), "test"])
 @pytest.mark.parametrize("tests", ["given", pytest.param("generated", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("team", [3, 4])
+@pytest.mark.parametrize("team", [3, pytest.param(4, marks=pytest.mark.slow)])
 def test_references_of_larger_teams_reach_four_on_the_sample(kind, split, tests, team):
     env = kind(split=split, tests=tests, max_turns=1, num_agents=team)
     for task in range(len(env.tasks)):
