@@ -208,6 +208,10 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
         """
         return {}
 
+    def absence(self, agent: str) -> str:
+        """What stands for an agent's replies where it is left out, to see what they were worth (`wrappers.Shares`)."""
+        return ""
+
     # PettingZoo's parallel API.
 
     @property

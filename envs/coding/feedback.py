@@ -1,16 +1,18 @@
-"""Text between the turns of two programmers: every string that they read after a turn is put together here."""
+"""Text between the turns of programmers: every string that they read after a turn is put together here."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Literal
 
+from .teams import NUMBERS
+
 Feedback = Literal["plain", "passed", "level_passed", "level_feedback", "expert"]
 
 _EXPERT_ASKS = (
-    "You review the work of two programmers, who wrote their parts of a program apart from each other. The task:\n\n"
+    "You review the work of {team} programmers, who wrote their parts of a program apart from each other. The task:\n\n"
     "{task}\n\nTheir program:\n\n{program}\n\nWhat became of it:\n{report}\n\n"
-    "Tell both of them in a few sentences what to change."
+    "Tell {all} of them in a few sentences what to change."
 )
 
 
@@ -37,9 +39,15 @@ def message(
     return "\n\n".join(part for part in parts if part)
 
 
-def question_to_expert(task: str, program: str, report: str) -> str:
+def question_to_expert(task: str, program: str, report: str, num_programmers: int) -> str:
     """What an expert reads: the task, the program, and what became of it."""
-    return _EXPERT_ASKS.format(task=task, program=fenced(program or "# no code"), report=report)
+    return _EXPERT_ASKS.format(
+        team=NUMBERS[num_programmers].lower(),
+        all="both" if num_programmers == 2 else "all",
+        task=task,
+        program=fenced(program or "# no code"),
+        report=report,
+    )
 
 
 def fenced(code: str, language: str = "python") -> str:

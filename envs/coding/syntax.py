@@ -7,7 +7,7 @@ import builtins
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
-_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 
 def function_named(statements: Iterable[ast.stmt], name: str) -> ast.FunctionDef | None:
@@ -60,7 +60,7 @@ def _definers(statements: Sequence[ast.stmt], names: Collection[str], foreign: C
 
 def returns_value(function: ast.FunctionDef) -> bool:
     """Whether the function itself, not one inside it, returns anything."""
-    return any(isinstance(node, ast.Return) and node.value is not None for node in _own_nodes(function))
+    return any(isinstance(node, ast.Return) and node.value is not None for node in own_nodes(function))
 
 
 def uses_function(statements: Iterable[ast.stmt], name: str) -> bool:
@@ -68,9 +68,10 @@ def uses_function(statements: Iterable[ast.stmt], name: str) -> bool:
     return any(_references(node, name) for node in statements)
 
 
-def is_thin_wrapper(function: ast.FunctionDef, name: str) -> bool:
-    """Whether the function only hands its arguments to another, and hands back what that returns."""
-    return bool(_references(function, name)) and all(_is_passing_on(node, name) for node in _flat(function.body))
+def is_thin_wrapper(function: ast.FunctionDef, *names: str) -> bool:
+    """Whether the function only hands its arguments to others of these names, and hands back what they return."""
+    is_wrapper = any(_references(function, name) for name in names)
+    return is_wrapper and all(_is_passing_on(node, names) for node in _flat(function.body))
 
 
 def ignores_result(statements: Iterable[ast.stmt], name: str) -> bool:
@@ -121,25 +122,25 @@ def _references(scope: ast.stmt, name: str) -> list[ast.Name]:
     return found
 
 
-def _is_passing_on(node: ast.stmt, name: str) -> bool:
+def _is_passing_on(node: ast.stmt, names: Collection[str]) -> bool:
     match node:
         case (
             ast.Assign(targets=[ast.Name()], value=value) | ast.AnnAssign(target=ast.Name(), value=ast.expr() as value)
         ):
-            return _is_plain(value, name)
+            return _is_plain(value, names)
         case ast.Return(value=ast.expr() as value) | ast.Expr(value=value):
-            return _is_plain(value, name)
+            return _is_plain(value, names)
         case ast.Pass() | ast.Return() | ast.AnnAssign() | ast.Global():
             return True
     return False
 
 
-def _is_plain(value: ast.expr, name: str) -> bool:
-    """Whether the value is a name or a constant, or a call of the function with nothing else."""
+def _is_plain(value: ast.expr, names: Collection[str]) -> bool:
+    """Whether the value is a name or a constant, or a call of one of the functions with nothing else."""
     if isinstance(value, ast.Call):
         given = [*value.args, *(keyword.value for keyword in value.keywords)]
         bare = [item.value if isinstance(item, ast.Starred) else item for item in given]
-        is_name = isinstance(value.func, ast.Name) and value.func.id == name
+        is_name = isinstance(value.func, ast.Name) and value.func.id in names
         return is_name and all(isinstance(item, ast.Name | ast.Constant) for item in bare)
     return isinstance(value, ast.Name | ast.Constant)
 
@@ -153,13 +154,13 @@ def _flat(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
             yield node
 
 
-def _own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
+def own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
     """The nodes of a scope without those of the scopes inside it."""
     waiting = list(ast.iter_child_nodes(scope))
     while waiting:
         node = waiting.pop()
         yield node
-        if not isinstance(node, _SCOPES):
+        if not isinstance(node, SCOPES):
             waiting += ast.iter_child_nodes(node)
 
 
@@ -170,7 +171,7 @@ def _bound_names(node: ast.stmt) -> set[str]:
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return {node.name}
     names = set()
-    for part in (node, *_own_nodes(node)):
+    for part in (node, *own_nodes(node)):
         if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             names.add(part.name)
         elif isinstance(part, ast.alias):
@@ -229,7 +230,7 @@ def returned_through(node: ast.stmt, function: str, name: str) -> ast.stmt:
     """The statement; if it is the function of that name, with every value it returns handed through another."""
     if not isinstance(node, ast.FunctionDef) or node.name != function:
         return node
-    for part in _own_nodes(node):
+    for part in own_nodes(node):
         if isinstance(part, ast.Return) and part.value is not None:
             part.value = ast.Call(ast.Name(name, ast.Load()), [part.value], [])
     return node

@@ -1,4 +1,4 @@
-"""What the tasks of two programmers share: data, the sandbox, and what is told between turns."""
+"""What the tasks of programmers share: data, the sandbox, and what is told between turns."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Judgement:
 
 
 class TwoProgrammers(TextParallelEnv):
-    """Two agents write parts of one program at once; it is tested, and they may try again.
+    """Two agents or more write parts of one program at once; it is tested, and they may try again.
 
     A turn is paid for what it improves: its score above the best score of the turns before it, or nothing. So a return
     is the best score of the episode, whatever `max_turns` and `stop_at` are: nobody gains by failing first, by trying
@@ -58,11 +58,11 @@ class TwoProgrammers(TextParallelEnv):
             agent, or a folder of files such as main_0.txt; None for the package's own.
         feedback: what is told between turns: "plain" (nothing), "passed" (whether all tests passed), "level_passed"
             (which stages of the reward were reached), "level_feedback" (also why not) or "expert".
-        expert: for feedback "expert": given a transcript of one question, its reply is what both agents are told. Any
+        expert: for feedback "expert": given a transcript of one question, its reply is what all agents are told. Any
             policy can be it: `lambda text: policy.act([Request("expert_0", text, (0,))])[0].action`.
         original_prompt: whether the first prompt stays in the history after a turn.
         previous_response: whether an agent's own last reply does.
-        partner_code: whether an agent is shown the other's code after a turn.
+        partner_code: whether an agent is shown the others' code after a turn.
         stop_at: the score of a turn at which an episode ends before its last turn; None for never.
         test_seconds: processor seconds after which a program is stopped, at least 0.1.
         max_timeouts: how often a program may be stopped, and tested on from the next test, at least 1.
@@ -235,7 +235,7 @@ class TwoProgrammers(TextParallelEnv):
         verdict = judged.verdict
         if self._expert is not None:
             program = "\n\n".join(code for code in judged.codes.values() if code)
-            question = texts.question_to_expert(self.task_text(), program, verdict)
+            question = texts.question_to_expert(self.task_text(), program, verdict, len(self.programmers))
             verdict = self._expert(Transcript([Message("user", question)]))
         return {
             agent: texts.message(

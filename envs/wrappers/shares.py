@@ -10,6 +10,8 @@ from gymnasium.spaces import Text
 from pettingzoo import ParallelEnv
 from pettingzoo.utils import BaseParallelWrapper
 
+from ..core import TextParallelEnv
+
 _ROUNDING = 1e-9  # of returns that are the same sums in another order
 
 
@@ -19,8 +21,9 @@ class Shares(BaseParallelWrapper[str, Any, Any]):
         loss_i = max(0, G - G_without_i)        share_i = loss_i / sum over j of loss_j
 
     G is the episode's undiscounted team return (the mean over the agents). G_without_i is that of the same episode with
-    every reply of agent i replaced by an empty one and those of the others as they were; where it lasts longer than
-    the recorded one, all are silent from there on. An environment's copy plays exactly as itself, so both are exact.
+    every reply of agent i replaced by an empty one (or what the environment has in its place, `absence`) and those of
+    the others as they were; where it lasts longer than the recorded one, all are silent from there on. An environment's
+    copy plays exactly as itself, so both are exact.
 
     Shares lie in 0..1 and sum to 1: 1 and 0 where one agent does all, a half each where neither earns without the
     other. An agent without whom the team would have earned more counts as 0. Where nobody is missed, because nothing
@@ -78,11 +81,13 @@ def shares(start: ParallelEnv[str, Any, Any], replies: Sequence[Mapping[str, str
 
 def _earned_without(missing: str, start: ParallelEnv[str, Any, Any], replies: Sequence[Mapping[str, str]]) -> float:
     env = deepcopy(start)
+    world = env.unwrapped
     earned = 0.0
     turn = 0
     while env.agents:
         given = replies[turn] if turn < len(replies) else {}
-        said = {agent: "" if agent == missing else given.get(agent, "") for agent in env.agents}
+        nothing = world.absence(missing) if isinstance(world, TextParallelEnv) and missing in given else ""
+        said = {agent: nothing if agent == missing else given.get(agent, "") for agent in env.agents}
         earned += sum(env.step(said)[1].values())
         turn += 1
     return earned

@@ -10,6 +10,7 @@ from ...core import TextParallelEnv
 from ..extraction import code_in
 from ..grading import graded_by_source
 from ..rows import Sources
+from ..teams import refuse_team
 from ..two_programmers import Judgement, TwoProgrammers
 from . import exploits, prompts, rules
 from .skeletons import ClassTask, delivery_of, merged, task_of
@@ -46,9 +47,8 @@ class ClassEval(TwoProgrammers):
     }
 
     def __init__(self, *, num_agents: int = 2, stop_at: float | None = 5.8, test_seconds: float = 40.0, **kwargs: Any):
-        self.programmers = prompts.programmers(num_agents)
-        if kwargs.get("variant") == "published" and num_agents != 2:
-            raise ValueError(f"variant='published' has two programmers; leave out num_agents={num_agents}")
+        refuse_team(num_agents, kwargs.get("variant", "own"))
+        self.programmers = [f"programmer_{seat}" for seat in range(num_agents)]
         super().__init__(stop_at=stop_at, test_seconds=test_seconds, **kwargs)
         self._task: ClassTask | None = None
 

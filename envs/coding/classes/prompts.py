@@ -8,13 +8,12 @@ from collections.abc import Sequence
 from ..extraction import Code, parsed, source
 from ..feedback import Feedback, fenced, quoted
 from ..grading import Grade
+from ..teams import NUMBERS
 from .skeletons import ClassTask, Delivery, class_named, has_self, with_helpers
 
-MAX_PROGRAMMERS = 4
 _MAX_NAMES = 20
 
 _TASK = "{team} programmers complete one Python class, at the same time and without seeing each other's code:"
-_NUMBERS = {2: "Two", 3: "Three", 4: "Four"}
 _SHARE = (
     "You write these methods: {own}. The other programmer writes: {others}. You may call each other's methods; "
     "`__init__` stands as it is given."
@@ -34,7 +33,7 @@ def prompt(task: ClassTask, agent: str) -> str:
     own, others = shares(task, agent)
     is_pair = len(task.shares) == 2
     share = (_SHARE if is_pair else _SHARE_OF_TEAM) if own else _no_share(task)
-    opening = _TASK.format(team=_NUMBERS[len(task.shares)])
+    opening = _TASK.format(team=NUMBERS[len(task.shares)])
     parts = [opening, skeleton_text(task), share.format(own=_names(own), others=_names(others) or "none")]
     return "\n\n".join(parts + [_FORM] * bool(own))
 
@@ -115,14 +114,3 @@ def _names(names: Sequence[str]) -> str:
 def code_text(code: Code) -> str:
     """All that an agent wrote of code."""
     return "\n".join(part for part in (source(code.statements), code.broken) if part)
-
-
-def programmers(count: int) -> tuple[str, ...]:
-    """The names of a team.
-
-    Raises:
-        ValueError: if so many cannot divide a class.
-    """
-    if isinstance(count, bool) or count not in range(2, MAX_PROGRAMMERS + 1):
-        raise ValueError(f"num_agents must be 2 to {MAX_PROGRAMMERS}, got {count!r}")
-    return tuple(f"programmer_{seat}" for seat in range(count))

@@ -1,4 +1,4 @@
-"""HumanEval, MBPP and CoopHumanEval: a helper and a main programmer write one function."""
+"""HumanEval, MBPP and CoopHumanEval: helpers and a main programmer write one function."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from ...core import TextParallelEnv
 from ..extraction import code_in
 from ..grading import Grade, graded_by_calls, graded_by_source, values_of
 from ..rows import Sources
+from ..teams import refuse_team
 from ..two_programmers import Judgement, TwoProgrammers
 from . import exploits, prompts, published, rules
 from .inputs import drawn_arguments
@@ -24,10 +25,12 @@ SAMPLES = Path(__file__).parent / "samples"
 class FunctionPair(TwoProgrammers):
     """`helper_0` writes `aux`, `main_0` the function that the task asks for and that should call it.
 
-    Neither sees the other's code of the turn. Both programs are joined and tested in the sandbox; the reward is that
-    of `rules`, 0 to 4 in an episode. The data's columns are those of `problems.problem_of`, with the id in "task_id".
+    None sees another's code of the turn. All programs are joined and tested in the sandbox; the reward is that of
+    `rules`, 0 to 4 in an episode. In a larger team each helper has a function of its own, `aux_1` to `aux_3`. The
+    data's columns are those of `problems.problem_of`, with the id in "task_id".
 
     Args:
+        num_agents: programmers, 2 to 4: one main programmer, all others helpers.
         style: how the task is shown, "stub" (the head of the function with its docstring) or "description" (in
             words); None for the benchmark's own.
         num_revealed: how many assertions "level_feedback" and the expert may see; None for all.
@@ -44,6 +47,9 @@ class FunctionPair(TwoProgrammers):
         ValueError: if a setting is none of the above, or the data lacks what it needs.
     """
 
+    allowed_exploits: ClassVar[Mapping[str, str]] = {
+        "helpers for show": "the main programmer may do all the work; the shares tell who did"
+    }
     own_style: ClassVar[prompts.Style] = "stub"
     max_score = rules.MAX_SCORE
     places: ClassVar[Mapping[str, bool]] = {
@@ -54,12 +60,12 @@ class FunctionPair(TwoProgrammers):
         "head": False,
         "public_tests": False,
     }
-    programmers = prompts.AGENTS
     text_fields = ("prompt",)
 
     def __init__(
         self,
         *,
+        num_agents: int = 2,
         style: prompts.Style | None = None,
         num_revealed: int | None = 1,
         tests: Tests = "given",
@@ -68,6 +74,8 @@ class FunctionPair(TwoProgrammers):
         stop_at: float | None = 3.8,
         **kwargs: Any,
     ):
+        refuse_team(num_agents, kwargs.get("variant", "own"))
+        self.programmers = prompts.agents(num_agents)
         self.depends_on = self._is_generated = tests == "generated"
         super().__init__(stop_at=stop_at, **kwargs)
         style = style or self.own_style
@@ -90,7 +98,7 @@ class FunctionPair(TwoProgrammers):
 
     @property
     def problem(self) -> Problem:
-        """What the two are to write."""
+        """What the team is to write."""
         if self._problem is None:
             raise RuntimeError("no episode is running; call reset() first")
         return self._problem
@@ -106,7 +114,7 @@ class FunctionPair(TwoProgrammers):
         )
 
     def open(self, row: Mapping[str, Any]) -> Mapping[str, str]:
-        self.task = self._problem = problem_of(row)
+        self.task = self._problem = problem_of(row, len(self.programmers) - 1)
         self._calls = self._generated_calls() if self._is_generated else ()
         shown = [text for _, text in self._public_tests()]
         return {agent: prompts.prompt(self._problem, agent, self._style, shown) for agent in self.programmers}
@@ -124,19 +132,19 @@ class FunctionPair(TwoProgrammers):
 
     def judge(self, replies: Mapping[str, str]) -> Judgement:
         problem = self.problem
-        pair = self._pair(replies)
-        grade = self._grade(pair) if pair.is_runnable else None
+        programs = self._programs(replies)
+        grade = self._grade(programs) if programs.is_runnable else None
         pass_rate, is_solved = (grade.pass_rate, grade.is_perfect) if grade else (0.0, False)
-        own = rules.terms(pair, pass_rate, is_solved=is_solved)
+        own = rules.terms(programs, pass_rate, is_solved=is_solved)
         return Judgement(
-            terms=published.terms(pair, pass_rate) if self._is_published else own,
+            terms=published.terms(programs, pass_rate) if self._is_published else own,
             metrics={
                 "pass_rate": pass_rate,
                 "solved": float(is_solved),
                 "ran_to_end": float(grade is not None and grade.status == "ok"),
             },
-            verdict=prompts.verdict(self.feedback_mode, problem, pair, grade, self._num_revealed),
-            codes=dict(zip(self.programmers, (pair.aux, pair.main), strict=True)),
+            verdict=prompts.verdict(self.feedback_mode, problem, programs, grade, self._num_revealed),
+            codes=dict(zip(self.programmers, programs.codes, strict=True)),
         )
 
     def request(self, agent: str) -> str:
@@ -151,12 +159,17 @@ class FunctionPair(TwoProgrammers):
             raise ValueError(f"the data has no solution of task {self.problem.id!r}, so there is no reference reply")
         return reference[self.programmers.index(agent)]
 
+    def absence(self, agent: str) -> str:
+        """A helper that is left out returns nothing, so that main's calls for show lose nothing by it."""
+        return "" if agent == prompts.MAIN else exploits.idle_helper(prompts.written_by(self.problem, agent))
+
     def exploits(self) -> Mapping[str, Callable[[str], str]]:
-        """A team that answers False, with a helper for show."""
-        main = self.possible_agents[-1]
-        return {
-            "constant answer": lambda agent: exploits.constant_answer(self.problem.entry_point, is_helper=agent != main)
-        }
+        """Teams whose helpers do nothing: main answers False, or does all the work."""
+
+        def player(main: Callable[[Problem], str]) -> Callable[[str], str]:
+            return lambda agent: main(self.problem) if agent == prompts.MAIN else self.absence(agent)
+
+        return {"constant answer": player(exploits.constant_answer), "helpers for show": player(exploits.lone_main)}
 
     def _generated_calls(self) -> tuple[tuple[tuple[Any, ...], Any], ...]:
         """(arguments, expected value) of this episode's tests."""
@@ -179,19 +192,20 @@ class FunctionPair(TwoProgrammers):
             found = shown_assertions(self.problem.tests, name)
         return found[: min(self._num_public, max(0, len(found) - 1))]
 
-    def _pair(self, replies: Mapping[str, str]) -> rules.Pair:
-        helper, main = (replies[agent] for agent in self.programmers)
+    def _programs(self, replies: Mapping[str, str]) -> rules.Programs:
+        found = [replies[agent] for agent in self.programmers]
         if self._is_published:
-            return published.pair_of(self.problem, helper, main)
-        return rules.pair_of(self.problem, code_in(helper), code_in(main))
+            return published.programs_of(self.problem, found)
+        *helpers, main = map(code_in, found)
+        return rules.programs_of(self.problem, helpers, main)
 
-    def _grade(self, pair: rules.Pair) -> Grade:
+    def _grade(self, programs: rules.Programs) -> Grade:
         problem = self.problem
         if self._is_published:
-            program = pair.program(published.imports_of(problem.prompt))
+            program = programs.program(published.imports_of(problem.prompt))
             tests = published.counted_tests(problem.tests, problem.entry_point)
             return self._graded(program, tests)
-        program = pair.program(problem.preamble)
+        program = programs.program(problem.preamble)
         public = {number for number, _ in self._public_tests()}
         if self._is_generated:
             calls = self._calls[len(public) :]
@@ -214,7 +228,7 @@ class FunctionPair(TwoProgrammers):
 
 
 class HumanEval(FunctionPair):
-    """HumanEval for two programmers; arguments as of `FunctionPair`.
+    """HumanEval for a main programmer and one to three helpers; arguments as of `FunctionPair`.
 
     The 164 problems are "openai/openai_humaneval" on the hub, where CoMLRL trains on ":test[33:163]" and evaluates on
     ":test[:32]". The built-in data are 15 other problems of the same form.
@@ -226,7 +240,7 @@ class HumanEval(FunctionPair):
 
 
 class MBPP(FunctionPair):
-    """MBPP for two programmers: the task is told in words; arguments as of `FunctionPair`.
+    """MBPP for a main programmer and one to three helpers: the task is told in words; arguments as of `FunctionPair`.
 
     Reads the columns of "google-research-datasets/mbpp" ("sanitized", or "full" with columns={"prompt": "text"}). The
     built-in data are 15 problems of its own.

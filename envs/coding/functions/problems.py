@@ -1,4 +1,4 @@
-"""A problem of two programmers, out of a row of HumanEval, MBPP, or the sample in the package."""
+"""A problem for a team of programmers, out of a row of HumanEval, MBPP, or the sample in the package."""
 
 from __future__ import annotations
 
@@ -10,14 +10,19 @@ from typing import Any
 
 from ..extraction import parsed, source
 from ..syntax import free_names, function_named, names_bound_by, rename_inside, returned_through
+from .division import divided, identity
 
 HELPER_FUNCTION = "aux"
-_IDENTITY = f"def {HELPER_FUNCTION}(value):\n    return value"
+
+
+def helper_functions(count: int) -> tuple[str, ...]:
+    """Names of the functions that so many helpers write."""
+    return (HELPER_FUNCTION,) if count == 1 else tuple(f"{HELPER_FUNCTION}_{place}" for place in range(1, count + 1))
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What the two are to write, and how it is tested."""
+    """What the programmers are to write, and how it is tested."""
 
     id: str
     prompt: str
@@ -32,8 +37,8 @@ class Problem:
     """Imports and functions that the prompt gives; the code under test and the tests both have them."""
     tests: str
     """Source with a function `check(candidate)`, or with assertions at top level; empty if tests are only generated."""
-    reference: tuple[str, str] | None
-    """Code of the helper and of the main programmer that solves it."""
+    reference: tuple[str, ...] | None
+    """Code of the helpers and of the main programmer that solves it."""
     support: str
     """What the tests' own jail runs before them: the preamble, and imports that they leave to the solution."""
     functions: tuple[str, ...] = ()
@@ -42,10 +47,15 @@ class Problem:
     """Classes that it must define, since the tests make instances of them."""
     inputs: tuple[Mapping[str, Any], ...] | None = None
     """Kinds of the arguments, for generated tests (`inputs`)."""
+    helpers: tuple[str, ...] = (HELPER_FUNCTION,)
+    """Names of the helpers' functions."""
 
 
-def problem_of(row: Mapping[str, Any]) -> Problem:
+def problem_of(row: Mapping[str, Any], num_helpers: int = 1) -> Problem:
     """The problem in a row.
+
+    The reference of one helper is the row's own pair, or a pair whose helper hands back what main has found. More
+    helpers write parts of main's work (`division`).
 
     Columns: "prompt"; "entry_point" and "test" (HumanEval), or "test_list" and optionally "test_imports" or
     "test_setup_code" (MBPP, where the name follows from the code and the tests); optionally "aux" and "main", or
@@ -83,8 +93,9 @@ def problem_of(row: Mapping[str, Any]) -> Problem:
         functions=tuple(node.name for node in solved if isinstance(node, ast.FunctionDef) and node.name in wanted),
         classes=tuple(node.name for node in solved if isinstance(node, ast.ClassDef) and node.name in wanted),
         tests=tests,
-        reference=_reference(row, entry_point, solution),
+        reference=_reference(row, entry_point, solution, helper_functions(num_helpers)),
         inputs=tuple(row["inputs"]) if row.get("inputs") else None,
+        helpers=helper_functions(num_helpers),
     )
 
 
@@ -116,16 +127,29 @@ def _tested_name(tests: str, solution: str) -> str:
     return known[0] if known else ""
 
 
-def _reference(row: Mapping[str, Any], entry_point: str, solution: str) -> tuple[str, str] | None:
-    """The pair that the row gives; from a single solution, one whose helper hands back what main has found."""
-    if row.get("aux") and row.get("main"):
-        return str(row["aux"]), str(row["main"])
+def _reference(
+    row: Mapping[str, Any], entry_point: str, solution: str, helpers: tuple[str, ...]
+) -> tuple[str, ...] | None:
+    """The team that the row gives, or one that is made of its solution."""
+    own = (str(row["aux"]), str(row["main"])) if row.get("aux") and row.get("main") else None
+    if own and len(helpers) == 1:
+        return own
     statements = parsed(solution)
     if not statements or not function_named(statements, entry_point):
         return None
-    rename_inside(statements, HELPER_FUNCTION, f"inner_{HELPER_FUNCTION}")
-    changed = source([returned_through(node, entry_point, HELPER_FUNCTION) for node in statements])
-    return (_IDENTITY, changed) if changed else None
+    if not own:
+        for name in helpers:
+            rename_inside(statements, name, f"inner_{name}")
+        if len(helpers) == 1:
+            changed = source([returned_through(node, entry_point, helpers[0]) for node in statements])
+            return (identity(helpers[0]), changed) if changed else None
+        return divided(statements, entry_point, helpers)
+    given = parsed(own[0]) or []
+    for part in (given, statements):
+        rename_inside(part, HELPER_FUNCTION, helpers[0])
+    first = source(given)
+    rest = divided(statements, entry_point, helpers[1:], known=helpers[:1])
+    return (first, *rest) if first and rest else None
 
 
 def shown_assertions(tests: str, entry_point: str) -> list[tuple[int, str]]:

@@ -1,4 +1,4 @@
-"""Text in and out of the two programmers' function: every string an agent reads passes through here."""
+"""Text in and out of the divided function: every string an agent reads passes through here."""
 
 from __future__ import annotations
 
@@ -7,32 +7,51 @@ from typing import Literal
 
 from ..feedback import Feedback, fenced, quoted
 from ..grading import Grade
+from ..teams import NUMBERS
 from .problems import Problem
-from .rules import Pair
+from .rules import Programs
 
-HELPER, MAIN = AGENTS = ("helper_0", "main_0")
+MAIN = "main_0"
 Style = Literal["stub", "description"]
 
 _TASKS: dict[Style, str] = {
-    "stub": "Two programmers complete one Python function, at the same time and without seeing each other's code:",
-    "description": "Two programmers write one Python function, at the same time and without seeing each other's code:",
-}
-_ROLES = {
-    HELPER: (
-        "You are the helper. Write a function named `aux` that does a part of the work and returns a result that "
-        "`{name}` can build on. Leave `{name}` itself to the other programmer."
-    ),
-    MAIN: (
-        "You are the main programmer. Write the function `{name}`. The other programmer is writing a helper named "
-        "`aux` for it: call `aux`, use what it returns, and do the rest of the work yourself. Do not define `aux`."
+    "stub": "{team} programmers complete one Python function, at the same time and without seeing each other's code:",
+    "description": (
+        "{team} programmers write one Python function, at the same time and without seeing each other's code:"
     ),
 }
+_HELPER = (
+    "You are the helper. Write a function named `{aux}` that does a part of the work and returns a result that "
+    "`{name}` can build on. Leave `{name}` itself to the other programmer."
+)
+_MAIN = (
+    "You are the main programmer. Write the function `{name}`. The other programmer is writing a helper named "
+    "`{aux}` for it: call `{aux}`, use what it returns, and do the rest of the work yourself. Do not define `{aux}`."
+)
+_HELPER_OF_SEVERAL = (
+    "You are helper {place} of {count}. Write a function named `{own}` that does a part of the work and returns a "
+    "result that `{name}` can build on. {division} Leave {others} and `{name}` itself to the other programmers."
+)
+_MAIN_OF_SEVERAL = (
+    "You are the main programmer. Write the function `{name}`. The other programmers are writing {count} helpers for "
+    "it, {helpers}. {division} Call each of them, use what it returns, and do the rest of the work yourself. Do not "
+    "define the helpers."
+)
+_DIVISION = "Take the work as {count} steps, one after another: {steps}; `{name}` puts the steps together."
+_STEPS = ("the first", "the second", "the third")
 _ALSO = "The tests also use {names}, which the programmer of `{name}` defines."
 _FORM = "Answer with Python code only: your function, and the imports that it needs."
-_AGAIN = {
-    HELPER: "Write `aux` once more, better if you can: the whole function, as Python code only.",
-    MAIN: "Write `{name}` once more, better if you can: the whole function, as Python code only.",
-}
+_AGAIN = "Write `{name}` once more, better if you can: the whole function, as Python code only."
+
+
+def agents(num_agents: int) -> tuple[str, ...]:
+    """The names of a team: its helpers, then the main programmer."""
+    return (*(f"helper_{seat}" for seat in range(num_agents - 1)), MAIN)
+
+
+def written_by(problem: Problem, agent: str) -> str:
+    """The function that an agent writes."""
+    return problem.entry_point if agent == MAIN else problem.helpers[_seat(agent)]
 
 
 def prompt(problem: Problem, agent: str, style: Style, public_tests: Sequence[str] = ()) -> str:
@@ -44,14 +63,42 @@ def prompt(problem: Problem, agent: str, style: Style, public_tests: Sequence[st
         style: "stub" shows the task as the data states it, "description" the words and the function's head.
         public_tests: assertions that are shown.
     """
-    parts = [_TASKS[style], task(problem, style)]
+    parts = [_TASKS[style].format(team=NUMBERS[len(problem.helpers) + 1]), task(problem, style)]
     if public_tests:
         parts.append("It must pass, among other tests:\n\n" + "\n".join(public_tests))
     if problem.functions or problem.classes:
         names = [*(f"the class `{name}`" for name in problem.classes), *(f"`{name}`" for name in problem.functions)]
         parts.append(_ALSO.format(name=problem.entry_point, names=", ".join(names)))
-    parts += [_ROLES[agent].format(name=problem.entry_point), _FORM]
+    parts += [_role(problem, agent), _FORM]
     return "\n\n".join(parts)
+
+
+def _role(problem: Problem, agent: str) -> str:
+    name, helpers = problem.entry_point, problem.helpers
+    if len(helpers) == 1:
+        return (_MAIN if agent == MAIN else _HELPER).format(name=name, aux=helpers[0])
+    steps = [f"`{helper}` does {step}" for helper, step in zip(helpers, _STEPS, strict=False)]
+    division = _DIVISION.format(count=len(helpers), steps=", ".join(steps), name=name)
+    if agent == MAIN:
+        return _MAIN_OF_SEVERAL.format(name=name, count=len(helpers), helpers=_listed(helpers), division=division)
+    own = written_by(problem, agent)
+    return _HELPER_OF_SEVERAL.format(
+        place=_seat(agent) + 1,
+        count=len(helpers),
+        own=own,
+        name=name,
+        division=division,
+        others=_listed([helper for helper in helpers if helper != own]),
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    *first, last = (f"`{name}`" for name in names)
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _seat(agent: str) -> int:
+    return int(agent.rpartition("_")[2])
 
 
 def task(problem: Problem, style: Style) -> str:
@@ -64,17 +111,17 @@ def task(problem: Problem, style: Style) -> str:
 
 def request(problem: Problem, agent: str) -> str:
     """What an agent is asked for after a turn."""
-    return _AGAIN[agent].format(name=problem.entry_point)
+    return _AGAIN.format(name=written_by(problem, agent))
 
 
-def verdict(mode: Feedback, problem: Problem, pair: Pair, grade: Grade | None, num_revealed: int | None) -> str:
-    """What both agents are told of a turn.
+def verdict(mode: Feedback, problem: Problem, programs: Programs, grade: Grade | None, num_revealed: int | None) -> str:
+    """What all agents are told of a turn.
 
     Args:
         mode: "plain" tells nothing; "passed" whether all tests passed; "level_passed" how far each stage of the
             reward was reached; "level_feedback", and "expert" for the expert's eyes, also why not.
         problem: the task.
-        pair: the two programs.
+        programs: the team's.
         grade: what became of the tests; None if they were not run.
         num_revealed: how many of the assertions may be shown; None for all.
     """
@@ -83,22 +130,24 @@ def verdict(mode: Feedback, problem: Problem, pair: Pair, grade: Grade | None, n
     if mode == "passed":
         return "All tests passed." if grade is not None and grade.is_perfect else "Not all tests passed."
     is_detailed = mode != "level_passed"
-    lines = _levels(problem, pair, grade)
+    lines = _levels(problem, programs, grade)
     if is_detailed and grade is not None:
         lines += _diagnoses(grade, num_revealed)
     if is_detailed and grade is not None and grade.num_passed:
-        lines += _cooperation(problem, pair)
+        lines += _cooperation(problem, programs)
     return "\n".join(lines)
 
 
-def _levels(problem: Problem, pair: Pair, grade: Grade | None) -> list[str]:
+def _levels(problem: Problem, programs: Programs, grade: Grade | None) -> list[str]:
     name = problem.entry_point
     lines = [
-        "- aux: " + ("defined, and it returns a value" if pair.is_aux_defined else "no function `aux` with a return"),
-        f"- {name}: " + ("defined" if pair.is_main_defined else f"no function `{name}`"),
+        f"- {own}: "
+        + ("defined, and it returns a value" if helper.is_defined else f"no function `{own}` with a return")
+        for own, helper in zip(problem.helpers, programs.helpers, strict=True)
     ]
-    if pair.is_main_defined:
-        lines.append("- together: " + ("they parse" if pair.is_parsed else "a syntax error"))
+    lines.append(f"- {name}: " + ("defined" if programs.is_main_defined else f"no function `{name}`"))
+    if programs.is_main_defined:
+        lines.append("- together: " + ("they parse" if programs.is_parsed else "a syntax error"))
     if grade is not None:
         lines.append(f"- tests: {grade.num_passed} of {len(grade.results)} passed")
     return lines
@@ -112,11 +161,14 @@ def _diagnoses(grade: Grade, num_revealed: int | None) -> list[str]:
     return lines
 
 
-def _cooperation(problem: Problem, pair: Pair) -> list[str]:
-    if not pair.calls_aux:
-        return [f"- cooperation: {problem.entry_point} does not call aux"]
-    if pair.ignores_aux:
-        return [f"- cooperation: {problem.entry_point} ignores what aux returns"]
-    if pair.is_thin_wrapper:
-        return [f"- cooperation: {problem.entry_point} only hands its arguments on to aux"]
-    return [f"- cooperation: {problem.entry_point} uses aux and adds to it"]
+def _cooperation(problem: Problem, programs: Programs) -> list[str]:
+    name = problem.entry_point
+    named = list(zip(problem.helpers, programs.helpers, strict=True))
+    lines = [f"- cooperation: {name} does not call {own}" for own, helper in named if not helper.is_called]
+    lines += [f"- cooperation: {name} ignores what {own} returns" for own, helper in named if helper.is_ignored]
+    used = " and ".join(own for own, helper in named if helper.is_called and not helper.is_ignored)
+    if used and programs.is_thin_wrapper:
+        lines.append(f"- cooperation: {name} only hands its arguments on to {used}")
+    elif used:
+        lines.append(f"- cooperation: {name} uses {used} and adds to it")
+    return lines

@@ -13,10 +13,11 @@ it does and not by its text. A function is its lines down to the first that is n
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from ..extraction import parsed
 from .problems import HELPER_FUNCTION, Problem
-from .rules import Pair
+from .rules import Helper, Programs
 
 _FENCE = re.compile(r"```(?:python)?\s*\n?")
 _DEF = re.compile(r"(?P<indent>\s*)def\s+(?P<name>\w+)\s*\(")
@@ -27,34 +28,40 @@ _WASTED_CALL = re.compile(rf"{HELPER_FUNCTION}\s\([^)]\);?\s?")  # the original'
 _ASSIGNED_CALL = re.compile(rf"(?P<name>\w+)\s*=\s*{HELPER_FUNCTION}\s*\(")
 
 
-def pair_of(problem: Problem, helper: str, main: str) -> Pair:
-    """The pair in the two programmers' replies."""
+def programs_of(problem: Problem, replies: Sequence[str]) -> Programs:
+    """The programs in the two programmers' replies, the helper's first."""
+    helper, main = replies
     aux_text, main_text = function_text(helper, HELPER_FUNCTION), function_text(main, problem.entry_point)
     is_main_defined = bool(_RETURN.search(main_text))
     together = "\n\n".join(part for part in (aux_text, main_text) if part)
-    return Pair(
-        aux=aux_text,
+    return Programs(
+        helpers=(
+            Helper(
+                code=aux_text,
+                is_defined=bool(_RETURN.search(aux_text)),
+                is_called=bool(aux_text and _CALL.search(main_text)),
+                is_ignored=any(_WASTED_CALL.fullmatch(line.strip()) for line in main_text.split("\n")),
+            ),
+        ),
         main=main_text,
-        is_aux_defined=bool(_RETURN.search(aux_text)),
         is_main_defined=is_main_defined,
         is_parsed=is_main_defined and parsed(together) is not None,
-        calls_aux=bool(aux_text and _CALL.search(main_text)),
         is_thin_wrapper=is_wrapper(main_text),
-        ignores_aux=any(_WASTED_CALL.fullmatch(line.strip()) for line in main_text.split("\n")),
     )
 
 
-def terms(pair: Pair, pass_rate: float) -> dict[str, float]:
+def terms(programs: Programs, pass_rate: float) -> dict[str, float]:
     """The parts of the reward, without the shift."""
-    is_cooperative = pair.is_runnable and pass_rate > 0 and pair.calls_aux
+    (helper,) = programs.helpers
+    is_cooperative = programs.is_runnable and pass_rate > 0 and helper.is_called
     return {
-        "aux_defined": 0.4 * pair.is_aux_defined,
-        "main_defined": 0.6 * pair.is_main_defined,
-        "parses": 0.5 * pair.is_runnable,
-        "tests": 1.0 * pass_rate * pair.is_runnable,
+        "aux_defined": 0.4 * helper.is_defined,
+        "main_defined": 0.6 * programs.is_main_defined,
+        "parses": 0.5 * programs.is_runnable,
+        "tests": 1.0 * pass_rate * programs.is_runnable,
         "calls_aux": 0.5 * is_cooperative,
-        "more_than_wrapper": 1.0 * (is_cooperative and not pair.is_thin_wrapper),
-        "ignores_aux": 0.0 - 0.5 * (is_cooperative and pair.ignores_aux),
+        "more_than_wrapper": 1.0 * (is_cooperative and not programs.is_thin_wrapper),
+        "ignores_aux": 0.0 - 0.5 * (is_cooperative and helper.is_ignored),
     }
 
 

@@ -1,94 +1,129 @@
-"""Rules of the two programmers' function: what a pair of programs is, and the terms of its reward.
+"""Rules of the divided function: what the programs of a team are, and the terms of its reward.
 
-    score = 0.4 [aux is defined and returns something] + 0.6 [main is defined], and if it is
-            + 0.5 [both together parse], and if they do
-            + 0.5 share of tests passed + 0.5 [all tests passed], and if all passed and main calls aux
-            + 0.5 + 1.0 [main is more than a thin wrapper of aux] - 0.5 [what aux returns is ignored]
+    score = 0.4 share of helpers that define their function and return something of it
+            + 0.6 [main is defined], and if it is
+            + 0.5 [all together parse], and if they do
+            + 0.5 share of tests passed + 0.5 [all tests passed], and if all passed
+            + 0.5 share of helpers called by main + 1.0 of it [main is more than a thin wrapper of them]
+            - 0.5 share of helpers whose results main ignores
 
-4.0 at most. A pair that fails a test has less than 2.0, one that solves the task at least 2.1: how a program came about
+4.0 at most. A team that fails a test has less than 2.0, one that solves the task at least 2.1: how a program came about
 is worth something only where it works. Terms and maxima are those of CoMLRL's code generation tasks (arXiv:2508.04652,
-`published`), which pay for cooperation where one test passes; they are decided on syntax trees here, so that a comment
-or a string which looks like code earns nothing.
+`published`), which have one helper and pay for cooperation where one test passes; they are decided on syntax trees
+here, so that a comment or a string which looks like code earns nothing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from ..extraction import Code, source
 from ..syntax import function_named, ignores_result, is_thin_wrapper, needed_statements, returns_value, uses_function
-from .problems import HELPER_FUNCTION, Problem
+from .problems import Problem
 
 MAX_SCORE = 4.0
 
 
 @dataclass(frozen=True)
-class Pair:
-    """The two programs, looked at but not run."""
+class Helper:
+    """A helper's program, looked at but not run."""
 
-    aux: str
-    """The helper's code as far as `aux` needs it; empty if it wrote none."""
+    code: str
+    """As far as the helper's function needs it; empty if there is none."""
+    is_defined: bool
+    """Whether the function is there, and returns something."""
+    is_called: bool
+    """Whether main calls it."""
+    is_ignored: bool
+    """Whether main calls it for nothing."""
+
+
+@dataclass(frozen=True)
+class Programs:
+    """All programs of a team, looked at but not run."""
+
+    helpers: tuple[Helper, ...]
     main: str
-    """The main programmer's code as far as its function needs it; empty if it wrote none."""
-    is_aux_defined: bool
+    """The main programmer's code as far as its function needs it; empty if there is none."""
     is_main_defined: bool
     is_parsed: bool
-    """Whether the two parse together."""
-    calls_aux: bool
+    """Whether all parse together."""
     is_thin_wrapper: bool
-    ignores_aux: bool
 
     @property
     def is_runnable(self) -> bool:
         return self.is_main_defined and self.is_parsed
 
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """The helpers' code, then the main programmer's."""
+        return (*(helper.code for helper in self.helpers), self.main)
+
     def program(self, preamble: str) -> str:
-        """What is tested: what the prompt gives, then the helper's code, then the main programmer's."""
-        return "\n\n".join(part for part in (preamble, self.aux, self.main) if part) + "\n"
+        """What is tested: what the prompt gives, then the helpers' code, then the main programmer's."""
+        return "\n\n".join(part for part in (preamble, *self.codes) if part) + "\n"
 
 
-def pair_of(problem: Problem, helper: Code, main: Code) -> Pair:
-    """The pair in the two programmers' code.
+def programs_of(problem: Problem, helpers: Sequence[Code], main: Code) -> Programs:
+    """The programs in the team's code.
 
-    Each is taken at its own function and what that needs: the other's function, where somebody wrote that too, and
-    examples of use are left out. What does not parse is kept, and keeps the pair from parsing, only if the function
+    Each is taken at its own function and what that needs: the others' functions, where somebody wrote those too, and
+    examples of use are left out. What does not parse is kept, and keeps the team from parsing, only if the function
     is not found elsewhere.
     """
-    aux_part = needed_statements(helper.statements, HELPER_FUNCTION, foreign={problem.entry_point})
+    names = {*problem.helpers, problem.entry_point}
     also = (*problem.functions, *problem.classes)
-    main_part = needed_statements(main.statements, problem.entry_point, foreign={HELPER_FUNCTION}, also=also)
-    aux_function = function_named(aux_part, HELPER_FUNCTION)
+    main_part = needed_statements(main.statements, problem.entry_point, foreign={*problem.helpers}, also=also)
     main_function = function_named(main_part, problem.entry_point)
-    aux_text, main_text = source(aux_part), source(main_part)
-    is_broken = aux_text is None or main_text is None or bool(not aux_part and helper.broken)
-    calls_aux = bool(aux_function and main_function) and uses_function(main_part, HELPER_FUNCTION)
-    return Pair(
-        aux=(aux_text if aux_part else helper.broken) or "",
+    main_text = source(main_part)
+    found = []
+    is_broken = main_text is None
+    for name, code in zip(problem.helpers, helpers, strict=True):
+        part = needed_statements(code.statements, name, foreign=names - {name})
+        function, text = function_named(part, name), source(part)
+        is_broken = is_broken or text is None or bool(not part and code.broken)
+        is_called = bool(function and main_function) and uses_function(main_part, name)
+        found.append(
+            Helper(
+                code=(text if part else code.broken) or "",
+                is_defined=function is not None and returns_value(function),
+                is_called=is_called,
+                is_ignored=is_called and ignores_result(main_part, name),
+            )
+        )
+    return Programs(
+        helpers=tuple(found),
         main=(main_text if main_part else main.broken) or "",
-        is_aux_defined=aux_function is not None and returns_value(aux_function),
         is_main_defined=main_function is not None,
         is_parsed=main_function is not None and not is_broken,
-        calls_aux=calls_aux,
-        is_thin_wrapper=main_function is not None and is_thin_wrapper(main_function, HELPER_FUNCTION),
-        ignores_aux=calls_aux and ignores_result(main_part, HELPER_FUNCTION),
+        is_thin_wrapper=main_function is not None and is_thin_wrapper(main_function, *problem.helpers),
     )
 
 
-def terms(pair: Pair, pass_rate: float, *, is_solved: bool) -> dict[str, float]:
+def terms(programs: Programs, pass_rate: float, *, is_solved: bool) -> dict[str, float]:
     """The parts of the score.
 
     Args:
-        pair: the two programs.
+        programs: the team's.
         pass_rate: share of tests passed, 0 to 1; 0 if they were not run.
         is_solved: whether all passed, and the program ran to its end.
     """
-    is_cooperative = pair.is_runnable and is_solved and pair.calls_aux
+    helpers = programs.helpers
+    is_cooperative = programs.is_runnable and is_solved
+    called = share(helper.is_called for helper in helpers) * is_cooperative
     return {
-        "aux_defined": 0.4 * pair.is_aux_defined,
-        "main_defined": 0.6 * pair.is_main_defined,
-        "parses": 0.5 * pair.is_runnable,
-        "tests": (0.5 * pass_rate + 0.5 * is_solved) * pair.is_runnable,
-        "calls_aux": 0.5 * is_cooperative,
-        "more_than_wrapper": 1.0 * (is_cooperative and not pair.is_thin_wrapper),
-        "ignores_aux": 0.0 - 0.5 * (is_cooperative and pair.ignores_aux),
+        "aux_defined": 0.4 * share(helper.is_defined for helper in helpers),
+        "main_defined": 0.6 * programs.is_main_defined,
+        "parses": 0.5 * programs.is_runnable,
+        "tests": (0.5 * pass_rate + 0.5 * is_solved) * programs.is_runnable,
+        "calls_aux": 0.5 * called,
+        "more_than_wrapper": 1.0 * called * (not programs.is_thin_wrapper),
+        "ignores_aux": 0.0 - 0.5 * share(helper.is_ignored for helper in helpers) * is_cooperative,
     }
+
+
+def share(flags: Iterable[bool]) -> float:
+    """How many of the flags are true, of all."""
+    return fmean(flags)

@@ -18,6 +18,7 @@ class MiniCode(TextParallelEnv):
 
     Args:
         split: "train" or "test"; no task is in both.
+        num_agents: 2: a task has two operands, one for each programmer.
         num_operations: 2 to 4 operations in a task.
         num_tests: 1 to 64 tests of an episode.
         is_explained: whether the prompts state the rules in English, for a model that was not trained on the game.
@@ -33,11 +34,17 @@ class MiniCode(TextParallelEnv):
         self,
         split: rules.Split = "train",
         *,
+        num_agents: int = 2,
         num_operations: int = 2,
         num_tests: int = 8,
         is_explained: bool = False,
         **kwargs: Any,
     ):
+        if isinstance(num_agents, bool) or num_agents != len(prompts.AGENTS):
+            raise ValueError(
+                f"num_agents must be 2, got {num_agents!r}: a task of MiniCode has two operands, one for each "
+                "programmer; larger teams write HumanEval, MBPP, CoopHumanEval and ClassEval"
+            )
         super().__init__(prompts.AGENTS, 1, **kwargs)
         if not 1 <= num_tests <= 64:
             raise ValueError(f"num_tests must be 1 to 64, got {num_tests}")

@@ -85,6 +85,17 @@ def test_shares_by_hand(rule, replies, expected):
     )
 
 
+class MissedOne(Sum):
+    """Whoever is left out is stood in for."""
+
+    def absence(self, agent):
+        return "a" if agent == "player_1" else ""
+
+
+def test_an_environment_may_say_what_stands_for_an_agent_that_is_left_out():
+    assert told(MissedOne(sum), ("aa", "aaa")) == {"player_0": 0.5, "player_1": 0.5}
+
+
 def test_what_pays_at_the_end_only_is_shared_by_the_whole_episode():
     assert told(PaidAtTheEnd(max_turns=3), ("aa", ""), ("a", ""), ("", "a")) == {"player_0": 0.75, "player_1": 0.25}
 
@@ -159,8 +170,8 @@ def without(id, seed, replies, missing):
     for turn in range(env.max_turns):
         if not env.agents:
             break
-        said = replies[turn] if turn < len(replies) else dict.fromkeys(env.agents, "")
-        _, rewards, *_ = env.step({agent: "" if agent == missing else said[agent] for agent in env.agents})
+        said = replies[turn] | {missing: env.absence(missing)} if turn < len(replies) else dict.fromkeys(env.agents, "")
+        _, rewards, *_ = env.step({agent: said[agent] for agent in env.agents})
         earned += sum(rewards.values())
     return earned
 

@@ -8,9 +8,9 @@ import pytest
 
 from collm.envs import check_env
 from collm.envs.coding.classes import ClassEval
-from collm.envs.coding.classes.prompts import programmers, reference_reply
+from collm.envs.coding.classes.prompts import reference_reply
 
-AGENTS = programmers(2)
+AGENTS = ("programmer_0", "programmer_1")
 pytestmark = pytest.mark.usefixtures("sandbox")
 
 SKELETON = '''class Purse:

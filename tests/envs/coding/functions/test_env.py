@@ -80,6 +80,18 @@ def test_references_of_the_sample_reach_four_and_mutants_fail(kind, split, tests
         assert infos["main_0"]["metric/solved"] == 0, row["id"]
 
 
+@pytest.mark.parametrize("kind", [HumanEval, MBPP, CoopHumanEval])
+@pytest.mark.parametrize("split", [pytest.param("train", marks=pytest.mark.slow), "test"])
+@pytest.mark.parametrize("tests", ["given", pytest.param("generated", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("team", [3, pytest.param(4, marks=pytest.mark.slow)])
+def test_references_of_larger_teams_reach_four_on_the_sample(kind, split, tests, team):
+    env = kind(split=split, tests=tests, max_turns=1, num_agents=team)
+    for task in range(len(env.tasks)):
+        env.reset(seed=task, options={"task": task})
+        rewards = env.step({agent: env.reference_reply(agent) for agent in env.agents})[1]
+        assert rewards["main_0"] == pytest.approx(4.0, abs=1e-9), env.problem.id
+
+
 def test_the_three_samples_have_fifteen_problems_each_and_none_in_common():
     kinds = (HumanEval, MBPP, CoopHumanEval)
     ids = {kind: [row["id"] for split in ("train", "test") for row in kind(split=split).tasks] for kind in kinds}
@@ -106,6 +118,34 @@ def test_prompts_say_who_writes_what(env):
     described, _ = env(MBPP).reset(seed=0)
     assert "Half of the sum of a and b." in described["main_0"] and "def half_sum(a, b)" in described["main_0"]
     assert '"""' not in described["main_0"]
+
+
+@pytest.mark.parametrize("team", [3, 4])
+def test_each_of_several_helpers_is_told_its_own_function_and_the_partners(env, team):
+    observations, _ = env(num_agents=team).reset(seed=0)
+    names = [f"aux_{place}" for place in range(1, team)]
+    assert list(observations) == [*(f"helper_{seat}" for seat in range(team - 1)), "main_0"]
+    for place, (name, text) in enumerate(zip(names, list(observations.values())[:-1], strict=True), 1):
+        assert f"You are helper {place} of {team - 1}. Write a function named `{name}`" in text
+        assert "`half_sum`" in text and all(f"`{other}`" in text for other in names)
+    assert "You are the main programmer. Write the function `half_sum`." in observations["main_0"]
+    for text in observations.values():
+        assert ("Three", "Four")[team - 3] in text and "`aux`" not in text
+        assert f"{team - 1} steps, one after another: `aux_1` does the first, `aux_2` does the second" in text
+
+
+def test_feedback_tells_of_each_helper_and_asks_each_for_its_own(env):
+    made = env(num_agents=4)
+    made.reset(seed=0)
+    codes = ("def aux_1(x):\n    return x / 2", "def aux_2(x):\n    return x", "def aux_3(x):\n    print(x)")
+    main = "def half_sum(a, b):\n    aux_2(a)\n    return aux_1(a) + aux_1(b) // 1"
+    observations, *_ = made.step(dict(zip(made.agents, (*codes, main), strict=True)))
+    said = {agent: text.messages[-1].content for agent, text in observations.items()}
+    for name, text in zip(("aux_1", "aux_2", "aux_3", "half_sum"), said.values(), strict=True):
+        assert f"Write `{name}` once more" in text
+        assert "- aux_2: defined, and it returns a value\n- aux_3: no function `aux_3` with a return" in text
+        assert "half_sum does not call aux_3\n- cooperation: half_sum ignores what aux_2 returns" in text
+        assert "half_sum uses aux_1 and adds to it" in text
 
 
 def test_prompts_may_be_a_users_own(env, tmp_path):
@@ -207,6 +247,14 @@ def test_an_expert_is_asked_once_and_heard_by_both(env):
     assert len(questions) == 1 and len(questions[0].messages) == 1
     assert "aux(a + b) // 1" in questions[0] and "3 of 4" in questions[0]
     assert all("Use true division." in observation for observation in observations.values())
+
+
+def test_an_expert_of_a_larger_team_is_told_of_all(env):
+    asked = []
+    made = env(feedback="expert", expert=lambda transcript: asked.append(transcript) or "Hm.", num_agents=3)
+    made.reset(seed=0)
+    made.step(dict.fromkeys(made.agents, "def aux_1(x):\n    return x"))
+    assert "the work of three programmers" in asked[0] and "Tell all of them" in asked[0]
 
 
 def test_public_tests_are_shown_and_only_the_others_count(env):

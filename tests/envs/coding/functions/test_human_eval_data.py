@@ -74,6 +74,16 @@ def test_all_canonical_solutions_score_four_when_split(env):
         assert infos["metric/solved"] == 1
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("team", [3, 4])
+def test_all_canonical_solutions_score_four_when_divided_among_more(data, team):
+    env = HumanEval(data=data, num_agents=team, max_turns=1)
+    for task in range(164):
+        env.reset(seed=0, options={"task": task})
+        rewards = env.step({agent: env.reference_reply(agent) for agent in env.agents})[1]
+        assert rewards["main_0"] == pytest.approx(4.0, abs=1e-9), env.problem.id
+
+
 def broken_scores(env, tasks_and_kinds):
     for task, kind in tasks_and_kinds:
         problem = problem_of(env.tasks[task])

@@ -3,7 +3,14 @@
 import pytest
 
 from collm.envs.coding.functions import HumanEval, problem_of
-from collm.envs.coding.functions.published import counted_tests, function_text, imports_of, is_wrapper, pair_of, terms
+from collm.envs.coding.functions.published import (
+    counted_tests,
+    function_text,
+    imports_of,
+    is_wrapper,
+    programs_of,
+    terms,
+)
 
 PROBLEM = problem_of(
     {
@@ -43,7 +50,7 @@ MAIN = "def half_sum(a, b):\n    left = aux(a)\n    return left + aux(b)"
     ],
 )
 def test_published_rewards_by_hand(helper, main, pass_rate, expected):
-    assert sum(terms(pair_of(PROBLEM, helper, main), pass_rate).values()) == pytest.approx(expected, abs=1e-9)
+    assert sum(terms(programs_of(PROBLEM, [helper, main]), pass_rate).values()) == pytest.approx(expected, abs=1e-9)
 
 
 def test_a_function_ends_where_its_lines_are_not_indented_deeper_than_the_latest_def():

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from collm.envs.coding.extraction import code_in
 from collm.envs.coding.functions.problems import problem_of
-from collm.envs.coding.functions.rules import MAX_SCORE, pair_of, terms
+from collm.envs.coding.functions.rules import MAX_SCORE, programs_of, terms
 
 PROBLEM = problem_of(
     {
@@ -33,7 +33,7 @@ TEAMS = [
 
 
 def reward(helper, main, pass_rate=1.0):
-    pair = pair_of(PROBLEM, code_in(helper), code_in(main))
+    pair = programs_of(PROBLEM, [code_in(helper)], code_in(main))
     return sum(terms(pair, pass_rate, is_solved=pass_rate == 1).values())
 
 
@@ -71,7 +71,7 @@ def test_rewards_by_hand(helper, main, pass_rate, expected):
 
 
 def test_the_terms_of_a_perfect_pair():
-    assert terms(pair_of(PROBLEM, code_in(AUX), code_in(MAIN)), 1.0, is_solved=True) == {
+    assert terms(programs_of(PROBLEM, [code_in(AUX)], code_in(MAIN)), 1.0, is_solved=True) == {
         "aux_defined": 0.4,
         "main_defined": 0.6,
         "parses": 0.5,
@@ -84,7 +84,7 @@ def test_the_terms_of_a_perfect_pair():
 
 
 def test_a_program_is_what_the_prompt_gives_then_aux_then_main():
-    pair = pair_of(PROBLEM, code_in(f"import re\n{AUX}\nprint(aux(1))"), code_in(f"{AUX}\n{MAIN}"))
+    pair = programs_of(PROBLEM, [code_in(f"import re\n{AUX}\nprint(aux(1))")], code_in(f"{AUX}\n{MAIN}"))
     program = pair.program(PROBLEM.preamble)
     order = [program.index(part) for part in ("import math", "def given", "def aux", "def half_sum")]
     assert order == sorted(order) and "print" not in program and program.count("def aux") == 1
@@ -104,3 +104,54 @@ def test_more_tests_passed_is_never_less(first, second):
 @given(st.sampled_from(TEAMS), st.sampled_from(TEAMS), st.floats(0, 0.999))
 def test_no_pair_that_fails_a_test_has_as_much_as_one_that_fails_none(failing, solving, pass_rate):
     assert reward(*failing, pass_rate) < 2.0 < reward(*solving, 1.0)
+
+
+ROW = {"id": "half", "prompt": "def f(a, b):\n    pass\n", "entry_point": "f", "test": "assert f(1, 1) == 1"}
+ONE, TWO, THREE = (f"def aux_{place}(x):\n    return x / {place}" for place in (1, 2, 3))
+ALL = "def f(a, b):\n    return aux_1(a) + aux_2(b)"
+
+
+def team_terms(helpers, main, pass_rate=1.0):
+    programs = programs_of(problem_of(ROW, len(helpers)), list(map(code_in, helpers)), code_in(main))
+    return terms(programs, pass_rate, is_solved=pass_rate == 1)
+
+
+@pytest.mark.parametrize(
+    ("helpers", "main", "pass_rate", "expected"),
+    [
+        ((ONE, TWO), ALL, 1.0, 4.0),
+        ((ONE, TWO, THREE), f"{ALL} - aux_3(0)", 1.0, 4.0),
+        ((ONE, TWO, THREE), ALL, 1.0, 2.5 + 1.5 * 2 / 3),  # one is not called
+        ((ONE, TWO), ALL, 0.5, 1.75),
+        ((ONE, ""), ALL, 0.0, 0.2 + 1.1),
+        (("", ""), "def f(a, b):\n    return a", 1.0, 2.1),
+        ((ONE, TWO), "def f(a, b):\n    return aux_1(a) + b", 1.0, 2.5 + 0.75),
+        ((ONE, TWO), "def f(a, b):\n    x = aux_1(a)\n    return aux_2(x)", 1.0, 2.5 + 0.5),  # a wrapper of both
+        ((ONE, TWO), "def f(a, b):\n    aux_2(b)\n    return aux_1(a) + b", 1.0, 4.0 - 0.25),
+        ((ONE, TWO), "def f(a, b):\n    aux_2(b)\n    aux_1(a)\n    return a + b", 1.0, 4.0 - 0.5),
+        ((ONE, f"{ONE}\n{TWO}\n{ALL}"), f"{ONE}\n{ALL}", 1.0, 4.0),  # the others' functions are left out
+        ((ONE, ONE), ALL, 0.0, 0.2 + 1.1),  # a helper's function under the other's name is none
+        ((ONE, "def aux_2(x):\n    return (x"), ALL, 0.0, 0.2 + 0.6),  # a syntax error of one is one of all
+        ((ONE, "def aux_2(x):\n    print(x)"), ALL, 1.0, 4.0 - 0.2),
+        ((ONE, TWO), "def f(a, b):\n    aux_2 = max\n    return aux_1(a) + aux_2(b, 1)", 1.0, 2.5 + 0.75),
+        ((ONE, TWO), "", 0.0, 0.4),
+        (("def aux(x):\n    return x", TWO), ALL, 0.0, 0.2 + 1.1),  # the name of a lone helper
+    ],
+)
+def test_rewards_of_several_helpers_by_hand(helpers, main, pass_rate, expected):
+    assert sum(team_terms(helpers, main, pass_rate).values()) == pytest.approx(expected, abs=1e-9)
+
+
+@given(
+    st.lists(
+        st.sampled_from(["", ONE, TWO, THREE, ALL, "def aux_2(x): return ("]) | st.text(max_size=60),
+        min_size=2,
+        max_size=3,
+    ),
+    st.sampled_from(["", ALL, f"{ALL}\n{ONE}", "def f(a, b):\n    return aux_3(a) or 1"]) | st.text(max_size=60),
+    st.floats(0, 1),
+)
+def test_any_texts_of_a_team_have_a_reward_in_range(helpers, main, pass_rate):
+    found = sum(team_terms(helpers, main, pass_rate).values())
+    assert 0 <= found <= MAX_SCORE + 1e-12
+    assert found < 2.0 or pass_rate == 1
