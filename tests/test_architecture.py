@@ -13,7 +13,7 @@ ORDER = {
     "envs": (
         "spaces",
         "core data sandbox",
-        "templates",
+        "templates settings",
         "players writing coding games",
         "wrappers",
         "registration",

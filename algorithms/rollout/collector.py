@@ -163,12 +163,15 @@ class RolloutCollector:
                 fault.episode = running[fault.copy].index
             raise
 
-    def collect_turns(self, num_turns: int, seeds: Iterable[int]) -> list[Episode]:
+    def collect_turns(
+        self, num_turns: int, seeds: Iterable[int], *, difficulty: int | str | None = None
+    ) -> list[Episode]:
         """Play a number of joint turns per copy, continuing where the last call stopped.
 
         Args:
             num_turns: joint turns per copy.
             seeds: seeds of the episodes that start; only as many as needed are drawn.
+            difficulty: difficulty of those episodes. None: the environment's own.
 
         Returns:
             Segments: each ends with its episode or, incomplete, with this call, where the value of its last history is
@@ -178,17 +181,17 @@ class RolloutCollector:
             EnvironmentFault: if an environment raises or breaks its contract.
         """
         with self._telling(self._unfinished):
-            return self._segments(num_turns, iter(seeds))
+            return self._segments(num_turns, (Plan(seed, difficulty=difficulty) for seed in seeds))
 
-    def _segments(self, num_turns: int, draw: Iterator[int]) -> list[Episode]:
+    def _segments(self, num_turns: int, draw: Iterator[Plan]) -> list[Episode]:
         segments: list[Episode] = []
         for place in range(self.vector.num_envs):
             if place not in self._unfinished:
-                self._start(place, Plan(next(draw)))
+                self._start(place, next(draw))
         for _ in range(num_turns):
             for play in self._tick(self._unfinished):
                 segments.append(play.episode())
-                self._start(play.place, Plan(next(draw)))
+                self._start(play.place, next(draw))
         for place, play in self._unfinished.items():
             if play.infos:
                 segments.append(play.episode(is_complete=False))
@@ -282,7 +285,7 @@ class RolloutCollector:
     def state_dict(self) -> dict[str, Any]:
         """State to resume from: the count of episodes, and the plays that `collect_turns` has under way.
 
-        An environment is not saved: its episode is, as its seed, its task and the joint actions so far.
+        An environment is not saved: its episode is, as its seed, its options and the joint actions so far.
         """
         return {"next_index": self.next_index, "unfinished": [self._kept(play) for play in self._unfinished.values()]}
 
@@ -293,6 +296,7 @@ class RolloutCollector:
             "seed": play.plan.seed,
             "group": play.plan.group,
             "task": play.plan.task,
+            "difficulty": play.plan.difficulty,
             "agents": play.agents,
             "observations": play.observations,
             "previous": play.previous,
@@ -313,7 +317,7 @@ class RolloutCollector:
 
     def _brought_back(self, kept: Mapping[str, Any]) -> Play:
         play = Play(
-            Plan(kept["seed"], kept["group"], kept["task"]),
+            Plan(kept["seed"], kept["group"], kept["task"], kept["difficulty"]),
             kept["index"],
             kept["place"],
             agents=list(kept["agents"]),

@@ -7,12 +7,13 @@ from abc import abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, get_args
 
 from ..core import Message, Outcome, TextParallelEnv, Transcript
 from ..data import Data, load_tasks
 from ..sandbox import Limits, shared_sandbox
 from ..sandbox.settings import AskedIsolation
+from ..settings import Variant, refuse_other
 from ..templates import Prompts, templates
 from . import feedback as texts
 from .rows import OnBadRow, Packages, Sources, checked
@@ -22,7 +23,6 @@ _WALL_PER_CPU = 5
 _LEAST_WALL_S = 20.0
 
 Expert = Callable[[Transcript], str]
-Variant = Literal["own", "published"]
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class TwoProgrammers(TextParallelEnv):
     again what is solved, or by a second turn that is worse than the first.
 
     Args:
-        variant: "own" or "published": the terms of CoMLRL's task, with every turn paid in full and shifted by minus
+        variant: "ours" or "published": the terms of CoMLRL's task, with every turn paid in full and shifted by minus
             the maximum, see the page of the environments.
         data: "builtin", a file, a directory, a hub name, a Dataset, a list or iterable of dicts, or one of these per
             split; see `collm.envs.data.load_tasks`.
@@ -88,7 +88,7 @@ class TwoProgrammers(TextParallelEnv):
     def __init__(
         self,
         *,
-        variant: Variant = "own",
+        variant: Variant = "ours",
         data: Data = "builtin",
         split: str = "train",
         columns: Mapping[str, str] | None = None,
@@ -109,8 +109,7 @@ class TwoProgrammers(TextParallelEnv):
         **kwargs: Any,
     ):
         super().__init__(self.programmers, max_turns, **kwargs)
-        if variant not in get_args(Variant):
-            raise ValueError(f"variant must be one of {get_args(Variant)}, got {variant!r}")
+        refuse_other("variant", variant, get_args(Variant))
         if feedback not in get_args(texts.Feedback):
             raise ValueError(f"feedback must be one of {get_args(texts.Feedback)}, got {feedback!r}")
         if (feedback == "expert") != (expert is not None):

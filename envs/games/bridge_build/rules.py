@@ -28,6 +28,7 @@ class Bridge(Shared):
 
     id: str
     rows: tuple[str, ...]
+    difficulty: int | None = None  # of a generated one
 
     def __post_init__(self) -> None:
         kinds = {kind for row in self.rows for kind in row}

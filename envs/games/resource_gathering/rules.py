@@ -30,6 +30,7 @@ class Land(Shared):
     lies: Mapping[Cell, Amounts]
     starts: tuple[Cell, Cell]
     goal: Amounts  # at least 1 of each
+    difficulty: int | None = None  # of a generated one
 
     def __post_init__(self) -> None:
         cells = [*self.lies, *self.starts]

@@ -6,16 +6,15 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import fmean
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, get_args
 
 from ...core import Message, Outcome, TextParallelEnv
 from ...data import Data, load_tasks
+from ...settings import Variant, refuse_other
 from ...templates import Prompts, templates
 from . import exploits, lexicon, rules
 from .prompts import arxiv_expansion_prompts, prompt, tldr_prompts
 from .reference import reference_team
-
-Variant = Literal["own", "published"]
 
 SAMPLES = Path(__file__).parent / "samples"
 
@@ -35,12 +34,11 @@ class Writers(TextParallelEnv):
         columns: Mapping[str, str] | None = None,
         test_fraction: float | None = None,
         num_agents: int = 2,
-        variant: Variant = "own",
+        variant: Variant = "ours",
         prompts: Prompts | None = None,
         render_mode: str | None = None,
     ):
-        if variant not in get_args(Variant):
-            raise ValueError(f"variant must be one of {get_args(Variant)}, got {variant!r}")
+        refuse_other("variant", variant, get_args(Variant))
         rules.refuse_team(num_agents)
         if variant == "published" and num_agents != 2:
             raise ValueError(f"variant='published' has two writers; leave out num_agents={num_agents}")
@@ -130,7 +128,7 @@ class TLDR(Writers):
         columns: the data's name of the field, such as {"post": "source"}.
         test_fraction: share of the rows that make up the test split, for data without splits.
         num_agents: writers, 2 to 4.
-        variant: "own" or "published": CoMLRL's terms, which know nothing of the source, for two writers.
+        variant: "ours" or "published": CoMLRL's terms, which know nothing of the source, for two writers.
         prompts: what each writer reads, with a place "{source}", and a "system" prompt: a mapping by agent, or a folder
             of files such as writer_0.txt; None for the package's own.
         render_mode: see `TextParallelEnv`.
