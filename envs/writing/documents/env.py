@@ -13,6 +13,7 @@ from ...data import Data, load_tasks
 from ...settings import Variant, refuse_other
 from ...templates import Prompts, templates
 from . import exploits, lexicon, rules
+from .grounding import coverage
 from .prompts import arxiv_expansion_prompts, prompt, tldr_prompts
 from .reference import reference_team
 
@@ -82,7 +83,7 @@ class Writers(TextParallelEnv):
             points = rules.published_terms(self.form, pairs[0])
         else:
             pairs = [rules.measures(self.form, self._source, texts[0], text) for text in texts[1:]]
-            points = rules.team_terms(self.form, texts, pairs)
+            points = rules.team_terms(self.form, self._source, texts, pairs)
         lengths = [pairs[0].num_words[0], *(seen.num_words[1] for seen in pairs)]
         depths = [pairs[0].groundedness[0], *(seen.groundedness[1] for seen in pairs)]
         return Outcome(
@@ -95,6 +96,7 @@ class Writers(TextParallelEnv):
                 "overlap": fmean(seen.overlap for seen in pairs),
                 "transition_categories": fmean(seen.num_transition_categories for seen in pairs),
                 **{f"{agent}_groundedness": depth for agent, depth in zip(self.possible_agents, depths, strict=True)},
+                "coverage": coverage(texts, self._source, lexicon.OWN),
                 "gates_passed": fmean(rules.num_gates_passed(self.form, seen) for seen in pairs),
             },
         )
@@ -135,9 +137,6 @@ class TLDR(Writers):
     """
 
     metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "tldr_v1"}
-    allowed_exploits: ClassVar[Mapping[str, str]] = {
-        "first words": "an extract is a summary here, as the reference is one: no term asks for words of one's own"
-    }
     form = rules.TLDR
     source_field = "post"
     sample = "posts_{split}.jsonl"

@@ -165,9 +165,9 @@ def test_a_team_earns_the_mean_of_its_pairs_unless_later_writers_tell_the_same(f
     source = env.task[env.source_field]
     texts = [env.reference_reply(agent) for agent in env.agents]
     pairs = [measures(form, source, texts[0], text) for text in texts[1:]]
-    team = score(team_terms(form, texts, pairs))
+    team = score(team_terms(form, source, texts, pairs))
     assert team <= sum(score(terms(form, seen)) for seen in pairs) / 2 + 1e-9
-    same = score(team_terms(form, [*texts[:2], texts[1]], [pairs[0], pairs[0]]))
+    same = score(team_terms(form, source, [*texts[:2], texts[1]], [pairs[0], pairs[0]]))
     assert same == pytest.approx(0.5)  # the points of structure
 
 
