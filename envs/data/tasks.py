@@ -15,7 +15,8 @@ from typing import Any, overload
 import numpy as np
 
 from ..spaces import is_unicode_text
-from .files import Row, Rows, RowsInPlace, has_splits, is_data_path, numbered_rows, rows_of_stream, rows_of_table
+from .files import Rows, RowsInPlace, has_splits, is_data_path, numbered_rows, rows_of_stream, rows_of_table
+from .spool import Row
 
 BUILTIN = "builtin"
 MAX_STREAMED = 1_000_000
