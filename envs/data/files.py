@@ -13,13 +13,13 @@ import json
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
 
-from .spool import Row, Spool, blocks
+from .spool import Block, Row, Spool, blocks, num_rows_in, row_in
 
 NumberedRow = tuple[int, Row]  # counted from 1, by lines where the format has lines
 Rows = Sequence[NumberedRow]
@@ -62,7 +62,7 @@ class RowsInPlace(Sequence[NumberedRow]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._spool is None:
-            self._spool = Spool.of(row for _, row in self)
+            self._spool = Spool.of(blocks(row for _, row in self))
         return rows_of_spool, (self._spool,)
 
 
@@ -82,13 +82,17 @@ def rows_of_spool(spool: Spool) -> RowsInPlace:
 
 def rows_of_stream(rows: Iterable[Row], max_rows: int) -> tuple[Rows, bool]:
     """The first rows of what has no length and is read only once, on disk if they are many; and whether more came."""
-    left = chain.from_iterable(blocks(rows))
-    few = list(islice(left, min(LARGE_ROWS, max_rows)))
-    if len(few) < LARGE_ROWS:
-        found: Rows = list(enumerate(few, start=1))
-    else:
-        found = rows_of_spool(Spool.of(islice(chain(few, left), max_rows)))
-    return found, len(found) == max_rows and next(left, None) is not None
+    left = blocks(rows)
+    first: list[Block] = []
+    count = 0
+    while count < min(LARGE_ROWS, max_rows) and (block := next(left, None)) is not None:
+        first.append(block)
+        count += num_rows_in(block)
+    if count < LARGE_ROWS:
+        few = [row_in(each, place) for each in first for place in range(num_rows_in(each))]
+        return list(enumerate(few[:max_rows], start=1)), count > max_rows or next(left, None) is not None
+    spool = Spool.of(chain(first, left), max_rows)
+    return rows_of_spool(spool), count > max_rows or next(left, None) is not None
 
 
 def is_data_path(text: str) -> bool:
