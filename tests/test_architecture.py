@@ -13,7 +13,7 @@ ORDER = {
     "envs": (
         "spaces",
         "core data sandbox",
-        "templates settings",
+        "templates",
         "players writing coding games",
         "wrappers",
         "registration",

@@ -7,13 +7,12 @@ from abc import abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from ..core import Message, Outcome, TextParallelEnv, Transcript
 from ..data import Data, load_tasks
 from ..sandbox import Limits, shared_sandbox
 from ..sandbox.settings import AskedIsolation
-from ..settings import Variant, refuse_other
 from ..templates import Prompts, templates
 from . import feedback as texts
 from .rows import OnBadRow, Packages, Sources, checked
@@ -23,6 +22,7 @@ _WALL_PER_CPU = 5
 _LEAST_WALL_S = 20.0
 
 Expert = Callable[[Transcript], str]
+Variant = Literal["ours", "published"]
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,8 @@ class TwoProgrammers(TextParallelEnv):
         **kwargs: Any,
     ):
         super().__init__(self.programmers, max_turns, **kwargs)
-        refuse_other("variant", variant, get_args(Variant))
+        if variant not in get_args(Variant):
+            raise ValueError(f"variant must be one of {get_args(Variant)}, got {variant!r}")
         if feedback not in get_args(texts.Feedback):
             raise ValueError(f"feedback must be one of {get_args(texts.Feedback)}, got {feedback!r}")
         if (feedback == "expert") != (expert is not None):

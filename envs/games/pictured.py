@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Any, ClassVar, Generic, Literal, get_args
 
 from ..core import Message, Outcome, TextParallelEnv, Transcript
-from ..settings import refuse_other
 from .pictures import Colour, Picture, Row, ansi, drawn
+from .settings import refuse_other
 from .sources import Difficulty, Source, T
 
 Memory = Literal["all", "last", "none"]

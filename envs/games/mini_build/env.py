@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, get_args
 
 from ...core import Message, Outcome
-from ...settings import refuse_other
 from ...templates import Prompts, templates
 from ..pictured import PicturedEnv
 from ..pictures import Row
+from ..settings import refuse_other
 from . import prompts as texts
 from .rules import (
     MATERIALS,

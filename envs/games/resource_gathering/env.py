@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
 from ...core import Message, Outcome
-from ...settings import Variant, refuse_other, with_published
 from ...templates import Prompts, templates
 from ..fog import Feedback
 from ..pictured import Memory, TaskEnv
 from ..pictures import Row
+from ..settings import Variant, refuse_other, with_published
 from ..sources import GENERATED, Data, Difficulty, Split, rows_of_split, source_of
 from . import exploits
 from . import prompts as texts

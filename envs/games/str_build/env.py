@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
 from ...core import Message, Outcome
-from ...settings import Variant, refuse_other, with_published
 from ...templates import Prompts, templates
 from ..building import BuildingEnv, WorldRule, refuse_num_builders
 from ..commands import Orders, allowed, read_orders
 from ..pictured import Memory
 from ..pictures import Row, colours
+from ..settings import Variant, refuse_other, with_published
 from ..sources import GENERATED, Data, Difficulty, Split, rows_of_split, source_of
 from . import exploits
 from . import prompts as texts

@@ -6,16 +6,17 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import fmean
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from ...core import Message, Outcome, TextParallelEnv
 from ...data import Data, load_tasks
-from ...settings import Variant, refuse_other
 from ...templates import Prompts, templates
 from . import exploits, lexicon, rules
 from .grounding import coverage
 from .prompts import arxiv_expansion_prompts, prompt, tldr_prompts
 from .reference import reference_team
+
+Variant = Literal["ours", "published"]
 
 SAMPLES = Path(__file__).parent / "samples"
 
@@ -39,7 +40,8 @@ class Writers(TextParallelEnv):
         prompts: Prompts | None = None,
         render_mode: str | None = None,
     ):
-        refuse_other("variant", variant, get_args(Variant))
+        if variant not in get_args(Variant):
+            raise ValueError(f"variant must be one of {get_args(Variant)}, got {variant!r}")
         rules.refuse_team(num_agents)
         if variant == "published" and num_agents != 2:
             raise ValueError(f"variant='published' has two writers; leave out num_agents={num_agents}")
