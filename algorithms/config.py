@@ -51,6 +51,10 @@ class TrainConfig(Checked):
     without worker processes a turn that never ends stops the run for ever."""
     early_termination_threshold: Finite | None = None
     """Team reward per turn above which a training episode ends, as if the game did. None: never."""
+    difficulty_schedule: str | None = None
+    """Curriculum: difficulty of training's tasks by the share of `num_updates` that is done. A number or a range for
+    all of training ("3", "2-4"), stages with the share at which each begins ("0: 1, 0.3: 1-3, 0.7: 1-5"), or a range
+    gone through evenly ("linear: 1-5"). Evaluations keep the environment's own difficulty. None: training does too."""
     log_shares: bool = False
     """Each agent's share of the return (`metric/share/<agent>`) in the metrics of training too, as in those of
     evaluations: one more play of each episode per agent, without new replies."""

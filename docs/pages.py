@@ -39,9 +39,9 @@ HISTORY: dict[str, str] = {
     "collm/MBPP-v1": _FUNCTIONS,
     "collm/CoopHumanEval-v1": _FUNCTIONS,
     "collm/ClassEval-v1": f"{_IMPROVEMENT}; `variant`, `prompts`.",
-    "collm/TLDR-v1": f"{_GROUNDED}; `variant`, `prompts`.",
+    "collm/TLDR-v1": f"{_GROUNDED}, and both tell of all of it; `variant`, `prompts`.",
     "collm/ArxivExpansion-v1": f"{_GROUNDED}; `variant`, `prompts`.",
-    "collm/MiniWriting-v1": f"{_GROUNDED}; a linking word before another one is none.",
+    "collm/MiniWriting-v1": f"{_GROUNDED}; a linking word before another one is none; `prompts`.",
 }
 """What changed with a version above 0, by its id."""
 _SECTION = re.compile(r"^(Args|Returns|Raises):$", re.MULTILINE)

@@ -76,7 +76,7 @@ def _credits(
         chunk = others[start : start + vector.num_envs]
         actions: dict[int, Mapping[str, Any]] = {}
         for copy, chosen in enumerate(chunk):
-            observations, _ = vector.reset(copy, seed=group[0].seed)
+            observations, _ = vector.reset(copy, group[0].seed, group[0].options)
             _check_same_start(observations, group)
             actions[copy] = {
                 agent: group[g].tracks[agent][0].completion.action for agent, g in zip(agents, chosen, strict=True)

@@ -22,6 +22,7 @@ from ..rollout.summary import episode_metrics
 from .crediting import Credit, CriticBatch, assign_credit, critic_metrics
 from .critic_learner import CriticLearner
 from .crossing import crossed
+from .curriculum import curriculum
 from .finiteness import reward_range
 from .policy_learner import PolicyLearner, TurnBatch
 from .shaping import RewardProcessor, reward_rule, with_penalties, with_rewards, with_team_rewards
@@ -82,6 +83,8 @@ class Trainer:
         self.references = dict(references or {})
         self.rewarder = rewarder
         self.reward_processor = reward_processor
+        schedule = self.config.difficulty_schedule
+        self.curriculum = None if schedule is None else curriculum(schedule)
         self.generator = torch.Generator().manual_seed(self.config.seed)
         self.update = 0  # updates done
         self.num_turns = 0  # environment steps taken
@@ -173,13 +176,14 @@ class Trainer:
 
     def _collect(self) -> list[Episode]:
         config = self.config
+        difficulty = None if self.curriculum is None else self.curriculum(self.update / config.num_updates)
         if config.turns_per_update is not None:
             num_envs = self.collector.vector.num_envs
             seeds = task_seeds(config.seed, self.update, num_envs * (config.turns_per_update + 1))
-            return self.collector.collect_turns(config.turns_per_update, seeds)
+            return self.collector.collect_turns(config.turns_per_update, seeds, difficulty=difficulty)
         num_groups = config.rollout_buffer_size // config.num_generations
         seeds = task_seeds(config.seed, self.update, num_groups)
-        return self.collector.collect(grouped_plans(seeds, config.num_generations))
+        return self.collector.collect(grouped_plans(seeds, config.num_generations, difficulty))
 
     def _learn(self, episodes: Sequence[Episode], record: Recorder | None) -> dict[str, float]:
         for learner in self._unique_learners():

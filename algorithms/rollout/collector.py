@@ -172,12 +172,15 @@ class RolloutCollector:
         yield
         self._kept_state = None
 
-    def collect_turns(self, num_turns: int, seeds: Iterable[int]) -> list[Episode]:
+    def collect_turns(
+        self, num_turns: int, seeds: Iterable[int], *, difficulty: int | str | None = None
+    ) -> list[Episode]:
         """Play a number of joint turns per copy, continuing where the last call stopped.
 
         Args:
             num_turns: joint turns per copy.
             seeds: seeds of the episodes that start; only as many as needed are drawn.
+            difficulty: difficulty of those episodes. None: the environment's own.
 
         Returns:
             Segments: each ends with its episode or, incomplete, with this call, where the value of its last history is
@@ -187,17 +190,17 @@ class RolloutCollector:
             EnvironmentFault: if an environment raises or breaks its contract.
         """
         with self._whole(), self._telling(self._unfinished):
-            return self._segments(num_turns, iter(seeds))
+            return self._segments(num_turns, (Plan(seed, difficulty=difficulty) for seed in seeds))
 
-    def _segments(self, num_turns: int, draw: Iterator[int]) -> list[Episode]:
+    def _segments(self, num_turns: int, draw: Iterator[Plan]) -> list[Episode]:
         segments: list[Episode] = []
         for place in range(self.vector.num_envs):
             if place not in self._unfinished:
-                self._start(place, Plan(next(draw)))
+                self._start(place, next(draw))
         for _ in range(num_turns):
             for play in self._tick(self._unfinished):
                 segments.append(play.episode())
-                self._start(play.place, Plan(next(draw)))
+                self._start(play.place, next(draw))
         for place, play in self._unfinished.items():
             if play.infos:
                 segments.append(play.episode(is_complete=False))
@@ -293,8 +296,8 @@ class RolloutCollector:
     def state_dict(self) -> dict[str, Any]:
         """State to resume from: the count of episodes, and the plays that `collect_turns` has under way.
 
-        An environment is not saved: its episode is, as its seed, its task and the joint actions so far. Where a call
-        was left off in its middle, the state is that of before the call.
+        An environment is not saved: its episode is, as its seed, its options and the joint actions so far. Where a
+        call was left off in its middle, the state is that of before the call.
         """
         if self._kept_state is not None:
             return self._kept_state
@@ -307,6 +310,7 @@ class RolloutCollector:
             "seed": play.plan.seed,
             "group": play.plan.group,
             "task": play.plan.task,
+            "difficulty": play.plan.difficulty,
             "agents": play.agents,
             "observations": play.observations,
             "previous": dict(play.previous),
@@ -327,7 +331,7 @@ class RolloutCollector:
 
     def _brought_back(self, kept: Mapping[str, Any]) -> Play:
         play = Play(
-            Plan(kept["seed"], kept["group"], kept["task"]),
+            Plan(kept["seed"], kept["group"], kept["task"], kept["difficulty"]),
             kept["index"],
             kept["place"],
             agents=list(kept["agents"]),

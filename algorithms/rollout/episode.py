@@ -47,6 +47,8 @@ class Episode:
     """Team return of the earlier segments of the episode."""
     num_agents: int | None = None
     """Number of all agents of the environment, also of those without a turn here. None: those in `tracks`."""
+    options: dict[str, Any] | None = None
+    """Options that the environment was reset with, as of `Plan.options`."""
 
     @property
     def num_turns(self) -> int:

@@ -19,15 +19,18 @@ class Plan:
     group: int = 0
     task: Any = None
     """Task for `reset(options={"task": ...})`. None: the environment draws one from the seed."""
+    difficulty: int | str | None = None
+    """Difficulty for `reset(options={"difficulty": ...})`. None: the environment's own."""
 
     def options(self) -> dict[str, Any] | None:
         """Options for the environment's reset."""
-        return None if self.task is None else {"task": self.task}
+        asked = {"task": self.task, "difficulty": self.difficulty}
+        return {name: value for name, value in asked.items() if value is not None} or None
 
 
-def grouped_plans(seeds: Iterable[int], group_size: int) -> list[Plan]:
+def grouped_plans(seeds: Iterable[int], group_size: int, difficulty: int | str | None = None) -> list[Plan]:
     """Plans of G rollouts per seed; the rollouts of one seed's task form a group."""
-    return [Plan(seed, group) for group, seed in enumerate(seeds) for _ in range(group_size)]
+    return [Plan(seed, group, difficulty=difficulty) for group, seed in enumerate(seeds) for _ in range(group_size)]
 
 
 @dataclass(slots=True)
@@ -72,6 +75,7 @@ class Play:
             is_complete=is_complete,
             earlier_return=self.earlier_return,
             num_agents=self.num_agents,
+            options=self.plan.options(),
         )
 
     def continued(self) -> Play:

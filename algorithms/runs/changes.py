@@ -35,7 +35,11 @@ def changes(saved: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, tup
     fixed = {name: values for name, values in found.items() if not _may_change(name, saved["config"])}
     if fixed:
         listed = ", ".join(f"{name} = {old!r}, not {new!r}" for name, (old, new) in fixed.items())
-        reason = " (the learning rate falls to 0 over num_updates)" if "num_updates" in fixed else ""
+        reason = (
+            " (the learning rate or the difficulty goes by the share of num_updates that is done)"
+            if "num_updates" in fixed
+            else ""
+        )
         raise ValueError(
             f"the run was trained with {listed}{reason}; resume it with its own settings, or give another --out"
         )
@@ -44,7 +48,7 @@ def changes(saved: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, tup
 
 def _may_change(name: str, config: Mapping[str, Any]) -> bool:
     if name == "num_updates":
-        return bool(config["learning_rate_schedule"] == "constant")
+        return bool(config["learning_rate_schedule"] == "constant" and config["difficulty_schedule"] is None)
     if name == "num_envs":
         return config["turns_per_update"] is None  # else each copy has an episode under way
     return name in FREE

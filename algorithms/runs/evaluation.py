@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..rollout.collector import Plan, RolloutCollector
@@ -15,6 +16,25 @@ FIRST_EVALUATION_SEED = 2**31
 
 
 @dataclass(frozen=True, slots=True)
+class DifficultyResult:
+    """Statistics of the episodes whose tasks have one difficulty (`metric/difficulty`)."""
+
+    num_episodes: int
+    team_return: Interval
+    """Mean undiscounted team return, with its 95 % bootstrap interval over these episodes."""
+    success: Interval | None
+    """Share of the episodes with a turn in which `metric/success` is 1, with its interval. None: none tells it."""
+
+    def numbers(self) -> dict[str, float]:
+        """The statistics by name, as a run logs them."""
+        told = {"return": self.team_return, **({} if self.success is None else {"success": self.success})}
+        found: dict[str, float] = {}
+        for name, interval in told.items():
+            found |= {name: interval.value, f"{name}_low": interval.low, f"{name}_high": interval.high}
+        return {"num_episodes": float(self.num_episodes), **found}
+
+
+@dataclass(frozen=True, slots=True)
 class EvaluationResult:
     """Episodes of a team on held-out tasks, with their statistics."""
 
@@ -24,6 +44,8 @@ class EvaluationResult:
     """Mean undiscounted team return, with its 95 % bootstrap interval over episodes."""
     metrics: dict[str, float]
     """Means over the episodes, under the names of a training update's metrics."""
+    by_difficulty: Mapping[int, DifficultyResult]
+    """Statistics of the episodes of each difficulty, from the lowest; empty where environments tell none."""
 
     @property
     def best(self) -> Episode:
@@ -49,4 +71,26 @@ def evaluate(
     plans = [Plan(first_seed + i, group=i) for i in range(num_episodes)]
     episodes = collector.collect(plans, greedy=greedy)
     returns = [episode.team_return for episode in episodes]
-    return EvaluationResult(episodes, bootstrap_interval(returns), episode_metrics(episodes))
+    return EvaluationResult(
+        episodes, bootstrap_interval(returns), episode_metrics(episodes), results_by_difficulty(episodes)
+    )
+
+
+def results_by_difficulty(episodes: Sequence[Episode]) -> dict[int, DifficultyResult]:
+    """Statistics by the difficulty of the task, of those episodes that tell one."""
+    found: dict[int, list[Episode]] = defaultdict(list)
+    for episode in episodes:
+        told = [info["metric/difficulty"] for info in episode.infos if "metric/difficulty" in info]
+        if told:
+            found[round(told[0])].append(episode)
+    return {difficulty: _statistics(found[difficulty]) for difficulty in sorted(found)}
+
+
+def _statistics(episodes: Sequence[Episode]) -> DifficultyResult:
+    told = [[info["metric/success"] for info in each.infos if "metric/success" in info] for each in episodes]
+    successes = [float(max(values) == 1.0) for values in told if values]
+    return DifficultyResult(
+        len(episodes),
+        bootstrap_interval([episode.team_return for episode in episodes]),
+        bootstrap_interval(successes) if successes else None,
+    )

@@ -30,6 +30,7 @@ from ...envs.views import with_truth
 from ...envs.wrappers import Shares
 from ..algorithm import Algorithm
 from ..config import TrainConfig
+from ..learning.curriculum import check_curriculum
 from ..learning.passes import tokens_per_pass
 from ..learning.preferences import ModelRewards
 from ..learning.shaping import RewardProcessor
@@ -137,6 +138,7 @@ class Experiment:
             agent_learning_rates(self.config, env.possible_agents)
             _check_joint_mode(algorithm, env)
             _check_reward_model(algorithm, env)
+            check_curriculum(self.config.difficulty_schedule, env.metadata)
             _check_filters(algorithm, env, self.model)
             if algorithm.reads_truth:
                 with_truth(env)

@@ -51,6 +51,7 @@ def episode_records(
                 "index": episode.index,
                 "seed": episode.seed,
                 "group": episode.group,
+                **({"options": dict(episode.options)} if episode.options else {}),
                 "return": episode.team_return + episode.earlier_return,
                 "agents": agents,
                 "infos": [dict(info) for info in episode.infos],

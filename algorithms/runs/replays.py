@@ -128,7 +128,7 @@ def _joined(segments: Sequence[Mapping[str, Any]]) -> Recorded:
             actions.append({agent: turn[0] for agent, turn in joint.items()})
             rewards.append({agent: turn[1] for agent, turn in joint.items()})
             read.append({agent: turn[2] for agent, turn in joint.items()})
-    return Recorded(segments[0]["seed"], None, actions, rewards, read)
+    return Recorded(segments[0]["seed"], segments[0].get("options"), actions, rewards, read)
 
 
 @contextmanager

@@ -236,6 +236,9 @@ class _Run:
             }
             terms = {k: v for k, v in result.metrics.items() if k.startswith(("reward/", "metric/"))}
             metrics |= {f"evaluation/{name}/{term}": value for term, value in terms.items()}
+            for difficulty, found in result.by_difficulty.items():
+                numbers = found.numbers().items()
+                metrics |= {f"evaluation/{name}/difficulty/{difficulty}/{key}": value for key, value in numbers}
         trainer = self.trainer
         row = {"update": trainer.update, "environment_steps": trainer.num_turns, **metrics}
         self.records["evaluation.jsonl"].write([row])

@@ -61,6 +61,13 @@ def evaluate_run(arguments: EvaluateArguments, console: Console) -> None:
     title = f"{trained.experiment.env}, split {arguments.split}, {arguments.episodes} episodes{learned}: mean [95 %]"
     table = Table("", *results, title=Text(shown(title)), title_justify="left")
     table.add_row("return", *(str(result.team_return) for result in results.values()))
+    for difficulty in sorted({each for result in results.values() for each in result.by_difficulty}):
+        found = [result.by_difficulty.get(difficulty) for result in results.values()]
+        table.add_row(
+            f"return, difficulty {difficulty}", *("-" if each is None else str(each.team_return) for each in found)
+        )
+        rates = ["-" if each is None or each.success is None else str(each.success) for each in found]
+        table.add_row(f"success, difficulty {difficulty}", *rates)
     terms = [[episode_terms(episode) for episode in result.episodes] for result in results.values()]
     for name in sorted({name for found in terms for episode in found for name in episode}):
         if name.startswith(("reward/", "metric/")):

@@ -35,7 +35,7 @@ class Scenes:
         if not self._is_pictured:
             return {}
         tracks = {agent: entry["turns"] for agent, entry in record["agents"].items()}
-        self._env.reset(seed=record["seed"])
+        self._env.reset(seed=record["seed"], options=record.get("options"))
         scenes = [self._panels()]
         for turn in range(max(len(track) for track in tracks.values())):
             actions = {agent: tracks[agent][turn]["wrote"] for agent in self._env.agents if turn < len(tracks[agent])}

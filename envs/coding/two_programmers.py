@@ -22,7 +22,7 @@ _WALL_PER_CPU = 5
 _LEAST_WALL_S = 20.0
 
 Expert = Callable[[Transcript], str]
-Variant = Literal["own", "published"]
+Variant = Literal["ours", "published"]
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class TwoProgrammers(TextParallelEnv):
     again what is solved, or by a second turn that is worse than the first.
 
     Args:
-        variant: "own" or "published": the terms of CoMLRL's task, with every turn paid in full and shifted by minus
+        variant: "ours" or "published": the terms of CoMLRL's task, with every turn paid in full and shifted by minus
             the maximum, see the page of the environments.
         data: "builtin", a file, a directory, a hub name, a Dataset, a list or iterable of dicts, or one of these per
             split; see `collm.envs.data.load_tasks`.
@@ -88,7 +88,7 @@ class TwoProgrammers(TextParallelEnv):
     def __init__(
         self,
         *,
-        variant: Variant = "own",
+        variant: Variant = "ours",
         data: Data = "builtin",
         split: str = "train",
         columns: Mapping[str, str] | None = None,

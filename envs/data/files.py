@@ -12,13 +12,15 @@ import io
 import json
 import sys
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
 
-Row = Mapping[str, Any]
+from .spool import Block, Row, Spool, blocks, num_rows_in, row_in
+
 NumberedRow = tuple[int, Row]  # counted from 1, by lines where the format has lines
 Rows = Sequence[NumberedRow]
 LARGE_BYTES = 2**25
@@ -31,6 +33,8 @@ _CHUNK = 2**24
 class RowsInPlace(Sequence[NumberedRow]):
     """Rows that are read when they are asked for.
 
+    A pickle has them on disk, in a `Spool`, and names it.
+
     Args:
         numbers: the number of each row.
         read: the row at a position, with its number for messages.
@@ -39,6 +43,7 @@ class RowsInPlace(Sequence[NumberedRow]):
     def __init__(self, numbers: Sequence[int] | np.ndarray[Any, Any], read: Callable[[int, int], Row]):
         self._numbers = numbers
         self._read = read
+        self._spool: Spool | None = None
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -55,12 +60,39 @@ class RowsInPlace(Sequence[NumberedRow]):
         at = index % len(self)
         return int(self._numbers[at]), self._read(at, int(self._numbers[at]))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._spool is None:
+            self._spool = Spool.of(blocks(row for _, row in self))
+        return rows_of_spool, (self._spool,)
+
 
 def rows_of_table(table: Any) -> Rows:
     """The rows of a `datasets.Dataset`, or of anything else with a length whose items are rows."""
     if len(table) < LARGE_ROWS:
         return list(enumerate(table, start=1))
     return RowsInPlace(range(1, len(table) + 1), lambda at, number: dict(table[at]))
+
+
+def rows_of_spool(spool: Spool) -> RowsInPlace:
+    """The rows that a spool holds."""
+    rows = RowsInPlace(range(1, len(spool) + 1), lambda at, number: spool[at])
+    rows._spool = spool
+    return rows
+
+
+def rows_of_stream(rows: Iterable[Row], max_rows: int) -> tuple[Rows, bool]:
+    """The first rows of what has no length and is read only once, on disk if they are many; and whether more came."""
+    left = blocks(rows)
+    first: list[Block] = []
+    count = 0
+    while count < min(LARGE_ROWS, max_rows) and (block := next(left, None)) is not None:
+        first.append(block)
+        count += num_rows_in(block)
+    if count < LARGE_ROWS:
+        few = [row_in(each, place) for each in first for place in range(num_rows_in(each))]
+        return list(enumerate(few[:max_rows], start=1)), count > max_rows or next(left, None) is not None
+    spool = Spool.of(chain(first, left), max_rows)
+    return rows_of_spool(spool), count > max_rows or next(left, None) is not None
 
 
 def is_data_path(text: str) -> bool:

@@ -6,19 +6,21 @@ import hashlib
 import logging
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice
 from pathlib import Path
 from typing import Any, overload
 
+import numpy as np
+
 from ..spaces import is_unicode_text
-from .files import Row, Rows, RowsInPlace, has_splits, is_data_path, numbered_rows, rows_of_table
+from .files import Rows, RowsInPlace, has_splits, is_data_path, numbered_rows, rows_of_stream, rows_of_table
+from .spool import Row
 
 BUILTIN = "builtin"
-MAX_STREAMED = 10_000
-"""Rows that are taken of an iterable without a length."""
+MAX_STREAMED = 1_000_000
+"""Rows that are taken of an iterable without a length: it may have no end."""
 Source = str | Path | Iterable[Row]
 """Where rows come from: "builtin", a path, a hub name; a `datasets.Dataset`, a list of dicts, an iterable of dicts."""
 Data = Source | Mapping[str, Source]
@@ -73,7 +75,7 @@ class Tasks(Sequence[Mapping[str, Any]]):
         if self._again is not None:
             load, argument = self._again
             return load, (argument,)
-        return Tasks, (self._rows, self.source)
+        return _tasks_again, (self._rows, self.source, self.is_in_place)
 
     def __repr__(self) -> str:
         return f"Tasks({len(self)} of {self.source})"
@@ -98,6 +100,10 @@ class Tasks(Sequence[Mapping[str, Any]]):
         )
 
 
+def _tasks_again(rows: Sequence[Mapping[str, Any]], source: str, is_in_place: bool) -> Tasks:
+    return Tasks(rows, source, is_in_place=is_in_place)
+
+
 def load_tasks(
     data: Data,
     split: str = "train",
@@ -119,8 +125,9 @@ def load_tasks(
             written by `datasets`' `save_to_disk`, where "{split}" in the path stands for the split's name; the name of
             a data set on the Hugging Face hub, "owner/name", optionally with a configuration, a revision and the hub's
             own name or slice of a split, "owner/name/config@revision:train[:1000]"; a `datasets.Dataset`; or a list of
-            dicts. Of another iterable, such as an `IterableDataset`, the first 10,000 rows are taken. A mapping, such
-            as a `DatasetDict`, gives one of these for each split.
+            dicts. Another iterable, such as an `IterableDataset`, is read once, to a temporary file where it is long,
+            and up to 1,000,000 rows; `.take(n)` or `itertools.islice` takes fewer. A mapping, such as a `DatasetDict`,
+            gives one of these for each split.
         split: "train", "test", or another that the data has.
         text_fields: fields that must hold text.
         other_fields: fields that must be there and not be empty, of any type.
@@ -268,10 +275,10 @@ class _TasksInPlace(Sequence[Mapping[str, Any]]):
     def __init__(self, rows: Rows, request: _Request):
         self._rows = rows
         self._request = request
-        self._chosen: Sequence[int] = range(len(rows))
+        self._chosen: range | np.ndarray[Any, Any] = range(len(rows))
         if request.test_fraction is not None:
             every = (_task(row, number, request) for number, row in rows)
-            self._chosen = [at for at, task in enumerate(every) if _is_of_split(task, request)]
+            self._chosen = np.flatnonzero([_is_of_split(task, request) for task in every])
 
     def __len__(self) -> int:
         return len(self._chosen)
@@ -283,26 +290,57 @@ class _TasksInPlace(Sequence[Mapping[str, Any]]):
     def __getitem__(self, index: int | slice) -> Mapping[str, Any] | Sequence[Mapping[str, Any]]:
         if isinstance(index, slice):
             return [self[at] for at in range(*index.indices(len(self)))]
-        number, row = self._rows[self._chosen[index]]
+        number, row = self._rows[int(self._chosen[index])]
         return _task(row, number, self._request)
+
+    def __getstate__(self) -> dict[str, Any]:
+        kept = self._chosen if isinstance(self._chosen, range) else np.packbits(_marked(self._chosen, len(self._rows)))
+        return {"rows": self._rows, "request": self._request, "kept": kept}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self._rows, self._request, kept = state["rows"], state["request"], state["kept"]
+        self._chosen = kept if isinstance(kept, range) else np.flatnonzero(np.unpackbits(kept))
+
+
+def _marked(chosen: np.ndarray[Any, Any], count: int) -> np.ndarray[Any, Any]:
+    """True at the chosen ones of so many places."""
+    marks = np.zeros(count, bool)
+    marks[chosen] = True
+    return marks
 
 
 def _given_rows(source: Iterable[Row]) -> Rows:
-    """The rows of an object: all of one with a length, the first ones of another."""
-    if isinstance(source, Sized):
-        rows = rows_of_table(source)
-    else:
-        given: Iterator[Row] = iter(source)
-        rows = list(enumerate(islice(given, MAX_STREAMED), start=1))
-        if next(given, None) is not None:
-            _log.warning(
-                "of the given %s the first %d rows are taken; give a Dataset or a file for all of them",
-                type(source).__name__,
-                MAX_STREAMED,
-            )
+    """The rows of an object."""
+    rows = rows_of_table(source) if isinstance(source, Sized) else _streamed(_Given(source))
     wrong = next((row for _, row in rows[:1] if not isinstance(row, Mapping)), None)
     if wrong is not None:
         raise TypeError(f"rows must be dicts of columns, got {type(wrong).__name__}: {wrong!r:.80}")
+    return rows
+
+
+class _Given:
+    """An object by what it is, not by what it holds: copies of an environment ask for the rows of the same one."""
+
+    def __init__(self, rows: Iterable[Row]):
+        self.rows = rows
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Given) and other.rows is self.rows
+
+    def __hash__(self) -> int:
+        return id(self.rows)
+
+
+@lru_cache(maxsize=16)
+def _streamed(given: _Given) -> Rows:
+    """The rows of an iterable without a length, which may be read only once; many of them are kept on disk."""
+    rows, has_more = rows_of_stream(given.rows, MAX_STREAMED)
+    if has_more:
+        _log.warning(
+            "of the given %s the first %d rows are taken; give a Dataset or a file for all of them",
+            type(given.rows).__name__,
+            MAX_STREAMED,
+        )
     return rows
 
 

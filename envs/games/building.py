@@ -12,7 +12,7 @@ from .blocks import Box, World, built
 from .commands import Orders
 from .pictured import TaskEnv
 from .settings import Variant, refuse_other
-from .sources import Source
+from .sources import Source, Task
 
 WorldRule = Literal["rebuilt", "kept"]
 
@@ -21,11 +21,9 @@ _NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}
 MAX_BUILDERS = max(_NUMBERS)
 
 
-class Structure(Protocol):
+class Structure(Task, Protocol):
     """A task with a box to build in."""
 
-    @property
-    def id(self) -> str: ...
     @property
     def box(self) -> Box: ...
     @property

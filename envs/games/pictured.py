@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Generic, Literal, get_args
 
-from ..core import Message, Outcome, TextParallelEnv
+from ..core import Message, Outcome, TextParallelEnv, Transcript
 from .pictures import Colour, Picture, Row, ansi, drawn
 from .settings import refuse_other
-from .sources import Source, T
+from .sources import Difficulty, Source, T
 
 Memory = Literal["all", "last", "none"]
 """What stands in a history besides the first prompt and the newest feedback: all turns, the own last reply, nothing."""
@@ -66,6 +66,9 @@ class PicturedEnv(TextParallelEnv):
 class TaskEnv(PicturedEnv, Generic[T]):
     """A game whose every episode is one task of a source.
 
+    Where tasks are generated, `reset(options={"difficulty": "2-4"})` says how hard this episode's is, in place of the
+    setting; `metadata["highest_difficulty"]` is the highest one. Infos tell `metric/difficulty` where it is known.
+
     Args:
         agents: see `TextParallelEnv`.
         max_turns: turns of an episode.
@@ -84,6 +87,9 @@ class TaskEnv(PicturedEnv, Generic[T]):
         self._memory: Memory = memory
         if memory != "all":
             self.metadata = {**self.metadata, "append_only": False}  # type: ignore[misc]  # of this one alone
+        if source.highest is not None:
+            self.metadata = {**self.metadata, "highest_difficulty": source.highest}  # type: ignore[misc]
+        self._asked_difficulty: Difficulty | None = None
         self._prompts: dict[str, tuple[Message, ...]] = {}
         self.task: T = source.pick(0, self.rng)
         self.lay_out()  # what is rendered before the first episode is the first task
@@ -96,8 +102,14 @@ class TaskEnv(PicturedEnv, Generic[T]):
     def start(self) -> Mapping[str, Sequence[Message]]:
         """Draw what else the episode needs, and return the prompts; the world is laid out."""
 
+    def reset(
+        self, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Transcript], dict[str, dict[str, Any]]]:
+        self._asked_difficulty = (options or {}).get("difficulty")
+        return super().reset(seed, options)
+
     def deal(self, task: Any) -> Mapping[str, Sequence[Message]]:
-        self.task = self._source.pick(task, self.rng)
+        self.task = self._source.pick(task, self.rng, self._asked_difficulty)
         self.lay_out()
         self._prompts = {agent: tuple(messages) for agent, messages in self.start().items()}
         return self._prompts
@@ -112,6 +124,8 @@ class TaskEnv(PicturedEnv, Generic[T]):
 
     def play(self, replies: Mapping[str, str]) -> Outcome:
         outcome = self.turned(replies)
+        if self.task.difficulty is not None:
+            outcome = replace(outcome, metrics={**outcome.metrics, "difficulty": float(self.task.difficulty)})
         if self._memory == "all":
             return outcome
         return replace(

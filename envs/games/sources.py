@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 from ..data import BUILTIN, has_splits, load_tasks
 
@@ -37,6 +37,9 @@ class Task(Protocol):
 
     @property
     def id(self) -> str: ...
+    @property
+    def difficulty(self) -> int | None:
+        """How hard it is; None where nobody says."""
 
 
 T = TypeVar("T", bound=Task)
@@ -46,8 +49,18 @@ T_co = TypeVar("T_co", bound=Task, covariant=True)
 class Source(Protocol[T_co]):
     """Tasks, from which an episode takes one."""
 
-    def pick(self, which: Any, rng: random.Random) -> T_co:
-        """The task asked for; one drawn from the generator where `which` is None."""
+    @property
+    def highest(self) -> int | None:
+        """The highest difficulty that may be asked for; None where tasks are not dealt by it."""
+
+    def pick(self, which: Any, rng: random.Random, difficulty: Difficulty | None = None) -> T_co:
+        """The task asked for; one drawn from the generator where `which` is None.
+
+        Args:
+            which: number or id of a task.
+            rng: the generator.
+            difficulty: how hard it is to be, in place of what the source was made for.
+        """
 
 
 class Listed(Shared, Generic[T]):
@@ -57,11 +70,15 @@ class Listed(Shared, Generic[T]):
         tasks: at least one, with ids that differ.
     """
 
+    highest: ClassVar[None] = None
+
     def __init__(self, tasks: Sequence[T]):
         self.tasks = tuple(tasks)
         self._by_id = {task.id: task for task in self.tasks}
 
-    def pick(self, which: Any, rng: random.Random) -> T:
+    def pick(self, which: Any, rng: random.Random, difficulty: Difficulty | None = None) -> T:
+        if difficulty is not None:
+            raise ValueError(f"a list of tasks is not dealt by difficulty, only generated ones are; got {difficulty!r}")
         if which is None:
             return rng.choice(self.tasks)
         if isinstance(which, str) and which in self._by_id:
@@ -79,12 +96,14 @@ class Generated(Shared, Generic[T]):
 
     new: Callable[..., T]  # the task with a number, of a `difficulty`
     difficulties: range
+    highest: int  # of the generator's difficulties
 
-    def pick(self, which: Any, rng: random.Random) -> T:
+    def pick(self, which: Any, rng: random.Random, difficulty: Difficulty | None = None) -> T:
+        chosen = self.difficulties if difficulty is None else difficulties(difficulty, self.highest)
         if which is None:
             which = rng.randrange(2**31)
         if isinstance(which, int) and not isinstance(which, bool):
-            return self.new(which, difficulty=self.difficulties[which % len(self.difficulties)])
+            return self.new(which, difficulty=chosen[which % len(chosen)])
         raise ValueError(f"generated tasks go by their number, an integer; got {which!r}")
 
 
@@ -112,7 +131,7 @@ def source_of(
     """
     if data != GENERATED:
         return Listed(listed(data, split))
-    return Generated(partial(new, split=generated_split(split)), difficulties(difficulty, highest))
+    return Generated(partial(new, split=generated_split(split)), difficulties(difficulty, highest), highest)
 
 
 def difficulties(difficulty: Difficulty, highest: int) -> range:

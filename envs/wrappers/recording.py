@@ -73,6 +73,7 @@ class Recorded(BaseParallelWrapper[str, Any, Any]):
                 "index": self._number,
                 "seed": seed,
                 "task": (options or {}).get("task"),
+                **({"options": dict(options)} if options else {}),
                 "agents": tracks,
                 "infos": [],
             }

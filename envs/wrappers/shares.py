@@ -22,8 +22,9 @@ class Shares(BaseParallelWrapper[str, Any, Any]):
 
     G is the episode's undiscounted team return (the mean over the agents). G_without_i is that of the same episode with
     every reply of agent i replaced by an empty one (or what the environment has in its place, `absence`) and those of
-    the others as they were; where it lasts longer than the recorded one, all are silent from there on. An environment's
-    copy plays exactly as itself, so both are exact.
+    the others as they were; where it lasts longer than the recorded one, all are silent from there on. Who had left in
+    the recorded episode is paid no more in the other either, though it may play on there. An environment's copy plays
+    exactly as itself, so both are exact.
 
     Shares lie in 0..1 and sum to 1: 1 and 0 where one agent does all, a half each where neither earns without the
     other. An agent without whom the team would have earned more counts as 0. Where nobody is missed, because nothing
@@ -88,6 +89,7 @@ def _earned_without(missing: str, start: ParallelEnv[str, Any, Any], replies: Se
         given = replies[turn] if turn < len(replies) else {}
         nothing = world.absence(missing) if isinstance(world, TextParallelEnv) and missing in given else ""
         said = {agent: nothing if agent == missing else given.get(agent, "") for agent in env.agents}
-        earned += sum(env.step(said)[1].values())
+        rewards = env.step(said)[1]
+        earned += sum(reward for agent, reward in rewards.items() if turn >= len(replies) or agent in given)
         turn += 1
     return earned

@@ -153,6 +153,7 @@ class BridgeBuild(TaskEnv[Bridge]):
             metrics={
                 "score": score.published,
                 "connected": float(score.is_connected),
+                "success": float(score.is_connected and not score.num_false_touched + score.num_true_untouched),
                 "planks": float(self._state.world.sum()),
                 "rejected": float(sum(action.num_rejected for action in actions)),
             },

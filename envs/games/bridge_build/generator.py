@@ -24,7 +24,7 @@ def new_bridge(seed: int, difficulty: int = 3, split: Split = "train") -> Bridge
     part = generated_split(split)
     rng = random.Random(f"bridge {part} {difficulty} {seed}")
     while True:
-        bridge = Bridge(f"{part}-{difficulty}-{seed}", _drawn(rng, difficulty))
+        bridge = Bridge(f"{part}-{difficulty}-{seed}", _drawn(rng, difficulty), difficulty)
         if is_held_out("\n".join(bridge.rows)) == (part == "test") and _is_solvable(bridge):
             return bridge
 

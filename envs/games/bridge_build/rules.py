@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from ..blocks import AIR, Box, Fill, World, built, cover, read_only
@@ -28,6 +28,7 @@ class Bridge(Shared):
 
     id: str
     rows: tuple[str, ...]
+    difficulty: int | None = field(default=None, compare=False)  # of a generated one
 
     def __post_init__(self) -> None:
         kinds = {kind for row in self.rows for kind in row}

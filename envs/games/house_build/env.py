@@ -171,6 +171,7 @@ class HouseBuild(BuildingEnv[House]):
                 "iou": result.iou,
                 "exact_iou": result.exact_iou,
                 "damage": result.damage,
+                "success": float(result.match == 1.0),
             },
         )
 

@@ -40,7 +40,8 @@ def new_house(seed: int, difficulty: int = 3, split: Split = "train", num_builde
         if is_held_out(f"{target.shape}{target.tolist()}") == (part == "test"):
             height, depth, width = target.shape
             box = Box(width, height, depth)
-            return House(f"{part}-{difficulty}-{seed}", BLOCKS, _LETTERS, box, read_only(target), num_builders)
+            name = f"{part}-{difficulty}-{seed}"
+            return House(name, BLOCKS, _LETTERS, box, read_only(target), num_builders, difficulty)
 
 
 def _drawn(rng: random.Random, difficulty: int) -> NDArray[np.uint8]:

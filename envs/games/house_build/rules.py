@@ -36,6 +36,7 @@ class House(Shared):
     box: Box
     target: World
     num_builders: int = 2
+    difficulty: int | None = None  # of a generated one
 
     @cached_property
     def stock(self) -> Mapping[int, int]:

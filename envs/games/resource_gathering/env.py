@@ -152,7 +152,7 @@ class ResourceGathering(TaskEnv[Land]):
             metrics={
                 "score": score.published,
                 "progress": progress(self.task, self._state),
-                "completed": float(is_completed(self.task, self._state)),
+                "success": float(is_completed(self.task, self._state)),
                 "facts": float(sum(map(len, facts))),
             },
             is_over=is_completed(self.task, self._state),

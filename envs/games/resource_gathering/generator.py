@@ -51,7 +51,7 @@ def _drawn(rng: random.Random, difficulty: int, name: str) -> Land:
         lies[cell] = (rng.randint(1, 4), 0, 0)
     much = 3 * difficulty // 2
     goal = (rng.randint(1, 3) + much, rng.randint(1, 3) + much, 1 + difficulty // 2)
-    return Land(name, side, side, lies, (first, second), goal)
+    return Land(name, side, side, lies, (first, second), goal, difficulty)
 
 
 def _is_finished_in_time(land: Land) -> bool:

@@ -7,7 +7,7 @@ lies within reach where a walk ends, and fits the tools, is gathered. What one n
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from ..fog import Cell, is_on_map, seen_from, straight_walk
@@ -30,6 +30,7 @@ class Land(Shared):
     lies: Mapping[Cell, Amounts]
     starts: tuple[Cell, Cell]
     goal: Amounts  # at least 1 of each
+    difficulty: int | None = field(default=None, compare=False)  # of a generated one
 
     def __post_init__(self) -> None:
         cells = [*self.lies, *self.starts]

@@ -152,7 +152,12 @@ class StrBuild(BuildingEnv[Word]):
             value,
             feedback=self.told(orders, value, result, text),
             terms=terms if self._reward == "reference" else {"iou": value},
-            metrics={"score": result.published, "iou": result.iou, "same_neighbours": result.same_neighbours},
+            metrics={
+                "score": result.published,
+                "iou": result.iou,
+                "same_neighbours": result.same_neighbours,
+                "success": float(result.strict == 1.0),
+            },
         )
 
     def panels(self) -> list[Row]:

@@ -12,10 +12,11 @@ from ...core import Message, Outcome, TextParallelEnv
 from ...data import Data, load_tasks
 from ...templates import Prompts, templates
 from . import exploits, lexicon, rules
+from .grounding import coverage
 from .prompts import arxiv_expansion_prompts, prompt, tldr_prompts
 from .reference import reference_team
 
-Variant = Literal["own", "published"]
+Variant = Literal["ours", "published"]
 
 SAMPLES = Path(__file__).parent / "samples"
 
@@ -35,7 +36,7 @@ class Writers(TextParallelEnv):
         columns: Mapping[str, str] | None = None,
         test_fraction: float | None = None,
         num_agents: int = 2,
-        variant: Variant = "own",
+        variant: Variant = "ours",
         prompts: Prompts | None = None,
         render_mode: str | None = None,
     ):
@@ -84,7 +85,7 @@ class Writers(TextParallelEnv):
             points = rules.published_terms(self.form, pairs[0])
         else:
             pairs = [rules.measures(self.form, self._source, texts[0], text) for text in texts[1:]]
-            points = rules.team_terms(self.form, texts, pairs)
+            points = rules.team_terms(self.form, self._source, texts, pairs)
         lengths = [pairs[0].num_words[0], *(seen.num_words[1] for seen in pairs)]
         depths = [pairs[0].groundedness[0], *(seen.groundedness[1] for seen in pairs)]
         return Outcome(
@@ -97,6 +98,7 @@ class Writers(TextParallelEnv):
                 "overlap": fmean(seen.overlap for seen in pairs),
                 "transition_categories": fmean(seen.num_transition_categories for seen in pairs),
                 **{f"{agent}_groundedness": depth for agent, depth in zip(self.possible_agents, depths, strict=True)},
+                "coverage": coverage(texts, self._source, lexicon.OWN),
                 "gates_passed": fmean(rules.num_gates_passed(self.form, seen) for seen in pairs),
             },
         )
@@ -130,16 +132,13 @@ class TLDR(Writers):
         columns: the data's name of the field, such as {"post": "source"}.
         test_fraction: share of the rows that make up the test split, for data without splits.
         num_agents: writers, 2 to 4.
-        variant: "own" or "published": CoMLRL's terms, which know nothing of the source, for two writers.
+        variant: "ours" or "published": CoMLRL's terms, which know nothing of the source, for two writers.
         prompts: what each writer reads, with a place "{source}", and a "system" prompt: a mapping by agent, or a folder
             of files such as writer_0.txt; None for the package's own.
         render_mode: see `TextParallelEnv`.
     """
 
     metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "tldr_v1"}
-    allowed_exploits: ClassVar[Mapping[str, str]] = {
-        "first words": "an extract is a summary here, as the reference is one: no term asks for words of one's own"
-    }
     form = rules.TLDR
     source_field = "post"
     sample = "posts_{split}.jsonl"

@@ -14,8 +14,10 @@ summaries that people wrote (SciTLDR) 516 have half of the credit or more, of 30
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from itertools import pairwise
+from statistics import fmean
 
 from .bands import Band
 from .lexicon import Lexicon, words
@@ -23,6 +25,8 @@ from .lexicon import Lexicon, words
 FULL_SHARE = 0.5
 ORDER = Band(0.2, 0.5)
 REACH = 3
+NUM_PARTS = 4
+TOLD_PAIRS = 2
 
 
 def groundedness(text: str, source: str, density: Band, lexicon: Lexicon) -> float:
@@ -47,7 +51,25 @@ def groundedness(text: str, source: str, density: Band, lexicon: Lexicon) -> flo
 @lru_cache(maxsize=64)  # many texts are about one source
 def _ordered_pairs(source: str, lexicon: Lexicon) -> frozenset[tuple[str, str]]:
     """The pairs of different subject words that stand in this order and near each other."""
+    return frozenset(pair for part in _pairs_by_part(source, lexicon) for pair in part)
+
+
+def coverage(texts: Iterable[str], source: str, lexicon: Lexicon) -> float:
+    """Share of the source's quarters that the texts tell of together, 0 to 1.
+
+    A quarter, by the number of subject words, is told of where at least `TOLD_PAIRS` of its places hold two subject
+    words, in order and near each other, that are neighbours in a text.
+    """
+    told = {pair for text in texts for pair in pairwise(lexicon.subject_words(text))}
+    return fmean(sum(pair in told for pair in part) >= TOLD_PAIRS for part in _pairs_by_part(source, lexicon))
+
+
+@lru_cache(maxsize=64)
+def _pairs_by_part(source: str, lexicon: Lexicon) -> tuple[tuple[tuple[str, str], ...], ...]:
+    """The pairs of different subject words in order and near each other, by the quarter that the first stands in."""
     subject = lexicon.subject_words(source)
-    return frozenset(
-        (word, later) for at, word in enumerate(subject) for later in subject[at + 1 : at + 1 + REACH] if word != later
-    )
+    parts: list[list[tuple[str, str]]] = [[] for _ in range(NUM_PARTS)]
+    for at, word in enumerate(subject):
+        near = subject[at + 1 : at + 1 + REACH]
+        parts[at * NUM_PARTS // len(subject)] += [(word, later) for later in near if word != later]
+    return tuple(map(tuple, parts))

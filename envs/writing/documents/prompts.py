@@ -22,9 +22,9 @@ version. A first writer, whose text you do not see, gives the main point in one 
 Post:
 {source}
 
-Tell the main point and the details around it, at two to three times the length of a short summary and in more varied \
-words. Lead from one thought to the next with linking words, such as "however", "because of this" or "in the end". \
-Stay with what the post says. Write only the summary.
+Tell the main point and the details around it, from the post's beginning to its end, at two to three \
+times the length of a short summary and in more varied words. Lead from one thought to the next with linking words, \
+such as "however", "because of this" or "in the end". Stay with what the post says. Write only the summary.
 
 Long summary:""",
 }

@@ -21,11 +21,11 @@ def reference_pair(form: Form, source: str) -> tuple[str, str]:
     """The best of a few dozen pairs made of the source's own words and of transition phrases.
 
     The first text is the beginning of the source; the second is the source, or its end, cut into clauses, each opened
-    by a transition phrase. Where the source is too short it is told again.
+    by a transition phrase; or clauses from all over the source. Where the source is too short it is told again.
     """
     best, best_score = ("", ""), -1.0
     for first, second in _candidates(form, source):
-        reached = score(terms(form, measures(form, source, first, second)))
+        reached = score(team_terms(form, source, (first, second), [measures(form, source, first, second)]))
         if reached > best_score:
             best, best_score = (first, second), reached
         if best_score > MAX_SCORE - 1e-9:
@@ -48,7 +48,7 @@ def reference_team(form: Form, source: str, num_writers: int) -> tuple[str, ...]
         for place in range(num_writers - 1):
             texts.append(_best_beside(form, source, texts, _stretches(source.split(), place, num_writers - 1)))
         pairs = [measures(form, source, first, text) for text in texts[1:]]
-        reached = score(team_terms(form, texts, pairs))
+        reached = score(team_terms(form, source, texts, pairs))
         if reached > best_score:
             best, best_score = texts, reached
         if best_score > MAX_SCORE - 1e-9:
@@ -98,12 +98,24 @@ def _candidates(form: Form, source: str) -> Iterator[tuple[str, str]]:
             for pool in (other_part, first):
                 for share in (2.3, 1.9, 1.6, 1.3, 1.1, 1.0):
                     for num_openers in (len(_OPENERS), 8, 4, 0):
-                        yield " ".join(first), _opened(_taken(pool, round(len(first) * share)), num_openers)
+                        count = round(len(first) * share)
+                        if form.coverage is not None and num_openers:
+                            yield " ".join(first), _opened(_spread(pool, count, num_openers), num_openers)
+                        yield " ".join(first), _opened(_taken(pool, count), num_openers)
 
 
 def _taken(words: list[str], count: int) -> list[str]:
     """The first words, from the beginning again where there are too few."""
     return [word for word, _ in zip(cycle(words), range(count), strict=False)]
+
+
+def _spread(words: list[str], count: int, num_places: int) -> list[str]:
+    """So many words, in stretches from as many places all over; all of them, again if need be, where they are few."""
+    length = count // num_places
+    if len(words) < num_places * length:
+        return _taken(words, count)
+    starts = [len(words) * place // num_places for place in range(num_places)]
+    return [word for start in starts for word in words[start : start + length]]
 
 
 def _opened(words: list[str], num_openers: int) -> str:

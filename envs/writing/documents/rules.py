@@ -14,7 +14,7 @@ from statistics import fmean
 from typing import Literal
 
 from .bands import Band
-from .grounding import groundedness
+from .grounding import coverage, groundedness
 from .lexicon import OWN, Lexicon, words
 
 STRUCTURE_POINTS = 0.5
@@ -46,6 +46,8 @@ class Form:
     """Different subject words of the source per word of a text."""
     transitions_of: Literal["second", "both"]
     """Writers whose transition words count."""
+    coverage: Band | None = None
+    """Share of the source's quarters that the texts tell of together. None: a part of the source will do."""
 
 
 TLDR = Form(
@@ -56,6 +58,7 @@ TLDR = Form(
     full_overlap=0.03,
     density=Band(0.1, 0.25),
     transitions_of="second",
+    coverage=Band(0.25, 0.75),
 )
 ARXIV_EXPANSION = Form(
     min_words=128,
@@ -127,21 +130,23 @@ def terms(form: Form, seen: Measures) -> dict[str, float]:
     return scaled | {"groundedness": GROUNDEDNESS_POINTS * faith * is_past_all_gates}
 
 
-def team_terms(form: Form, texts: Sequence[str], pairs: Sequence[Measures]) -> dict[str, float]:
+def team_terms(form: Form, source: str, texts: Sequence[str], pairs: Sequence[Measures]) -> dict[str, float]:
     """The points of a team: those of each later writer's text in a pair with the first writer's, averaged.
 
-    All but the structure's are paid times the least APART.credit(overlap of two later texts): they are to tell
-    different things. A team of two has the points of its pair.
+    All but the structure's are paid times the least APART.credit(overlap of two later texts), as they are to tell
+    different things, and times the credit of `coverage`, where the form wants the whole source told.
 
     Args:
         form: of the game.
+        source: what the texts are about.
         texts: of all writers.
         pairs: the first text with each of the others.
     """
     points = [terms(form, seen) for seen in pairs]
     apart = min((APART.credit(overlap(one, other)) for one, other in combinations(texts[1:], 2)), default=1.0)
     means = {name: fmean(each[name] for each in points) for name in points[0]}
-    return {name: value * (1.0 if name == "structure" else apart) for name, value in means.items()}
+    factor = apart * (form.coverage.credit(coverage(texts, source, OWN)) if form.coverage else 1.0)
+    return {name: value * (1.0 if name == "structure" else factor) for name, value in means.items()}
 
 
 def overlap(first: str, second: str, lexicon: Lexicon = OWN, *, of_nothing: float = 0.0) -> float:

@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any, ClassVar, get_args
 
-from ...core import Outcome, TextParallelEnv
-from . import exploits, prompts, rules
+from ...core import Message, Outcome, TextParallelEnv
+from ...templates import Prompts, templates
+from . import exploits, rules
+from . import prompts as texts
 
 
 class MiniWriting(TextParallelEnv):
@@ -20,25 +22,39 @@ class MiniWriting(TextParallelEnv):
     Args:
         split: "train" or "test"; the posts of the two do not overlap.
         num_agents: writers, 2 to 4.
+        prompts: what each writer reads, with the places "{post}" and "{task}" (the own prompt's last line), and a
+            "system" prompt: a mapping by agent, or a folder of files such as writer_0.txt; None for the package's own.
         render_mode: see `TextParallelEnv`.
     """
 
     metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "mini_writing_v1"}
 
-    def __init__(self, *, split: rules.Split = "train", num_agents: int = 2, render_mode: str | None = None):
+    def __init__(
+        self,
+        *,
+        split: rules.Split = "train",
+        num_agents: int = 2,
+        prompts: Prompts | None = None,
+        render_mode: str | None = None,
+    ):
         rules.refuse_team(num_agents)
         if split not in get_args(rules.Split):
             raise ValueError(f"split must be 'train' or 'test', got {split!r}")
-        super().__init__(prompts.WRITERS[:num_agents], max_turns=1, render_mode=render_mode)
+        super().__init__(texts.WRITERS[:num_agents], max_turns=1, render_mode=render_mode)
+        self._templates = templates(prompts, self.possible_agents, texts.PLACES)
         self._split = split
         self._post: rules.Post | None = None
 
-    def deal(self, task: Any) -> Mapping[str, str]:
+    def deal(self, task: Any) -> Mapping[str, list[Message]]:
         """A post: drawn, or where the task is a whole number from 0 up, that post of the split."""
         if task is not None and (isinstance(task, bool) or not isinstance(task, int) or task < 0):
             raise ValueError(f"a task of {self} is a whole number from 0 up, the seed of its post; got {task!r}")
-        self.task = self._post = rules.generated_post(self.rng if task is None else Random(task), self._split)
-        return {agent: prompts.prompt(self._post, agent) for agent in self.possible_agents}
+        post = rules.generated_post(self.rng if task is None else Random(task), self._split)
+        self.task = self._post = post
+        return {
+            agent: self._templates.opening(agent, texts.fields(post, agent), texts.prompt(post, agent))
+            for agent in self.possible_agents
+        }
 
     def play(self, replies: Mapping[str, str]) -> Outcome:
         parts = rules.terms(self._dealt(), *(replies[agent] for agent in self.possible_agents))
@@ -50,7 +66,7 @@ class MiniWriting(TextParallelEnv):
 
     def reference_reply(self, agent: str) -> str:
         """The agent's text of a team about the current post that scores 1."""
-        return prompts.reference_reply(self._dealt(), agent)
+        return texts.reference_reply(self._dealt(), agent)
 
     def exploits(self) -> Mapping[str, Callable[[str], str]]:
         """A team that writes around one word of the post."""

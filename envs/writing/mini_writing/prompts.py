@@ -30,6 +30,14 @@ WRITERS = tuple(_TASKS)
 AGENTS = WRITERS[:2]
 """The team unless a larger one is asked for."""
 
+PLACES = {"post": True, "task": False}
+"""Places of a template; one of those that are true must be in it."""
+
+
+def fields(post: Post, agent: str) -> dict[str, str | int]:
+    """What stands in the places of a template."""
+    return {"post": post.text, "task": _TASKS[agent]}
+
 
 def prompt(post: Post, agent: str) -> str:
     """What the agent reads: the post, then which of the texts it is to write."""

@@ -2,9 +2,11 @@
 
 import copy
 import csv
+import gc
 import gzip
 import itertools
 import json
+import os
 import pickle
 import subprocess
 import sys
@@ -12,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from collm.envs.data import MAX_STREAMED, Tasks, files, load_tasks
+from collm.envs.data import Tasks, files, load_tasks
 from collm.envs.data import tasks as data_module
 
 POSTS = [{"post": f"Post number {i}.", "score": i} for i in range(1, 5)]
@@ -353,10 +355,55 @@ def test_a_dataset_dict_gives_the_split_asked_for():
     assert texts(load(datasets.DatasetDict(parts), "test")) == ["Post number 4."]
 
 
-def test_of_an_endless_iterable_the_first_rows_are_taken(caplog):
+@pytest.mark.parametrize("large", [50, 5_000])
+def test_of_an_endless_iterable_the_first_rows_are_taken(caplog, monkeypatch, large):
+    monkeypatch.setattr(data_module, "MAX_STREAMED", 2_500)
+    monkeypatch.setattr(files, "LARGE_ROWS", large)
     endless = ({"post": f"Post {number}."} for number in itertools.count())
-    assert len(load(endless)) == MAX_STREAMED
-    assert "the first 10000 rows are taken" in caplog.text
+    tasks = load(endless)
+    assert len(tasks) == 2_500 and tasks.is_in_place == (large == 50)
+    assert [task["post"] for task in tasks] == [f"Post {number}." for number in range(2_500)]
+    assert "the first 2500 rows are taken" in caplog.text
+    assert texts(load(endless)) == texts(tasks), "other copies of an environment are given the same object"
+    caplog.clear()
+    assert len(load(itertools.islice(endless, 2_500))) == 2_500 and not caplog.text
+
+
+def iterables(datasets):
+    rows = [{"post": f"Post {number}.", "score": number} for number in range(2_345)]
+    table = datasets.Dataset.from_list(rows)
+    return {"generator": (row for row in rows), "stream": table.to_iterable_dataset(), "table": table, "list": rows}
+
+
+@pytest.mark.parametrize("name", ["generator", "stream", "table", "list"])
+@pytest.mark.parametrize("test_fraction", [None, 0.3])
+def test_many_rows_of_an_object_are_read_where_they_are_and_travel_by_name(monkeypatch, name, test_fraction):
+    monkeypatch.setattr(files, "LARGE_ROWS", 100)
+    given = iterables(pytest.importorskip("datasets"))[name]
+    split = "train" if test_fraction is None else "test"
+    tasks = load(given, split, test_fraction=test_fraction)
+    assert tasks.is_in_place and len({task["score"] for task in tasks}) == len(tasks)
+    assert len(tasks) == 2_345 if test_fraction is None else 500 < len(tasks) < 900
+    code = "import pickle, sys; tasks = pickle.load(sys.stdin.buffer); print(len(tasks), tasks[-1], tasks.is_in_place)"
+    pickled = pickle.dumps(tasks)
+    done = subprocess.run([sys.executable, "-c", code], input=pickled, capture_output=True, check=True)
+    assert done.stdout.decode().strip() == f"{len(tasks)} {tasks[-1]} True"
+    assert len(pickled) < 2_000 and texts(pickle.loads(pickle.dumps(tasks))) == texts(tasks)
+
+
+def test_rows_of_an_object_on_disk_end_with_their_last_user(monkeypatch):
+    monkeypatch.setattr(files, "LARGE_ROWS", 10)
+    rows = files.rows_of_stream(({"post": f"Post {number}."} for number in range(20)), 1_000)[0]
+    path = rows._spool._file
+    if not (pid := os.fork()):
+        os._exit(len(rows) - 20 if rows[3][1] == {"post": "Post 3."} else 1)
+    assert os.waitpid(pid, 0)[1] == 0 and path.exists()
+    again = pickle.loads(pickle.dumps(rows))
+    del rows
+    gc.collect()
+    assert not path.exists()
+    with pytest.raises(ValueError, match="is gone with the process that was given it; make the environment anew"):
+        again[0]
 
 
 @pytest.mark.parametrize(
@@ -422,14 +469,32 @@ def test_a_pickle_of_tasks_says_where_they_are_and_refuses_others(posts):
         pickle.loads(pickled)
 
 
+MILLION = {
+    "file": "sys.argv[1]",
+    "generator": "rows()",
+    "stream": "datasets.load_dataset('json', data_files=sys.argv[1], split='train').to_iterable_dataset()",
+    "hub": "'owner/name'",
+}
+
+
 @pytest.mark.slow
-def test_a_million_rows_start_soon_in_little_memory(tmp_path):
-    code = """
-import pickle, resource, sys, time
+@pytest.mark.parametrize("kind", MILLION)
+def test_a_million_rows_start_soon_in_little_memory(tmp_path, kind):
+    code = f"""
+import itertools, json, pickle, resource, sys, time
 from collm.envs.writing import TLDR
+if {kind!r} in ("stream", "hub"):
+    import datasets
+    datasets.disable_progress_bars()
+    table = datasets.load_dataset("json", data_files=sys.argv[1], split="train", cache_dir=sys.argv[1] + ".cache")
+    datasets.load_dataset = lambda *_, **__: table
+def rows():
+    for number in range(1_000_000):
+        yield {{"id": str(number), "post": f"Post {{number}} tells " + "of one thing or another " * 8}}
+data = {MILLION[kind]}
 base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 start = time.process_time()
-env = TLDR(data=sys.argv[1])
+env = TLDR(data=data)
 env.reset(seed=0)
 print(time.process_time() - start, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - base) / 1024)
 print(len(pickle.dumps(env)), len(env.tasks))

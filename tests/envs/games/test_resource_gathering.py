@@ -83,7 +83,7 @@ def test_second_turns_score_by_hand(strip, goal, first, second, expected):
     env.step({"gatherer_0": go(0, 1, 2, 3, 4, tell=[STONE]), "gatherer_1": go(8, 7, 6, 5, 4)})
     _, rewards, over, _, infos = env.step({"gatherer_0": first, "gatherer_1": second})
     assert rewards["gatherer_1"] == pytest.approx(expected, abs=1e-9)
-    assert all(over.values()) == (infos["gatherer_0"]["metric/completed"] == 1.0)
+    assert all(over.values()) == (infos["gatherer_0"]["metric/success"] == 1.0)
 
 
 @pytest.mark.parametrize(("reward", "expected"), [("bounded", 0.0), ("reference", 5 * 0.05)])
@@ -156,7 +156,7 @@ def test_reference_gatherers_finish_the_sample():
         env.reset(seed=0, options={"task": task})
         while env.agents:
             infos = env.step({agent: env.reference_reply(agent) for agent in env.agents})[4]
-        assert infos["gatherer_0"]["metric/completed"] == 1.0
+        assert infos["gatherer_0"]["metric/success"] == 1.0
 
 
 def test_a_gatherer_sees_its_surroundings_and_hears_only_facts(strip):

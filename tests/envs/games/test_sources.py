@@ -41,3 +41,45 @@ def test_a_number_names_the_same_task_of_a_range_each_time():
 def test_a_range_that_the_generator_does_not_have_is_refused(game, difficulty):
     with pytest.raises(ValueError, match=r"difficult\w+ must"):
         game(difficulty=difficulty)
+
+
+@pytest.mark.parametrize("game", GAMES)
+def test_an_episode_may_ask_for_a_difficulty_and_tells_the_one_that_it_has(game):
+    env = game(difficulty=1)
+    hardest = env.metadata["highest_difficulty"]
+    for asked, found in ((None, {1}), (2, {2}), ("2-3", {2, 3}), (hardest, {hardest}), (None, {1})):
+        dealt = set()
+        for task in range(6):
+            env.reset(seed=0, options={"task": task, "difficulty": asked})
+            *_, infos = env.step(dict.fromkeys(env.agents, ""))
+            told = {info["metric/difficulty"] for info in infos.values()}
+            assert told == {env.task.difficulty} and env.task.id == f"train-{env.task.difficulty}-{task}"
+            dealt |= told
+        assert dealt == found
+    same = game(difficulty="2-3")
+    assert env.reset(seed=7, options={"difficulty": "2-3"}) == same.reset(seed=7)
+    with pytest.raises(ValueError, match=r"difficult\w+ must"):
+        env.reset(seed=0, options={"difficulty": hardest + 1})
+
+
+@pytest.mark.parametrize("game", GAMES)
+def test_lists_are_not_dealt_by_difficulty(game):
+    env = game(data="builtin")
+    assert "highest_difficulty" not in env.metadata
+    with pytest.raises(ValueError, match="a list of tasks is not dealt by difficulty"):
+        env.reset(seed=0, options={"difficulty": 2})
+    env.reset(seed=0)
+    *_, infos = env.step(dict.fromkeys(env.agents, ""))
+    assert ("metric/difficulty" in infos[env.possible_agents[0]]) == (game is StrBuild)  # whose rows say it
+
+
+@pytest.mark.parametrize("game", GAMES)
+def test_the_reference_succeeds_and_an_empty_team_does_not(game):
+    for reply, wanted in ((lambda env, agent: env.reference_reply(agent), 1.0), (lambda env, agent: "", 0.0)):
+        env = game()
+        env.reset(seed=3)
+        success = 0.0
+        while env.agents:
+            *_, infos = env.step({agent: reply(env, agent) for agent in env.agents})
+            success = max(success, *(info["metric/success"] for info in infos.values()))
+        assert success == wanted

@@ -54,6 +54,20 @@ class EndsWhenSolved(Sum):
         return Outcome(float(is_solved) or 0.25 * any(replies.values()), is_over=is_solved)
 
 
+class Stays(Sum):
+    """Pays the lengths of the newest texts of all, also of those who left by writing one in capitals."""
+
+    def deal(self, task):
+        self.lengths = {}
+        return super().deal(task)
+
+    def play(self, replies):
+        self.lengths |= {agent: len(reply) for agent, reply in replies.items()}
+        return Outcome(
+            float(sum(self.lengths.values())), finished=frozenset(a for a in replies if replies[a].isupper())
+        )
+
+
 def told(env, *turns, seed=0):
     """The shares that the infos tell after these turns, one reply for each agent."""
     shared = Shares(env)
@@ -63,6 +77,11 @@ def told(env, *turns, seed=0):
     assert not shared.agents and len({tuple(info.items()) for info in infos.values()}) == 1
     info = next(iter(infos.values()))
     return {name.removeprefix(PREFIX): value for name, value in info.items() if name.startswith(PREFIX)}
+
+
+def test_who_leaves_early_is_missed_for_the_turns_in_which_what_it_wrote_still_counts():
+    """4 for both, then 4 for the one that is left: 12. Without either 2 for both, then 2 for that one: 6."""
+    assert told(Stays(max_turns=2), ("aa", "BB"), ("aa",)) == {"player_0": 0.5, "player_1": 0.5}
 
 
 @case("evaluation/*/metric/share/*")

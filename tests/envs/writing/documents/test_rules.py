@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collm.envs.writing.documents.lexicon import published
+from collm.envs import make
+from collm.envs.writing.documents.grounding import coverage
+from collm.envs.writing.documents.lexicon import OWN, published
 from collm.envs.writing.documents.rules import (
     ARXIV_EXPANSION,
     MAX_SCORE,
@@ -18,6 +20,7 @@ from collm.envs.writing.documents.rules import (
     num_gates_passed,
     published_terms,
     score,
+    team_terms,
     terms,
     transition_credit,
 )
@@ -194,3 +197,38 @@ def test_texts_without_words_measure_nothing(text):
     seen = measures(TLDR, "A post.", text, text)
     assert (seen.vocabulary_ratio, seen.overlap, seen.groundedness) == (0, 0, (0, 0))
     assert score(terms(TLDR, seen)) == 0
+
+
+SIXTEEN = "cats chase mice dogs guard sheep cows graze milk hens hatch eggs bees sip honey ants"  # four words a quarter
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        (["cats chase mice."], 0.25),  # two pairs
+        (["cats chase."], 0.0),  # one pair is no telling
+        (["cats dogs sheep."], 0.25),  # dogs stands three words behind cats, sheep two behind dogs
+        (["cats guard mice."], 0.0),  # too far, and the wrong way round
+        (["cats chase mice.", "hens hatch eggs bees sip."], 0.5),  # of the last quarter only one pair
+        (["cats chase mice. sheep cows graze. hens hatch eggs. honey ants"], 0.75),
+        (["cats chase mice. sheep cows graze. hatch eggs bees. sip honey ants"], 1.0),
+        ([SIXTEEN], 1.0),
+        (["", "anything else"], 0.0),
+    ],
+)
+def test_coverage_by_hand(texts, expected):
+    assert coverage(texts, SIXTEEN, OWN) == expected
+
+
+def test_points_but_the_structure_s_are_paid_as_far_as_the_team_tells_of_the_whole_source():
+    env = make("collm/TLDR-v1")
+    env.reset(options={"task": 3})
+    source = env.task["post"]
+    longer = f"{source} {' '.join(f'word{number}' for number in range(len(OWN.subject_words(source))))}"
+    texts = [env.reference_reply(agent) for agent in env.agents]
+    pairs = [measures(TLDR, source, *texts)]
+    assert score(team_terms(TLDR, source, texts, pairs)) == pytest.approx(3.48)
+    assert score(team_terms(TLDR, longer, texts, pairs)) == pytest.approx(
+        0.5 + 2.98 * 0.5
+    )  # half told, from 1/4 to 3/4
+    assert team_terms(ARXIV_EXPANSION, source, texts, pairs) == terms(ARXIV_EXPANSION, pairs[0])

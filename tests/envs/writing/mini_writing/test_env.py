@@ -223,3 +223,23 @@ def test_a_task_that_is_no_seed_is_refused(task):
 def test_an_unknown_split_is_refused():
     with pytest.raises(ValueError, match="split must be 'train' or 'test', got 'dev'"):
         MiniWriting(split="dev")
+
+
+def test_prompts_may_be_a_users_own(tmp_path):
+    (tmp_path / "system.txt").write_text("You write.")
+    (tmp_path / "writer_1.txt").write_text("{task} { x } {post}")
+    for chosen in ({"system": "You write.", "writer_1": "{task} { x } {post}"}, tmp_path):
+        env = MiniWriting(prompts=chosen)
+        observations, _ = env.reset(options={"task": 7})
+        post = generated_post(Random(7))
+        assert [message.content for message in observations["writer_0"].messages] == [
+            "You write.",
+            prompt(post, "writer_0"),
+        ]
+        assert [message.content for message in observations["writer_1"].messages] == [
+            "You write.",
+            f"long summary with linking words: {{ x }} {post.text}",
+        ]
+    for wrong, told in (({"writer_0": "Sum up."}, r"give it \{post\}"), ({"writer_2": "{post}"}, "texts for some of")):
+        with pytest.raises(ValueError, match=told):
+            MiniWriting(prompts=wrong)

@@ -1,0 +1,92 @@
+"""A curriculum: how hard the tasks of training are, by how much of it is done."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from ..._errors import UserError
+from ...envs.games.sources import difficulties
+
+Curriculum = Callable[[float], int | str]
+"""Share of the updates that are done, 0 to 1 -> a difficulty, or a range such as "2-4"."""
+
+_LINEAR = re.compile(r"\s*linear\s*:(.*)", re.DOTALL)
+_STAGE = re.compile(r"\s*([0-9.]+)\s*:\s*([^:,]+?)\s*")
+
+
+def curriculum(schedule: str) -> Curriculum:
+    """The curriculum that a text describes.
+
+    Args:
+        schedule: a difficulty or a range, for all of training: "3", "2-4"; stages, each with the share of the updates
+            from which on it counts: "0: 1, 0.3: 1-3, 0.7: 1-5"; or a range that is gone through evenly: "linear: 1-5".
+
+    Raises:
+        UserError: if it is none of these.
+    """
+    if rising := _LINEAR.fullmatch(schedule):
+        steps = _span(rising[1], schedule)
+        return lambda done: steps[min(int(done * len(steps)), len(steps) - 1)]
+    if ":" not in schedule:
+        span = _span(schedule, schedule)
+        return lambda done: _named(span)
+    found = [_STAGE.fullmatch(part) for part in schedule.split(",")]
+    stages = [(_share(stage[1], schedule), _span(stage[2], schedule)) for stage in found if stage]
+    starts = [start for start, _ in stages]
+    if len(stages) < len(found) or starts[0] != 0 or starts != sorted(set(starts)) or starts[-1] >= 1:
+        raise _refused(schedule)
+    return lambda done: _named([span for start, span in stages if start <= done][-1])
+
+
+def check_curriculum(schedule: str | None, metadata: dict[str, Any]) -> None:
+    """Refuse a schedule that an environment cannot follow.
+
+    Args:
+        schedule: as of `curriculum`; None: the environment's own difficulty.
+        metadata: of the environment.
+
+    Raises:
+        UserError: if it is no schedule, or its environment has no difficulties, or not all of these.
+    """
+    if schedule is None:
+        return
+    chosen = curriculum(schedule)
+    highest = metadata.get("highest_difficulty")
+    if highest is None:
+        raise UserError(
+            f"difficulty_schedule={schedule!r} is for environments that deal tasks by difficulty, whose metadata have "
+            "'highest_difficulty'; this one, with these arguments, does not: leave it out"
+        )
+    for stage in dict.fromkeys(chosen(step / 1000) for step in range(1000)):
+        try:
+            difficulties(stage, highest)
+        except ValueError as error:
+            raise UserError(f"difficulty_schedule={schedule!r}: {error}") from error
+
+
+def _span(text: str, schedule: str) -> range:
+    """The difficulties of a number or a range."""
+    found = re.fullmatch(r"\s*([0-9]{1,3})(?:\s*-\s*([0-9]{1,3}))?\s*", text)
+    if found is None or int(found[2] or found[1]) < int(found[1]):
+        raise _refused(schedule)
+    return range(int(found[1]), int(found[2] or found[1]) + 1)
+
+
+def _named(span: range) -> int | str:
+    return span[0] if len(span) == 1 else f"{span[0]}-{span[-1]}"
+
+
+def _share(text: str, schedule: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise _refused(schedule) from None
+
+
+def _refused(schedule: str) -> UserError:
+    return UserError(
+        f"difficulty_schedule must be a difficulty or a range ('3', '2-4'), stages by the share of the updates done "
+        f"('0: 1, 0.3: 1-3, 0.7: 1-5'), or 'linear: 1-5'; got {schedule!r}"
+    )
