@@ -235,6 +235,11 @@ class Critic(Learnable):
     def values(self, inputs: Sequence[CriticInput]) -> Tensor:
         """[N] in order: for each input, V of each of its histories, then Q of each of its actions in its history."""
 
+    @property
+    def compute_dtype(self) -> torch.dtype | None:
+        """Data type of forward passes; None: that of the weights. float16 has its losses scaled in learning."""
+        return None
+
     def observe(self, inputs: Sequence[CriticInput]) -> None:  # most keep no statistics
         """Take all inputs of an update into running statistics, once, before any of them is valued."""
 

@@ -21,7 +21,6 @@ from .decoding.sampling import Sampling
 from .encoding import Encoder
 from .language.files import check_language_model, check_loaded, model_config, reason, tokenizer_of
 from .language.policy import SETTINGS_FILE, LanguageModel, LanguagePolicy
-from .scoring.recomputing import recompute_layers
 from .tiny import TINY_DIRECTORY
 from .vllm.api import VLLMClient
 
@@ -197,8 +196,6 @@ def load_language_model(
     loaded, found = load(where, dtype=dtype, output_loading_info=True)
     check_loaded(name, loaded, found["missing_keys"])
     model = loaded.to(device)
-    if config.recomputes_activations:
-        recompute_layers(model)
     tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(where)
     if adapters:
         model = with_adapters(model, adapters, config.lora_rank)
@@ -207,6 +204,7 @@ def load_language_model(
         tokenizer,
         is_chat=config.is_chat,
         compute_dtype=compute,
+        recomputes_activations=config.recomputes_activations,
         template_kwargs=dict(config.template_kwargs),
         server=server,
     )

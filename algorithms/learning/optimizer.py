@@ -13,6 +13,8 @@ from ..._ranges import MAX_LEARNING_RATE
 from ...agents.core import Divergence
 from ..config import TrainConfig
 
+FUSED_DEVICES = {"cpu", "cuda", "mps", "xpu"}
+"""Kinds of devices with a kernel that does a whole step: once through memory, without a copy of the weights' size."""
 SMALLEST_SCALE = 1.0
 """Loss scale at which a gradient that is not finite is the model's own fault, and not the scale's."""
 
@@ -44,12 +46,14 @@ class Optimizer:
         self.parameters = list(parameters)
         self.config = config
         self.learning_rate = learning_rate
+        devices = {weight.device.type for weight in self.parameters}
         self.adamw = torch.optim.AdamW(
             self.parameters,
             lr=learning_rate,
             betas=(config.adam_beta1, config.adam_beta2),
             eps=config.adam_epsilon,
             weight_decay=config.weight_decay,
+            fused=devices <= FUSED_DEVICES or None,
         )
         device = self.parameters[0].device.type if self.parameters else "cpu"
         self.scaler = torch.amp.GradScaler(device, enabled=scales_loss)

@@ -232,11 +232,23 @@ def text_critic(config: ActorCriticConfig, actor: LanguagePolicy, *, seed: int) 
     hidden_dim = config.critic_value_head_hidden_dim
     model = actor.language_model
     if name == "small":
-        return TextCritic.small(model.encoder.tokenizer, head_hidden_dim=hidden_dim, seed=seed, device=model.device)
+        return TextCritic.small(
+            model.encoder.tokenizer,
+            head_hidden_dim=hidden_dim,
+            seed=seed,
+            device=model.device,
+            compute_dtype=model.compute_dtype,
+        )
     where: Any = model.base.name_or_path if name == "actor" else where_of(name)
     loaded: Any = AutoModel.from_pretrained(where, dtype=torch.float32)
     backbone = loaded.to(model.device)
-    return TextCritic(backbone, AutoTokenizer.from_pretrained(where), head_hidden_dim=hidden_dim)
+    return TextCritic(
+        backbone,
+        AutoTokenizer.from_pretrained(where),
+        head_hidden_dim=hidden_dim,
+        compute_dtype=model.compute_dtype,
+        recomputes_activations=model.recomputes_activations,
+    )
 
 
 def saved_team(directory: Path, env: Any, model: ModelConfig) -> dict[str, Policy]:
