@@ -215,8 +215,12 @@ class TrainablePolicy(Policy, Learnable):
         return list(micro_batches(sizes, items, max_tokens))
 
     @abstractmethod
-    def reference(self) -> TrainablePolicy:
-        """What the policy starts from, frozen, as the anchor of a KL penalty: a copy, or a base that is shared."""
+    def reference(self, device: torch.device | None = None) -> TrainablePolicy:
+        """What the policy starts from, frozen, as the anchor of a KL penalty: a copy, or a base that is shared.
+
+        Args:
+            device: where a copy is to lie. None: beside the policy.
+        """
 
     def observe(self, completions: Sequence[Completion]) -> None:
         """Take in what was seen before these completions, all of an update in a fixed order; for normalization, say."""

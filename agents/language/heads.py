@@ -26,7 +26,7 @@ def value_head_of(model: PreTrainedModel, hidden_dim: int | None) -> nn.Module:
 
 
 def keep_head_precise(model: PreTrainedModel) -> None:
-    """Let the layer that makes the one number of a sequence classifier be a `HeadLayer`, with its weights as they are."""
+    """Let the layer that makes a sequence classifier's one number be a `HeadLayer`, with its weights as they are."""
     for name, layer in list(model.named_modules()):
         if type(layer) is nn.Linear and layer.out_features == 1:
             precise = HeadLayer(layer.in_features, 1, bias=layer.bias is not None)

@@ -234,10 +234,11 @@ class LanguagePolicy(TrainablePolicy):
     def batches(self, tracks: Sequence[Sequence[Completion]], items: Sequence[int], max_tokens: int) -> list[list[int]]:
         return self.language_model.scorer.batches(tracks, items, max_tokens)
 
-    def reference(self) -> LanguagePolicy:
+    def reference(self, device: torch.device | None = None) -> LanguagePolicy:
         """The frozen anchor of a KL penalty: a copy; for an adapter, the base that all share, with no adapter acting.
 
-        It is scored before the filters, where every token has a probability.
+        It is scored before the filters, where every token has a probability. Weights of a copy are kept in the type
+        that they are multiplied in, which changes no bit of what it says.
         """
         twin = copy.copy(self)
         twin.value_head = None
@@ -246,7 +247,9 @@ class LanguagePolicy(TrainablePolicy):
             twin.adapter = None
             return twin
         twin.language_model = copy.copy(self.language_model)
-        twin.language_model.model = copy.deepcopy(self.language_model.model).requires_grad_(False)
+        model = copy.deepcopy(self.language_model.model).requires_grad_(False)
+        _keep_in(model, self.language_model.compute_dtype)
+        twin.language_model.model = model.to(device or self.language_model.device)
         twin.language_model.base = base_of(twin.language_model.model)
         twin.language_model.scorer = Scorer(twin.language_model.base)
         return twin
@@ -304,6 +307,15 @@ def _explain(divergence: Divergence, concerned: Sequence[tuple[Policy, str]]) ->
     divergence.agents = tuple(dict.fromkeys(agent for _, agent in concerned))
     policies = {id(policy): policy for policy, _ in concerned if isinstance(policy, TrainablePolicy)}
     divergence.largest_weight = largest(weight for policy in policies.values() for weight in policy.parameters())
+
+
+def _keep_in(model: nn.Module, dtype: torch.dtype | None) -> None:
+    """Keep the weights of linear layers, which autocast would make anew for each pass, in its type; not those that an
+    embedding shares, which is added up in fp32."""
+    looked_up = {id(layer.weight) for layer in model.modules() if isinstance(layer, nn.Embedding)}
+    for layer in model.modules():
+        if dtype is not None and isinstance(layer, nn.Linear) and id(layer.weight) not in looked_up:
+            layer.to(dtype)
 
 
 def _in_order(file: Path) -> None:

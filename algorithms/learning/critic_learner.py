@@ -128,9 +128,7 @@ class CriticLearner:
             norm = optimizer.step()
         return total, norm
 
-    def _gradient(
-        self, optimizer: Optimizer, drawn: Sequence[ReplayEntry], earlier: Sequence[Tensor | None]
-    ) -> float:
+    def _gradient(self, optimizer: Optimizer, drawn: Sequence[ReplayEntry], earlier: Sequence[Tensor | None]) -> float:
         """Add up the gradient of a mini-batch; returns its loss."""
         inputs = [item.input for item in drawn]
         num_values = sum(len(item.targets) for item in drawn)
