@@ -140,7 +140,7 @@ def tightest(algorithm: Algorithm[Any], model: ModelConfig, task: Task) -> dict[
     members = members_of(algorithm, model, task.agents)
     recomputes, share = list(_choices(algorithm, model))[-1]
     return {
-        device: plan(own, replace(_work(algorithm, model, task, device, recomputes, share), max_kv=0))
+        device: plan(own, replace(work_of(algorithm, model, task, device, recomputes, share), max_kv=0))
         for device, own in members.items()
     }
 
@@ -150,7 +150,7 @@ def remedies(algorithm: Algorithm[Any], model: ModelConfig, task: Task, capacity
     small: dict[str, Any] = {}
     if algorithm.critic_reads != "nothing" and not algorithm.has_actor_heads:
         small = {"critic_model_name_or_path": "small"}
-    half = {} if model.compute_dtype != "float32" else {"compute_dtype": "bfloat16"}
+    half: dict[str, Any] = {} if model.compute_dtype != "float32" else {"compute_dtype": "bfloat16"}
     tries: list[tuple[dict[str, Any], dict[str, Any]]] = []
     for of_model in ({}, half):
         tries += [(of_model, {"offload": way}) for way in ("none", "moments", "learner")]
@@ -213,7 +213,7 @@ def _fits(
 ) -> Fit | None:
     works: dict[str, Work] = {}
     for device, own in members.items():
-        work = _work(algorithm, model, task, device, recomputes, divisor)
+        work = work_of(algorithm, model, task, device, recomputes, divisor)
         if model.kv_memory is not None:
             num_actors = sum(1 for each in own if each.num_agents)
             work = replace(work, max_kv=int(model.kv_memory * GIB) * num_actors)
@@ -239,9 +239,10 @@ def _cut(members: Mapping[str, Sequence[Member]], works: Mapping[str, Work]) -> 
     return min(cuts, default=None)
 
 
-def _work(
+def work_of(
     algorithm: Algorithm[Any], model: ModelConfig, task: Task, device: str, recomputes: bool, divisor: int
 ) -> Work:
+    """What one device computes, with usual passes divided by a number."""
     config = algorithm.config
     kind = torch.device("cuda" if device.startswith("cuda") else "cpu")
     is_given = config.max_batch_tokens is not None or config.deterministic
