@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, PreTrainedConfig
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 _QWEN3 = {"model_type": "qwen3", "vocab_size": 151936, "max_position_embeddings": 40960, "head_dim": 128}
 KNOWN: dict[str, dict[str, Any]] = {
@@ -123,10 +124,11 @@ class ModelShape:
 @cache
 def _shape(settings: str) -> ModelShape:
     config = AutoConfig.for_model(**json.loads(settings))
+    is_causal = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
+        model = (AutoModelForCausalLM if is_causal else AutoModel).from_config(config)
     text = config.get_text_config(decoder=True)
-    head = model.get_output_embeddings()
+    head = model.get_output_embeddings() if is_causal else None
     linear = {name: layer for name, layer in model.named_modules() if isinstance(layer, nn.Linear)}
     inside = [layer for layer in linear.values() if layer is not head]
     num_heads = text.num_attention_heads
@@ -136,7 +138,8 @@ def _shape(settings: str) -> ModelShape:
     names = {name.rsplit(".", 1)[-1] for name, _ in model.named_modules()}
     return ModelShape(
         num_weights=sum(weight.numel() for weight in model.parameters()),
-        num_linear=sum(layer.weight.numel() for layer in (*inside, head)),
+        # A model without an output matrix counts as if its embedding were one: `backbone` leaves both as they are.
+        num_linear=sum(layer.weight.numel() for layer in inside) + text.vocab_size * text.hidden_size,
         num_rows=sum(layer.in_features + layer.out_features for layer in inside),
         num_layers=text.num_hidden_layers,
         hidden=text.hidden_size,
@@ -147,7 +150,7 @@ def _shape(settings: str) -> ModelShape:
         feed_forward=widest,
         num_products=3 if "gate_proj" in names else 2,
         vocabulary=text.vocab_size,
-        is_tied=head.weight is model.get_input_embeddings().weight,
+        is_tied=head is None or head.weight is model.get_input_embeddings().weight,
         has_head_norms="q_norm" in names,
         max_positions=getattr(text, "max_position_embeddings", None) or 2**31,
     )

@@ -1,4 +1,4 @@
-"""A model's sizes are those of its weights, and its activations those that a pass keeps, counted on tensors without data."""
+"""A model's sizes are its weights', and its activations what a pass keeps, counted on tensors without data."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ import pytest
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from transformers import AutoConfig, AutoModelForCausalLM, GPT2Config, LlamaConfig, Qwen3Config
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
+    DistilBertConfig,
+    GPT2Config,
+    LlamaConfig,
+    Qwen3Config,
+)
 
 from collm.agents.language.shape import KNOWN, ModelShape
 from collm.agents.loading import with_adapters
@@ -80,6 +88,12 @@ def test_weights_are_counted_without_loading_them(config):
     assert shape.backbone().num_weights == sum(weight.numel() for weight in model.base_model.parameters())
 
 
+def test_an_encoder_that_judges_has_no_output_matrix():
+    config = DistilBertConfig(dim=32, n_layers=2, n_heads=2, hidden_dim=64, vocab_size=50)
+    model = AutoModel.from_config(config)
+    assert ModelShape.of(config).backbone().num_weights == sum(weight.numel() for weight in model.parameters())
+
+
 @pytest.mark.parametrize("kind", CONFIGS)
 def test_adapters_are_counted_as_peft_makes_them(kind):
     adapted = with_adapters(AutoModelForCausalLM.from_config(CONFIGS[kind]), ["fox"], RANK)
@@ -88,7 +102,7 @@ def test_adapters_are_counted_as_peft_makes_them(kind):
 
 
 def test_known_models_have_the_sizes_that_they_are_named_after():
-    """Of Qwen3's report (arXiv:2505.09388): weights in all, without the embedding; keys and values of a token in bf16."""
+    """Weights in all and without embeddings as in Qwen3's report (arXiv:2505.09388); keys and values in bf16."""
     for name, (billions, linear, kept) in {
         "Qwen/Qwen3-0.6B": (0.6, 0.44, 28 * 2 * 8 * 128 * 2),
         "Qwen/Qwen3-1.7B": (1.7, 1.4, 28 * 2 * 8 * 128 * 2),
