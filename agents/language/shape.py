@@ -125,8 +125,9 @@ class ModelShape:
 def _shape(settings: str) -> ModelShape:
     config = AutoConfig.for_model(**json.loads(settings))
     is_causal = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING
+    kind: Any = AutoModelForCausalLM if is_causal else AutoModel
     with torch.device("meta"):
-        model = (AutoModelForCausalLM if is_causal else AutoModel).from_config(config)
+        model = kind.from_config(config)
     text = config.get_text_config(decoder=True)
     head = model.get_output_embeddings() if is_causal else None
     linear = {name: layer for name, layer in model.named_modules() if isinstance(layer, nn.Linear)}
