@@ -12,7 +12,7 @@ from collm.agents.core import CriticInput
 from collm.agents.language.critics import TextCritic
 from collm.agents.language.policy import LanguageModel, LanguagePolicy
 from collm.agents.language.reward_model import RewardModel
-from collm.agents.loading import load_language_model, load_policies
+from collm.agents.loading import load_language_model, load_policies, set_float32_precision
 from collm.algorithms import IAC, IACConfig, MAACConfig
 from collm.algorithms.learning.critic_learner import CriticLearner
 from collm.algorithms.learning.policy_learner import PolicyLearner, TurnBatch
@@ -216,3 +216,21 @@ def test_a_reward_model_computes_in_its_type_and_scores_in_fp32():
     assert not torch.equal(found, exact)
     assert not torch.equal(found, found.bfloat16().float())
     torch.testing.assert_close(found, exact, atol=0.03, rtol=0.03)
+
+
+def test_a_reference_keeps_its_matrices_in_the_type_it_computes_in_and_says_the_same_to_the_bit():
+    model = LanguageModel(random_llama(), word_tokenizer(), compute_dtype=torch.bfloat16)
+    policy = LanguagePolicy(model, max_new_tokens=2)
+    tracks = value_tracks(policy)
+    reference = policy.reference()
+    assert torch.equal(reference.evaluate(tracks).logprobs, policy.evaluate(tracks).logprobs)
+    assert sum(weight.nbytes for weight in reference.parameters()) < sum(each.nbytes for each in policy.parameters())
+
+
+@pytest.mark.parametrize("allows", [True, False])
+def test_tf32_is_allowed_where_the_settings_say_so(allows):
+    try:
+        set_float32_precision(ModelConfig(allows_tf32=allows))
+        assert torch.get_float32_matmul_precision() == ("high" if allows else "highest")
+    finally:
+        torch.set_float32_matmul_precision("highest")
