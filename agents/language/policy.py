@@ -248,10 +248,10 @@ class LanguagePolicy(TrainablePolicy):
             return twin
         twin.language_model = copy.copy(self.language_model)
         model = copy.deepcopy(self.language_model.model).requires_grad_(False)
-        _keep_in(model, self.language_model.compute_dtype)
         twin.language_model.model = model.to(device or self.language_model.device)
         twin.language_model.base = base_of(twin.language_model.model)
         twin.language_model.scorer = Scorer(twin.language_model.base)
+        _keep_in(model, self.language_model.compute_dtype)  # after the scorer's trials, which are made in fp32
         return twin
 
     def state_dict(self) -> dict[str, Tensor]:
