@@ -40,14 +40,21 @@ class ModelConfig(Checked):
     which tokens are drawn. False: those before the filters, whose gradient is biased."""
     compute_dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """Data type of forward passes. Weights that learn stay float32, or updates near 1e-6 would round to nothing."""
-    recomputes_activations: bool = False
+    recomputes_activations: bool | None = None
     """Activation recomputation (gradient checkpointing): keep only the layers' inputs and run the layers again in the
-    backward pass. Less memory, more time."""
+    backward pass. Less memory, a third more time. None: where the memory plan needs it."""
     server: str | None = None
     """Address of a vLLM server that samples, "http://host:port", or one per agent separated by commas. None: this
     process samples."""
     device: str = "auto"
-    """Device: "cpu", "cuda", "cuda:1", …; "auto" takes a GPU where there is one."""
+    """Device: "cpu", "cuda", "cuda:1", …; "auto" takes a GPU where there is one; or a device per agent, separated by
+    commas."""
+    allows_tf32: bool = False
+    """TF32: let a GPU round the factors of float32 matrix products to 10 bits, which is several times as fast. False:
+    full float32, as on a CPU. Forward passes in another `compute_dtype` do not depend on it."""
+    kv_memory: Positive | None = None
+    """Memory for the keys and values of each model while it decodes, in GiB: rows that find no room wait. None: what
+    the memory plan leaves."""
 
     def names(self, num_agents: int) -> list[str]:
         """The model's name for each agent.
@@ -60,6 +67,21 @@ class ModelConfig(Checked):
             raise ValueError(f"model names {len(names)} models {names} for {num_agents} agents; give one, or one each")
         if len(set(names)) > 1 and self.weights != "own":
             raise ValueError(f"different models {names} cannot have weights={self.weights!r}; use weights='own'")
+        return names * num_agents if len(names) == 1 else names
+
+    def devices(self, num_agents: int) -> list[str]:
+        """The device of each agent's model.
+
+        Raises:
+            ValueError: if there are neither one nor `num_agents`, or if agents on different ones would share weights.
+        """
+        names = [name.strip() for name in self.device.split(",")]
+        if len(names) not in (1, num_agents):
+            raise ValueError(
+                f"device names {len(names)} devices {names} for {num_agents} agents; give one, or one each"
+            )
+        if len(set(names)) > 1 and self.weights != "own":
+            raise ValueError(f"weights={self.weights!r} lie on one device, not on {names}; use weights='own'")
         return names * num_agents if len(names) == 1 else names
 
     def servers(self, num_agents: int) -> list[str | None]:

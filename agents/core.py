@@ -215,8 +215,12 @@ class TrainablePolicy(Policy, Learnable):
         return list(micro_batches(sizes, items, max_tokens))
 
     @abstractmethod
-    def reference(self) -> TrainablePolicy:
-        """What the policy starts from, frozen, as the anchor of a KL penalty: a copy, or a base that is shared."""
+    def reference(self, device: torch.device | None = None) -> TrainablePolicy:
+        """What the policy starts from, frozen, as the anchor of a KL penalty: a copy, or a base that is shared.
+
+        Args:
+            device: where a copy is to lie. None: beside the policy.
+        """
 
     def observe(self, completions: Sequence[Completion]) -> None:
         """Take in what was seen before these completions, all of an update in a fixed order; for normalization, say."""
@@ -234,6 +238,11 @@ class Critic(Learnable):
     @abstractmethod
     def values(self, inputs: Sequence[CriticInput]) -> Tensor:
         """[N] in order: for each input, V of each of its histories, then Q of each of its actions in its history."""
+
+    @property
+    def compute_dtype(self) -> torch.dtype | None:
+        """Data type of forward passes; None: that of the weights. float16 has its losses scaled in learning."""
+        return None
 
     def observe(self, inputs: Sequence[CriticInput]) -> None:  # most keep no statistics
         """Take all inputs of an update into running statistics, once, before any of them is valued."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,6 @@ from .decoding.sampling import Sampling
 from .encoding import Encoder
 from .language.files import check_language_model, check_loaded, model_config, reason, tokenizer_of
 from .language.policy import SETTINGS_FILE, LanguageModel, LanguagePolicy
-from .scoring.recomputing import recompute_layers
 from .tiny import TINY_DIRECTORY
 from .vllm.api import VLLMClient
 
@@ -36,7 +36,8 @@ def check_models(config: ModelConfig, num_agents: int) -> None:
         UserError: if a setting is wrong, or a model, its tokenizer, the device or a server's address cannot be used.
         FileNotFoundError: if a model is not there.
     """
-    check_device(config.device)
+    for device in dict.fromkeys(config.devices(num_agents)):
+        check_device(device)
     for address in config.servers(num_agents):
         if address is not None:
             VLLMClient(address, SERVER_CHECK_S)
@@ -99,6 +100,16 @@ def check_device(name: str) -> None:
         ) from error
 
 
+def device_named(name: str) -> torch.device:
+    """The device that a setting names."""
+    return torch.device(name if name != "auto" else "cuda" if torch.cuda.is_available() else "cpu")
+
+
+def set_float32_precision(config: ModelConfig) -> None:
+    """Tell torch, for this process, whether float32 matrix products may be rounded."""
+    torch.set_float32_matmul_precision("high" if config.allows_tf32 else "highest")
+
+
 def sampling_of(config: ModelConfig) -> Sampling:
     """How the settings sample."""
     return Sampling(
@@ -155,7 +166,7 @@ def load_policies(
         seed: draws new weights, adapters' and heads'.
     """
     check_models(config, len(agents))
-    names, servers = config.names(len(agents)), config.servers(len(agents))
+    names, servers, devices = config.names(len(agents)), config.servers(len(agents)), config.devices(len(agents))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
 
@@ -175,9 +186,10 @@ def load_policies(
 
         if config.weights == "own":
             return {
-                agent: policy(load_language_model(config, name, server=server), name)
-                for agent, name, server in zip(agents, names, servers, strict=True)
+                agent: policy(load_language_model(replace(config, device=device), name, server=server), name)
+                for agent, name, server, device in zip(agents, names, servers, devices, strict=True)
             }
+        config = replace(config, device=devices[0])
         if config.weights == "shared":
             return dict.fromkeys(agents, policy(load_language_model(config, names[0], server=servers[0]), names[0]))
         common = load_language_model(config, names[0], adapters=agents, server=servers[0])
@@ -189,7 +201,7 @@ def load_language_model(
 ) -> LanguageModel:
     """One model with its tokenizer; with a new adapter of each name, if names are given."""
     where = where_of(name)
-    device = config.device if config.device != "auto" else ("cuda" if torch.cuda.is_available() else "cpu")
+    device = device_named(config.device)
     compute = None if config.compute_dtype == "float32" else getattr(torch, config.compute_dtype)
     # A base that does not learn needs no master copy: it is loaded in the type it computes in.
     dtype = compute if adapters and compute is not None else torch.float32
@@ -197,8 +209,6 @@ def load_language_model(
     loaded, found = load(where, dtype=dtype, output_loading_info=True)
     check_loaded(name, loaded, found["missing_keys"])
     model = loaded.to(device)
-    if config.recomputes_activations:
-        recompute_layers(model)
     tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(where)
     if adapters:
         model = with_adapters(model, adapters, config.lora_rank)
@@ -207,6 +217,7 @@ def load_language_model(
         tokenizer,
         is_chat=config.is_chat,
         compute_dtype=compute,
+        recomputes_activations=bool(config.recomputes_activations),
         template_kwargs=dict(config.template_kwargs),
         server=server,
     )

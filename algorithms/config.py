@@ -88,7 +88,11 @@ class TrainConfig(Checked):
     one step."""
     max_batch_tokens: Count | None = None
     """Tokens per forward pass: a bound on memory, which changes results by rounding (not with `deterministic`). None:
-    2,048 on a CPU, 16,384 elsewhere."""
+    2,048 on a CPU, 16,384 elsewhere, and fewer where the memory plan has no room for them."""
+    offload: Literal["none", "moments", "learner"] = "none"
+    """Offload to host memory: nothing ("none"); AdamW's moments, but for the step itself ("moments"); or also the
+    weights of all policies and critics but the one that learns ("learner"). Results are the same; on a CPU nothing
+    moves."""
 
     # Credit.
 
@@ -140,6 +144,8 @@ class TrainConfig(Checked):
     reference_kl_estimator: KLEstimator | None = None
     """KL estimator of that divergence. None: k1 in the reward (unbiased), k2 in the loss (its gradient is the
     divergence's own)."""
+    reference_device: str | None = None
+    """Device of the copies of the starting models that the KL divergence is measured from. None: beside each policy."""
 
     # Evaluating and saving.
 
@@ -185,6 +191,8 @@ class ActorCriticConfig(TrainConfig):
     critic_model_name_or_path: str = "small"
     """Model of a separate critic: "small" (random weights, 64 wide, 1 layer, the actors' tokenizer), "actor" (the first
     actor's weights and tokenizer), a folder, a hub name, or a name given to `register_critic`."""
+    critic_device: str | None = None
+    """Device of separate critics. None: that of the agent, or of the first agent for a joint critic."""
     critic_learning_rate: LearningRate = 1e-3
     """AdamW's learning rate for separate critics."""
     critic_steps: Count = 2

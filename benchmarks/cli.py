@@ -21,6 +21,7 @@ COMMANDS = {
     "resume": ("collm.benchmarks.commands.resume", "go on with a run that was stopped, or prolong a finished one"),
     "evaluate": ("collm.benchmarks.commands.evaluate", "let a trained team play held-out tasks"),
     "demo": ("collm.benchmarks.commands.demo", "watch two small language models learn to write together"),
+    "doctor": ("collm.benchmarks.commands.doctor", "what this machine has, and what a training needs of it"),
     "benchmark": ("collm.benchmarks.commands.benchmark", "compare algorithms on environments with several seeds"),
     "report": ("collm.benchmarks.commands.report", "one page about runs: curves, intervals, episodes to read"),
     "throughput": (

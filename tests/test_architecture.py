@@ -36,9 +36,10 @@ ORDER = {
         "registry iac maac reinforce",
         "ppo",
         "learning",
+        "memory",
         "runs",
     ),
-    "benchmarks": ("arguments errors markdown", "cli", "comparison throughput", "report", "commands"),
+    "benchmarks": ("arguments errors markdown", "cli person", "comparison throughput", "report", "commands"),
 }
 """The rooms of each layer from the ground up: a room imports only from floors below its own."""
 MAX_ROOMS = 14

@@ -22,8 +22,10 @@ from ...envs.core import Message, messages_of
 from ..batching import padded
 from ..core import Critic, CriticInput, HeadCritic
 from ..encoding import MAX_KEPT_TOKENS, Encoder, Recent
+from ..scoring.recomputing import recompute_layers
 from ..scoring.small_models import selective_last_layer, states_at
-from .policy import LanguagePolicy, value_head_of
+from .heads import value_head_of
+from .policy import LanguagePolicy
 from .reading import NUM_OWN_WORDS, CompactReader, PlainReader
 from .small import small_config
 
@@ -52,6 +54,8 @@ class TextCritic(Critic):
         tokenizer: need not be the actors'.
         head_hidden_dim: width of a tanh layer before the output; None: one linear layer.
         is_compact: the last `NUM_OWN_WORDS` of the backbone's vocabulary are its own, for shorter histories.
+        compute_dtype: type of forward passes, by autocast; None: that of the weights. The head computes in fp32.
+        recomputes_activations: run layers again in the backward pass, in place of keeping what they computed.
     """
 
     def __init__(
@@ -61,8 +65,13 @@ class TextCritic(Critic):
         *,
         head_hidden_dim: int | None = None,
         is_compact: bool = False,
+        compute_dtype: torch.dtype | None = None,
+        recomputes_activations: bool = False,
     ):
+        if recomputes_activations:
+            recompute_layers(backbone)
         self.backbone = backbone.eval()
+        self._compute_dtype = compute_dtype
         self.encoder = Encoder(tokenizer)
         self.reader: PlainReader | CompactReader = PlainReader(self.encoder)
         if is_compact:
@@ -85,6 +94,7 @@ class TextCritic(Critic):
         head_hidden_dim: int | None = None,
         seed: int = 0,
         device: torch.device | str = "cpu",
+        compute_dtype: torch.dtype | None = None,
     ) -> TextCritic:
         """A small one from random weights: on small tasks it learns faster than one made from the actor's weights."""
         num_words = len(tokenizer) + NUM_OWN_WORDS
@@ -92,7 +102,13 @@ class TextCritic(Critic):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             backbone = LlamaModel(config).to(device)  # type: ignore[arg-type]
-            return cls(backbone, tokenizer, head_hidden_dim=head_hidden_dim, is_compact=True)
+            return cls(
+                backbone, tokenizer, head_hidden_dim=head_hidden_dim, is_compact=True, compute_dtype=compute_dtype
+            )
+
+    @property
+    def compute_dtype(self) -> torch.dtype | None:
+        return self._compute_dtype
 
     @classmethod
     def load(cls, directory: Path) -> TextCritic:
@@ -123,8 +139,10 @@ class TextCritic(Critic):
                 "give a critic with a longer context, or shorten the texts"
             )
         model_inputs = {"input_ids": padded(rows, self.backbone.device), "use_cache": False}
-        (hidden,) = states_at(self.backbone, model_inputs, [np.array([row_of, position])], self._selective)
-        values: Tensor = self.head(hidden.float())
+        computes = self._compute_dtype
+        with torch.autocast(self.backbone.device.type, dtype=computes, enabled=computes is not None):
+            (hidden,) = states_at(self.backbone, model_inputs, [np.array([row_of, position])], self._selective)
+        values: Tensor = self.head(hidden)
         return values[:, 0]
 
     def num_tokens(self, item: CriticInput) -> int:

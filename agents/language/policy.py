@@ -28,8 +28,10 @@ from ..decoding.samples import Generator, Prompt, Sample
 from ..decoding.sampling import Sampling
 from ..encoding import Encoder, TokenRecord
 from ..scoring.packing import num_tokens, rows_of
+from ..scoring.recomputing import recompute_layers
 from ..scoring.scorer import Scorer
 from ..vllm.server import VLLMServer
+from .heads import value_head_of
 
 SETTINGS_FILE = "collm_policy.json"
 VALUE_HEAD_FILE = "value_head.safetensors"
@@ -45,6 +47,7 @@ class LanguageModel:
         is_chat: feed messages through the tokenizer's chat template; False feeds plain text.
         compute_dtype: type of forward passes, by autocast; None computes in the weights' own type. Weights that learn
             should be fp32: at learning rates near 1e-6 most updates of a bf16 weight round to nothing.
+        recomputes_activations: run layers again in the backward pass, in place of keeping what they computed.
         template_kwargs: passed to the chat template.
         server: address of a vLLM server that samples; None samples here.
     """
@@ -56,9 +59,13 @@ class LanguageModel:
         *,
         is_chat: bool = False,
         compute_dtype: torch.dtype | None = None,
+        recomputes_activations: bool = False,
         template_kwargs: dict[str, Any] | None = None,
         server: str | None = None,
     ):
+        if recomputes_activations:
+            recompute_layers(base_of(model))
+        self.recomputes_activations = recomputes_activations
         self.model = model.eval()  # dropout would make the update score another distribution than was sampled
         self.base = base_of(model)
         self.encoder = Encoder(tokenizer, is_chat=is_chat, template_kwargs=template_kwargs)
@@ -89,7 +96,8 @@ class LanguageModel:
                 yield
             return
         assert isinstance(self.model, PeftModel)
-        self.model.set_adapter(adapter)  # stays set, so that the backward pass finds its weights learning
+        if self.model.active_adapter != adapter:  # peft walks all modules and weights
+            self.model.set_adapter(adapter)  # stays set, so that the backward pass finds its weights learning
         with self.autocast():
             yield
 
@@ -201,7 +209,7 @@ class LanguagePolicy(TrainablePolicy):
         with model.passing(self.adapter):
             filters = self.sampling if self.sampling.learns_filtered else None
             logprobs, entropies, prompt_ends = model.scorer.scores(rows, self.sampling.temperature, filters)
-            values = None if self.value_head is None else self.value_head(prompt_ends.float())[:, 0]
+            values = None if self.value_head is None else self.value_head(prompt_ends)[:, 0]
         lengths = torch.tensor([len(turn.completion_ids) for row in rows for turn in row.turns])
         turn_of_token = torch.repeat_interleave(torch.arange(len(lengths)), lengths).to(logprobs.device)
         return Evaluation(logprobs, entropies, turn_of_token, values)
@@ -212,7 +220,7 @@ class LanguagePolicy(TrainablePolicy):
         model = self.language_model
         with model.passing(self.adapter):
             hidden = model.scorer.prompt_states([row for track in tracks for row in rows_of(track)])
-            values: Tensor = self.value_head(hidden.float())[:, 0]
+            values: Tensor = self.value_head(hidden)[:, 0]
         return values
 
     def unanswered(self, observation: str, previous: Completion) -> Completion:
@@ -226,10 +234,11 @@ class LanguagePolicy(TrainablePolicy):
     def batches(self, tracks: Sequence[Sequence[Completion]], items: Sequence[int], max_tokens: int) -> list[list[int]]:
         return self.language_model.scorer.batches(tracks, items, max_tokens)
 
-    def reference(self) -> LanguagePolicy:
+    def reference(self, device: torch.device | None = None) -> LanguagePolicy:
         """The frozen anchor of a KL penalty: a copy; for an adapter, the base that all share, with no adapter acting.
 
-        It is scored before the filters, where every token has a probability.
+        It is scored before the filters, where every token has a probability. Weights of a copy are kept in the type
+        that they are multiplied in, which changes no bit of what it says.
         """
         twin = copy.copy(self)
         twin.value_head = None
@@ -238,9 +247,11 @@ class LanguagePolicy(TrainablePolicy):
             twin.adapter = None
             return twin
         twin.language_model = copy.copy(self.language_model)
-        twin.language_model.model = copy.deepcopy(self.language_model.model).requires_grad_(False)
+        model = copy.deepcopy(self.language_model.model).requires_grad_(False)
+        twin.language_model.model = model.to(device or self.language_model.device)
         twin.language_model.base = base_of(twin.language_model.model)
         twin.language_model.scorer = Scorer(twin.language_model.base)
+        _keep_in(model, self.language_model.compute_dtype)  # after the scorer's trials, which are made in fp32
         return twin
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -298,14 +309,13 @@ def _explain(divergence: Divergence, concerned: Sequence[tuple[Policy, str]]) ->
     divergence.largest_weight = largest(weight for policy in policies.values() for weight in policy.parameters())
 
 
-def value_head_of(model: PreTrainedModel, hidden_dim: int | None) -> nn.Module:
-    """V = w · hidden + b, or with a tanh layer before; from zero: the first advantages are returns, not noise."""
-    size = model.config.get_text_config().hidden_size
-    last = nn.Linear(hidden_dim or size, 1)
-    nn.init.zeros_(last.weight)
-    nn.init.zeros_(last.bias)
-    head = last if hidden_dim is None else nn.Sequential(nn.Linear(size, hidden_dim), nn.Tanh(), last)
-    return head.to(model.device)
+def _keep_in(model: nn.Module, dtype: torch.dtype | None) -> None:
+    """Keep the weights of linear layers, which autocast would make anew for each pass, in its type; not those that an
+    embedding shares, which is added up in fp32."""
+    looked_up = {id(layer.weight) for layer in model.modules() if isinstance(layer, nn.Embedding)}
+    for layer in model.modules():
+        if dtype is not None and isinstance(layer, nn.Linear) and id(layer.weight) not in looked_up:
+            layer.to(dtype)
 
 
 def _in_order(file: Path) -> None:

@@ -16,6 +16,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from .heads import keep_head_precise
 from .small import small_config
 
 
@@ -25,12 +26,15 @@ class RewardModel:
     Args:
         model: one of transformers' `...ForSequenceClassification` with `num_labels=1`.
         tokenizer: the model's. Texts longer than it or the model allows lose their beginning.
+        compute_dtype: type of forward passes, by autocast; None: that of the weights. The score is made in fp32.
 
     Raises:
         ValueError: if the model has more than one output.
     """
 
-    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase):
+    def __init__(
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, compute_dtype: torch.dtype | None = None
+    ):
         if model.config.num_labels != 1:
             raise ValueError(
                 f"a reward is one number, but {type(model).__name__} has {model.config.num_labels} outputs; "
@@ -41,16 +45,20 @@ class RewardModel:
         tokenizer.padding_side = "right"
         tokenizer.truncation_side = "left"  # what was written last decides
         model.config.pad_token_id = tokenizer.pad_token_id  # by it the model finds the last token of each row
+        keep_head_precise(model)
         self.model = model.eval()
+        self.compute_dtype = compute_dtype
         self.tokenizer = tokenizer
         limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         self.max_tokens = min(limit or tokenizer.model_max_length, tokenizer.model_max_length)
 
     @classmethod
-    def load(cls, name: str | Path, device: torch.device | str = "cpu") -> RewardModel:
+    def load(
+        cls, name: str | Path, device: torch.device | str = "cpu", compute_dtype: torch.dtype | None = None
+    ) -> RewardModel:
         """Load a folder or a hub name; weights are fp32, as they may learn."""
         loaded: Any = AutoModelForSequenceClassification.from_pretrained(name, dtype=torch.float32, num_labels=1)
-        return cls(loaded.to(device), AutoTokenizer.from_pretrained(name))
+        return cls(loaded.to(device), AutoTokenizer.from_pretrained(name), compute_dtype)
 
     @classmethod
     def small(
@@ -77,7 +85,9 @@ class RewardModel:
             list(texts), padding=True, truncation=True, max_length=self.max_tokens, return_tensors="pt"
         ).to(self.model.device)
         inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
-        logits: Tensor = self.model(**inputs).logits
+        computes = self.compute_dtype
+        with torch.autocast(self.model.device.type, dtype=computes, enabled=computes is not None):
+            logits: Tensor = self.model(**inputs).logits
         return logits[:, 0].float()
 
     @torch.no_grad()

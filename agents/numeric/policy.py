@@ -205,10 +205,11 @@ class NumericPolicy(NumericNetwork, TrainablePolicy):
         if self.normalizer is not None:
             self.normalizer.commit()
 
-    def reference(self) -> NumericPolicy:
+    def reference(self, device: torch.device | None = None) -> NumericPolicy:
         """A frozen copy, as the anchor of a KL penalty."""
         twin = copy.deepcopy(self)
-        twin._network.requires_grad_(False)
+        twin._network.requires_grad_(False).to(device or self._device)
+        twin._device = device or self._device
         return twin
 
     @torch.no_grad()

@@ -43,7 +43,10 @@ class CriticLearner:
         self.generator = generator
         self.moments = RunningMoments.empty()
         parameters = critic.parameters()
-        self.optimizer = Optimizer(parameters, config.critic_learning_rate, config) if parameters else None
+        scales_loss = critic.compute_dtype == torch.float16
+        self.optimizer = (
+            Optimizer(parameters, config.critic_learning_rate, config, scales_loss=scales_loss) if parameters else None
+        )
         device = parameters[0].device if parameters else torch.device("cpu")
         self.max_tokens = tokens_per_pass(config, device)
         self.replay: deque[list[ReplayEntry]] = deque(maxlen=config.critic_replay)
@@ -117,7 +120,16 @@ class CriticLearner:
     def _step(
         self, optimizer: Optimizer, drawn: Sequence[ReplayEntry], earlier: Sequence[Tensor | None]
     ) -> tuple[float, float]:
-        optimizer.zero_grad()
+        norm = None
+        while norm is None:  # a scaled gradient that overflowed is computed again, at a smaller scale
+            optimizer.zero_grad()
+            total = self._gradient(optimizer, drawn, earlier)
+            check_finite({"value_loss": total}, self.critic.parameters())
+            norm = optimizer.step()
+        return total, norm
+
+    def _gradient(self, optimizer: Optimizer, drawn: Sequence[ReplayEntry], earlier: Sequence[Tensor | None]) -> float:
+        """Add up the gradient of a mini-batch; returns its loss."""
         inputs = [item.input for item in drawn]
         num_values = sum(len(item.targets) for item in drawn)
         clip_range = self.config.value_clip_range
@@ -130,10 +142,7 @@ class CriticLearner:
             loss = value_loss(values, targets, num_values, torch.cat(known) if known else None, clip_range)
             optimizer.backward(loss)
             total += float(loss.detach())
-        check_finite({"value_loss": total}, self.critic.parameters())
-        norm = optimizer.step()
-        assert norm is not None  # critics compute in the type of their weights, so that no loss is scaled
-        return total, norm
+        return total
 
     def state_dict(self) -> dict[str, Any]:
         return {

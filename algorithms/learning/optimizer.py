@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -12,7 +13,10 @@ from torch import Tensor, nn
 from ..._ranges import MAX_LEARNING_RATE
 from ...agents.core import Divergence
 from ..config import TrainConfig
+from .offloading import to_host
 
+FUSED_DEVICES = {"cpu", "cuda", "mps", "xpu"}
+"""Kinds of devices with a kernel that does a whole step: once through memory, without a copy of the weights' size."""
 SMALLEST_SCALE = 1.0
 """Loss scale at which a gradient that is not finite is the model's own fault, and not the scale's."""
 
@@ -44,13 +48,16 @@ class Optimizer:
         self.parameters = list(parameters)
         self.config = config
         self.learning_rate = learning_rate
+        devices = {weight.device.type for weight in self.parameters}
         self.adamw = torch.optim.AdamW(
             self.parameters,
             lr=learning_rate,
             betas=(config.adam_beta1, config.adam_beta2),
             eps=config.adam_epsilon,
             weight_decay=config.weight_decay,
+            fused=devices <= FUSED_DEVICES or None,
         )
+        self.offloads = config.offload != "none"
         device = self.parameters[0].device.type if self.parameters else "cpu"
         self.scaler = torch.amp.GradScaler(device, enabled=scales_loss)
 
@@ -81,9 +88,24 @@ class Optimizer:
             divergence = Divergence(f"the gradient's norm is {norm}", self.parameters)
             divergence.learning_rate = self.learning_rate
             raise divergence
-        self.scaler.step(self.adamw)
+        with self._moments_here():
+            self.scaler.step(self.adamw)
         self.scaler.update()
         return norm
+
+    @contextmanager
+    def _moments_here(self) -> Iterator[None]:
+        """Have the moments on the device inside the block; outside it they stay in host memory, where they are to."""
+        if not self.offloads:
+            yield
+            return
+        for weight, moments in self.adamw.state.items():
+            for name, value in moments.items():
+                moments[name] = value.to(weight.device, non_blocking=True)
+        yield
+        for moments in self.adamw.state.values():
+            for name, value in moments.items():
+                moments[name] = to_host(value)
 
     def set_progress(self, update: int) -> None:
         """Set the learning rate for an update, counted from 0."""

@@ -24,6 +24,7 @@ from .critic_learner import CriticLearner
 from .crossing import crossed
 from .curriculum import curriculum
 from .finiteness import reward_range
+from .offloading import Turns
 from .policy_learner import PolicyLearner, TurnBatch
 from .shaping import RewardProcessor, reward_rule, with_penalties, with_rewards, with_team_rewards
 
@@ -93,6 +94,11 @@ class Trainer:
         self.credits: Mapping[str, Credit] = {}  # credit of the last update's episodes, by agent
         self.last_metrics: Mapping[str, float] = {}  # of the last update
         self.learners = self._make_learners()
+        self._actors = [id(learner) for learner in self._unique_learners()]
+        weights = {id(learner): learner.policy.parameters() for learner in self._unique_learners()}
+        weights |= {id(critic): critic.critic.parameters() for critic in self.critics.values()}
+        self._turns = Turns(weights, moves=self.config.offload == "learner")
+        self._turns.only(self._actors)
 
     def _make_learners(self) -> dict[str, PolicyLearner]:
         """One learner per policy, under the name of each agent that the policy plays."""
@@ -200,7 +206,7 @@ class Trainer:
             references = self._reference_logprobs(episodes)
             shaped = self._shaped(episodes, references)
             rewards = reward_range(shaped)
-            with self._telling(rewards=rewards):
+            with self._telling(rewards=rewards), self._turns.turn(self._valuing(), self._actors):
                 self.credits, critic_batches = assign_credit(
                     self.algorithm, shaped, agents, self.critics, self.collector.vector.possible_agents
                 )
@@ -223,8 +229,10 @@ class Trainer:
         for critic, batch in critic_batches:
             if critic.optimizer is not None:
                 critic.optimizer.set_progress(self.update)
-            with self._telling(agents=self._served(critic)):
+            with self._telling(agents=self._served(critic)), self._turns.turn([id(critic)], self._actors):
                 critic_losses.append(critic.learn(batch.inputs, batch.targets))
+                if critic.optimizer is not None:
+                    critic.optimizer.zero_grad()  # decoding has better use for the memory
         metrics |= _means(critic_losses)
         if self.update < self.algorithm.critic_warmup and self._has_own_critics():
             # The weights are the same, but a run that resumes here begins without what was computed with them.
@@ -234,8 +242,11 @@ class Trainer:
         played = {id(self.learners[agent]): self.learners[agent] for agent in agents}
         updates = []
         for learner in played.values():
-            with self._telling(agents=[agent for agent in agents if self.learners[agent] is learner]):
-                updates.append(learner.update(self._batch(learner, episodes, self.credits, references, estimated_in)))
+            batch_of_learner = self._batch(learner, episodes, self.credits, references, estimated_in)
+            concerned = [agent for agent in agents if self.learners[agent] is learner]
+            with self._telling(agents=concerned), self._turns.turn([id(learner)], self._actors):
+                updates.append(learner.update(batch_of_learner))
+                learner.optimizer.zero_grad()
         return metrics | _means(updates)
 
     @contextmanager
@@ -247,6 +258,10 @@ class Trainer:
             divergence.agents = divergence.agents or tuple(agents)
             divergence.rewards = divergence.rewards or rewards
             raise
+
+    def _valuing(self) -> list[int]:
+        """Owners of the weights that value histories: critics, or actors with heads."""
+        return [id(critic) for critic in self.critics.values()] if self._has_own_critics() else self._actors
 
     def _served(self, critic: CriticLearner) -> list[str]:
         """Names of the agents that the critic serves, or "joint"."""

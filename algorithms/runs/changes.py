@@ -18,6 +18,11 @@ FREE = (
     "timeout_s",
     "max_batch_tokens",
     "device",
+    "critic_device",
+    "reference_device",
+    "kv_memory",
+    "recomputes_activations",
+    "offload",
 )
 """Settings that may change: how long a run goes on, what it writes when, and where it computes."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,7 +19,7 @@ from ...agents.config import ModelConfig
 from ...agents.core import Policy, TrainablePolicy
 from ...agents.language.files import check_critic_model, check_reward_model
 from ...agents.language.reward_model import RewardModel
-from ...agents.loading import where_of
+from ...agents.loading import check_device, where_of
 from ...agents.numeric.config import NetworkConfig
 from ...agents.registry import registered_critic
 from ...envs.core import TextParallelEnv
@@ -35,6 +35,8 @@ from ..learning.passes import tokens_per_pass
 from ..learning.preferences import ModelRewards
 from ..learning.shaping import RewardProcessor
 from ..learning.trainer import Trainer, agent_learning_rates
+from ..memory.devices import capacity
+from ..memory.fitting import Task, canonical, check_fit
 from ..registry import algorithm_spec
 from .checkpoint import CONFIG_FILE, read_config
 from .starting import StartingWeights
@@ -129,8 +131,21 @@ class Experiment:
 
     def check(self) -> None:
         """Refuse settings that would fail later, before a model is loaded."""
+        self._checked()
+
+    def task(self) -> Task:
+        """What the environment says of the training's size."""
+        env = make(self.env, **self.env_kwargs)
+        try:
+            return _task(env, self.config.seed)
+        finally:
+            env.close()
+
+    def _checked(self) -> Experiment:
+        """The experiment with what is left to the memory plan filled in."""
         algorithm = self.make_algorithm()
         _check_workers(self.config)
+        _check_devices(algorithm, self.model)
         _check_deterministic(self.config, self.model)
         env = make(self.env, **self.env_kwargs)
         try:
@@ -142,6 +157,7 @@ class Experiment:
             _check_filters(algorithm, env, self.model)
             if algorithm.reads_truth:
                 with_truth(env)
+            task = _task(env, self.config.seed) if writes_text(env) else None
         finally:
             env.close()
         make(self.env, **self.env_kwargs_of("test")).close()  # evaluation comes late; its tasks must be there now
@@ -149,6 +165,16 @@ class Experiment:
             critic: str = algorithm.config.critic_model_name_or_path
             if critic not in ("small", "actor") and registered_critic(critic) is None:
                 check_critic_model(where_of(critic))
+        return self if task is None else self._fitted(algorithm, task)
+
+    def _fitted(self, algorithm: Algorithm[Any], task: Task) -> Experiment:
+        model = replace(self.model, device=",".join(canonical(name) for name in self.model.devices(len(task.agents))))
+        found = check_fit(algorithm, model, task, lambda name: capacity(torch.device(name)))
+        return replace(
+            self,
+            model=replace(self.model, recomputes_activations=found.recomputes, kv_memory=found.kv_memory),
+            config=replace(self.config, max_batch_tokens=found.max_tokens or self.config.max_batch_tokens),
+        )
 
     def make_trainer(
         self,
@@ -166,7 +192,18 @@ class Experiment:
             reward_processor: applied to every reward before learning.
             start: weights to begin with, in place of the models'.
         """
+        if policies is None:
+            return self._checked()._trainer(None, critics, reward_processor, start)
         self.check()
+        return self._trainer(policies, critics, reward_processor, start)
+
+    def _trainer(
+        self,
+        policies: Mapping[str, Policy] | None,
+        critics: CriticSource | None,
+        reward_processor: RewardProcessor | None,
+        start: StartingWeights | None,
+    ) -> Trainer:
         algorithm = self.make_algorithm()
         config = self.config
         num_envs = config.num_envs or min(config.rollout_buffer_size, MAX_DEFAULT_ENVS)
@@ -180,7 +217,8 @@ class Experiment:
         if config.reward_model is not None:
             learning = [policy for policy in policies.values() if isinstance(policy, TrainablePolicy)]
             device = device_of_policy(learning[0]) if learning else "cpu"
-            judge = RewardModel.load(where_of(config.reward_model), device)
+            computes = learning[0].compute_dtype if learning else None
+            judge = RewardModel.load(where_of(config.reward_model), device, computes)
             rewarder = ModelRewards(judge, config.reward_model_pays)
         trainer = make_trainer(
             algorithm,
@@ -246,6 +284,12 @@ def _made(env: EnvSpec, kwargs: Mapping[str, Any], is_privileged: bool, has_shar
     return Shares(made) if has_shares and isinstance(made.unwrapped, TextParallelEnv) else made
 
 
+def _task(env: ParallelEnv[str, Any, Any], seed: int) -> Task:
+    observations = env.reset(seed=seed)[0].values()
+    letters = max((len(each.encode()) for each in observations if isinstance(each, str)), default=0)
+    return Task(tuple(env.possible_agents), letters, env.max_turns if isinstance(env, TextParallelEnv) else 1)
+
+
 def _check_reward_model(algorithm: Algorithm[Any], env: ParallelEnv[str, Any, Any]) -> None:
     config = algorithm.config
     if config.reward_model is None:
@@ -284,6 +328,25 @@ def _check_workers(config: TrainConfig) -> None:
         raise ValueError(
             f"timeout_s={config.timeout_s:g} needs num_workers of at least 1: a turn in this process cannot be stopped"
         )
+
+
+def _check_devices(algorithm: Algorithm[Any], model: ModelConfig) -> None:
+    config = algorithm.config
+    if config.reference_device is not None:
+        check_device(config.reference_device)
+        if model.weights == "adapters":
+            raise ValueError(
+                f"reference_device={config.reference_device!r} is for copies, but with weights='adapters' the base "
+                "itself is the reference; leave it out"
+            )
+    critic_device = getattr(config, "critic_device", None)
+    if critic_device is not None:
+        check_device(critic_device)
+        if algorithm.has_actor_heads:
+            raise ValueError(
+                f"critic_device={critic_device!r} is for separate critics, but these are heads on the actors; leave it "
+                "out, or use use_separate_critic=True"
+            )
 
 
 def _check_deterministic(config: TrainConfig, model: ModelConfig) -> None:

@@ -21,7 +21,16 @@ from ...agents.config import ModelConfig
 from ...agents.core import Critic, Policy, TrainablePolicy
 from ...agents.language.critics import ActorHead, TextCritic
 from ...agents.language.policy import LanguagePolicy
-from ...agents.loading import check_device, check_models, check_room, check_servers, load_policies, where_of
+from ...agents.loading import (
+    check_device,
+    check_models,
+    check_room,
+    check_servers,
+    device_named,
+    load_policies,
+    set_float32_precision,
+    where_of,
+)
 from ...agents.loading import load_team as load_language_team
 from ...agents.numeric.config import NetworkConfig
 from ...agents.numeric.critics import NumericActorHead, NumericCritic
@@ -76,7 +85,8 @@ def make_trainer(
     references: dict[str, TrainablePolicy] = {}
     if config.reference_kl_coef:
         learning = {agent: policy for agent, policy in policies.items() if isinstance(policy, TrainablePolicy)}
-        frozen = {id(policy): policy.reference() for policy in set(learning.values())}
+        place = None if config.reference_device is None else device_named(config.reference_device)
+        frozen = {id(policy): policy.reference(place) for policy in set(learning.values())}
         references = {agent: frozen[id(policy)] for agent, policy in learning.items()}
     return Trainer(
         algorithm,
@@ -100,6 +110,7 @@ def make_policies(
     Raises:
         ValueError: if a policy is given for an agent that does not exist.
     """
+    set_float32_precision(model)
     agents = env.possible_agents
     config = algorithm.config
     made: dict[str, Policy] = dict(given or {})
@@ -165,7 +176,8 @@ def check_team(env: Any, model: ModelConfig, seed: int = 0) -> None:
         check_servers(part, len(others))
         check_room(part, others, env.reset(seed=seed)[0])
         return
-    check_device(model.device)
+    for device in model.devices(len(agents)):
+        check_device(device)
     spaces = {agent: (env.observation_space(agent), env.action_space(agent)) for agent in others}
     for observation_space, action_space in spaces.values():
         NumericPolicy.for_spaces(observation_space, action_space, hidden_dims=(1,))
@@ -232,12 +244,25 @@ def text_critic(config: ActorCriticConfig, actor: LanguagePolicy, *, seed: int) 
     name = config.critic_model_name_or_path
     hidden_dim = config.critic_value_head_hidden_dim
     model = actor.language_model
+    device = model.device if config.critic_device is None else device_named(config.critic_device)
     if name == "small":
-        return TextCritic.small(model.encoder.tokenizer, head_hidden_dim=hidden_dim, seed=seed, device=model.device)
+        return TextCritic.small(
+            model.encoder.tokenizer,
+            head_hidden_dim=hidden_dim,
+            seed=seed,
+            device=device,
+            compute_dtype=model.compute_dtype,
+        )
     where: Any = model.base.name_or_path if name == "actor" else where_of(name)
     loaded: Any = AutoModel.from_pretrained(where, dtype=torch.float32)
-    backbone = loaded.to(model.device)
-    return TextCritic(backbone, AutoTokenizer.from_pretrained(where), head_hidden_dim=hidden_dim)
+    backbone = loaded.to(device)
+    return TextCritic(
+        backbone,
+        AutoTokenizer.from_pretrained(where),
+        head_hidden_dim=hidden_dim,
+        compute_dtype=model.compute_dtype,
+        recomputes_activations=model.recomputes_activations,
+    )
 
 
 def saved_team(directory: Path, env: Any, model: ModelConfig) -> dict[str, Policy]:
@@ -248,25 +273,27 @@ def saved_team(directory: Path, env: Any, model: ModelConfig) -> dict[str, Polic
         env: environment that they will play, or one with the same spaces.
         model: settings of the run's models.
     """
+    set_float32_precision(model)
     agents = list(env.possible_agents)
     check_names(agents)
     team: dict[str, Policy] = {}
-    for agent, name in zip(agents, model.names(len(agents)), strict=True):
+    places = model.devices(len(agents))
+    for agent, name, place in zip(agents, model.names(len(agents)), places, strict=True):
         spec = registered_policy(name)
         if spec is not None:
             seat = seat_of(env, agent, model)
             saved = directory / agent
             team[agent] = spec.load(saved, seat) if spec.load is not None and saved.is_dir() else spec.make(seat)
         elif (directory / agent / SETTINGS_FILE).is_file():
-            team[agent] = NumericPolicy.load(directory / agent, device_of(model))
+            team[agent] = NumericPolicy.load(directory / agent, device_of(place))
         else:
-            team |= load_language_team(directory, [agent], device=model.device)
+            team |= load_language_team(directory, [agent], device=place)
     return team
 
 
-def device_of(model: ModelConfig) -> torch.device:
-    """Device of perceptrons: the CPU unless a device is named, as small networks gain nothing from a GPU."""
-    return torch.device("cpu" if model.device == "auto" else model.device)
+def device_of(name: str) -> torch.device:
+    """Device of a perceptron: the CPU unless a device is named, as small networks gain nothing from a GPU."""
+    return torch.device("cpu" if name == "auto" else name)
 
 
 def device_of_policy(policy: TrainablePolicy) -> torch.device:
@@ -280,13 +307,21 @@ def _part(model: ModelConfig, agents: Sequence[str], some: Sequence[str]) -> Mod
         return model
     names = dict(zip(agents, model.names(len(agents)), strict=True))
     servers = dict(zip(agents, model.servers(len(agents)), strict=True))
+    devices = dict(zip(agents, model.devices(len(agents)), strict=True))
     addresses = [address for agent in some if (address := servers[agent]) is not None]
-    return replace(model, model=",".join(names[agent] for agent in some), server=",".join(addresses) or None)
+    return replace(
+        model,
+        model=",".join(names[agent] for agent in some),
+        server=",".join(addresses) or None,
+        device=",".join(devices[agent] for agent in some),
+    )
 
 
 def _perceptrons(
     algorithm: Algorithm[Any], env: Any, model: ModelConfig, network: NetworkConfig, agents: Sequence[str]
 ) -> dict[str, Policy]:
+    places = dict(zip(env.possible_agents, model.devices(len(env.possible_agents)), strict=True))
+
     def perceptron(agent: str) -> NumericPolicy:
         return NumericPolicy.for_spaces(
             env.observation_space(agent),
@@ -300,7 +335,7 @@ def _perceptrons(
             normalizes_observations=network.normalizes_observations,
             has_value_head=algorithm.has_actor_heads,
             seed=algorithm.config.seed + 1000 * env.possible_agents.index(agent),
-            device=device_of(model),
+            device=device_of(places[agent]),
         )
 
     if model.weights == "shared":
@@ -378,7 +413,7 @@ def _perceptron_critic(
         activation=network.activation,
         normalizes_observations=network.normalizes_observations,
         seed=config.seed + 1000 * number + 500,
-        device=device_of_policy(policy),
+        device=device_of_policy(policy) if config.critic_device is None else device_of(config.critic_device),
     )
 
 

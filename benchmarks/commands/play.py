@@ -28,7 +28,7 @@ from ...envs.wrappers import Recorded, Shares
 from ...envs.wrappers.recording import FILE
 from ..arguments import keyword_arguments, parsed
 from ..errors import UserError, check_folder, refusals
-from .person import Person
+from ..person import Person
 
 Decide = Callable[[str, Any], Any]
 

@@ -52,25 +52,13 @@ def run(args: Sequence[str]) -> None:
         print(listing())
         return
     name, *rest = args
-    with refusals():
-        settings = algorithm_spec(name).config
-    rest = ["--num-updates" if word == "--steps" else word for word in rest]
-    kind: Any = TrainArguments[settings]  # type: ignore[valid-type]  # one class of arguments for each algorithm
-    arguments: TrainArguments[Any] = parsed(kind, f"train {name}", rest)
+    arguments = training(name, rest, f"train {name}")
 
     from ...algorithms.runs.api import check_start, default_directory  # here: help needs no torch
-    from ...algorithms.runs.experiment import Experiment
     from ...algorithms.runs.run import prepare_run
 
     with refusals():
-        experiment = Experiment(
-            algorithm=name,
-            config=arguments.config,
-            env=arguments.env,
-            env_kwargs=keyword_arguments(arguments.env_kwargs),
-            model=arguments.model,
-            network=arguments.network,
-        )
+        experiment = experiment_of(name, arguments)
         directory = arguments.out or default_directory(experiment)
         check_start(arguments.threads, arguments.log)
         check_folder(directory, "--out")
@@ -83,6 +71,30 @@ def run(args: Sequence[str]) -> None:
         threads=arguments.threads,
         is_prepared=True,
         sinks=arguments.log,
+    )
+
+
+def training(algorithm: str, args: Sequence[str], command: str) -> TrainArguments[Any]:
+    """What is asked for after the algorithm's name."""
+    with refusals():
+        settings = algorithm_spec(algorithm).config
+    args = ["--num-updates" if word == "--steps" else word for word in args]
+    kind: Any = TrainArguments[settings]  # type: ignore[valid-type]  # one class of arguments for each algorithm
+    arguments: TrainArguments[Any] = parsed(kind, command, args)
+    return arguments
+
+
+def experiment_of(algorithm: str, arguments: TrainArguments[Any]) -> Experiment:
+    """The experiment that arguments ask for."""
+    from ...algorithms.runs.experiment import Experiment  # here: help needs no torch
+
+    return Experiment(
+        algorithm=algorithm,
+        config=arguments.config,
+        env=arguments.env,
+        env_kwargs=keyword_arguments(arguments.env_kwargs),
+        model=arguments.model,
+        network=arguments.network,
     )
 
 

@@ -5,11 +5,16 @@ from __future__ import annotations
 import pytest
 import torch
 from probes import AGENTS, TextProbe, random_llama, word_policy, word_tokenizer
+from transformers import LlamaForSequenceClassification, LlamaModel
 
 from collm.agents.config import ModelConfig
+from collm.agents.core import CriticInput
+from collm.agents.language.critics import TextCritic
 from collm.agents.language.policy import LanguageModel, LanguagePolicy
-from collm.agents.loading import load_language_model, load_policies
-from collm.algorithms import IAC, IACConfig
+from collm.agents.language.reward_model import RewardModel
+from collm.agents.loading import load_language_model, load_policies, set_float32_precision
+from collm.algorithms import IAC, IACConfig, MAACConfig
+from collm.algorithms.learning.critic_learner import CriticLearner
 from collm.algorithms.learning.policy_learner import PolicyLearner, TurnBatch
 from collm.algorithms.rollout.collector import Plan, RolloutCollector
 from collm.envs.vectors.vector import SyncVector
@@ -126,3 +131,106 @@ def test_adapters_are_fp32_on_a_frozen_base_of_16_bits(tmp_path):
     assert {weight.dtype for policy in policies.values() for weight in policy.parameters()} == {torch.float32}
     frozen = load_language_model(config, str(tmp_path), adapters=AGENTS).base.lm_head.weight
     assert frozen.dtype == torch.bfloat16
+
+
+def value_tracks(policy):
+    vector = SyncVector(lambda: TextProbe("delayed"), 4)
+    collector = RolloutCollector(vector, {AGENTS[0]: policy, AGENTS[1]: word_policy(1)})
+    return [
+        tuple(turn.completion for turn in episode.tracks[AGENTS[0]])
+        for episode in collector.collect([Plan(seed) for seed in range(4)])
+    ]
+
+
+@pytest.mark.parametrize("hidden_dim", [None, 8])
+def test_values_are_made_in_fp32_whatever_the_model_computes_in(hidden_dim):
+    model = LanguageModel(random_llama(), word_tokenizer(), compute_dtype=torch.bfloat16)
+    policy = LanguagePolicy(model, max_new_tokens=2, has_value_head=True, value_head_hidden_dim=hidden_dim)
+    for weight in policy.value_head.parameters():
+        torch.nn.init.normal_(weight, std=3.0)
+    tracks = value_tracks(policy)
+    evaluated, prompted = policy.evaluate(tracks).values, policy.prompt_values(tracks)
+    sampled = torch.tensor([turn.value for track in tracks for turn in track])
+    for values in (evaluated, prompted, sampled):
+        assert values.dtype == torch.float32
+        assert not torch.equal(values, values.bfloat16().float())  # no number of 8 bits
+    torch.testing.assert_close(evaluated, prompted)
+
+
+def critic_of(dtype, **kwargs):
+    made = TextCritic(LlamaModel(random_llama().config), word_tokenizer(), compute_dtype=dtype, **kwargs)
+    torch.manual_seed(0)
+    for weight in made.parameters():
+        torch.nn.init.normal_(weight, std=0.1)
+    return made
+
+
+def critic_inputs():
+    return [
+        CriticInput((f"say {first}", f"say {first} {second}"))
+        for first, second in (("red", "blue"), ("blue", "red"), ("red", "red"))
+    ]
+
+
+def test_a_critic_computes_in_its_type_and_says_values_in_fp32():
+    exact, found = (critic_of(dtype).values(critic_inputs()) for dtype in (None, torch.bfloat16))
+    assert found.dtype == torch.float32
+    assert not torch.equal(found, exact)  # the layers computed in bf16,
+    assert not torch.equal(found, found.bfloat16().float())  # the head did not
+    torch.testing.assert_close(found, exact, atol=0.03, rtol=0.03)
+
+
+def critic_step(dtype, target, **kwargs):
+    critic = critic_of(dtype, **kwargs)
+    config = MAACConfig(critic_steps=1, value_normalization=False, critic_learning_rate=0.0)
+    learner = CriticLearner(critic, config, torch.Generator().manual_seed(0))
+    metrics = learner.learn(critic_inputs(), critic_of(None).values(critic_inputs()).detach() + target)
+    return torch.cat([weight.grad.flatten() for weight in critic.parameters() if weight.grad is not None]), metrics
+
+
+def test_a_critics_gradients_are_scaled_into_the_range_of_float16():
+    exact, _ = critic_step(None, 1e-2)
+    scaled, metrics = critic_step(torch.float16, 1e-2)
+    assert float((scaled - exact).norm() / exact.norm()) < 0.3  # the layers' own rounding moves so small an error
+    assert metrics["critic_grad_norm"] == pytest.approx(float(scaled.norm()), rel=1e-4)
+
+
+def test_a_critics_scaled_gradient_that_overflows_is_computed_again():
+    _, exact = critic_step(None, 1e5)
+    _, metrics = critic_step(torch.float16, 1e5)  # times the first scale of 65,536: beyond float16
+    assert metrics["critic_grad_norm"] == pytest.approx(exact["critic_grad_norm"], rel=0.02)
+
+
+def test_a_critic_that_recomputes_has_the_same_gradient():
+    torch.testing.assert_close(critic_step(None, 1.0, recomputes_activations=True)[0], critic_step(None, 1.0)[0])
+
+
+def test_a_reward_model_computes_in_its_type_and_scores_in_fp32():
+    config = random_llama().config
+    config.num_labels = 1
+    torch.manual_seed(0)
+    model = LlamaForSequenceClassification(config)
+    texts = ["say red", "say blue", "red blue red"]
+    exact = RewardModel(model, word_tokenizer()).scores(texts)
+    found = RewardModel(model, word_tokenizer(), torch.bfloat16).scores(texts)
+    assert not torch.equal(found, exact)
+    assert not torch.equal(found, found.bfloat16().float())
+    torch.testing.assert_close(found, exact, atol=0.03, rtol=0.03)
+
+
+def test_a_reference_keeps_its_matrices_in_the_type_it_computes_in_and_says_the_same_to_the_bit():
+    model = LanguageModel(random_llama(), word_tokenizer(), compute_dtype=torch.bfloat16)
+    policy = LanguagePolicy(model, max_new_tokens=2)
+    tracks = value_tracks(policy)
+    reference = policy.reference()
+    assert torch.equal(reference.evaluate(tracks).logprobs, policy.evaluate(tracks).logprobs)
+    assert sum(weight.nbytes for weight in reference.parameters()) < sum(each.nbytes for each in policy.parameters())
+
+
+@pytest.mark.parametrize("allows", [True, False])
+def test_tf32_is_allowed_where_the_settings_say_so(allows):
+    try:
+        set_float32_precision(ModelConfig(allows_tf32=allows))
+        assert torch.get_float32_matmul_precision() == ("high" if allows else "highest")
+    finally:
+        torch.set_float32_matmul_precision("highest")

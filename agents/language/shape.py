@@ -1,0 +1,157 @@
+"""The sizes of a transformer, from its settings alone, and the bytes that its passes keep: no weight is loaded.
+
+Widths: d hidden, q all query heads, k all key (or value) heads, f feed-forward, V vocabulary, r rank of adapters.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, PreTrainedConfig
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+
+_QWEN3 = {"model_type": "qwen3", "vocab_size": 151936, "max_position_embeddings": 40960, "head_dim": 128}
+KNOWN: dict[str, dict[str, Any]] = {
+    f"Qwen/Qwen3-{size}": {
+        **_QWEN3,
+        "hidden_size": hidden,
+        "intermediate_size": inner,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": 8,
+        "tie_word_embeddings": is_tied,
+    }
+    for size, hidden, inner, layers, heads, is_tied in (
+        ("0.6B", 1024, 3072, 28, 16, True),
+        ("1.7B", 2048, 6144, 28, 16, True),
+        ("4B", 2560, 9728, 36, 32, True),
+        ("8B", 4096, 12288, 36, 32, False),
+    )
+}
+"""Settings of models that plans can be made of without their files (from each one's config.json on the hub)."""
+FLOAT32 = 4
+"""Bytes per number of the weights that learn, of their gradients, and of the residual stream over them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelShape:
+    """Sizes of one causal language model."""
+
+    num_weights: int
+    num_linear: int
+    """Weights that are multiplied, the output matrix among them, also where it is the embedding's."""
+    num_rows: int
+    """Inputs and outputs of all linear layers but the output matrix, added up: LoRA's weights per rank."""
+    num_layers: int
+    hidden: int
+    query: int
+    key: int
+    num_heads: int
+    num_key_heads: int
+    feed_forward: int
+    num_products: int
+    """Matrices of a feed-forward: 3 with a gate, else 2."""
+    vocabulary: int
+    is_tied: bool
+    """Whether the output matrix is the embedding."""
+    has_head_norms: bool
+    """Whether queries and keys are normalized head by head."""
+    max_positions: int
+
+    @classmethod
+    def of(cls, config: PreTrainedConfig) -> ModelShape:
+        """Sizes of the model that these settings describe.
+
+        Args:
+            config: settings of a causal language model.
+        """
+        return _shape(config.to_json_string(use_diff=False))
+
+    @property
+    def num_embedded(self) -> int:
+        return self.vocabulary * self.hidden
+
+    def adapter_weights(self, rank: int) -> int:
+        """Weights of one LoRA adapter on every linear layer."""
+        return rank * self.num_rows
+
+    def backbone(self) -> ModelShape:
+        """The same model without its output matrix, as critics have it."""
+        lost = 0 if self.is_tied else self.num_embedded
+        return replace(self, num_weights=self.num_weights - lost, num_linear=self.num_linear - self.num_embedded)
+
+    def kv_per_token(self, bytes_each: int) -> int:
+        """Bytes that the keys and values of a token take."""
+        return 2 * self.num_layers * self.key * bytes_each
+
+    def kept_per_token(self, compute: int, *, rank: int = 0, row_length: int = 0, recomputes: bool = False) -> int:
+        """Bytes per token that a forward pass keeps for the backward pass.
+
+        Args:
+            compute: bytes per number that matrices are multiplied in.
+            rank: of LoRA adapters on a frozen base in the type it computes in; 0: all weights learn, in float32.
+            row_length: length of rows whose rollouts share prompts: their mask is kept too. 0: no mask.
+            recomputes: keep the layers' inputs only.
+        """
+        last_norm = FLOAT32 * (1 if rank else 2) * self.hidden
+        if recomputes:
+            return self.num_layers * (compute if rank else FLOAT32) * self.hidden + last_norm
+        return self.num_layers * self.kept_per_layer(compute, rank=rank, row_length=row_length) + last_norm
+
+    def kept_per_layer(self, compute: int, *, rank: int = 0, row_length: int = 0) -> int:
+        """Bytes per token that one layer keeps; arguments as above."""
+        d, q, k, f = self.hidden, self.query, self.key, self.feed_forward
+        is_cast = compute != FLOAT32
+        inner = self.num_products - 1  # matrices that read the residual stream
+        norms = FLOAT32 * (2 * d if rank else 4 * d)  # what is normalized; where norms learn, the outcome too
+        # Under autocast each matrix, and else each norm, has an input of its own; the last is attention's.
+        inputs = compute * ((3 + inner) * d + q if is_cast else 2 * d + q)
+        attention = compute * (3 * q if row_length else q + 2 * k) + FLOAT32 * self.num_heads
+        if rank:
+            attention += compute * q if is_cast else 0  # its outcome, beside the adapter's input
+            inputs += compute * rank * (5 + inner)
+        if self.has_head_norms:
+            attention += (q + k) * (FLOAT32 + (0 if rank else compute))
+            attention += FLOAT32 * (self.num_heads + self.num_key_heads)
+        return norms + 2 * FLOAT32 + inputs + attention + compute * (2 * inner * f + row_length)
+
+
+@cache
+def _shape(settings: str) -> ModelShape:
+    config = AutoConfig.for_model(**json.loads(settings))
+    is_causal = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING
+    kind: Any = AutoModelForCausalLM if is_causal else AutoModel
+    with torch.device("meta"):
+        model = kind.from_config(config)
+    text = config.get_text_config(decoder=True)
+    head = model.get_output_embeddings() if is_causal else None
+    linear = {name: layer for name, layer in model.named_modules() if isinstance(layer, nn.Linear)}
+    inside = [layer for layer in linear.values() if layer is not head]
+    num_heads = text.num_attention_heads
+    num_key_heads = getattr(text, "num_key_value_heads", None) or num_heads
+    head_dim = getattr(text, "head_dim", None) or text.hidden_size // num_heads
+    widest = getattr(text, "intermediate_size", None) or 4 * text.hidden_size
+    names = {name.rsplit(".", 1)[-1] for name, _ in model.named_modules()}
+    return ModelShape(
+        num_weights=sum(weight.numel() for weight in model.parameters()),
+        # A model without an output matrix counts as if its embedding were one: `backbone` leaves both as they are.
+        num_linear=sum(layer.weight.numel() for layer in inside) + text.vocab_size * text.hidden_size,
+        num_rows=sum(layer.in_features + layer.out_features for layer in inside),
+        num_layers=text.num_hidden_layers,
+        hidden=text.hidden_size,
+        query=num_heads * head_dim,
+        key=num_key_heads * head_dim,
+        num_heads=num_heads,
+        num_key_heads=num_key_heads,
+        feed_forward=widest,
+        num_products=3 if "gate_proj" in names else 2,
+        vocabulary=text.vocab_size,
+        is_tied=head is None or head.weight is model.get_input_embeddings().weight,
+        has_head_norms="q_norm" in names,
+        max_positions=getattr(text, "max_position_embeddings", None) or 2**31,
+    )

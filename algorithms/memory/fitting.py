@@ -1,0 +1,273 @@
+"""Settings → members of a team by device, and the choices that are left to us: what fits, and what else would."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from transformers import AutoConfig
+
+from ..._errors import UserError
+from ...agents.batching import default_max_tokens
+from ...agents.config import ModelConfig
+from ...agents.language.files import model_config
+from ...agents.language.reading import NUM_OWN_WORDS
+from ...agents.language.shape import FLOAT32, KNOWN, ModelShape
+from ...agents.language.small import small_config
+from ...agents.loading import device_named, where_of
+from ...agents.registry import registered_critic, registered_policy
+from ..algorithm import Algorithm
+from ..learning.passes import tokens_per_pass
+from .devices import GIB
+from .plan import Member, Plan, Work, kv_bytes, plan, within
+
+MAX_CUT = 4
+"""Passes become so many times smaller before activations are recomputed, which costs a third more time."""
+LETTERS_PER_TOKEN = 3
+Capacity = Callable[[str], int]
+"""Bytes that a device, by its name, has for a training."""
+
+
+class NoRoom(UserError):
+    """A training that does not fit its devices."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A training that fits: what was chosen, and the plan of each device."""
+
+    recomputes: bool
+    max_tokens: int | None
+    """Tokens per pass. None: as many as usual on a device."""
+    plans: Mapping[str, Plan]
+    kv_memory: float | None
+    """GiB that the keys and values of a model may take. None: as much as all rows need."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What the environment says of a training's size."""
+
+    agents: tuple[str, ...]
+    prompt_letters: int
+    """Letters of the longest first prompt."""
+    max_turns: int
+
+    def row_length(self, model: ModelConfig) -> int:
+        """Tokens of the longest row, guessed: what is read in a turn is as long as what is written."""
+        return self.prompt_letters // LETTERS_PER_TOKEN + 2 * self.max_turns * model.max_new_tokens
+
+
+def members_of(algorithm: Algorithm[Any], model: ModelConfig, agents: Sequence[str]) -> dict[str, list[Member]]:
+    """The language models that settings name, by device; what is registered says nothing of its size.
+
+    Raises:
+        UserError, FileNotFoundError: if a model's settings cannot be read.
+    """
+    config = algorithm.config
+    compute = FLOAT32 if model.compute_dtype == "float32" else 2
+    named = dict(zip(agents, zip(model.names(len(agents)), model.devices(len(agents)), strict=True), strict=True))
+    named = {agent: pair for agent, pair in named.items() if registered_policy(pair[0]) is None}
+    found: dict[str, list[Member]] = {}
+    if not named:
+        return found
+    has_reference = config.reference_kl_coef > 0
+    place = config.reference_device
+    for group in [list(named)] if model.weights != "own" else [[agent] for agent in named]:
+        name, device = named[group[0]]
+        is_adapted = model.weights == "adapters"
+        member = Member(
+            name=", ".join(group),
+            shape=shape_of(name),
+            compute=compute,
+            num_adapters=len(group) if is_adapted else 0,
+            rank=model.lora_rank if is_adapted else 0,
+            num_agents=len(group),
+            has_reference=has_reference and place is None,
+        )
+        found.setdefault(device, []).append(member)
+        if has_reference and place is not None:
+            copy = replace(member, name=f"reference of {member.name}", num_agents=0, learns=False)
+            found.setdefault(place, []).append(copy)
+    first_name, first_device = next(iter(named.values()))
+    if algorithm.critic_reads != "nothing" and not algorithm.has_actor_heads:
+        shape = _critic_shape(config.critic_model_name_or_path, first_name)
+        owners = [None] if algorithm.critic_reads == "joint" else [list(named)] if model.weights == "shared" else named
+        for owner in owners if shape is not None else ():
+            device = config.critic_device or (first_device if not isinstance(owner, str) else named[owner][1])
+            label = f"critic of {owner}" if isinstance(owner, str) else "critic"
+            found.setdefault(device, []).append(Member(name=label, shape=shape, compute=compute, num_agents=0))  # type: ignore[arg-type]
+    if config.reward_model is not None:
+        shape = shape_of(config.reward_model).backbone()
+        judge = Member(name="reward model", shape=shape, compute=compute, num_agents=0, learns=False)
+        found.setdefault(first_device, []).append(judge)
+    return found
+
+
+def shape_of(name: str) -> ModelShape:
+    """Sizes of a model, by its name in the settings.
+
+    Raises:
+        UserError, FileNotFoundError: if it is neither known nor found.
+    """
+    try:
+        where = where_of(name)
+    except FileNotFoundError:
+        if name not in KNOWN:
+            raise
+        return ModelShape.of(AutoConfig.for_model(**KNOWN[name]))
+    return ModelShape.of(model_config(where))
+
+
+def fit(algorithm: Algorithm[Any], model: ModelConfig, task: Task, capacity: Capacity) -> Fit | None:
+    """The first of the choices that fits: usual passes, smaller ones, then recomputed activations.
+
+    Returns:
+        None where nothing fits.
+    """
+    members = members_of(algorithm, model, task.agents)
+    for recomputes, share in _choices(algorithm, model):
+        fits = _fits(algorithm, model, task, members, capacity, recomputes, share)
+        if fits is not None:
+            return fits
+    return None
+
+
+def tightest(algorithm: Algorithm[Any], model: ModelConfig, task: Task) -> dict[str, Plan]:
+    """Plan of each device with the choices that need least, whether it fits or not."""
+    members = members_of(algorithm, model, task.agents)
+    recomputes, share = list(_choices(algorithm, model))[-1]
+    return {
+        device: plan(own, replace(work_of(algorithm, model, task, device, recomputes, share), max_kv=0))
+        for device, own in members.items()
+    }
+
+
+def remedies(algorithm: Algorithm[Any], model: ModelConfig, task: Task, capacity: Capacity) -> list[str]:
+    """Settings that would fit, as options of the command line, those that change least first."""
+    small: dict[str, Any] = {}
+    if algorithm.critic_reads != "nothing" and not algorithm.has_actor_heads:
+        small = {"critic_model_name_or_path": "small"}
+    half: dict[str, Any] = {} if model.compute_dtype != "float32" else {"compute_dtype": "bfloat16"}
+    tries: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    for of_model in ({}, half):
+        tries += [(of_model, {"offload": way}) for way in ("none", "moments", "learner")]
+    tries += [({"weights": "adapters", **half}, {}), ({"weights": "adapters", **half}, small)]
+    found: list[str] = []
+    kinds: set[str] = set()
+    for of_model, of_config in tries:
+        changed = replace(model, **of_model)
+        is_split = len(set(model.names(len(task.agents)))) > 1 or len(set(model.devices(len(task.agents)))) > 1
+        if changed.weights == "adapters" and (is_split or model.server or algorithm.config.reference_device):
+            continue
+        kind = f"{changed.weights}"
+        other = type(algorithm)(replace(algorithm.config, **of_config))
+        if kind not in kinds and fit(other, changed, task, capacity) is not None:
+            kinds.add(kind)
+            given = {**of_model, **{k: v for k, v in of_config.items() if v != "none"}}
+            found.append(" ".join(f"--{name.replace('_', '-')} {value}" for name, value in given.items()))
+    return [each for each in found if each]
+
+
+def check_fit(algorithm: Algorithm[Any], model: ModelConfig, task: Task, capacity: Capacity) -> Fit:
+    """The fit of a training.
+
+    Raises:
+        NoRoom: if it does not fit, with what would.
+    """
+    found = fit(algorithm, model, task, capacity)
+    if found is not None:
+        return found
+    device, least = max(
+        tightest(algorithm, model, task).items(), key=lambda each: each[1].peak.total - capacity(each[0])
+    )
+    others = remedies(algorithm, model, task, capacity)
+    mend = f"it fits with {', or '.join(others)}" if others else "give a smaller model, or more devices (--device)"
+    raise NoRoom(
+        f"the training needs {least.peak.total / GIB:.1f} GiB on {device} ({least.peak.name}), which has "
+        f"{capacity(device) / GIB:.1f}; {mend}"
+    )
+
+
+def _choices(algorithm: Algorithm[Any], model: ModelConfig) -> Iterator[tuple[bool, int]]:
+    """Whether to recompute, and what to divide the tokens of a pass by."""
+    config = algorithm.config
+    is_free = config.max_batch_tokens is None and not config.deterministic
+    for recomputes in (False, True) if model.recomputes_activations is None else (model.recomputes_activations,):
+        divisor = 1
+        while divisor == 1 or (is_free and divisor <= (32 if recomputes else MAX_CUT)):
+            yield recomputes, divisor
+            divisor *= 2
+
+
+def _fits(
+    algorithm: Algorithm[Any],
+    model: ModelConfig,
+    task: Task,
+    members: Mapping[str, Sequence[Member]],
+    capacity: Capacity,
+    recomputes: bool,
+    divisor: int,
+) -> Fit | None:
+    works: dict[str, Work] = {}
+    for device, own in members.items():
+        work = work_of(algorithm, model, task, device, recomputes, divisor)
+        if model.kv_memory is not None:
+            num_actors = sum(1 for each in own if each.num_agents)
+            work = replace(work, max_kv=int(model.kv_memory * GIB) * num_actors)
+        fitted = within(own, work, capacity(device))
+        if fitted is None:
+            return None
+        works[device] = fitted
+    return Fit(
+        recomputes,
+        None if divisor == 1 else min(work.tokens for work in works.values()),
+        {device: plan(members[device], work) for device, work in works.items()},
+        model.kv_memory if model.kv_memory is not None else _cut(members, works),
+    )
+
+
+def _cut(members: Mapping[str, Sequence[Member]], works: Mapping[str, Work]) -> float | None:
+    """GiB of keys and values of a model, where a device does not hold those of all rows."""
+    cuts = []
+    for device, work in works.items():
+        actors = [each for each in members[device] if each.num_agents]
+        if actors and work.max_kv is not None and work.max_kv < kv_bytes(actors, replace(work, max_kv=None)):
+            cuts.append(work.max_kv / len(actors) / GIB)
+    return min(cuts, default=None)
+
+
+def work_of(
+    algorithm: Algorithm[Any], model: ModelConfig, task: Task, device: str, recomputes: bool, divisor: int
+) -> Work:
+    """What one device computes, with usual passes divided by a number."""
+    config = algorithm.config
+    kind = torch.device("cuda" if device.startswith("cuda") else "cpu")
+    is_given = config.max_batch_tokens is not None or config.deterministic
+    tokens = tokens_per_pass(config, kind) if is_given else default_max_tokens(kind) // divisor
+    return Work(
+        tokens=tokens,
+        row_length=task.row_length(model),
+        num_rows=config.num_envs or min(config.rollout_buffer_size, 64),
+        shares_prompts=config.num_generations > 1,
+        recomputes=recomputes,
+        offload=config.offload,
+        prefill_tokens=8192 if kind.type == "cuda" else 1536,
+    )
+
+
+def _critic_shape(name: str, actor: str) -> ModelShape | None:
+    if name not in ("small", "actor") and registered_critic(name) is not None:
+        return None
+    if name == "small":
+        words = shape_of(actor).vocabulary + NUM_OWN_WORDS
+        return ModelShape.of(small_config(words, hidden_dim=64, num_layers=1, max_tokens=4096)).backbone()
+    return shape_of(actor if name == "actor" else name).backbone()
+
+
+def canonical(device: str) -> str:
+    """A device's name as a plan has it: "auto" and "cuda" with their number."""
+    found = device_named(device)
+    return f"{found.type}:0" if found.type != "cpu" and found.index is None else str(found)

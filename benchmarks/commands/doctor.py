@@ -1,0 +1,223 @@
+"""`collm doctor [train ALGORITHM …]`: what this machine has, and what a training would need of it, phase by phase."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from ..._errors import UserError
+from ..errors import refusals
+from .train import experiment_of, training
+
+if TYPE_CHECKING:
+    from ...algorithms.memory.plan import Plan
+    from ...algorithms.runs.experiment import Experiment
+
+PACKAGES = ("collm", "torch", "transformers", "peft", "tokenizers", "datasets", "numpy")
+EXTRAS = {
+    "wandb": "wandb",
+    "tensorboard": "tensorboard",
+    "torchrl": "torchrl",
+    "trl": "trl",
+    "sb3": "stable_baselines3",
+    "rllib": "ray",
+}
+"""Optional extras, and a module that each brings."""
+
+
+def run(args: Sequence[str]) -> None:
+    options, rest = _parser().parse_known_args(list(args))
+    if rest in (["-h"], ["--help"]):
+        _parser().print_help()
+        return
+    if not rest:
+        if options.memory or options.gpu:
+            raise UserError(
+                "--memory and --gpu ask what a training needs; give it: collm doctor train ALGORITHM --env ID …"
+            )
+        _show_machine(options.json)
+        return
+    if rest[0] != "train" or len(rest) < 2:
+        raise UserError(
+            f"collm doctor looks at trainings, not at {rest[0]!r}; give: collm doctor train ALGORITHM --env ID …"
+        )
+    _show_training(rest[1], rest[2:], options)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="collm doctor",
+        description=__doc__,
+        usage="collm doctor [options] [train ALGORITHM …]",
+        allow_abbrev=False,
+        add_help=False,
+    )
+    parser.add_argument(
+        "--memory", help="memory of the device to ask about, such as 80GB or 24GiB, in place of this one's"
+    )
+    parser.add_argument("--gpu", help="kind of GPU to ask about, such as h100, in place of this machine's")
+    parser.add_argument("--json", action="store_true", help="print JSON in place of tables")
+    return parser
+
+
+def machine() -> dict[str, Any]:
+    """Versions, devices, missing extras and the sandbox's tier of this machine."""
+    from ...envs.sandbox import SandboxUnavailable, shared_sandbox
+
+    try:
+        tier = str(shared_sandbox().isolation)
+    except SandboxUnavailable as error:
+        tier = f"none: {error}"
+    return {
+        "versions": {"python": platform.python_version()}
+        | {name: importlib.metadata.version(name) for name in PACKAGES},
+        "devices": _devices(),
+        "missing": [name for name, module in EXTRAS.items() if find_spec(module) is None],
+        "sandbox": tier,
+    }
+
+
+def _devices() -> list[dict[str, Any]]:
+    import torch
+
+    from ...algorithms.memory.devices import capacity
+
+    found: list[dict[str, Any]] = [
+        {
+            "name": "cpu",
+            "kind": platform.processor() or platform.machine(),
+            "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+            "memory": capacity(torch.device("cpu")),
+        }
+    ]
+    for index in range(torch.cuda.device_count()):
+        properties = torch.cuda.get_device_properties(index)
+        free, total = torch.cuda.mem_get_info(index)
+        found.append(
+            {
+                "name": f"cuda:{index}",
+                "kind": properties.name,
+                "compute_capability": f"{properties.major}.{properties.minor}",
+                "memory": total,
+                "free": free,
+            }
+        )
+    return found
+
+
+def _show_machine(is_json: bool) -> None:
+    found = machine()
+    if is_json:
+        print(json.dumps(found, indent=2))
+        return
+    table = Table(show_header=False)
+    table.add_row("versions", ", ".join(f"{name} {version}" for name, version in found["versions"].items()))
+    for device in found["devices"]:
+        said = [f"{device['kind']}, {_gib(device['memory'])} GiB"]
+        said += [f"{_gib(device['free'])} GiB free"] if "free" in device else []
+        said += [f"compute capability {device['compute_capability']}"] if "compute_capability" in device else []
+        said += [f"{device['cores']} cores"] if "cores" in device else []
+        table.add_row(device["name"], ", ".join(said))
+    if len(found["devices"]) == 1:
+        table.add_row("GPU", "none that torch can use")
+    extras = ", ".join(found["missing"])
+    table.add_row("missing", f'{extras} (pip install "collm[NAME]")' if extras else "no extra")
+    table.add_row("sandbox", f"tier {found['sandbox']}")
+    Console().print(table)
+
+
+def _show_training(algorithm: str, args: Sequence[str], options: argparse.Namespace) -> None:
+    arguments = training(algorithm, args, f"doctor train {algorithm}")
+    with refusals():
+        experiment = experiment_of(algorithm, arguments)
+        report = examined(experiment, options.memory, options.gpu)
+    if options.json:
+        print(json.dumps(report, indent=2))
+    else:
+        for device in report["devices"]:
+            Console().print(_table(device))
+        print(report["verdict"])
+    if not report["fits"]:
+        raise SystemExit(2)
+
+
+def examined(experiment: Experiment, memory: str | None = None, gpu: str | None = None) -> dict[str, Any]:
+    """The memory plan of a training as data.
+
+    Args:
+        experiment: training to plan; its models' settings are read, and no weight.
+        memory: amount to ask about, in place of a device of this machine.
+        gpu: kind of GPU to ask about.
+
+    Raises:
+        UserError, FileNotFoundError: if a setting is wrong or a model cannot be found.
+    """
+    import torch
+
+    from ...algorithms.memory import devices, fitting
+
+    if memory is not None and gpu is not None:
+        raise UserError("--memory and --gpu both name a device; give one of them")
+    asked = None if memory is None else devices.bytes_of(memory)
+    asked = devices.gpu_memory(gpu) if gpu is not None else asked
+    capacity: Callable[[str], int] = lambda name: devices.capacity(torch.device(name))  # noqa: E731
+    if asked is not None:
+        amount = devices.usable(asked)
+        capacity = lambda name: amount  # noqa: E731
+    algorithm = experiment.make_algorithm()
+    task = experiment.task()
+    places = experiment.model.devices(len(task.agents))
+    model = replace(experiment.model, device=",".join(_place(place, asked is not None) for place in places))
+    problem = ""
+    try:
+        fit = fitting.check_fit(algorithm, model, task, capacity)
+        plans = dict(fit.plans)
+        chosen = [f"recompute activations: {'yes' if fit.recomputes else 'no'}"]
+        chosen += [f"tokens per pass: {fit.max_tokens}"] if fit.max_tokens else []
+        chosen += [f"keys and values: {fit.kv_memory:.1f} GiB per model"] if fit.kv_memory else []
+        chosen += [f"longest row (guessed): {task.row_length(model)} tokens"]
+        verdict = f"it fits ({', '.join(chosen)})"
+    except fitting.NoRoom as error:
+        plans = fitting.tightest(algorithm, model, task)
+        problem = verdict = str(error)
+    return {
+        "fits": not problem,
+        "verdict": verdict,
+        "devices": [_told(name, found, capacity(name)) for name, found in plans.items()],
+    }
+
+
+def _place(device: str, is_asked: bool) -> str:
+    from ...algorithms.memory.fitting import canonical
+
+    return "cuda:0" if is_asked and device in ("auto", "cuda") else device if is_asked else canonical(device)
+
+
+def _told(name: str, found: Plan, capacity: int) -> dict[str, Any]:
+    phases = []
+    for phase in found.phases:
+        parts = {each.name: getattr(phase, each.name) for each in fields(phase)}
+        phases.append({**parts, "total": phase.total})
+    return {"device": name, "memory": capacity, "peak": found.peak.name, "phases": phases}
+
+
+def _table(device: dict[str, Any]) -> Table:
+    columns = [name for name in device["phases"][0] if name != "name"]
+    table = Table("GiB", *columns, title=f"{device['device']}: {_gib(device['memory'])} GiB can be used")
+    for phase in device["phases"]:
+        table.add_row(phase["name"], *(_gib(phase[name]) for name in columns))
+    return table
+
+
+def _gib(amount: int) -> str:
+    return f"{amount / 2**30:.1f}"

@@ -1,0 +1,116 @@
+"""A model's sizes are its weights', and its activations what a pass keeps, counted on tensors without data."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
+    DistilBertConfig,
+    GPT2Config,
+    LlamaConfig,
+    Qwen3Config,
+)
+
+from collm.agents.language.shape import KNOWN, ModelShape
+from collm.agents.loading import with_adapters
+from collm.agents.scoring.recomputing import recompute_layers
+
+SIZES = {
+    "vocab_size": 100,
+    "hidden_size": 96,
+    "intermediate_size": 320,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}
+CONFIGS = {
+    "qwen3": Qwen3Config(**SIZES, head_dim=32, tie_word_embeddings=True),
+    "llama": LlamaConfig(**SIZES, tie_word_embeddings=False),
+}
+RANK = 8
+TOKENS = 512
+
+
+def kept_bytes(config, compute, is_adapted, recomputes):
+    """What one forward pass saves for its backward pass, but weights and their casts."""
+    dtype = compute if is_adapted and compute is not None else torch.float32
+    # peft cannot build adapters on tensors without data
+    with contextlib.nullcontext() if is_adapted else FakeTensorMode():
+        model = AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
+        if recomputes:
+            recompute_layers(model)
+        wrapped = with_adapters(model, ["fox"], RANK) if is_adapted else model
+        weights = {shape for weight in wrapped.parameters() for shape in (weight.shape, weight.shape[::-1])}
+        seen, alive = {}, []
+
+        def pack(tensor):
+            alive.append(tensor)  # or another may take its place in memory
+            if not isinstance(tensor, nn.Parameter) and tensor.shape not in weights:
+                seen[tensor.untyped_storage()._cdata] = tensor.untyped_storage().nbytes()
+            return tensor
+
+        ids = torch.zeros(1, TOKENS, dtype=torch.long)
+        with (
+            torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor),
+            torch.autocast("cpu", dtype=compute, enabled=compute is not None),
+        ):
+            model.base_model(input_ids=ids, use_cache=False)
+    return sum(seen.values())
+
+
+@pytest.mark.parametrize("recomputes", [False, True])
+@pytest.mark.parametrize("is_adapted", [False, True])
+@pytest.mark.parametrize("compute", [None, torch.bfloat16])
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_activations_are_those_that_a_pass_keeps(kind, compute, is_adapted, recomputes):
+    counted = kept_bytes(CONFIGS[kind], compute, is_adapted, recomputes) / TOKENS
+    planned = ModelShape.of(CONFIGS[kind]).kept_per_token(
+        4 if compute is None else 2,
+        rank=RANK if is_adapted else 0,
+        row_length=0 if is_adapted else TOKENS,  # without data a mask is always made
+        recomputes=recomputes,
+    )
+    assert planned == pytest.approx(counted, rel=0.02)
+
+
+@pytest.mark.parametrize("config", [*CONFIGS.values(), GPT2Config(n_embd=32, n_layer=2, n_head=2, vocab_size=50)])
+def test_weights_are_counted_without_loading_them(config):
+    model = AutoModelForCausalLM.from_config(config)
+    shape = ModelShape.of(config)
+    assert shape.num_weights == sum(weight.numel() for weight in model.parameters())
+    assert shape.backbone().num_weights == sum(weight.numel() for weight in model.base_model.parameters())
+
+
+def test_an_encoder_that_judges_has_no_output_matrix():
+    config = DistilBertConfig(dim=32, n_layers=2, n_heads=2, hidden_dim=64, vocab_size=50)
+    model = AutoModel.from_config(config)
+    assert ModelShape.of(config).backbone().num_weights == sum(weight.numel() for weight in model.parameters())
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_adapters_are_counted_as_peft_makes_them(kind):
+    adapted = with_adapters(AutoModelForCausalLM.from_config(CONFIGS[kind]), ["fox"], RANK)
+    count = sum(weight.numel() for name, weight in adapted.named_parameters() if "lora_" in name)
+    assert ModelShape.of(CONFIGS[kind]).adapter_weights(RANK) == count
+
+
+def test_known_models_have_the_sizes_that_they_are_named_after():
+    """Weights in all and without embeddings as in Qwen3's report (arXiv:2505.09388); keys and values in bf16."""
+    for name, (billions, linear, kept) in {
+        "Qwen/Qwen3-0.6B": (0.6, 0.44, 28 * 2 * 8 * 128 * 2),
+        "Qwen/Qwen3-1.7B": (1.7, 1.4, 28 * 2 * 8 * 128 * 2),
+        "Qwen/Qwen3-4B": (4.0, 3.6, 36 * 2 * 8 * 128 * 2),
+        "Qwen/Qwen3-8B": (8.2, 6.95, 36 * 2 * 8 * 128 * 2),
+    }.items():
+        shape = ModelShape.of(AutoConfig.for_model(**KNOWN[name]))
+        embedded = shape.num_embedded * (1 if shape.is_tied else 2)
+        assert shape.num_weights / 1e9 == pytest.approx(billions, abs=0.05)
+        assert (shape.num_weights - embedded) / 1e9 == pytest.approx(linear, abs=0.05)
+        assert shape.kv_per_token(2) == kept

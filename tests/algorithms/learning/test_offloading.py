@@ -1,0 +1,81 @@
+"""Offload changes where weights and moments wait, and no result."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from probes import AGENTS, TextProbe, word_policy
+
+from collm.algorithms import algorithm_spec
+from collm.algorithms.learning import offloading, optimizer
+from collm.algorithms.runs.teams import make_trainer
+from collm.envs.vectors.vector import SyncVector
+
+
+def trainer_of(name, offload):
+    spec = algorithm_spec(name)
+    config = spec.config(rollout_buffer_size=4, critic_warmup=0, critic_batch_size=2, offload=offload)
+    algorithm = spec.make(config)
+    policies = {
+        agent: word_policy(i, max_new_tokens=2, has_value_head=algorithm.has_actor_heads)
+        for i, agent in enumerate(AGENTS)
+    }
+    return make_trainer(algorithm, SyncVector(lambda: TextProbe("delayed"), 4), policies)
+
+
+def outcome(trainer):
+    for _ in range(2):
+        trainer.step()
+    return {
+        (kind, name): value
+        for kind, own in (("learner", trainer.unique_learners()), ("critic", trainer.unique_critics()))
+        for name, each in own.items()
+        for value in [each.policy.state_dict() if kind == "learner" else each.critic.state_dict()]
+    }
+
+
+@pytest.fixture
+def moving(monkeypatch):
+    """Let host memory be other memory than the device's, though both are this machine's."""
+    moved = []
+
+    def away(tensor):
+        moved.append(tensor.nbytes)
+        return tensor.clone()
+
+    monkeypatch.setattr(offloading, "to_host", away)
+    monkeypatch.setattr(optimizer, "to_host", away)
+    return moved
+
+
+@pytest.mark.parametrize("name", ["maac", "iac"])
+@pytest.mark.parametrize("offload", ["moments", "learner"])
+def test_learners_that_take_turns_learn_the_same_to_the_bit(name, offload, moving):
+    plain = outcome(trainer_of(name, "none"))
+    assert moving == []
+    turned = outcome(trainer_of(name, offload))
+    assert sum(moving) > 0
+    for key, state in plain.items():
+        assert all(torch.equal(weight, turned[key][each]) for each, weight in state.items()), key
+
+
+def test_only_the_learner_at_work_is_on_the_device(moving, monkeypatch):
+    trainer = trainer_of("maac", "learner")
+    present = []
+    monkeypatch.setattr(
+        trainer._turns, "only", lambda owners, old=trainer._turns.only: (present.append(set(owners)), old(owners))
+    )
+    actors, critic = {id(each) for each in trainer.unique_learners().values()}, {id(trainer.critics["joint"])}
+    trainer.step()
+    one, other = ({actor} for actor in trainer._actors)
+    # values, the critic's steps, and each actor's update; between them all is there that decides
+    assert present == [critic, actors, critic, actors, one, actors, other, actors]
+    assert all(weight.grad is None for each in trainer.collector.policies.values() for weight in each.parameters())
+
+
+def test_on_a_cpu_nothing_moves():
+    weight = torch.nn.Parameter(torch.ones(3))
+    place = weight.data_ptr()
+    turns = offloading.Turns({1: [weight], 2: []}, moves=True)
+    turns.only([2])
+    assert weight.data_ptr() == place

@@ -1,0 +1,91 @@
+"""Settings → what fits: automatic choices, refusals with the settings that would fit, and devices by agent."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from collm.agents.config import ModelConfig
+from collm.algorithms import IAC, MAAC, IACConfig, MAACConfig
+from collm.algorithms.memory.devices import GIB, bytes_of, gpu_memory, usable
+from collm.algorithms.memory.fitting import NoRoom, Task, check_fit, fit, members_of
+
+TASK = Task(("fox_0", "stone_0"), prompt_letters=1200, max_turns=1)
+MAAC_OF_ACTORS = MAAC(MAACConfig(critic_model_name_or_path="actor"))
+
+
+def model(size, **settings):
+    chosen = {"device": "cuda:0", "compute_dtype": "bfloat16", "max_new_tokens": 512, **settings}
+    return ModelConfig(model=f"Qwen/Qwen3-{size}", **chosen)
+
+
+def of(total):
+    return lambda device: usable(total)
+
+
+def applied(line):
+    """The settings that a refusal offers, the first of them."""
+    words = line.split("it fits with ")[1].split(", or ")[0].split()
+    return {
+        name.removeprefix("--").replace("-", "_"): value for name, value in zip(words[::2], words[1::2], strict=True)
+    }
+
+
+def test_two_full_models_of_4b_with_a_critic_are_refused_on_80_gb_with_what_fits():
+    with pytest.raises(NoRoom, match=r"needs 1\d\d\.\d GiB on cuda:0 .*which has 7\d\.\d; it fits with --") as refused:
+        check_fit(MAAC_OF_ACTORS, model("4B", compute_dtype="float32"), TASK, of(80 * 10**9))
+    changes = applied(str(refused.value))
+    of_model = {name: value for name, value in changes.items() if hasattr(ModelConfig(), name)}
+    of_config = {name: value for name, value in changes.items() if name not in of_model}
+    changed = MAAC(replace(MAAC_OF_ACTORS.config, **of_config))
+    assert fit(changed, model("4B", **{"compute_dtype": "float32", **of_model}), TASK, of(80 * 10**9)) is not None
+
+
+def test_passes_shrink_before_activations_are_recomputed():
+    found = {total: fit(MAAC_OF_ACTORS, model("1.7B"), TASK, of(total * GIB)) for total in (140, 100, 79)}
+    chosen = {total: (each.recomputes, each.max_tokens) for total, each in found.items()}
+    assert chosen[140] == (False, None)
+    assert chosen[100][0] is False and chosen[100][1] < 16384
+    assert chosen[79][0] is True
+
+
+def test_what_is_set_is_not_chosen():
+    asked = replace(MAAC_OF_ACTORS.config, max_batch_tokens=16384)
+    assert fit(MAAC(asked), model("1.7B", recomputes_activations=False), TASK, of(80 * GIB)) is None
+    found = fit(MAAC(asked), model("1.7B", recomputes_activations=True), TASK, of(140 * GIB))
+    assert found.recomputes and found.max_tokens is None
+
+
+def test_agents_and_critics_on_devices_of_their_own_are_planned_there():
+    config = replace(MAAC_OF_ACTORS.config, critic_device="cuda:2", reference_device="cuda:3", reference_kl_coef=0.1)
+    found = members_of(MAAC(config), model("0.6B", device="cuda:0,cuda:1"), TASK.agents)
+    assert {device: [each.name for each in own] for device, own in found.items()} == {
+        "cuda:0": ["fox_0"],
+        "cuda:1": ["stone_0"],
+        "cuda:2": ["critic"],
+        "cuda:3": ["reference of fox_0", "reference of stone_0"],
+    }
+
+
+def test_heads_on_actors_are_no_models_of_their_own():
+    found = members_of(IAC(IACConfig(use_separate_critic=False)), model("0.6B"), TASK.agents)
+    assert [each.name for each in found["cuda:0"]] == ["fox_0", "stone_0"]
+
+
+@pytest.mark.parametrize(
+    "settings", [{"device": "cpu,cpu,cpu"}, {"device": "cpu,cuda", "weights": "shared"}, {"kv_memory": 0}]
+)
+def test_devices_that_do_not_match_the_agents_are_refused(settings):
+    with pytest.raises(ValueError):
+        ModelConfig(**settings).devices(2)
+
+
+def test_amounts_of_memory():
+    assert bytes_of("80GB") == 80 * 10**9 and bytes_of("24 GiB") == 24 * GIB
+    assert gpu_memory("H100") == pytest.approx(79.2 * GIB, rel=1e-6)
+    for wrong in ("80", "GB", "-3GB", "0GB"):
+        with pytest.raises(ValueError, match="no amount of memory"):
+            bytes_of(wrong)
+    with pytest.raises(ValueError, match="did you mean 'h100'"):
+        gpu_memory("h10")

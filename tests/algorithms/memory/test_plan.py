@@ -1,0 +1,139 @@
+"""The memory plan against arithmetic by hand, and laws: more work or more weights never need less."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collm.agents.language.shape import ModelShape
+from collm.algorithms.memory.plan import Member, Work, kv_bytes, plan, within
+
+P = 1_000_000
+SHAPE = ModelShape(
+    num_weights=P,
+    num_linear=900_000,
+    num_rows=5_000,
+    num_layers=2,
+    hidden=64,
+    query=64,
+    key=32,
+    num_heads=4,
+    num_key_heads=2,
+    feed_forward=128,
+    num_products=3,
+    vocabulary=1_000,
+    is_tied=True,
+    has_head_norms=False,
+    max_positions=4096,
+)
+TEAM = (
+    Member(name="fox_0", shape=SHAPE),
+    Member(name="stone_0", shape=SHAPE),
+    Member(name="critic", shape=SHAPE.backbone(), num_agents=0),
+)
+WORK = Work(tokens=1024, row_length=256, num_rows=8)
+
+
+def phase(members, work, name):
+    return next(each for each in plan(members, work).phases if each.name == name)
+
+
+def test_weights_that_learn_cost_16_bytes_each():
+    found = phase(TEAM[:1], WORK, "update of fox_0")
+    assert found.weights + found.gradients + found.moments == 16 * P
+
+
+def test_three_learners_keep_moments_and_one_has_gradients():
+    found = phase(TEAM, WORK, "update of fox_0")
+    assert (found.weights, found.moments, found.gradients) == (3 * 4 * P, 3 * 8 * P, 4 * P)
+
+
+def test_learners_that_take_turns_are_alone_on_the_device():
+    found = phase(TEAM, replace(WORK, offload="learner"), "update of fox_0")
+    assert found.weights + found.gradients + found.moments == 16 * P
+    assert phase(TEAM, replace(WORK, offload="learner"), "decoding").weights == 2 * 4 * P  # the critic waits
+
+
+def test_a_base_of_adapters_is_kept_once_in_16_bits():
+    team = [Member(name="fox_0, stone_0", shape=SHAPE, compute=2, num_adapters=2, rank=4, num_agents=2)]
+    found = phase(team, WORK, "update of fox_0, stone_0")
+    adapter = 4 * 5_000
+    assert found.weights == 2 * P + 2 * 4 * adapter
+    assert found.moments == 2 * 8 * adapter
+    assert found.gradients == 4 * adapter
+    assert found.casts == 0
+
+
+def test_autocast_holds_a_copy_of_what_is_multiplied():
+    assert phase([replace(TEAM[0], compute=2)], WORK, "update of fox_0").casts == 2 * 900_000
+
+
+def test_a_reference_in_16_bits_keeps_its_tied_embedding_in_32():
+    team = [replace(TEAM[0], compute=2, has_reference=True)]
+    embedded = 64 * 1_000
+    assert phase(team, WORK, "loading").weights == 4 * P + 4 * P - 2 * (900_000 - embedded)
+
+
+def test_keys_and_values_by_hand():
+    assert kv_bytes(TEAM[:2], WORK) == 2 * (8 * 256) * (2 * 2 * 32 * 4)
+    assert phase(TEAM, replace(WORK, max_kv=1000), "decoding").kv == 1000
+
+
+def test_keys_and_values_get_what_the_rest_leaves():
+    rest = phase(TEAM, replace(WORK, max_kv=0), "decoding").total
+    work = replace(WORK, num_rows=100)
+    update = plan(TEAM, replace(work, max_kv=0)).peak.total
+    room = max(update, rest + kv_bytes(TEAM[:2], work) // 2)
+    fitted = within(TEAM, work, room)
+    assert fitted is not None
+    assert phase(TEAM, fitted, "decoding").total <= room
+    assert within(TEAM, work, plan(TEAM, replace(work, max_kv=0)).peak.total // 2) is None
+
+
+works = st.builds(
+    Work,
+    tokens=st.integers(64, 16384),
+    row_length=st.integers(16, 4096),
+    num_rows=st.integers(1, 300),
+    shares_prompts=st.booleans(),
+    recomputes=st.booleans(),
+    offload=st.sampled_from(["none", "moments", "learner"]),
+)
+members = st.builds(
+    Member,
+    name=st.just("fox_0"),
+    shape=st.just(SHAPE),
+    compute=st.sampled_from([2, 4]),
+    num_adapters=st.sampled_from([0, 2]),
+    rank=st.just(8),
+    has_reference=st.booleans(),
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    work=works, member=members, more=st.integers(1, 1000), field=st.sampled_from(["tokens", "row_length", "num_rows"])
+)
+def test_more_work_never_needs_less(work, member, more, field):
+    greater = replace(work, **{field: getattr(work, field) + more})
+    for small, large in zip(plan([member], work).phases, plan([member], greater).phases, strict=True):
+        assert large.total >= small.total
+
+
+@settings(max_examples=50, deadline=None)
+@given(work=works, member=members)
+def test_another_model_never_needs_less_and_offload_never_more(work, member):
+    alone, both = plan([member], work), plan([member, replace(member, name="stone_0")], work)
+    assert both.peak.total >= alone.peak.total
+    totals = [plan([member, TEAM[2]], replace(work, offload=way)).peak.total for way in ("none", "moments", "learner")]
+    assert totals == sorted(totals, reverse=True)
+
+
+@pytest.mark.parametrize("compute", [2, 4])
+def test_recomputing_needs_less(compute):
+    member = replace(TEAM[0], compute=compute, shape=replace(SHAPE, num_layers=8))
+    full, less = (plan([member], replace(WORK, recomputes=flag)).peak.total for flag in (False, True))
+    assert less < full

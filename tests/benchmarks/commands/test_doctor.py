@@ -1,0 +1,50 @@
+"""`collm doctor`: this machine, and what a training needs of it or of another."""
+
+from __future__ import annotations
+
+import json
+
+import torch
+
+from collm.benchmarks.cli import main
+
+TRAIN = ["train", "maac", "--env", "collm/MiniWriting-v1", "--critic-model-name-or-path", "actor"]
+
+
+def test_the_machine_is_told_as_json(capsys):
+    assert main(["doctor", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["versions"]["torch"] == torch.__version__
+    assert found["devices"][0]["name"] == "cpu" and found["devices"][0]["memory"] > 2**30
+    assert found["sandbox"]
+
+
+def test_a_training_that_cannot_fit_is_refused_with_what_would(capsys):
+    try:
+        status = main(["doctor", *TRAIN, "--model", "Qwen/Qwen3-4B", "--memory", "80GB"])
+    except SystemExit as left:
+        status = left.code
+    assert status == 2
+    said = capsys.readouterr().out
+    assert "it fits with --offload learner" in said.replace("\n", " ")
+    assert "update of" in said
+
+
+def test_a_plan_is_data_with_phases_that_add_up(capsys):
+    assert main(["doctor", "--json", "--gpu", "h200", *TRAIN, "--model", "Qwen/Qwen3-0.6B"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["fits"]
+    for phase in found["devices"][0]["phases"]:
+        assert phase["total"] == sum(value for name, value in phase.items() if name not in ("name", "total"))
+
+
+def test_mistakes_cost_one_line(capsys):
+    for wrong in (
+        ["doctor", *TRAIN, "--model", "nobody/has-it", "--gpu", "h100"],
+        ["doctor", *TRAIN, "--gpu", "h1000x"],
+        ["doctor", *TRAIN, "--memory", "much"],
+        ["doctor", "--memory", "80GB"],
+        ["doctor", "play"],
+    ):
+        assert main(wrong) == 2
+        assert len(capsys.readouterr().err.splitlines()) == 1
