@@ -208,6 +208,7 @@ def load_language_model(
         is_chat=config.is_chat,
         compute_dtype=compute,
         template_kwargs=dict(config.template_kwargs),
+        sampler=config.sampler,
         server=server,
     )
 
