@@ -6,7 +6,7 @@ export OMP_NUM_THREADS ?= 1
 export OMP_WAIT_POLICY ?= PASSIVE
 export HF_HUB_OFFLINE ?= 1
 
-.PHONY: demo test test-slow test-interop test-matrix mutants lint format install install-dev clean
+.PHONY: demo test test-slow test-gpu gpu-bundle test-interop test-matrix mutants lint format install install-dev clean
 
 demo: install  ## two small language models learn to write together
 	$(BIN)/collm demo
@@ -16,6 +16,12 @@ test: install-dev lint  ## everything that must hold before a change lands
 
 test-slow: install-dev  ## the minutes-long checks
 	$(BIN)/pytest -q -n 2 -m "slow and not gpu"
+
+test-gpu: install-dev  ## what needs a GPU; without one every test is skipped
+	$(BIN)/pytest -q -m gpu
+
+gpu-bundle:  ## wheels for a machine with torch, transformers and peft but no network, in .gpu-bundle/
+	$(PYTHON) tests/bare/gather.py
 
 test-interop:  ## train with other libraries, each in an environment of its own; LIBRARIES="torchrl trl" for some
 	$(PYTHON) tests/interop/run.py $(LIBRARIES)
