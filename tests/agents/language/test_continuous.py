@@ -91,6 +91,7 @@ def test_first_tokens_follow_the_model_s_distribution(model, continuous, samplin
     assert statistic < degrees + 5 * np.sqrt(2 * degrees)  # five deviations of chi-squared
 
 
+@pytest.mark.slow
 def test_the_model_is_left_as_it_was_and_new_weights_are_sampled_from(model, continuous):
     prompts, before = prompts_of(3), model.config._attn_implementation
     first = continuous.generate(prompts, GREEDY)
@@ -107,6 +108,7 @@ def test_the_model_is_left_as_it_was_and_new_weights_are_sampled_from(model, con
     assert [s.ids.tolist() for s in flipped] != [s.ids.tolist() for s in first]
 
 
+@pytest.mark.slow
 def test_adapters_sample_with_their_own_weights():
     policies = adapted_policies(["first", "second"])
     base = policies["first"].language_model

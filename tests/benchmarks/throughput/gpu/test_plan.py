@@ -9,6 +9,7 @@ import torch
 
 from collm.benchmarks.commands import throughput
 from collm.benchmarks.errors import UserError
+from collm.benchmarks.throughput import timing
 from collm.benchmarks.throughput.gpu import plan
 from collm.benchmarks.throughput.gpu.decoding import roofline
 from collm.benchmarks.throughput.gpu.machine import Limits
@@ -17,7 +18,15 @@ from collm.benchmarks.throughput.gpu.shapes import LARGE, MIDDLE, SMALL, TINY, r
 from collm.benchmarks.throughput.timing import Spread
 
 CPU = torch.device("cpu")
+
+
 TRY = Setting(CPU, is_tiny=True, num_rounds=1)
+
+
+@pytest.fixture(autouse=True)
+def short_looks(monkeypatch):
+    """At the load of the machine, which plays no part here."""
+    monkeypatch.setattr(timing, "SAMPLE_S", 0.01)
 
 
 def part_of(**calls):
