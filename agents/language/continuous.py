@@ -155,10 +155,11 @@ class ContinuousBatching:
         )
 
     def _batching_config(self, pages: int) -> ContinuousBatchingConfig:
+        page: dict[str, Any] = {_PAGE_FIELD: PAGE}
         return ContinuousBatchingConfig(
             num_blocks=pages + 1,
             max_batch_tokens=MAX_TOKENS.get(self._base.device.type, MAX_TOKENS["cuda"]),
             allow_block_sharing=False,  # pages of one adapter are not another's
             seed=self._seed,
-            **{_PAGE_FIELD: PAGE},
+            **page,
         )

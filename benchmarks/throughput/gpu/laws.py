@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -25,7 +26,7 @@ MAX_DIFFERENCE = 1e-4
 """Nats by which a log-probability may differ in fp32."""
 MEAN_BF16, TAIL_BF16 = 5e-3, 0.1
 """Nats by which one may differ in bfloat16: in the mean, and in all but one of a thousand tokens."""
-Ids = NDArray[np.int64]
+Floats: TypeAlias = NDArray[np.float32]
 
 
 def part() -> Part:
@@ -48,7 +49,7 @@ def measurements(setting: Setting) -> Mapping[str, Callable[[], Row]]:
     return {what: partial(_law, setting, differences) for what, differences in found.items()}
 
 
-def _law(setting: Setting, differences: Callable[[Setting], NDArray[np.float32]]) -> Row:
+def _law(setting: Setting, differences: Callable[[Setting], Floats]) -> Row:
     with full_precision():
         found = differences(setting)
     worst = float(np.abs(found).max())
@@ -87,7 +88,7 @@ def decoded(model: LanguageModel, prompts: Sequence[Prompt]) -> list[Sample]:
         return model.generator.generate(prompts, Sampling())
 
 
-def scored(model: LanguageModel, prompts: Sequence[Prompt], samples: Sequence[Sample]) -> NDArray[np.float32]:
+def scored(model: LanguageModel, prompts: Sequence[Prompt], samples: Sequence[Sample]) -> Floats:
     """Log-probabilities of the samples by the pass that learning makes, in one row."""
     rows = [row_of(prompt, sample.ids) for prompt, sample in zip(prompts, samples, strict=True)]
     found = []
@@ -97,24 +98,24 @@ def scored(model: LanguageModel, prompts: Sequence[Prompt], samples: Sequence[Sa
     return np.concatenate(found)
 
 
-def recorded(samples: Sequence[Sample]) -> NDArray[np.float32]:
+def recorded(samples: Sequence[Sample]) -> Floats:
     return np.concatenate([sample.logprobs for sample in samples])
 
 
-def _decoding_is_scoring(setting: Setting) -> NDArray[np.float32]:
+def _decoding_is_scoring(setting: Setting) -> Floats:
     model, prompts = model_of(setting), requests(setting, setting.size(64, 8))
     samples = decoded(model, prompts)
     return recorded(samples) - scored(model, prompts, samples)
 
 
-def _alone_is_together(setting: Setting) -> NDArray[np.float32]:
+def _alone_is_together(setting: Setting) -> Floats:
     model, prompts = model_of(setting), requests(setting, setting.size(64, 8))
     together = decoded(model, prompts)[:4]
     alone = [decoded(model, [prompt])[0] for prompt in prompts[:4]]
     return _same(together, alone)
 
 
-def _resumed_is_anew(setting: Setting) -> NDArray[np.float32]:
+def _resumed_is_anew(setting: Setting) -> Floats:
     model, first = model_of(setting), requests(setting, setting.size(32, 4))
     first = [replace(prompt, parked=number) for number, prompt in enumerate(first)]
     more = requests(setting, len(first), turn=1)
@@ -128,7 +129,7 @@ def _resumed_is_anew(setting: Setting) -> NDArray[np.float32]:
     return _same(resumed, anew)
 
 
-def _adapters_together(setting: Setting) -> NDArray[np.float32]:
+def _adapters_together(setting: Setting) -> Floats:
     names = ["first", "second", "third"]
     adapted: PeftModel = with_adapters(random_model(shape_of(setting), setting.device), names, 16)
     generator = torch.Generator(setting.device).manual_seed(1)
@@ -148,7 +149,7 @@ def _adapters_together(setting: Setting) -> NDArray[np.float32]:
     return _same(together, [apart[number] for number in range(len(prompts))])
 
 
-def _trees_are_rows(setting: Setting) -> NDArray[np.float32]:
+def _trees_are_rows(setting: Setting) -> Floats:
     """Four rollouts of each prompt, scored with the prompt once and with a prompt each."""
     model = model_of(setting)
     prompts = [
@@ -164,15 +165,17 @@ def _trees_are_rows(setting: Setting) -> NDArray[np.float32]:
     return in_trees - scored(model, prompts, samples)
 
 
-def _device_is_cpu(setting: Setting) -> NDArray[np.float32]:
+def _device_is_cpu(setting: Setting) -> Floats:
     """The same samples scored by the same weights on a CPU."""
     model, prompts = model_of(setting), requests(setting, 4)
     samples = decoded(model, prompts)
     ours = scored(model, prompts, samples)
-    return ours - scored(LanguageModel(model.base.to("cpu"), embedded_tokenizer()), prompts, samples)  # type: ignore[arg-type]
+    torch.nn.Module.to(model.base, "cpu")
+    theirs = scored(LanguageModel(model.base, embedded_tokenizer()), prompts, samples)
+    return ours - theirs
 
 
-def _same(some: Sequence[Sample], others: Sequence[Sample]) -> NDArray[np.float32]:
+def _same(some: Sequence[Sample], others: Sequence[Sample]) -> Floats:
     """Differences of the log-probabilities.
 
     Raises:

@@ -152,9 +152,7 @@ def kernels_of(work: Callable[[], Any], device: torch.device) -> tuple[int, floa
         work()
         passed = now() - start
     spans = sorted(
-        (event.time_range.start, event.time_range.end)
-        for event in profile.events()
-        if event.device_type == torch.autograd.DeviceType.CUDA
+        (event.time_range.start, event.time_range.end) for event in profile.events() if event.device_type.name == "CUDA"
     )
     busy = end = 0.0
     for first, last in spans:

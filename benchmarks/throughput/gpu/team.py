@@ -59,9 +59,8 @@ def team(setting: Setting, shape: Shape, env: str) -> Trainer:
     """MAAC on an environment with random models: bfloat16 under autocast, activations recomputed."""
     count, new = setting.size(64, 4), setting.size(64, 4)
     spec = algorithm_spec("maac")
-    rule = spec.make(
-        spec.config(rollout_buffer_size=count, agent_learning_rate=1e-6, critic_warmup=0, critic_learning_rate=1e-6)
-    )
+    rates: dict[str, Any] = {"agent_learning_rate": 1e-6, "critic_learning_rate": 1e-6, "critic_warmup": 0}
+    rule = spec.make(spec.config(rollout_buffer_size=count, **rates))
     vector = SyncVector(env, count)
     policies = {
         agent: random_policy(
@@ -89,8 +88,8 @@ def _whole(setting: Setting, shape: Shape, env: str) -> Row:
     trainer = team(setting, shape, env)
     trainer.step()  # moments and caches come into being
     stopwatch = Stopwatch(wall_clock(setting.device))
-    for phase in _phases(trainer):
-        stopwatch.watch(*phase)
+    for watched in _phases(trainer):
+        stopwatch.watch(*watched)
     now = wall_clock(setting.device)
     seconds: dict[str, list[float]] = {phase: [] for phase in ("update", *PHASES)}
     tokens = []
