@@ -6,7 +6,7 @@ export OMP_NUM_THREADS ?= 1
 export OMP_WAIT_POLICY ?= PASSIVE
 export HF_HUB_OFFLINE ?= 1
 
-.PHONY: demo docs test test-slow test-interop test-matrix mutants lint format install install-dev clean
+.PHONY: demo docs test test-slow test-gpu gpu-bundle test-interop test-matrix test-oldest mutants lint format install install-dev clean
 
 demo: install  ## two small language models learn to write together
 	$(BIN)/collm demo
@@ -17,11 +17,20 @@ test: install-dev lint  ## everything that must hold before a change lands
 test-slow: install-dev  ## the minutes-long checks
 	$(BIN)/pytest -q -n 2 -m "slow and not gpu"
 
+test-gpu: install-dev  ## what needs a GPU; without one every test is skipped
+	$(BIN)/pytest -q -m gpu
+
+gpu-bundle:  ## wheels for a machine with torch, transformers and peft but no network, in .gpu-bundle/
+	$(PYTHON) tests/bare/gather.py
+
 test-interop:  ## train with other libraries, each in an environment of its own; LIBRARIES="torchrl trl" for some
 	$(PYTHON) tests/interop/run.py $(LIBRARIES)
 
 test-matrix:  ## the environments with the oldest and the newest Gymnasium and PettingZoo
 	$(PYTHON) tests/interop/matrix.py
+
+test-oldest:  ## the quick tests of agents/ and algorithms/ with the oldest torch and transformers; downloads gigabytes
+	$(PYTHON) tests/interop/matrix.py --oldest
 
 mutants: .venv/.installed-mutants  ## small faults that the tests must find; SAMPLE=40 per module, MODULES="algorithms/functions" for some
 	$(BIN)/python tests/mutation/run.py $(if $(SAMPLE),--sample $(SAMPLE)) $(MODULES)

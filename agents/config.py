@@ -43,6 +43,9 @@ class ModelConfig(Checked):
     recomputes_activations: bool | None = None
     """Activation recomputation (gradient checkpointing): keep only the layers' inputs and run the layers again in the
     backward pass. Less memory, a third more time. None: where the memory plan needs it."""
+    sampler: Literal["arena", "continuous"] = "arena"
+    """Decoder in this process: the project's own ("arena"), or transformers' continuous batching with paged attention
+    ("continuous"), whose samples another batch or a resumed run does not repeat."""
     server: str | None = None
     """Address of a vLLM server that samples, "http://host:port", or one per agent separated by commas. None: this
     process samples."""

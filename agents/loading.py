@@ -219,6 +219,7 @@ def load_language_model(
         compute_dtype=compute,
         recomputes_activations=bool(config.recomputes_activations),
         template_kwargs=dict(config.template_kwargs),
+        sampler=config.sampler,
         server=server,
     )
 

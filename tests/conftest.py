@@ -22,6 +22,18 @@ with warnings.catch_warnings():
 ROOT = Path(__file__).resolve().parent.parent
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests marked `gpu` are skipped where torch sees none."""
+    marked = [item for item in items if item.get_closest_marker("gpu") is not None]
+    if not marked:
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason="torch sees no GPU"))
+
+
 @pytest.fixture(scope="session")
 def root() -> Path:
     """The repository."""

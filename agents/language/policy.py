@@ -32,6 +32,7 @@ from ..scoring.recomputing import recompute_layers
 from ..scoring.scorer import Scorer
 from ..vllm.server import VLLMServer
 from .heads import value_head_of
+from .continuous import ContinuousBatching
 
 SETTINGS_FILE = "collm_policy.json"
 VALUE_HEAD_FILE = "value_head.safetensors"
@@ -49,6 +50,7 @@ class LanguageModel:
             should be fp32: at learning rates near 1e-6 most updates of a bf16 weight round to nothing.
         recomputes_activations: run layers again in the backward pass, in place of keeping what they computed.
         template_kwargs: passed to the chat template.
+        sampler: what samples here: the project's own decoder ("arena"), or transformers' ("continuous").
         server: address of a vLLM server that samples; None samples here.
     """
 
@@ -61,6 +63,7 @@ class LanguageModel:
         compute_dtype: torch.dtype | None = None,
         recomputes_activations: bool = False,
         template_kwargs: dict[str, Any] | None = None,
+        sampler: str = "arena",
         server: str | None = None,
     ):
         if recomputes_activations:
@@ -71,11 +74,14 @@ class LanguageModel:
         self.encoder = Encoder(tokenizer, is_chat=is_chat, template_kwargs=template_kwargs)
         self.compute_dtype = compute_dtype
         self.scorer = Scorer(self.base)
+        self.sampler = sampler
         self.server = server
         self.generator = self.generator_with(None)
 
     def generator_with(self, value_head: nn.Module | None) -> Generator:
         """What samples completions, and values their prompts where there is a head."""
+        if self.server is None and self.sampler == "continuous":
+            return ContinuousBatching(self.model, self.scorer, self.encoder.stop_ids, value_head=value_head)
         if self.server is None:
             return Decoder(self.model, self.encoder.stop_ids, value_head=value_head)
         return VLLMServer(self.server, self.model, self.scorer, self.encoder.stop_ids, value_head=value_head)

@@ -20,18 +20,15 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import torch
 from peft import PeftModel
 from torch import nn
 from transformers import PreTrainedModel
 
-from ..batching import default_max_tokens, micro_batches
-from ..decoding.adapters import active_adapter, check_adapter
+from ..decoding.adapters import check_adapter
 from ..decoding.base import base_of
 from ..decoding.samples import Prompt, Sample
 from ..decoding.sampling import Sampling
-from ..encoding import TokenRecord
-from ..scoring.packing import Row
+from ..scoring.completions import scored_samples
 from ..scoring.scorer import Scorer
 from .api import ServedSample, ServerError, VLLMClient
 
@@ -108,7 +105,10 @@ class VLLMServer:
                 for answer in asked:
                     answer.cancel()
                 raise
-        samples = self._scored(prompts, served, sampling)
+        ids = [answer.ids for answer in served]
+        samples = scored_samples(
+            self._model, self._scorer, prompts, ids, sampling, self._stop_ids, value_head=self._value_head
+        )
         self._check_drift(served, samples, sampling)
         return samples
 
@@ -174,32 +174,6 @@ class VLLMServer:
         self._num_synced += 1
         return self._folder / str(self._num_synced)
 
-    def _scored(self, prompts: Sequence[Prompt], served: Sequence[ServedSample], sampling: Sampling) -> list[Sample]:
-        """The samples with the log-probabilities, entropies and values of the model here."""
-        rows = [_row(prompt, answer) for prompt, answer in zip(prompts, served, strict=True)]
-        samples: list[Sample | None] = [None] * len(rows)
-        limit = default_max_tokens(self._scorer.device)
-        filters = sampling if sampling.learns_filtered and not sampling.greedy else None
-        for adapter in dict.fromkeys(prompt.adapter for prompt in prompts):
-            own = [number for number, prompt in enumerate(prompts) if prompt.adapter == adapter]
-            batches = micro_batches([len(row.ids) for row in rows], own, limit)
-            with torch.no_grad(), active_adapter(self._model, adapter):
-                for batch in batches:
-                    own_rows = [rows[number] for number in batch]
-                    logprobs, entropies, ends = self._scorer.scores(own_rows, sampling.temperature, filters)
-                    cuts = np.cumsum([len(served[number].ids) for number in batch])[:-1]
-                    values = [None] * len(batch) if self._value_head is None else self._values(ends)
-                    parts = (np.split(scores.float().cpu().numpy(), cuts) for scores in (logprobs, entropies))
-                    for number, logprob, entropy, value in zip(batch, *parts, values, strict=True):
-                        ids = served[number].ids
-                        samples[number] = Sample(ids, logprob, entropy, int(ids[-1]) not in self._stop_ids, value)
-        return [sample for sample in samples if sample is not None]
-
-    def _values(self, ends: torch.Tensor) -> list[float]:
-        assert self._value_head is not None
-        values: list[float] = self._value_head(ends.float()).reshape(-1).tolist()
-        return values
-
     def _check_drift(self, served: Sequence[ServedSample], samples: Sequence[Sample], sampling: Sampling) -> None:
         is_plain = sampling.temperature == 1 and sampling.top_k == 0 and sampling.top_p == 1 and not sampling.greedy
         self.drift = None
@@ -213,8 +187,3 @@ class VLLMServer:
                     f"nats per token, more than {MAX_DRIFT}: it has other weights, or logprobs of another mode than "
                     "raw_logprobs or processed_logprobs"
                 )
-
-
-def _row(prompt: Prompt, answer: ServedSample) -> Row:
-    ids = np.asarray(prompt.ids, np.int64)
-    return Row(np.concatenate([ids, answer.ids]), (TokenRecord(ids, answer.ids, False, ""),))

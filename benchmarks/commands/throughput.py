@@ -1,4 +1,4 @@
-"""`collm throughput [rollout|decode|update|sandbox|games|all]`: the speed of this machine, beside references."""
+"""`collm throughput [rollout|decode|update|comlrl|sandbox|games|all|gpu]`: this machine's speed, beside references."""
 
 from __future__ import annotations
 
@@ -13,35 +13,62 @@ from rich.console import Console
 from transformers.utils import logging as transformers_logging
 from tyro.conf import Positional
 
-from ..._ranges import Checked, Count
+from ..._ranges import Checked, Count, Positive
 from ..arguments import parsed
-from ..errors import check_folder, refusals
+from ..errors import UserError, check_folder, refusals
 from ..markdown import markdown_table
 from ..throughput import decode as throughput_decode
 from ..throughput import games as throughput_games
 from ..throughput import limit as throughput_limit
+from ..throughput import reference as throughput_reference
 from ..throughput import rollout as throughput_rollout
 from ..throughput import sandbox as throughput_sandbox
 from ..throughput import update as throughput_update
+from ..throughput.gpu import plan as gpu_plan
+from ..throughput.gpu.results import Results, Setting
+from ..throughput.timing import Watch, watching
 
 
 @dataclass(frozen=True, kw_only=True)
 class ThroughputArguments(Checked):
     """Measure this machine: rates per CPU second, and their ratios within one run."""
 
-    what: Positional[Literal["rollout", "decode", "update", "sandbox", "games", "all"]] = "rollout"
+    what: Positional[Literal["rollout", "decode", "update", "comlrl", "sandbox", "games", "all"]] = "rollout"
     """Measurement: environment steps by phase (rollout); tokens, and FLOP/s as a share of the machine's limit (decode);
-    learning by phase (update); runs of untrusted code (sandbox); turns of the building games (games); or all."""
+    learning by phase (update); whole training steps beside comlrl (comlrl); runs of untrusted code (sandbox); turns of
+    the building games (games); or all. `collm throughput gpu` has options of its own."""
     env: str = throughput_rollout.ENV
     """Registered id of the text environment that rollout and update play."""
-    repeats: Count = 3
-    """Rounds in which the compared workloads take turns, after one to warm up; medians count."""
+    repeats: Count = 5
+    """Rounds in which the compared workloads take turns, after one to warm up; medians count. The command looks at the
+    load of other processes before and after each round."""
     out: Path | None = None
     """Folder for the tables as Markdown and for the figure of how an update's cost grows; None: print only."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class GpuArguments(Checked):
+    """Execute the GPU plan, or go on with it: laws, decoding, updates, memory; results are kept after every
+    measurement."""
+
+    out: Path
+    """Folder for the results: a JSON file per part, and all tables as README.md."""
+    parts: str = "all"
+    """Parts of the plan, separated by commas: laws, bf16, head, decode, update, memory, team, offload, ranks. "all":
+    all of them."""
+    tiny: bool = False
+    """Tiny shapes, which a CPU computes in a minute or two: the plan itself is tried out, and no speed."""
+    minutes: Positive = 7.0
+    """Minutes after which no measurement begins; the same command goes on with what is left."""
+    repeats: Count = 5
+    """Rounds of every measurement, after one to warm up."""
+
+
 def run(args: Sequence[str]) -> None:
     transformers_logging.disable_progress_bar()
+    if args and args[0] == "gpu":
+        run_gpu_plan(parsed(GpuArguments, "throughput gpu", args[1:]))
+        return
     arguments = parsed(ThroughputArguments, "throughput", args)
     console = Console()
     torch.set_num_threads(1)
@@ -50,11 +77,40 @@ def run(args: Sequence[str]) -> None:
         arguments.out.mkdir(parents=True, exist_ok=True)
     for name, measured in MEASUREMENTS.items():
         if arguments.what in (name, "all"):
-            with refusals():
-                found = measured(arguments)
+            with refusals(), watching(Watch()) as watch:
+                found = f"{measured(arguments)}\n\n{watch.verdict()}"
             console.print(found, highlight=False, markup=False, soft_wrap=True)
             if arguments.out is not None:
                 (arguments.out / f"{name}.md").write_text(found + "\n")
+
+
+def run_gpu_plan(arguments: GpuArguments) -> None:
+    """Make what is left of the plan's measurements.
+
+    Raises:
+        UserError: without a GPU unless the shapes are tiny, for an unknown part, or if a measurement failed.
+    """
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if device.type == "cpu":
+        if not arguments.tiny:
+            raise UserError("torch sees no GPU; use --tiny to try the plan out on the CPU, with tiny shapes")
+        torch.set_num_threads(1)
+    known = {part.name: part for part in gpu_plan.PARTS}
+    names = list(known) if arguments.parts == "all" else arguments.parts.split(",")
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise UserError(f"the plan has no part {unknown[0]!r}; give some of {','.join(known)}, or all")
+    check_folder(arguments.out, "--out")
+    console = Console()
+
+    def say(line: str) -> None:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+    results = Results(arguments.out, Setting(device, arguments.tiny, arguments.repeats))
+    num_left, failed = gpu_plan.run(results, [known[name] for name in names], arguments.minutes, say)
+    say(f"{num_left} measurements are left{': run the same command again' if num_left else ''}; {arguments.out}")
+    if failed:
+        raise UserError(f"{len(failed)} measurements failed: {'; '.join(failed)}; the JSON files have the tracebacks")
 
 
 def _rollout(arguments: ThroughputArguments) -> str:
@@ -72,6 +128,13 @@ def _update(arguments: ThroughputArguments) -> str:
     return throughput_update.tables(arguments.env, arguments.repeats, arguments.out)
 
 
+def _comlrl(arguments: ThroughputArguments) -> str:
+    reason = throughput_reference.missing()
+    if reason is not None:
+        return f"Not compared with comlrl: {reason}."
+    return throughput_reference.table(throughput_reference.measure(arguments.repeats))
+
+
 def _sandbox(arguments: ThroughputArguments) -> str:
     rows = throughput_sandbox.measure(num_rounds=arguments.repeats)
     return indent(throughput_sandbox.table(rows), "    ")
@@ -85,6 +148,7 @@ MEASUREMENTS: Mapping[str, Callable[[ThroughputArguments], str]] = {
     "rollout": _rollout,
     "decode": _decode,
     "update": _update,
+    "comlrl": _comlrl,
     "sandbox": _sandbox,
     "games": _games,
 }
@@ -93,7 +157,12 @@ MEASUREMENTS: Mapping[str, Callable[[ThroughputArguments], str]] = {
 def rollout_table(rows: Sequence[throughput_rollout.RolloutRow], env: str) -> str:
     """Steps and tokens per CPU second, and their ratio to the first row's, as Markdown."""
     cells = [
-        (row.name, f"{row.steps_per_s:.1f}", f"{row.tokens_per_s:.0f}", f"{row.steps_per_s / rows[0].steps_per_s:.1f}x")
+        (
+            row.name,
+            row.steps_per_s.shown(".1f"),
+            row.tokens_per_s.shown(),
+            f"{row.steps_per_s.median / rows[0].steps_per_s.median:.1f}x",
+        )
         for row in rows
     ]
     table = markdown_table(("", "environment steps", "tokens", "ratio"), cells)

@@ -1,7 +1,7 @@
 """Decoding speed: our decoder beside transformers' `generate`, in one process on one thread.
 
-Workloads that are compared take turns, several times over; rates are tokens per CPU second of the process, medians.
-Other work on the machine moves all figures together, so ratios mean more than rates.
+Workloads that are compared take turns, several times over; rates are tokens per CPU second of the process. Other work
+on the machine moves all figures together, so ratios mean more than rates.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ...agents.decoding.decoder import Decoder, Prompt
 from ...agents.decoding.sampling import Sampling
 from ..markdown import markdown_table
 from .synthetic import random_llama
-from .timing import Workload, cpu_rates
+from .timing import Spread, Workload, cpu_rates, ratio_of
 
 VOCABULARY = 4096
 NEW_TOKENS = 64
@@ -33,15 +33,15 @@ class Row:
     """One comparison: what was decoded, and how fast by each workload."""
 
     name: str
-    rates: Mapping[str, float]  # tokens per CPU second, by workload
+    rates: Mapping[str, Sequence[float]]  # tokens per CPU second of each round, by workload
     ours: str
     reference: str
     floor: float | None  # ratio that must be reached
     goal: float | None
 
     @property
-    def ratio(self) -> float:
-        return self.rates[self.ours] / self.rates[self.reference]
+    def ratio(self) -> Spread:
+        return ratio_of(self.rates[self.ours], self.rates[self.reference])
 
 
 def tiny_model() -> PreTrainedModel:
@@ -167,14 +167,14 @@ def _turns_row(model: PreTrainedModel, repeats: int, count: int = 32) -> Row:
 
 
 def table(measured: Sequence[Row]) -> str:
-    """The comparisons as a Markdown table."""
+    """The comparisons as a Markdown table: medians, and in brackets minimum to maximum over the rounds."""
     cells = [
         (
             row.name,
-            f"{row.ours} {row.rates[row.ours]:,.0f}",
+            f"{row.ours} {Spread.of(row.rates[row.ours]).shown()}",
             row.reference,
-            f"{row.rates[row.reference]:,.0f}",
-            f"{row.ratio:.2f}x",
+            Spread.of(row.rates[row.reference]).shown(),
+            f"{row.ratio.shown('.2f')}x",
             *("" if target is None else f"{target:g}x" for target in (row.floor, row.goal)),
         )
         for row in measured

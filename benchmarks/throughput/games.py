@@ -15,6 +15,7 @@ from ...envs.games.mini_build import MiniBuild
 from ...envs.games.resource_gathering import ResourceGathering
 from ...envs.games.str_build import BLOCKS, PALETTES, StrBuild
 from ..markdown import markdown_table
+from .timing import look
 
 _NUM_EPISODES = 30
 _NUM_TURNS = 4
@@ -33,6 +34,7 @@ class GameRow:
 def milliseconds_per_turn(env: Any, reply: Script) -> float:
     """Median wall time of one joint turn over several episodes, with replies made beforehand."""
     times = []
+    look()
     for seed in range(_NUM_EPISODES):
         env.reset(seed=seed)
         while env.agents:
@@ -40,6 +42,7 @@ def milliseconds_per_turn(env: Any, reply: Script) -> float:
             begin = time.perf_counter()
             env.step(actions)
             times.append(1e3 * (time.perf_counter() - begin))
+    look()
     return statistics.median(times)
 
 

@@ -28,7 +28,7 @@ from ...agents.scoring.packing import rows_of
 from ...agents.scoring.scorer import Scorer
 from ..markdown import markdown_table
 from .decode import NEW_TOKENS, VOCABULARY, ragged_prompts, tiny_model
-from .timing import cpu_rates
+from .timing import Spread, cpu_rates
 
 SIDE = 1024  # of the square matrices
 BATCH = 128
@@ -40,15 +40,15 @@ class Share:
     """Share of the machine's limit that one kind of work reaches."""
 
     name: str
-    tokens_per_s: float  # sampled or scored tokens per CPU second
-    operations_per_s: float
+    tokens_per_s: Spread  # sampled or scored tokens per CPU second
+    operations: float  # per token
     limit: float  # operations per CPU second of a matrix product
     floor: float
     goal: float
 
     @property
-    def ratio(self) -> float:
-        return self.operations_per_s / self.limit
+    def ratio(self) -> Spread:
+        return self.tokens_per_s.times(self.operations / self.limit)
 
 
 def measure(repeats: int = 5) -> list[Share]:
@@ -72,8 +72,8 @@ def measure(repeats: int = 5) -> list[Share]:
     limit = max(limit, product_rate())
     a_token = operations(model, [len(prompt) for prompt in prompts]) / (BATCH * NEW_TOKENS)
     return [
-        Share("decode", rates["decode"], rates["decode"] * a_token, limit, 0.25, 0.40),
-        Share("training", rates["training"], rates["training"] * 3 * a_token, limit, 0.30, 0.45),
+        Share("decode", Spread.of(rates["decode"]), a_token, limit, 0.25, 0.40),
+        Share("training", Spread.of(rates["training"]), 3 * a_token, limit, 0.30, 0.45),
     ]
 
 
@@ -121,10 +121,12 @@ def table(shares: Sequence[Share]) -> str:
     cells = [
         (
             each.name,
-            f"{each.tokens_per_s:,.0f}",
-            f"{each.operations_per_s / 1e9:.1f}",
+            each.tokens_per_s.shown(),
+            each.tokens_per_s.times(each.operations / 1e9).shown(".1f"),
             f"{each.limit / 1e9:.1f}",
-            *(f"{share:.0%}" for share in (each.ratio, each.floor, each.goal)),
+            each.ratio.shown(".0%"),
+            f"{each.floor:.0%}",
+            f"{each.goal:.0%}",
         )
         for each in shares
     ]

@@ -3,7 +3,7 @@
 comlrl is not a dependency; where it is not installed, nothing is measured and the reason is printed.
 
     python -m venv reference && reference/bin/pip install collm comlrl==1.4.3
-    OMP_WAIT_POLICY=PASSIVE OMP_NUM_THREADS=1 reference/bin/collm throughput update
+    OMP_WAIT_POLICY=PASSIVE OMP_NUM_THREADS=1 reference/bin/collm throughput comlrl
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from ..markdown import markdown_table
 from .synthetic import (
     FEEDBACK_WORDS,
     NUM_WORDS,
@@ -25,7 +26,7 @@ from .synthetic import (
     synthetic_tokenizer,
     synthetic_trainer,
 )
-from .timing import Workload, cpu_rates
+from .timing import Spread, Workload, cpu_rates, ratio_of
 
 VERSION = "1.4.3"
 TURNS = 6
@@ -68,8 +69,8 @@ def missing() -> str | None:
     return None if version == VERSION else f"comlrl {version} is installed, but {VERSION} is what is compared with"
 
 
-def measure(repeats: int, cases: Sequence[Case] = CASES) -> list[tuple[Case, float, float]]:
-    """Joint turns per CPU second of each case: ours, and comlrl's.
+def measure(repeats: int, cases: Sequence[Case] = CASES) -> list[tuple[Case, list[float], list[float]]]:
+    """Joint turns per CPU second of each case, round by round: ours, and comlrl's.
 
     comlrl trains one sequence after another, so that a sample costs it the same in an update of any size; for several
     turns it plays 4 episodes per update, at any number of environments, to keep the measurement short.
@@ -175,3 +176,20 @@ def _transition(rng: Random) -> Callable[..., list[str]]:
 
 def _words(rng: Random, count: int) -> str:
     return " ".join(f"w{rng.randrange(NUM_WORDS)}" for _ in range(count))
+
+
+def table(measured: Sequence[tuple[Case, Sequence[float], Sequence[float]]]) -> str:
+    """Whole training steps beside comlrl in joint turns per CPU second, as Markdown."""
+    cells = [
+        (
+            case.name,
+            Spread.of(ours).shown(".2f"),
+            Spread.of(theirs).shown(".2f"),
+            f"{ratio_of(ours, theirs).shown('.2f')}x",
+            f"{case.floor:g}x",
+            f"{case.goal:g}x",
+        )
+        for case, ours, theirs in measured
+    ]
+    table = markdown_table(("", "ours", "comlrl", "ratio", "floor", "goal"), cells)
+    return f"Whole training steps, joint turns per CPU second, beside comlrl {VERSION}:\n\n{table}"

@@ -1,12 +1,11 @@
 """Rollout speed: the collector beside one environment at a time through transformers' `generate`.
 
 Both play the same environment with the same model and sampling, and take turns in every round; rates are environment
-steps (joint turns) per CPU second of this process, medians over the rounds.
+steps (joint turns) per CPU second of this process, medians and minimum to maximum over the rounds.
 """
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from ...algorithms.rollout.collector import Plan, RolloutCollector
 from ...envs.registration.registry import make
 from ...envs.vectors.vector import SyncVector
 from ..markdown import markdown_table
-from .timing import Stopwatch, timed_rounds
+from .timing import Spread, Stopwatch, timed_rounds
 
 ENV = "collm/MiniWriting-v1"
 BATCHES = (1, 8, 32, 128)
@@ -36,8 +35,8 @@ class RolloutRow:
     """Rates of one way of playing."""
 
     name: str
-    steps_per_s: float  # joint turns per CPU second
-    tokens_per_s: float  # sampled tokens per CPU second
+    steps_per_s: Spread  # joint turns per CPU second
+    tokens_per_s: Spread  # sampled tokens per CPU second
 
 
 def measure(env: str = ENV, *, repeats: int = 3, max_new_tokens: int = 48) -> list[RolloutRow]:
@@ -56,8 +55,8 @@ def measure(env: str = ENV, *, repeats: int = 3, max_new_tokens: int = 48) -> li
     return [
         RolloutRow(
             name,
-            statistics.median(steps / seconds for (steps, _), seconds in rounds),
-            statistics.median(tokens / seconds for (_, tokens), seconds in rounds),
+            Spread.of([steps / seconds for (steps, _), seconds in rounds]),
+            Spread.of([tokens / seconds for (_, tokens), seconds in rounds]),
         )
         for name, rounds in timed_rounds(workloads, repeats).items()
     ]

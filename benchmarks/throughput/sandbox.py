@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from ...envs.sandbox import Case, Sandbox
 from ...envs.sandbox.settings import PRELOAD
+from .timing import look
 
 _SOLUTION = """
 def longest_run(numbers):
@@ -148,7 +149,7 @@ def _cost_s(contender: Callable[[int], None], num_runs: int) -> float:
     return (costs[1] - costs[0]) / num_runs
 
 
-def measure(num_runs: int = 40, num_rounds: int = 3) -> list[Row]:
+def measure(num_runs: int = 40, num_rounds: int = 5) -> list[Row]:
     """CPU cost of one run with each contender, the median over rounds.
 
     Args:
@@ -157,8 +158,10 @@ def measure(num_runs: int = 40, num_rounds: int = 3) -> list[Row]:
     """
     costs: dict[str, list[float]] = {name: [] for name in _CONTENDERS}
     for _ in range(num_rounds):
+        look()
         for name, (contender, factor) in _CONTENDERS.items():
             costs[name].append(_cost_s(contender, num_runs * factor))
+    look()
     medians = {name: statistics.median(found) for name, found in costs.items()}
     return [Row(name, 1000 * cost, 1 / cost, cost / medians[_SANDBOX]) for name, cost in medians.items()]
 

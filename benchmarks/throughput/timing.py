@@ -1,50 +1,175 @@
-"""CPU time of this process: rates of workloads that take turns, and seconds by phase of a program."""
+"""Time of workloads that take turns, rounds with the machine's load beside them, and seconds by phase of a program."""
 
 from __future__ import annotations
 
+import math
+import os
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
 Workload = Callable[[], int]  # does its work and returns the number of samples that count
+Clock = Callable[[], float]  # seconds
+
+MAX_IDLE_CORES = 0.2
+"""Cores that other processes may keep busy on a machine that is called idle."""
+SAMPLE_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """What several rounds of one measurement gave."""
+
+    minimum: float
+    median: float
+    maximum: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread:
+        return cls(min(values), statistics.median(values), max(values))
+
+    def times(self, factor: float) -> Spread:
+        """The same in other units; the factor is above 0."""
+        return Spread(self.minimum * factor, self.median * factor, self.maximum * factor)
+
+    def shown(self, pattern: str = ",.0f") -> str:
+        """Median, and in brackets minimum to maximum."""
+        return f"{self.median:{pattern}} ({self.minimum:{pattern}}-{self.maximum:{pattern}})"
+
+
+def other_load() -> float:
+    """Cores that other processes keep busy, looked at for `SAMPLE_S`; nan where the system does not tell."""
+    busy, own = _busy_seconds(), time.process_time()
+    if busy is None:
+        return float("nan")
+    start = time.perf_counter()
+    time.sleep(SAMPLE_S)
+    after = _busy_seconds()
+    assert after is not None
+    passed = time.perf_counter() - start
+    return max(0.0, (after - busy - (time.process_time() - own)) / passed)
+
+
+def _busy_seconds() -> float | None:
+    """Core seconds that the machine has worked since it started."""
+    try:
+        with open("/proc/stat") as file:
+            user, nice, system, _, _, irq, softirq, *_ = map(int, file.readline().split()[1:])
+    except FileNotFoundError:
+        return None
+    return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
+
+
+class Watch:
+    """The load that other processes made while rounds were measured: looked at before each of them and after the last.
+
+    Args:
+        load: says how many cores are busy with others' work.
+    """
+
+    def __init__(self, load: Callable[[], float] = other_load) -> None:
+        self._load = load
+        self.loads: list[float] = []
+
+    def look(self) -> None:
+        self.loads.append(self._load())
+
+    @property
+    def is_idle(self) -> bool | None:
+        """Whether others were at rest at every look; None where there was none, or the system does not tell."""
+        if not self.loads or any(math.isnan(load) for load in self.loads):
+            return None
+        return max(self.loads) <= MAX_IDLE_CORES
+
+    def verdict(self) -> str:
+        """One line that belongs under every table."""
+        if self.is_idle is None:
+            return "Load of other processes: not known."
+        found = f"{Spread.of(self.loads).shown('.2f')} cores at {len(self.loads)} looks, before and after each round"
+        if self.is_idle:
+            return f"Machine idle: other processes used {found}."
+        return f"**Machine busy: other processes used {found}. Not for publication.**"
+
+
+_watch: ContextVar[Watch | None] = ContextVar("watch", default=None)
+
+
+@contextmanager
+def watching(watch: Watch) -> Iterator[Watch]:
+    """Let all rounds inside the block be watched."""
+    token = _watch.set(watch)
+    try:
+        yield watch
+    finally:
+        _watch.reset(token)
+
+
+def look() -> None:
+    """Between two rounds: let the watch look, if there is one."""
+    watch = _watch.get()
+    if watch is not None:
+        watch.look()
 
 
 def timed_rounds(
-    workloads: Mapping[str, Callable[[], Result]], num_rounds: int
+    workloads: Mapping[str, Callable[[], Result]],
+    num_rounds: int,
+    *,
+    clock: Clock | None = None,
 ) -> dict[str, list[tuple[Result, float]]]:
-    """Results of each workload and the CPU seconds that it took, round by round.
+    """Results of each workload and the seconds that it took, round by round.
 
     The workloads take turns, so that other work on the machine slows all of them alike. A round before the first warms
     caches and is left out.
+
+    Args:
+        clock: what counts as seconds; None: CPU seconds of this process.
     """
+    now = time.process_time if clock is None else clock
     found: dict[str, list[tuple[Result, float]]] = {name: [] for name in workloads}
     for number in range(num_rounds + 1):
+        if number:
+            look()
         for name, work in workloads.items():
-            start = time.process_time()
+            start = now()
             result = work()
-            seconds = time.process_time() - start
+            seconds = now() - start
             if number:
                 found[name].append((result, seconds))
+    look()
     return found
 
 
-def cpu_rates(workloads: Mapping[str, Workload], num_rounds: int) -> dict[str, float]:
-    """Samples per CPU second of each workload, the median over rounds."""
+def cpu_rates(workloads: Mapping[str, Workload], num_rounds: int) -> dict[str, list[float]]:
+    """Samples per CPU second of each workload, round by round."""
     return {
-        name: statistics.median(count / seconds for count, seconds in rounds)
+        name: [count / seconds for count, seconds in rounds]
         for name, rounds in timed_rounds(workloads, num_rounds).items()
     }
 
 
-class Stopwatch:
-    """CPU seconds by phase. A phase inside another counts for itself alone, so that phases add up to the whole."""
+def ratio_of(rates: Sequence[float], reference: Sequence[float]) -> Spread:
+    """How many times as fast as the reference, over the rounds that were taken in turn."""
+    return Spread.of([ours / theirs for ours, theirs in zip(rates, reference, strict=True)])
 
-    def __init__(self) -> None:
+
+class Stopwatch:
+    """Seconds by phase. A phase inside another counts for itself alone, so that phases add up to the whole.
+
+    Args:
+        clock: what counts as seconds; None: CPU seconds of this process.
+    """
+
+    def __init__(self, clock: Clock | None = None) -> None:
         self.seconds: dict[str, float] = defaultdict(float)
+        self._clock = clock
         self._inner = [0.0]  # for each open call, the seconds of the phases inside it
 
     def watch(self, phase: str, owner: Any, method: str) -> None:
@@ -53,11 +178,12 @@ class Stopwatch:
 
     def timed(self, phase: str, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call, and count it as this phase."""
+        now = time.process_time if self._clock is None else self._clock
         self._inner.append(0.0)
-        start = time.process_time()
+        start = now()
         try:
             return call(*args, **kwargs)
         finally:
-            passed = time.process_time() - start
+            passed = now() - start
             self.seconds[phase] += passed - self._inner.pop()
             self._inner[-1] += passed

@@ -1,4 +1,4 @@
-"""Update speed: seconds by phase, beside one sequence at a time, by size, and beside comlrl.
+"""Update speed: seconds by phase, beside one sequence at a time, and by size.
 
 CPU seconds of the process, workloads taking turns, medians over the rounds. Other work on the machine moves all figures
 of a table together, so ratios mean more than rates.
@@ -21,9 +21,8 @@ from ...agents.core import Completion
 from ...agents.language.policy import LanguagePolicy
 from ..markdown import markdown_table
 from . import phases as update_phases
-from . import reference as throughput_reference
 from .synthetic import synthetic_trainer
-from .timing import cpu_rates, timed_rounds
+from .timing import Spread, cpu_rates, ratio_of, timed_rounds
 
 ENVS, TURNS, AGENTS = (4, 8, 16, 32), (1, 2, 4, 8), (1, 2, 4, 8)
 FIGURE = "growth.png"
@@ -48,13 +47,11 @@ def tables(env: str, repeats: int, folder: Path | None = None) -> str:
         alone_table(against_one_at_a_time(repeats)),
         growth_table(grown),
     ]
-    reason = throughput_reference.missing()
-    parts.append(f"Not compared with comlrl: {reason}." if reason else reference_table(repeats))
     return "\n\n".join(parts)
 
 
-def against_one_at_a_time(repeats: int) -> list[tuple[str, float, float]]:
-    """Sampled tokens per CPU second through forward and backward pass: name, ours, and one sequence at a time."""
+def against_one_at_a_time(repeats: int) -> list[tuple[str, list[float], list[float]]]:
+    """Sampled tokens per CPU second of each round, forward and backward: ours, and one sequence at a time."""
     found = []
     for name, num_envs, num_turns, num_generations in (("4 completions per prompt", 32, 1, 4), ("6 turns", 8, 6, 1)):
         trainer = synthetic_trainer(
@@ -139,9 +136,12 @@ def phase_table(rows: Sequence[update_phases.PhaseRow], env: str) -> str:
     return f"{title}\n\n{markdown_table(header, cells)}"
 
 
-def alone_table(rows: Sequence[tuple[str, float, float]]) -> str:
+def alone_table(rows: Sequence[tuple[str, Sequence[float], Sequence[float]]]) -> str:
     """Scoring with a gradient beside one sequence at a time, as Markdown."""
-    cells = [(name, f"{ours:,.0f}", f"{alone:,.0f}", f"{ours / alone:.2f}x") for name, ours, alone in rows]
+    cells = [
+        (name, Spread.of(ours).shown(), Spread.of(alone).shown(), f"{ratio_of(ours, alone).shown('.2f')}x")
+        for name, ours, alone in rows
+    ]
     table = markdown_table(("", "ours", "one sequence at a time, all logits", "ratio"), cells)
     return f"Forward and backward pass, sampled tokens per CPU second:\n\n{table}"
 
@@ -167,13 +167,3 @@ def growth_figure(rows: Sequence[GrowthRow], file: Path) -> Path:
     axes.legend(frameon=False)
     figure.savefig(file, dpi=120)
     return file
-
-
-def reference_table(repeats: int) -> str:
-    """Whole training steps beside comlrl in joint turns per CPU second, as Markdown."""
-    cells = [
-        (case.name, f"{ours:.2f}", f"{theirs:.2f}", f"{ours / theirs:.2f}x", f"{case.floor:g}x", f"{case.goal:g}x")
-        for case, ours, theirs in throughput_reference.measure(repeats)
-    ]
-    table = markdown_table(("", "ours", "comlrl", "ratio", "floor", "goal"), cells)
-    return f"Whole training steps, joint turns per CPU second, beside comlrl {throughput_reference.VERSION}:\n\n{table}"

@@ -6,10 +6,12 @@ from architectures import model_of
 from collm.benchmarks.commands import throughput
 from collm.benchmarks.errors import UserError
 from collm.benchmarks.throughput import limit as throughput_limit
+from collm.benchmarks.throughput import reference as throughput_reference
 from collm.benchmarks.throughput import rollout as throughput_rollout
 from collm.benchmarks.throughput import update as throughput_update
 from collm.benchmarks.throughput.limit import Share
 from collm.benchmarks.throughput.rollout import RolloutRow
+from collm.benchmarks.throughput.timing import Spread
 from collm.benchmarks.throughput.update import GrowthRow
 
 
@@ -26,12 +28,20 @@ def test_a_product_takes_time():
 
 
 def test_the_tables_say_what_was_measured():
-    rows = [RolloutRow("generate, 1 copy", 2.0, 50.0), RolloutRow("collector, 8 copies", 9.0, 240.0)]
-    assert throughput.rollout_table(rows, "E").splitlines()[-1] == "| collector, 8 copies | 9.0 | 240 | 4.5x |"
+    rows = [
+        RolloutRow("generate, 1 copy", Spread(1.0, 2.0, 3.0), Spread(40.0, 50.0, 60.0)),
+        RolloutRow("collector, 8 copies", Spread(8.0, 9.0, 9.5), Spread(230.0, 240.0, 241.0)),
+    ]
+    last = throughput.rollout_table(rows, "E").splitlines()[-1]
+    assert last == "| collector, 8 copies | 9.0 (8.0-9.5) | 240 (230-241) | 4.5x |"
     phases = throughput_rollout.phase_table({"prompts": 0.001, "rest": 0.003}, "E")
     assert phases.splitlines()[-1] == "| rest | 3.00 | 75% |"
-    share = throughput_limit.table([Share("decode", 1234.0, 5e10, 1e11, 0.25, 0.4)])
-    assert share.splitlines()[-1] == "| decode | 1,234 | 50.0 | 100.0 | 50% | 25% | 40% |"
+    share = throughput_limit.table([Share("decode", Spread(1000.0, 1250.0, 1500.0), 4e7, 1e11, 0.25, 0.4)])
+    cells = "1,250 (1,000-1,500) | 50.0 (40.0-60.0) | 100.0 | 50% (40%-60%) | 25% | 40%"
+    assert share.splitlines()[-1] == f"| decode | {cells} |"
+    compared = throughput_reference.table([(throughput_reference.CASES[0], [6.0, 8.0, 10.0], [2.0, 2.0, 5.0])])
+    cells = "8.00 (6.00-10.00) | 2.00 (2.00-5.00) | 3.00 (2.00-4.00)x | 2.5x | 3.5x"
+    assert compared.splitlines()[-1] == f"| {throughput_reference.CASES[0].name} | {cells} |"
 
 
 def test_growth_is_drawn(tmp_path):
@@ -48,7 +58,7 @@ def test_the_command_prints_and_writes_what_is_asked_for(monkeypatch, tmp_path, 
     throughput.run([what, "--repeats", "2", "--out", str(tmp_path / "out")])
     assert "2 times" in capsys.readouterr().out
     assert {file.name for file in (tmp_path / "out").iterdir()} == names
-    assert (tmp_path / "out" / "decode.md").read_text() == "2 times\n"
+    assert (tmp_path / "out" / "decode.md").read_text() == "2 times\n\nLoad of other processes: not known.\n"
 
 
 def test_an_unknown_environment_is_one_line():

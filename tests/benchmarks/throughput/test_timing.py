@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from collm.benchmarks.throughput import timing
-from collm.benchmarks.throughput.timing import Stopwatch, cpu_rates, timed_rounds
+from collm.benchmarks.throughput.timing import Spread, Stopwatch, Watch, cpu_rates, ratio_of, timed_rounds, watching
 
 
 @pytest.fixture
@@ -19,9 +23,55 @@ def clock(monkeypatch):
     return ticks
 
 
-def test_a_rate_is_the_median_over_rounds_without_the_first(clock):
+def test_a_rate_is_taken_in_every_round_but_the_first(clock):
     clock(0, 99, 0, 1, 0, 2, 0, 50)
-    assert cpu_rates({"one": lambda: 10}, num_rounds=3) == {"one": 5}
+    assert cpu_rates({"one": lambda: 10}, num_rounds=3) == {"one": [10, 5, 0.2]}
+
+
+def test_a_ratio_is_taken_round_by_round():
+    assert ratio_of([6, 8, 20], [2, 4, 4]) == Spread(2, 3, 5)
+
+
+def test_the_load_is_looked_at_before_each_round_and_after_the_last(clock):
+    clock(*range(8))
+    events, loads = [], iter((0.0, 0.1, 0.05))
+
+    def load():
+        events.append("look")
+        return next(loads)
+
+    with watching(Watch(load)) as watch:
+        timed_rounds({"a": lambda: events.append("a")}, num_rounds=2)
+    assert events == ["a", "look", "a", "look", "a", "look"]
+    assert watch.is_idle
+    assert "Machine idle: other processes used 0.05 (0.00-0.10) cores at 3 looks" in watch.verdict()
+
+
+@pytest.mark.parametrize(("loads", "is_idle"), [([0.0, 0.5], False), ([float("nan")], None), ([], None)])
+def test_one_busy_look_makes_a_busy_machine_and_no_look_none(loads, is_idle):
+    watch = Watch(iter(loads).__next__)
+    for _ in loads:
+        watch.look()
+    assert watch.is_idle is is_idle
+    assert ("Not for publication" in watch.verdict()) == (is_idle is False)
+
+
+def test_without_a_watch_nobody_looks_and_the_one_inside_a_block_is_put_off_after_it():
+    outer = Watch(lambda: 1.0)
+    with watching(outer), watching(Watch(lambda: 2.0)) as inner:
+        timing.look()
+    timing.look()
+    assert (outer.loads, inner.loads) == ([], [2.0])
+
+
+@pytest.mark.skipif(not Path("/proc/stat").exists(), reason="the system does not tell its load")
+def test_the_load_of_another_process_is_seen_and_our_own_is_not():
+    code = "import time\nend = time.time() + 20\nwhile time.time() < end: pass"
+    with subprocess.Popen([sys.executable, "-c", code]) as other:
+        try:
+            assert max(timing.other_load() for _ in range(5)) > 0.2
+        finally:
+            other.kill()
 
 
 def test_workloads_take_turns(clock):

@@ -1,0 +1,70 @@
+"""Install collm from this tree and the wheels of .gpu-bundle, without network, beside the packages of this Python.
+
+    python3 tests/bare/install.py FOLDER     # a virtual environment; FOLDER/bin/collm throughput gpu --out …
+
+The environment sees the packages of the Python that runs this script, also where that is a virtual environment itself:
+torch, transformers and peft are taken from it. What is in the bundle goes before what is there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import subprocess
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BUNDLE = ROOT / ".gpu-bundle"
+BROUGHT = ("torch", "transformers", "peft")
+OFFLINE = ("--no-index", "--find-links", str(BUNDLE), "--no-deps", "--no-compile", "-q")
+CHECK = """
+import importlib.metadata as metadata, re
+for line in metadata.requires("collm"):
+    if ";" in line: continue
+    name = re.match(r"[A-Za-z0-9_.-]+", line)[0]
+    try: print(f"{line}: {metadata.version(name)}")
+    except metadata.PackageNotFoundError: print(f"{line}: left out")
+"""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    folder = parser.parse_args().folder.absolute()
+    missing = [name for name in BROUGHT if not _is_there(name)]
+    if missing:
+        parser.error(f"{sys.executable} has no {', '.join(missing)}; run this script with the Python that has torch")
+    wheels = sorted(BUNDLE.glob("*.whl"))
+    if not wheels:
+        parser.error(f"{BUNDLE} holds no wheels; make them with `make gpu-bundle` and carry the folder along")
+    venv.create(folder, clear=True, with_pip=False, symlinks=True)
+    python = folder / "bin" / "python"
+    found = subprocess.run(
+        [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.strip()
+    places = dict.fromkeys((sysconfig.get_path("purelib"), sysconfig.get_path("platlib")))
+    Path(found, "zz_brought.pth").write_text("".join(f"{place}\n" for place in places))
+    # By the pip of this Python: the new environment has none.
+    install = [sys.executable, "-m", "pip", "--python", python, "install", *OFFLINE]
+    subprocess.run([*install, "--ignore-installed", *wheels], check=True)
+    subprocess.run([*install, "--no-build-isolation", "-e", ROOT], check=True)
+    subprocess.run([python, "-c", CHECK], check=True)
+    return 0
+
+
+def _is_there(name: str) -> bool:
+    try:
+        importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
