@@ -31,8 +31,8 @@ from ..scoring.packing import num_tokens, rows_of
 from ..scoring.recomputing import recompute_layers
 from ..scoring.scorer import Scorer
 from ..vllm.server import VLLMServer
-from .heads import value_head_of
 from .continuous import ContinuousBatching
+from .heads import value_head_of
 
 SETTINGS_FILE = "collm_policy.json"
 VALUE_HEAD_FILE = "value_head.safetensors"
