@@ -174,7 +174,7 @@ def test_a_finished_run_is_prolonged_and_only_the_future_may_change(tmp_path, ex
         run_experiment(changed(more, agent_learning_rate=0.1), tmp_path / "r", resume=True)
     falling = changed(experiment, learning_rate_schedule="linear")
     run_experiment(falling, tmp_path / "falling")
-    with pytest.raises(ValueError, match=r"num_updates = 2, not 3 .the learning rate falls"):
+    with pytest.raises(ValueError, match=r"num_updates = 2, not 3 .the learning rate or the difficulty"):
         run_experiment(changed(falling, num_updates=3), tmp_path / "falling", resume=True)
 
 
