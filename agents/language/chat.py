@@ -143,7 +143,8 @@ class ChatPolicy(Policy):
     def act_together(self, requests: Sequence[tuple[Policy, Request]], *, greedy: bool = False) -> list[Completion]:
         """Answers of one or several chat models, whose requests are all under way together."""
         asked = [(policy, request) for policy, request in requests if isinstance(policy, ChatPolicy)]
-        return _background.answers(_all_answers(asked, greedy))
+        completions: list[Completion] = _background.answers(_all_answers(asked, greedy))
+        return completions
 
     def fix_shapes(self) -> None:
         """Refused: a server answers as it pleases."""
