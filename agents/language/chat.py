@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from gymnasium.spaces import Text
 
 from ..._errors import UserError
-from ...envs.core import messages_of
+from ...envs.core import as_chat, messages_of
 from ..core import Completion, Policy, Request
 from ..decoding.streams import seed_of
 from ..registry import PolicySpec, Seat
@@ -167,7 +167,12 @@ class ChatPolicy(Policy):
         return Completion(choices[0].message.content or "", is_cut=choices[0].finish_reason == "length")
 
     def _request(self, request: Request, greedy: bool) -> dict[str, Any]:
-        fields = {"model": self.model, "messages": chat_messages(request.observation), **self._fields, **self._sampling}
+        fields = {
+            "model": self.model,
+            "messages": as_chat(messages_of(request.observation)),
+            **self._fields,
+            **self._sampling,
+        }
         if greedy:
             fields |= {"temperature": 0.0, "top_p": 1.0}
         if self._sends_seed:
@@ -195,11 +200,6 @@ class ChatPolicy(Policy):
             said = " ".join(error.response.text[:500].split())
             return f"the server at {self.url} answers {error.status_code} to a request for {self.model}: {said}"
         return f"the server at {self.url}: {error}"
-
-
-def chat_messages(observation: str) -> list[dict[str, str]]:
-    """A history in OpenAI's format."""
-    return [{"role": message.role, "content": message.content} for message in messages_of(observation)]
 
 
 def told_usage(policies: Iterable[Policy]) -> list[str]:
