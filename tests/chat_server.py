@@ -94,7 +94,9 @@ class _Handler(BaseHTTPRequestHandler):
             } | server.changes
         with server.changed:
             server.under_way -= 1
-        payload = json.dumps(answer).encode()
+        is_stream = status == 200 and body.get("stream", False)
+        payload = _stream(answer) if is_stream else json.dumps(answer).encode()
+        headers = {**headers, "Content-Type": "text/event-stream" if is_stream else "application/json"}
         try:
             self.send(status, headers, payload)
         except ConnectionError:  # who asked has given up
@@ -102,10 +104,23 @@ class _Handler(BaseHTTPRequestHandler):
 
     def send(self, status: int, headers: dict[str, str], payload: bytes) -> None:
         self.send_response(status)
-        for name, value in {**headers, "Content-Type": "application/json", "Content-Length": len(payload)}.items():
+        for name, value in {**headers, "Content-Length": len(payload)}.items():
             self.send_header(name, str(value))
         self.end_headers()
         self.wfile.write(payload)
 
     def log_message(self, *args: Any) -> None:
         pass
+
+
+def _stream(answer: dict[str, Any]) -> bytes:
+    """An answer as server-sent events: its content, its end, its usage."""
+    common = {name: answer[name] for name in ("id", "created", "model")} | {"object": "chat.completion.chunk"}
+    (choice,) = answer["choices"]
+    chunks: list[dict[str, Any]] = [
+        {"choices": [{"index": 0, "delta": choice["message"], "finish_reason": None}]},
+        {"choices": [{"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}]},
+        {"choices": [], "usage": answer["usage"]},
+    ]
+    events = [f"data: {json.dumps(common | chunk)}\n\n" for chunk in chunks]
+    return "".join([*events, "data: [DONE]\n\n"]).encode()
