@@ -25,7 +25,7 @@ class KeptLeavers(BaseParallelWrapper[str, Any, Any]):
         self._ends: dict[str, tuple[bool, bool]] = {}  # terminated and truncated, of those that left
 
     @property
-    def agents(self) -> list[str]:  # type: ignore[override]  # the base class has an attribute's type here
+    def agents(self) -> list[str]:
         return self._agents
 
     def reset(

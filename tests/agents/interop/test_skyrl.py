@@ -6,7 +6,7 @@ import pytest
 
 skyrl_gym = pytest.importorskip("skyrl_gym")
 
-from collm.envs import make
+from collm.envs import make  # noqa: E402
 
 ENTRY = "collm.agents.interop.skyrl:ConversationEnv"
 
