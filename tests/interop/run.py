@@ -53,6 +53,7 @@ TRIALS = (
     Trial("gymnasium", "gymnasium_ippo.py"),
     Trial("pettingzoo", "pettingzoo_ippo.py"),
     Trial("textarena", "textarena_ippo.py", "tests/envs/views/test_textarena.py"),
+    Trial("chat_servers", tests="tests/agents/language/test_chat_served.py"),
     Trial("verifiers", tests="tests/agents/interop/test_verifiers.py", needs_torch=False),
     Trial("inspect_ai", tests="tests/agents/interop/test_inspect_ai.py", needs_torch=False),
     Trial("openenv", tests="tests/agents/interop/test_openenv.py", needs_torch=False),

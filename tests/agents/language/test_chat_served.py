@@ -11,8 +11,9 @@ import urllib.request
 
 import pytest
 
-for name in ("openai", "fastapi", "uvicorn"):
-    pytest.importorskip(name)
+pytest.importorskip("openai")
+pytest.importorskip("fastapi")
+pytest.importorskip("uvicorn")
 
 from transformers import AutoTokenizer
 
