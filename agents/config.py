@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from .._ranges import Checked, Count, CountOrZero, InRange, NotNegative, Positive
 
 TINY = "tiny"
+CHAT = "openai:"  # begins the name of a chat server's model
 
 
 @dataclass(frozen=True, kw_only=True)

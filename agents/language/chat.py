@@ -16,6 +16,7 @@ from gymnasium.spaces import Text
 
 from ..._errors import UserError
 from ...envs.core import as_chat, messages_of
+from ..config import CHAT
 from ..core import Completion, Policy, Request
 from ..decoding.streams import seed_of
 from ..registry import PolicySpec, Seat
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 OPENAI = "https://api.openai.com/v1"
 OPENAI_KEY = "OPENAI_API_KEY"
 _NAME = re.compile(r"openai:(?P<model>((?!@https?://)[^\s,])+)(@(?P<url>\S+))?")
-_PREFIX = "openai:"
 _NO_KEY = "none"  # the client wants some text; servers without keys read none
 _TOKENS_PER_PRICE = 1_000_000
 
@@ -220,7 +220,7 @@ def chat_spec(name: str) -> PolicySpec | None:
     Raises:
         UserError: if it begins so and goes on otherwise.
     """
-    if not name.startswith(_PREFIX):
+    if not name.startswith(CHAT):
         return None
     parts = _NAME.fullmatch(name)
     if parts is None:

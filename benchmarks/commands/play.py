@@ -17,7 +17,7 @@ from tyro.conf import Positional
 from ..._errors import nearest
 from ..._ranges import Checked, Seed
 from ..._terminal import shown
-from ...agents.config import ModelConfig
+from ...agents.config import CHAT, ModelConfig
 from ...envs.core import TextParallelEnv
 from ...envs.games.pictures import write_gif
 from ...envs.players import PLAYERS, scripted_player
@@ -33,7 +33,6 @@ from .person import Person
 Decide = Callable[[str, Any], Any]
 
 MODEL = "model"
-CHAT = "openai:"
 PLAYED = Path("runs") / "played"
 
 

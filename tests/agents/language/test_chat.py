@@ -20,6 +20,7 @@ from collm.agents.language.chat import address, chat_spec
 from collm.agents.registry import Seat
 from collm.algorithms.rollout.collector import RolloutCollector
 from collm.algorithms.runs.evaluation import evaluate
+from collm.algorithms.runs.experiment import UntrustedCodeError, load_experiment
 from collm.algorithms.runs.teams import playing_team
 from collm.benchmarks.cli import main
 from collm.envs import make
@@ -250,7 +251,14 @@ def test_a_chat_model_plays_beside_a_model_that_learns(tmp_path):
         assert texts == {"the red fox"}
         team = collm.load_team(tmp_path / "run")
         assert isinstance(team["writer_1"], ChatPolicy) and team["writer_1"].model == "stub"
-    assert json.loads((tmp_path / "run" / "config.json").read_text())["model"]["model"] == f"tiny,{name}"
+    config = tmp_path / "run" / "config.json"
+    saved = json.loads(config.read_text())
+    assert saved["model"]["model"] == f"tiny,{name}"
+    saved["model"]["chat_key"] = "A_SECRET_OF_THE_READER"
+    config.write_text(json.dumps(saved))
+    with pytest.raises(UntrustedCodeError, match="sends the key in the environment variable 'A_SECRET_OF_THE_READER'"):
+        load_experiment(tmp_path / "run")
+    assert load_experiment(tmp_path / "run", trust=True).model.chat_key == "A_SECRET_OF_THE_READER"
 
 
 def test_the_command_plays_with_a_chat_model(capsys):
