@@ -45,6 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if name not in COMMANDS:
         print(f"error: there is no command {shown(repr(name))}; {nearest(name, COMMANDS)}", file=sys.stderr)
         return 2
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # where a person's own environments lie; last, so that none shadows a library
     try:
         require(*(("rich", "tyro") if name in _WITHOUT_TRAINING else ("torch", "transformers")))
         importlib.import_module(COMMANDS[name][0]).run(rest)

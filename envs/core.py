@@ -65,6 +65,11 @@ def messages_of(observation: str) -> tuple[Message, ...]:
     return observation.messages if isinstance(observation, Transcript) else (Message("user", str(observation)),)
 
 
+def as_chat(messages: Iterable[Message]) -> list[dict[str, str]]:
+    """Messages in the format of OpenAI's chat completions, built anew."""
+    return [{"role": message.role, "content": message.content} for message in messages]
+
+
 def answer_in(reply: str) -> str:
     """What a reply says after its thoughts: the text behind the last "</think>".
 

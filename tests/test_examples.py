@@ -14,14 +14,20 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
 @pytest.fixture(scope="module")
-def trials():
-    """What `make test-interop` runs, by script."""
+def all_trials():
+    """What `make test-interop` runs."""
     spec = importlib.util.spec_from_file_location("interop_trials", ROOT / "tests" / "interop" / "run.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules["interop_trials"] = module  # dataclasses look their module up
     spec.loader.exec_module(module)
-    yield {trial.script: trial for trial in module.TRIALS}
+    yield module.TRIALS
     del sys.modules["interop_trials"]
+
+
+@pytest.fixture(scope="module")
+def trials(all_trials):
+    """Those of them that have an example, by script."""
+    return {trial.script: trial for trial in all_trials if trial.script}
 
 
 every_example = pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
@@ -60,9 +66,9 @@ def test_every_training_has_its_example_and_its_tests(trials):
     assert all((ROOT / trial.tests).is_file() for trial in trials.values() if trial.tests)
 
 
-def test_every_page_is_of_a_library_that_is_tried(trials):
+def test_every_page_is_of_a_library_that_is_tried(all_trials):
     pages = {path.stem for path in (ROOT / "docs" / "use_with").glob("*.md")}
-    assert pages == {trial.library for trial in trials.values()} - {"sb3"} | {"stable_baselines3"}
+    assert pages == {trial.library for trial in all_trials} - {"sb3"} | {"stable_baselines3"}
 
 
 def test_the_readmes_section_on_reuse_has_a_block_that_the_tests_run():
@@ -70,7 +76,7 @@ def test_the_readmes_section_on_reuse_has_a_block_that_the_tests_run():
     assert "```python run\n" in section  # tests/test_docs.py runs these
 
 
-def test_what_is_tested_with_a_library_is_installed_with_pytest(trials):
-    for trial in trials.values():
+def test_what_is_tested_with_a_library_is_installed_with_pytest(all_trials):
+    for trial in all_trials:
         pinned = {line.partition("==")[0].lower() for line in trial.requirements.read_text().splitlines()}
         assert not trial.tests or pinned >= {"pytest", "pluggy", "iniconfig", "pygments", "packaging"}

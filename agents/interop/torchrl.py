@@ -12,8 +12,8 @@ from torchrl.data import Categorical, Composite, NonTensor, Unbounded
 from torchrl.data.llm import History
 from torchrl.envs import EnvBase, Transform
 
-from ...envs.core import messages_of
-from ...envs.views import SingleAgent
+from ...envs.core import as_chat
+from ...envs.views import Conversation, SingleAgent
 
 _ENDS = ("done", "terminated", "truncated")
 
@@ -86,32 +86,26 @@ class PlayGame(Transform):
 
     def __init__(self, env: SingleAgent, seed: int = 0):
         super().__init__()
-        self.game = env
+        self.game = Conversation(env)
         self._next_seed: int | None = seed
-        self._num_read = 0
 
     def _reset_env_preprocess(self, tensordict: TensorDictBase | None) -> TensorDictBase:
         if self.parent.batch_size != (1,):
             raise ValueError(f"PlayGame plays one episode; give ChatEnv batch_size=(1,), not {self.parent.batch_size}")
-        observation, _ = self.game.reset(seed=self._next_seed)
+        asked = History.from_chats([as_chat(self.game.reset(seed=self._next_seed))])
         self._next_seed = None
-        messages = messages_of(observation)
-        self._num_read = len(messages)
-        asked = History.from_chats([[{"role": each.role, "content": each.content} for each in messages]])
         return TensorDict({self.parent.base_env.data_key: asked}, batch_size=(1,))
 
     def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
         history = next_tensordict["history"].prompt
-        observation, reward, is_terminated, is_truncated, _ = self.game.step(str(history[0, -1].content))
-        news = messages_of(observation)[self._num_read + 1 :]
-        self._num_read += 1 + len(news)
-        if news:
-            read = History.from_chats([[{"role": each.role, "content": each.content} for each in news]])
+        heard = self.game.step(str(history[0, -1].content))
+        if heard.messages:
+            read = History.from_chats([as_chat(heard.messages)])
             next_tensordict["history"].prompt = history.extend(read, inplace=False, dim=-1)
-        flags = (is_terminated or is_truncated, is_terminated, is_truncated)
+        flags = (heard.is_over, heard.is_terminated, heard.is_truncated)
         for end, flag in zip(_ENDS, flags, strict=True):
             next_tensordict[end] = torch.tensor([[flag]])
-        next_tensordict["reward"] = torch.tensor([[reward]])
+        next_tensordict["reward"] = torch.tensor([[heard.reward]])
         return next_tensordict
 
     def transform_reward_spec(self, reward_spec: Composite) -> Composite:

@@ -15,7 +15,7 @@ import torch.utils.deterministic
 from pettingzoo import ParallelEnv
 
 from ..._errors import UserError
-from ...agents.config import ModelConfig
+from ...agents.config import CHAT, ModelConfig
 from ...agents.core import Policy, TrainablePolicy
 from ...agents.language.files import check_critic_model, check_reward_model
 from ...agents.language.reward_model import RewardModel
@@ -48,7 +48,7 @@ MAX_DEFAULT_ENVS = 64
 
 
 class UntrustedCodeError(UserError):
-    """A run directory names code to import, and nobody said that it is trusted."""
+    """A run directory names code to import or a server to send a key to, and nobody said that it is trusted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,7 +243,8 @@ def load_experiment(directory: Path, *, trust: bool = False) -> Experiment:
 
     Raises:
         FileNotFoundError, ValueError: if the folder holds no run, or settings that are damaged.
-        UntrustedCodeError: if its environment is no registered one but "package.module:name".
+        UntrustedCodeError: if its environment is no registered one but "package.module:name", or if a chat server that
+            it names would be sent a key.
     """
     saved = read_config(directory)
     if not trust and names_code(saved["env"], saved["env_kwargs"]):
@@ -251,7 +252,17 @@ def load_experiment(directory: Path, *, trust: bool = False) -> Experiment:
             f"{directory / CONFIG_FILE} names the environment {saved['env']!r} with {dict(saved['env_kwargs'])}, which "
             "imports and runs code that is not registered; if you trust this folder, say so: --trust (trust=True)"
         )
+    if not trust and sends_key(saved.get("model")):
+        raise UntrustedCodeError(
+            f"{directory / CONFIG_FILE} sends the key in the environment variable {saved['model']['chat_key']!r} to "
+            f"the chat server of {saved['model']['model']!r}; if you trust this folder, say so: --trust (trust=True)"
+        )
     return Experiment.from_json(saved)
+
+
+def sends_key(model: object) -> bool:
+    """Whether saved settings of models would send what an environment variable holds to a server that they name."""
+    return isinstance(model, Mapping) and model.get("chat_key") is not None and CHAT in str(model.get("model"))
 
 
 def names_code(env: str, env_kwargs: Mapping[str, Any]) -> bool:

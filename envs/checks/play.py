@@ -85,6 +85,8 @@ def step(env: Env, actions: Mapping[str, Any], number: int) -> Call:
 
 def state_of(env: Env) -> Any:
     """The environment's state, or None where it has none."""
+    if not callable(getattr(env.unwrapped, "state", None)):  # some games keep data of their own under this name
+        return None
     try:
         return env.state()
     except NotImplementedError:

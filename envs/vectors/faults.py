@@ -158,6 +158,8 @@ class Watch:
         Raises:
             EnvironmentFault: if the environment raises an error, or the state is not of its space.
         """
+        if not callable(getattr(env.unwrapped, "state", None)):  # some games keep data of their own under this name
+            return None
         try:
             state = _called("state", env.state)
         except EnvironmentFault as fault:

@@ -3,9 +3,9 @@
 from ..registration.turn_limit import TurnLimit
 from .aec import to_aec
 from .codecs import ByteCodec, Codec, WordCodec
-from .flat import FlatObservations
+from .conversation import Conversation, Conversations, Heard
+from .flat import FlatObservations, NumericInfos
 from .gym_as_parallel import GymAsParallel
-from .numeric_infos import NumericInfos
 from .partners import Partner
 from .phrases import PhraseActions, reference_phrases
 from .privileged import PrivilegedState, with_truth
@@ -18,9 +18,12 @@ __all__ = [
     "ByteCodec",
     "ChatObservations",
     "Codec",
+    "Conversation",
+    "Conversations",
     "DictObservations",
     "FlatObservations",
     "GymAsParallel",
+    "Heard",
     "NumericInfos",
     "Partner",
     "PhraseActions",

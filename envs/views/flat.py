@@ -1,7 +1,8 @@
-"""Structured observations as one vector, for environments of others: a dict of a board and the legal moves, say."""
+"""Environments of others in plain numbers: structured observations as one vector, and infos without texts."""
 
 from __future__ import annotations
 
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -36,8 +37,26 @@ class FlatObservations(View):
         return np.asarray(flatten(self.env.observation_space(agent), observation))
 
 
+class NumericInfos(View):
+    """Infos without what is neither a number nor an array of numbers. Both spaces: unchanged.
+
+    For libraries that stack infos into arrays and fail on texts.
+
+    Args:
+        env: any parallel environment.
+        agents: whose view it is; None: everybody's.
+    """
+
+    def told(self, info: dict[str, Any]) -> dict[str, Any]:
+        return {key: value for key, value in info.items() if _is_numeric(value)}
+
+
 def _is_flattenable(space: Space[Any]) -> bool:
     try:
         return space.is_np_flattenable
     except NotImplementedError:  # a space of somebody's own that does not say
         return False
+
+
+def _is_numeric(value: Any) -> bool:
+    return isinstance(value, (Number, np.bool_)) or (isinstance(value, np.ndarray) and value.dtype.kind in "biuf")

@@ -8,7 +8,7 @@ from typing import Any
 from gymnasium.spaces import Dict, Sequence, Space
 from pettingzoo import ParallelEnv
 
-from ..core import messages_of
+from ..core import as_chat, messages_of
 from ..spaces import OpenText
 from .view import View, require_text
 
@@ -31,7 +31,7 @@ class ChatObservations(View):
         return Sequence(Dict({"role": OpenText(_MAX_ROLE_LENGTH), "content": OpenText(length)}))
 
     def seen(self, agent: str, observation: str) -> tuple[dict[str, str], ...]:
-        return tuple({"role": each.role, "content": each.content} for each in messages_of(observation))
+        return tuple(as_chat(messages_of(observation)))
 
 
 class DictObservations(View):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 import torch
@@ -447,3 +448,33 @@ def test_play_writes_an_animation_of_a_game(tmp_path):
 
 def test_an_environment_without_pictures_has_no_animation(error_of, tmp_path):
     assert "draws no pictures" in error_of("play", "collm/MiniWriting-v1", "--gif", tmp_path / "a.gif")
+
+
+def test_modules_of_the_working_folder_are_found_and_shadow_nothing(tmp_path, monkeypatch, capsys):
+    (tmp_path / "my_worlds_of_a_test.py").write_text(
+        "import gymnasium\n"
+        "from gymnasium.envs.toy_text import FrozenLakeEnv\n"
+        "from collm.envs import make\n"
+        "def pair():\n    return make('collm/MiniWriting-v1')\n"
+        "gymnasium.register('MyLakeOfATest-v0', FrozenLakeEnv, max_episode_steps=3)\n"
+    )
+    (tmp_path / "json.py").write_text("raise RuntimeError('not this one')\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
+    assert main(["play", "my_worlds_of_a_test:pair", "--policy", "empty"]) == 0
+    assert "writer_1 writes" in capsys.readouterr().out
+    assert main(["play", "gymnasium/my_worlds_of_a_test:MyLakeOfATest-v0", "--policy", "random"]) == 0
+    assert "return: " in capsys.readouterr().out
+    assert sys.path[-1] == str(tmp_path)
+
+
+@pytest.mark.slow
+def test_workers_find_modules_of_the_working_folder(tmp_path):
+    (tmp_path / "my_worlds_of_a_test.py").write_text(
+        "from collm.envs import make\ndef pair():\n    return make('collm/MiniWriting-v1')\n"
+    )
+    call = ["train", "magrpo", "--env", "my_worlds_of_a_test:pair", "--num-workers", "1", *SMALL, "--out", "run"]
+    command = Path(sys.executable).parent / "collm"  # whose folder, not the working one, leads the path
+    ended = subprocess.run([command, *call, "--num-generations", "2"], cwd=tmp_path, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) >= 2

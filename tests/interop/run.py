@@ -29,11 +29,12 @@ _RESULT = re.compile(r"^(?P<what>.+): (?P<before>-?[\d.]+) -> (?P<after>-?[\d.]+
 
 @dataclass(frozen=True)
 class Trial:
-    """One library and the example that trains with it, or on its environments."""
+    """One library, and the example that trains with it or on its environments, or tests alone where it evaluates."""
 
     library: str
-    script: str
+    script: str = ""
     tests: str = ""  # of the adapter to it, where there is one
+    needs_torch: bool = True
 
     @property
     def requirements(self) -> Path:
@@ -45,12 +46,18 @@ TRIALS = (
     Trial("sb3", "sb3_ppo.py"),
     Trial("rllib", "rllib_ppo.py"),
     Trial("trl", "trl_grpo.py", "tests/agents/interop/test_trl.py"),
+    Trial("trl", "trl_self_play.py"),
     Trial("tianshou", "tianshou_dqn.py"),
     Trial("benchmarl", "benchmarl_ippo.py"),
     Trial("agilerl", "agilerl_ippo.py"),
     Trial("gymnasium", "gymnasium_ippo.py"),
     Trial("pettingzoo", "pettingzoo_ippo.py"),
     Trial("textarena", "textarena_ippo.py", "tests/envs/views/test_textarena.py"),
+    Trial("chat_servers", tests="tests/agents/language/test_chat_served.py"),
+    Trial("verifiers", tests="tests/agents/interop/test_verifiers.py", needs_torch=False),
+    Trial("inspect_ai", tests="tests/agents/interop/test_inspect_ai.py", needs_torch=False),
+    Trial("openenv", tests="tests/agents/interop/test_openenv.py", needs_torch=False),
+    Trial("skyrl", tests="tests/agents/interop/test_skyrl.py", needs_torch=False),
 )
 
 
@@ -60,8 +67,8 @@ class Result:
 
     trial: Trial
     text: str  # the example's own lines, or what went wrong
-    seconds: float  # of the example
-    has_risen: bool
+    seconds: float  # of the example, or of the tests where there is none
+    has_risen: bool  # or, where there is no example, whether the tests pass
 
 
 def environment(name: str, requirements: Path, *others: str) -> Path:
@@ -92,7 +99,7 @@ def environment(name: str, requirements: Path, *others: str) -> Path:
 def run(trial: Trial) -> Result:
     """Install a library, run what is tested with it, and run its example."""
     try:
-        python = environment(trial.library, trial.requirements, TORCH)
+        python = environment(trial.library, trial.requirements, *([TORCH] if trial.needs_torch else []))
     except subprocess.CalledProcessError as error:
         return Result(trial, f"does not install: {error}", 0.0, has_risen=False)
     log = ENVIRONMENTS / f"{trial.library}.log"
@@ -100,6 +107,8 @@ def run(trial: Trial) -> Result:
         code, seconds, _ = logged([python, "-m", "pytest", "-q", trial.tests], log)
         if code:
             return Result(trial, f"{trial.tests} fails; see {log.relative_to(ROOT)}", seconds, has_risen=False)
+        if not trial.script:
+            return Result(trial, "its tests pass", seconds, has_risen=True)
     code, seconds, text = logged([python, ROOT / "examples" / trial.script], log)
     found = list(_RESULT.finditer(text))
     if not found:

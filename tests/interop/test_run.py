@@ -55,6 +55,18 @@ def test_a_training_counts_only_if_the_tests_with_its_library_pass(interop, tmp_
     assert (result.text, result.has_risen) == ("fails.py fails; see x.log", False)
 
 
+@pytest.mark.parametrize(("test", "passes"), [("assert True", True), ("assert False", False)])
+def test_a_library_without_a_training_counts_by_its_tests(interop, tmp_path, test, passes):
+    (tmp_path / "tested.py").write_text(f"def test_it():\n    {test}\n")
+    assert interop.run(interop.Trial("x", tests="tested.py")).has_risen is passes
+
+
+def test_every_trial_runs_something_and_its_requirements_are_there(interop, root):
+    for trial in interop.TRIALS:
+        assert trial.script or (root / trial.tests).is_file()
+        assert (root / "tests" / "interop" / trial.requirements.name).is_file()
+
+
 def test_every_requirement_names_one_version(root):
     for file in (root / "tests" / "interop").glob("*.txt"):
         lines = [line for line in file.read_text().splitlines() if line and not line.startswith("#")]

@@ -115,3 +115,82 @@ def test_a_conversation_is_played_by_its_tool_and_has_no_other():
     replies = [game.write("desk wood") for _ in range(4)]
     assert replies[0] and replies[-1] == "The episode is over."
     assert 0 <= game.get_reward() <= 1
+
+
+def team(**kwargs):
+    return make("collm/MiniBuild-v0", max_turns=3, reward="terminal", **kwargs)
+
+
+def test_in_self_play_the_rows_of_all_seats_are_seats_of_the_same_episodes(trainer):
+    episodes = Episodes(team, 3)
+    assert list(episodes.dataset["agent"]) == ["builder_0", "builder_1"] * 3
+    asked = [episodes.dataset[row]["prompt"] for row in (2, 2, 3, 3)]  # both seats of the second seed, two rollouts
+    assert len(set(asked)) == 2
+    rows = episodes(asked, trainer)
+    assert episodes.num_played == 2
+    first, second = slice(0, 2), slice(2, 4)
+    assert rows["episode_return"][first] == rows["episode_return"][second]  # a team's reward
+    for ids, own, logprobs in zip(rows["completion_ids"], rows["env_mask"], rows["logprobs"], strict=True):
+        assert len(ids) == len(own) == len(logprobs)
+        assert own[0] == own[-1] == 1 and 0 in own
+
+
+def test_in_self_play_what_the_model_says_in_one_seat_is_read_in_the_other(trainer):
+    """The environment, given the texts of both rows, pays what the rows were paid and tells what they read."""
+    episodes = Episodes(team, 1)
+    rows = episodes([episodes.dataset[row]["prompt"] for row in (0, 1)], trainer)
+    decode = trainer.processing_class.decode
+    said = [replies_of(ids, own, decode) for ids, own in zip(rows["completion_ids"], rows["env_mask"], strict=True)]
+    env = team()
+    env.reset(seed=0)
+    earned = 0.0
+    for texts in zip(*said, strict=True):
+        _, rewards, *_ = env.step(dict(zip(env.agents, texts, strict=True)))
+        earned += rewards["builder_0"]
+    assert env.agents == [] and rows["episode_return"] == [earned, earned]
+
+
+def replies_of(ids, is_own, decode):
+    """The runs of the model's own tokens, as texts without their end."""
+    replies, run = [], []
+    for index, own in [*zip(ids, is_own, strict=True), (None, 0)]:
+        if own:
+            run.append(index)
+        elif run:
+            replies.append(decode(run, skip_special_tokens=True))
+            run = []
+    return replies
+
+
+def test_a_seat_asked_for_alone_is_an_episode_of_its_own(trainer):
+    episodes = Episodes(team, 2)
+    rows = episodes([episodes.dataset[row]["prompt"] for row in (0, 3, 3)], trainer)
+    assert episodes.num_played == 3 and len(rows["prompt_ids"]) == 3
+
+
+def test_the_trainer_learns_from_all_seats_of_an_episode(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
+    episodes = Episodes(team, 4)
+    trainer = GRPOTrainer(
+        AutoModelForCausalLM.from_pretrained(TINY_DIRECTORY),
+        reward_funcs=Episodes.reward,
+        rollout_func=episodes,
+        train_dataset=episodes.dataset,
+        processing_class=AutoTokenizer.from_pretrained(TINY_DIRECTORY),
+        args=GRPOConfig(
+            str(tmp_path),
+            per_device_train_batch_size=8,
+            num_generations=4,
+            max_completion_length=6,
+            max_steps=2,
+            shuffle_dataset=False,
+            logging_steps=1,
+            save_strategy="no",
+            report_to="none",
+            disable_tqdm=True,
+            use_cpu=True,
+            bf16=False,
+        ),
+    )
+    trainer.train()
+    assert episodes.num_played == 2 * 4  # not 2 * 8: each is learned from in both seats

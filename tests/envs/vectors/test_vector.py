@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from collm.envs import EnvSpec, OpenText, Outcome, TextParallelEnv, Transcript
+from collm.envs.checks import play as check_play
 from collm.envs.vectors.faults import EnvironmentFault
 from collm.envs.vectors.processes import ProcessVector
 from collm.envs.vectors.vector import SyncVector
@@ -149,6 +150,18 @@ def test_environments_of_numbers_run_too():
         observations, _ = vector.reset(0, seed=0)
         assert isinstance(vector.state(0), np.ndarray)
         vector.step({0: dict.fromkeys(observations, 0)})
+
+
+@pytest.mark.filterwarnings("ignore")  # of others' making
+def test_a_game_whose_state_is_data_of_its_own_has_none():
+    """PettingZoo's rock-paper-scissors keeps its moves in an attribute `state`, behind a wrapper's method."""
+    rps_v2 = pytest.importorskip("pettingzoo.classic.rps_v2")
+    with SyncVector(rps_v2.parallel_env, 1, num_actions=3) as vector:
+        observations, _ = vector.reset(0, seed=0)
+        assert vector.state(0) is None
+        assert check_play.state_of(vector.envs[0]) is None
+        vector.step({0: dict.fromkeys(observations, 0)})
+        assert vector.state(0) is None
 
 
 def test_an_error_in_a_worker_names_the_copy_and_shows_the_traceback():

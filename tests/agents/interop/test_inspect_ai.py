@@ -1,0 +1,68 @@
+"""A text environment as a task of Inspect AI, played by a role per agent."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+pytest.importorskip("inspect_ai")
+
+from chat_server import ChatServer
+from inspect_ai import eval
+from inspect_ai.model import get_model
+
+from collm.agents.interop.inspect_ai import episodes
+from collm.envs import make
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+SETTINGS = {"max_turns": 2, "reward": "terminal"}
+
+
+def test_each_agent_is_a_role_and_its_return_a_score(tmp_path):
+    """The first builder's model plays the reference of the seed; the second one's writes nothing of use."""
+    env = make("collm/MiniBuild-v0", **SETTINGS)
+    expected, said = {}, {}
+    for seed in (3, 4):
+        observations, _ = env.reset(seed=seed)
+        earned = 0.0
+        opening = str(observations["builder_0"])
+        said[opening] = []
+        while env.agents:
+            said[opening].append(env.reference_reply("builder_0"))
+            _, rewards, *_ = env.step({"builder_0": said[opening][-1], "builder_1": "nothing"})
+            earned += rewards["builder_0"]
+        expected[seed] = earned
+
+    def reply(body):
+        if body["model"] == "second":
+            return "nothing"
+        turn = sum(message["role"] == "assistant" for message in body["messages"])
+        opening = "".join(f"{message['content']}\n" for message in body["messages"][: -2 * turn or None])
+        return said[opening][turn]
+
+    with ChatServer(reply) as server:
+        model, other = (
+            get_model(f"openai-api/stub/{name}", base_url=server.url, api_key="none") for name in ("first", "second")
+        )
+        (log,) = eval(
+            episodes("collm/MiniBuild-v0", num_samples=2, first_seed=3, **SETTINGS),
+            model=model,
+            model_roles={"builder_1": other},
+            log_dir=str(tmp_path),
+            display="none",
+        )
+        asked = [body["model"] for body in server.requests]
+    gc.collect()  # here, where the library's unclosed streams are no errors
+    assert log.status == "success", log.error
+    assert asked.count("first") == asked.count("second") == 4
+    for sample in log.samples:
+        (score,) = sample.scores.values()
+        earned = expected[sample.metadata["seed"]]
+        assert score.value == pytest.approx({"team": earned, "builder_0": earned, "builder_1": earned})
+        assert [message.role for message in sample.messages].count("assistant") == 2
+        assert sorted(sample.store["histories"]) == ["builder_0", "builder_1"]
+        assert any(name.startswith(("reward/", "metric/")) for name in score.metadata)
+    team = {score.name: score.metrics for score in log.results.scores}["team"]
+    assert team["mean"].value == pytest.approx(sum(expected.values()) / 2)

@@ -1,0 +1,78 @@
+"""Text environments served by OpenEnv, played over the loopback."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+pytest.importorskip("openenv")
+
+import uvicorn
+from openenv.core.generic_client import GenericEnvClient
+
+from collm.agents.interop.openenv import server
+from collm.envs import make
+from collm.envs.views import SingleAgent
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def team():
+    return make("collm/MiniBuild-v0", max_turns=2, reward="terminal")
+
+
+@pytest.fixture
+def serve(monkeypatch):
+    """Serves an environment until the test ends; returns its address."""
+    monkeypatch.setenv("ENABLE_WEB_INTERFACE", "false")
+    running = []
+
+    def start(build):
+        app = uvicorn.Server(uvicorn.Config(server(build), host="127.0.0.1", port=0, log_level="warning"))
+        thread = threading.Thread(target=app.run, daemon=True)
+        thread.start()
+        running.append((app, thread))
+        while not app.started:
+            time.sleep(0.02)
+        return f"http://127.0.0.1:{app.servers[0].sockets[0].getsockname()[1]}"
+
+    yield start
+    for app, thread in running:
+        app.should_exit = True
+        thread.join()
+
+
+def test_a_learner_plays_a_whole_episode(serve):
+    bare = team()
+    observations, _ = bare.reset(seed=3)
+    with GenericEnvClient(base_url=serve(lambda: SingleAgent(team(), "builder_0"))).sync() as client:
+        result = client.reset(seed=3)
+        texts = [message["content"] for message in result.observation["messages"]]
+        assert "".join(f"{text}\n" for text in texts) == str(observations["builder_0"])
+        rewards = []
+        while not result.done:
+            replies = {agent: bare.reference_reply(agent) for agent in bare.agents}
+            bare.step(replies)
+            result = client.step({"text": replies["builder_0"]})
+            rewards.append(result.reward)
+        assert rewards == [0.0, 1.0] and bare.agents == []
+        assert client.state()["step_count"] == 2
+
+
+def test_a_client_plays_all_seats_and_two_sessions_do_not_mix(serve):
+    url = serve(team)
+    bare = team()
+    bare.reset(seed=3)
+    with GenericEnvClient(base_url=url).sync() as first, GenericEnvClient(base_url=url).sync() as second:
+        result, other = first.reset(seed=3), second.reset(seed=4)
+        assert result.observation["agents"] == ["builder_0", "builder_1"]
+        assert result.observation["messages"]["builder_0"] != other.observation["messages"]["builder_0"]
+        while not result.done:
+            replies = {agent: bare.reference_reply(agent) for agent in bare.agents}
+            bare.step(replies)
+            result = first.step({"texts": replies})
+            other = second.step({"texts": dict.fromkeys(replies, "")})
+        assert result.reward == 1.0 and result.observation["rewards"] == {"builder_0": 1.0, "builder_1": 1.0}
+        assert other.done and other.reward < 1.0

@@ -1,0 +1,116 @@
+"""Conversations: new messages only, each told once, of one seat or of all."""
+
+from __future__ import annotations
+
+import gymnasium
+import pytest
+
+from collm.envs import make
+from collm.envs.core import Message, Outcome, TextParallelEnv, messages_of
+from collm.envs.views import Conversation, Conversations, SingleAgent
+
+IDS = ("collm/MiniWriting-v1", "collm/MiniBuild-v0", "collm/StrBuild-v1", "collm/CoopHumanEval-v1")
+
+
+def single(id, **kwargs):
+    return SingleAgent(make(id, **kwargs))
+
+
+@pytest.mark.parametrize("id", IDS)
+def test_what_is_told_and_said_in_order_is_the_agents_history(id):
+    """The oracle is the environment's own transcript at the end, message by message."""
+    env = single(id)
+    talk = Conversation(env)
+    heard = list(talk.reset(seed=3))
+    replies, total = 0, 0.0
+    while not talk.is_over:
+        reply = env.env.unwrapped.reference_reply(env.agent)
+        turn = talk.step(reply)
+        heard += [Message("assistant", reply, env.agent), *turn.messages]
+        total += turn.reward
+        replies += 1
+    bare = single(id)
+    observation, _ = bare.reset(seed=3)
+    for _ in range(replies):
+        observation, *_ = bare.step(bare.env.unwrapped.reference_reply(bare.agent))
+    assert tuple(heard) == messages_of(observation)
+    assert talk.earned == pytest.approx(total)
+
+
+@pytest.mark.parametrize("id", IDS)
+def test_a_team_of_conversations_plays_the_game_itself(id):
+    talks, bare = Conversations(make(id)), make(id)
+    opening = talks.reset(seed=5)
+    observations, _ = bare.reset(seed=5)
+    assert opening == {agent: messages_of(text) for agent, text in observations.items()}
+    returns = dict.fromkeys(bare.possible_agents, 0.0)
+    while talks.agents:
+        assert talks.agents == bare.agents
+        replies = {agent: bare.reference_reply(agent) for agent in bare.agents}
+        heard = talks.step(replies)
+        _, rewards, terminations, _, infos = bare.step(replies)
+        for agent, turn in heard.items():
+            returns[agent] += rewards[agent]
+            assert (turn.reward, turn.is_over, turn.numbers) == (rewards[agent], terminations[agent], infos[agent])
+    assert bare.agents == [] and talks.earned == pytest.approx(returns)
+
+
+class Asking(TextParallelEnv):
+    """One asker leaves when it says so; on "forget" its history begins anew."""
+
+    def __init__(self):
+        super().__init__(["asker_0", "asker_1"], max_turns=4)
+
+    def deal(self, task):
+        return {agent: [Message("system", "rules"), Message("user", "go")] for agent in self.possible_agents}
+
+    def play(self, replies):
+        finished = frozenset(agent for agent, reply in replies.items() if reply == "leave")
+        rewritten = {agent: [Message("user", "anew")] for agent, reply in replies.items() if reply == "forget"}
+        told = {agent: f"heard {reply}" for agent, reply in replies.items() if agent not in finished}
+        return Outcome(1.0, told, {"half": 0.5}, finished=finished, rewritten=rewritten)
+
+
+def test_thoughts_stay_with_the_speaker_and_who_leaves_is_asked_no_more():
+    talks = Conversations(Asking())
+    assert [message.role for message in talks.reset(seed=0)["asker_0"]] == ["system", "user"]
+    heard = talks.step({"asker_0": "<think>so</think>yes", "asker_1": "leave"})
+    assert heard["asker_0"].text == "heard yes" and heard["asker_1"].messages == ()
+    assert heard["asker_1"].is_over and talks.agents == ["asker_0"]
+    with pytest.raises(ValueError, match=r"no reply of \['asker_0'\]"):
+        talks.step({})
+    talks.step({"asker_0": "a", "asker_1": "ignored"})
+    assert talks.earned == {"asker_0": 2.0, "asker_1": 1.0}
+    assert talks.numbers == {"reward/half": 1.0}
+
+
+def test_a_rewritten_history_is_refused():
+    talks = Conversations(Asking())
+    talks.reset(seed=0)
+    with pytest.raises(ValueError, match="rewrote a history, which a conversation cannot show"):
+        talks.step({"asker_0": "forget", "asker_1": "a"})
+
+
+def test_an_episode_must_be_opened():
+    with pytest.raises(RuntimeError, match=r"call reset\(\) first"):
+        Conversations(Asking()).step({})
+    with pytest.raises(RuntimeError, match=r"call reset\(\) first"):
+        Conversation(SingleAgent(Asking())).step("a")
+
+
+def test_texts_of_others_that_are_no_histories_are_new_as_a_whole():
+    class Plain(gymnasium.Env):
+        observation_space = action_space = gymnasium.spaces.Text(99)
+
+        def reset(self, *, seed=None, options=None):
+            return "state one", {}
+
+        def step(self, action):
+            return "state two", 0.5, False, True, {"length": 2, "text": "no number"}
+
+    from collm.envs.views import GymAsParallel
+
+    talk = Conversation(SingleAgent(GymAsParallel(Plain())))
+    assert [message.content for message in talk.reset()] == ["state one"]
+    turn = talk.step("word")
+    assert (turn.text, turn.is_over, turn.is_terminated, turn.numbers) == ("state two", True, False, {"length": 2.0})
