@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 
 from .._errors import UserError
 from .._json import read_json
-from .config import TINY, ModelConfig
+from .config import ALL_LINEAR, MAX_NEW_TOKENS, TINY, ModelConfig
 from .decoding.sampling import Sampling
 from .encoding import Encoder
 from .language.files import check_language_model, check_loaded, model_config, reason, tokenizer_of
@@ -70,10 +70,11 @@ def check_room(config: ModelConfig, agents: Sequence[str], observations: Mapping
         if limit is None or agent not in observations:
             continue
         prompt, _ = _encoder(config, name).prompt(observations[agent])
-        if len(prompt) + config.max_new_tokens > limit:
+        room = config.max_new_tokens or MAX_NEW_TOKENS
+        if len(prompt) + room > limit:
             raise UserError(
                 f"the first prompt of {agent} has {len(prompt)} tokens, which with max_new_tokens="
-                f"{config.max_new_tokens} makes more than the {limit} of the model {name!r}; lower max_new_tokens, "
+                f"{room} makes more than the {limit} of the model {name!r}; lower max_new_tokens, "
                 "or give a model with a longer context"
             )
 
@@ -163,7 +164,7 @@ def load_policies(
             made = LanguagePolicy(
                 model,
                 sampling=sampling_of(config),
-                max_new_tokens=config.max_new_tokens,
+                max_new_tokens=config.max_new_tokens or MAX_NEW_TOKENS,
                 adapter=adapter,
                 has_value_head=has_value_head,
                 value_head_hidden_dim=value_head_hidden_dim,
@@ -201,7 +202,7 @@ def load_language_model(
         recompute_layers(model)
     tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(where)
     if adapters:
-        model = with_adapters(model, adapters, config.lora_rank)
+        model = with_adapters(model, adapters, lora_of(config))
     return LanguageModel(
         model,
         tokenizer,
@@ -236,13 +237,30 @@ def load_team(directory: Path, agents: Sequence[str], *, device: str = "auto") -
     return policies
 
 
-def with_adapters(model: PreTrainedModel, adapters: Sequence[str], rank: int) -> PeftModel:
-    """Wrap a model with a LoRA adapter (arXiv:2106.09685) of each name on every linear layer; the base is frozen."""
-    lora = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM")
+def lora_of(config: ModelConfig) -> LoraConfig:
+    """The settings of a team's LoRA adapters (arXiv:2106.09685)."""
+    modules = list(config.lora_target_modules)
+    return LoraConfig(
+        r=config.lora_rank,
+        lora_alpha=config.lora_alpha or 2 * config.lora_rank,
+        target_modules=ALL_LINEAR if modules == [ALL_LINEAR] else modules,
+        task_type="CAUSAL_LM",
+    )
+
+
+def with_adapters(model: PreTrainedModel, adapters: Sequence[str], lora: LoraConfig) -> PeftModel:
+    """Wrap a model with an adapter of each name; the base is frozen.
+
+    Raises:
+        UserError: if the model has no layer of a name.
+    """
     first, *others = adapters
     with warnings.catch_warnings():  # peft 0.21 asks transformers 5.23 for a property under its old name
         warnings.filterwarnings("ignore", message="`is_gradient_checkpointing` is deprecated", category=FutureWarning)
-        adapted = get_peft_model(model, lora, adapter_name=first)
+        try:
+            adapted = get_peft_model(model, lora, adapter_name=first)
+        except ValueError as error:  # it names the layers that are not there
+            raise UserError(f"lora_target_modules: {reason(error)}") from error
     for adapter in others:
         adapted.add_adapter(adapter, lora)
     of_adapters: Any = adapted.peft_config

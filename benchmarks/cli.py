@@ -37,6 +37,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not args or args[0] in ("-h", "--help"):
         print(usage())
         return 0
+    if args[0] == "--version":
+        from importlib.metadata import version  # here, as reading it takes longer than the rest
+
+        print(f"collm {version('collm')}")
+        return 0
     name, *rest = args
     if name not in COMMANDS:
         print(f"error: there is no command {shown(repr(name))}; {nearest(name, COMMANDS)}", file=sys.stderr)

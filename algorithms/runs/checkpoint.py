@@ -35,7 +35,7 @@ RECORDS = ("metrics.jsonl", "episodes.jsonl", "evaluation.jsonl")
 CHECKPOINTS = "checkpoints"
 NUM_KEPT = 2
 _STATE_FILE, _TENSORS_FILE, _SUMS_FILE = "state.json", "tensors.safetensors", "SHA256SUMS"
-_LOGGED = (*RECORDS, "tensorboard", "wandb_id.txt")
+_LOGGED = (*RECORDS, "tensorboard", "pictures", "wandb_id.txt")
 _SETTINGS = (CONFIG_FILE, f"{CONFIG_FILE}.new", "start", "start.new", "start.old")
 
 

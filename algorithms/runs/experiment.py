@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -89,6 +89,11 @@ class Experiment:
             network=_settings(NetworkConfig, _with_tuples(saved.get("network", {}))),
         )
 
+    @property
+    def team_model(self) -> ModelConfig:
+        """Settings of the language models, with the environment's length of replies where they name none."""
+        return self.model if self.model.max_new_tokens else replace(self.model, max_new_tokens=reply_limit(self.env))
+
     def make_algorithm(self) -> Algorithm[Any]:
         """The algorithm with its settings.
 
@@ -108,6 +113,10 @@ class Experiment:
         """Arguments of the environment, with the split where the environment has splits."""
         takes_split = "split" in inspect.signature(spec(self.env).constructor()).parameters
         return dict(self.env_kwargs) | ({"split": split} if takes_split else {})
+
+    def make_env(self, split: str = "train") -> ParallelEnv[str, Any, Any]:
+        """One environment, on the tasks of a split."""
+        return make(self.env, **(self.env_kwargs_of(split) if split != "train" else self.env_kwargs))
 
     def make_vector(self, split: str, num_envs: int, *, has_shares: bool = False) -> VectorEnv:
         """Environment copies on the tasks of a split, in this process or in worker processes.
@@ -133,7 +142,7 @@ class Experiment:
         _check_deterministic(self.config, self.model)
         env = make(self.env, **self.env_kwargs)
         try:
-            check_team(env, self.model, self.config.seed)
+            check_team(env, self.team_model, self.config.seed)
             agent_learning_rates(self.config, env.possible_agents)
             _check_joint_mode(algorithm, env)
             _check_reward_model(algorithm, env)
@@ -169,7 +178,7 @@ class Experiment:
         config = self.config
         num_envs = config.num_envs or min(config.rollout_buffer_size, MAX_DEFAULT_ENVS)
         vector = self.make_vector("train", num_envs, has_shares=config.log_shares)
-        policies = make_policies(algorithm, vector, self.model, self.network, policies)
+        policies = make_policies(algorithm, vector, self.team_model, self.network, policies)
         if config.deterministic:
             fix_shapes(policies)
         if start is not None:
@@ -214,8 +223,16 @@ def load_experiment(directory: Path, *, trust: bool = False) -> Experiment:
     return Experiment.from_json(saved)
 
 
+def reply_limit(env: str) -> int | None:
+    """Tokens of a reply that an environment declares; None where it declares none."""
+    return spec(env).max_new_tokens
+
+
 def names_code(env: str, env_kwargs: Mapping[str, Any]) -> bool:
     """Whether making an environment would import what its id or arguments say, in place of what is registered."""
+    judges = env_kwargs.get("reward_funcs") or ()
+    if any(":" in str(each) for each in (judges.values() if isinstance(judges, Mapping) else judges)):
+        return True
     if env in registry:
         return False
     # An argument "env" would take the place of the id of Gymnasium's, and may name a module to import.

@@ -36,7 +36,9 @@ from .checkpoint import (
 from .evaluation import evaluate
 from .experiment import MAX_DEFAULT_ENVS, Experiment
 from .files import explained, only_one, sync
-from .loggers import JsonLines, Logger, Sink, cut_lines, make_loggers
+from .loggers import JsonLines, LogConfig, Logger, cut_lines, make_loggers
+from .loggers.evaluated import evaluated
+from .loggers.sinks import EvaluationLogger
 from .records import episode_records
 from .replays import failures_kept, keep_failure
 from .starting import StartingWeights, check_start
@@ -93,7 +95,7 @@ def run_prepared(
     *,
     resume: bool = False,
     init_from: Path | None = None,
-    sinks: Sequence[Sink] = (),
+    log: LogConfig | None = None,
     on_update: Callback | None = None,
     on_evaluation: Callback | None = None,
     on_notice: Notice = LOG.warning,
@@ -111,7 +113,7 @@ def run_prepared(
         resume: continue from the directory's newest sound checkpoint, or from the beginning where it has none; lines
             logged after it are dropped.
         init_from: run whose policies and critics a new run begins with.
-        sinks: further places for metrics besides `metrics.jsonl`.
+        log: further places for metrics besides `metrics.jsonl`. None: none.
         on_update, on_evaluation: called with the number of updates done and the metrics.
         on_notice: called with a line on what is unusual about a resumed run.
         stop: signals that ask to stop after an update, with a checkpoint. None: nothing asks.
@@ -143,7 +145,8 @@ def run_prepared(
             num_lines = dict.fromkeys(RECORDS, 0)
         else:
             num_lines = _go_on(experiment, directory, trainer, checkpoint, on_notice)
-        sink_loggers = make_loggers(directory, sinks, experiment.to_json(), update=trainer.update)
+        sinks = () if log is None else log.log
+        sink_loggers = make_loggers(directory, sinks, experiment.to_json(), update=trainer.update, place=log)
         for logger in (*sink_loggers, *loggers):
             stack.callback(logger.close)
         run = _Run(experiment, directory, trainer, held_out, num_lines, [*sink_loggers, *loggers])
@@ -170,6 +173,7 @@ class _Run:
         num_lines: Mapping[str, int],
         loggers: Sequence[Logger],
     ):
+        self.experiment = experiment
         self.config, self.env = experiment.config, experiment.env
         self.directory = directory
         self.trainer = trainer
@@ -216,11 +220,12 @@ class _Run:
     def record_evaluation(self) -> None:
         """Evaluate on held-out tasks, and write it."""
         metrics: dict[str, float] = {}
+        episodes: dict[str, Sequence[Episode]] = {}
         for name, greedy in (("sampled", False), ("greedy", True)):
             with failures_kept(self.directory, self.env, "test"), self.trainer.telling_update():
                 result = evaluate(self.held_out, self.config.eval_num_samples, greedy=greedy)
             report_skipped(self.held_out, self.directory, self.env, "test")
-            interval = result.team_return
+            interval, episodes[name] = result.team_return, result.episodes
             metrics |= {
                 f"evaluation/{name}/return": interval.value,
                 f"evaluation/{name}/return_low": interval.low,
@@ -231,6 +236,12 @@ class _Run:
         trainer = self.trainer
         row = {"update": trainer.update, "environment_steps": trainer.num_turns, **metrics}
         self.records["evaluation.jsonl"].write([row])
+        loggers = [logger for logger in self.loggers if isinstance(logger, EvaluationLogger)]
+        if loggers:
+            picture = self.directory / "pictures" / f"update-{trainer.update}.gif"
+            shown = evaluated(metrics, episodes, lambda: self.experiment.make_env("test"), picture)
+            for logger in loggers:
+                logger.log_evaluation(trainer.update, shown)
         if self.on_evaluation is not None:
             self.on_evaluation(trainer.update, metrics)
 

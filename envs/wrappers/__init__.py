@@ -1,9 +1,10 @@
 """Wrappers of any environment: other rewards, a bounded memory, records of episodes, shares of the work."""
 
 from .memory import LastTurns
+from .partnered import Partnered
 from .recording import Recorded
 from .reward_functions import JudgedTurn, RewardFunctions
 from .shaping import PotentialShaping
 from .shares import Shares
 
-__all__ = ["JudgedTurn", "LastTurns", "PotentialShaping", "Recorded", "RewardFunctions", "Shares"]
+__all__ = ["JudgedTurn", "LastTurns", "Partnered", "PotentialShaping", "Recorded", "RewardFunctions", "Shares"]
