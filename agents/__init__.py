@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .core import Request as Request
     from .core import TrainablePolicy as TrainablePolicy
     from .decoding.sampling import Sampling as Sampling
+    from .language.chat import ChatPolicy as ChatPolicy
     from .language.critics import ActorHead as ActorHead
     from .language.critics import TextCritic as TextCritic
     from .language.policy import LanguageModel as LanguageModel

@@ -19,14 +19,25 @@ from .._json import read_json
 from .config import ALL_LINEAR, MAX_NEW_TOKENS, TINY, ModelConfig
 from .decoding.sampling import Sampling
 from .encoding import Encoder
+from .language.chat import chat_spec
 from .language.files import check_language_model, check_loaded, model_config, reason, tokenizer_of
 from .language.policy import SETTINGS_FILE, LanguageModel, LanguagePolicy
+from .registry import PolicySpec, registered_policy
 from .scoring.recomputing import recompute_layers
 from .tiny import TINY_DIRECTORY
 from .vllm.api import VLLMClient
 
 SERVER_CHECK_S = 20.0
 """Seconds that a server may take to say what it serves."""
+
+
+def named_policy(name: str) -> PolicySpec | None:
+    """How the policy of a name is made where it is no model to be loaded: a registered one, or a chat server's model.
+
+    Raises:
+        UserError: if it is a malformed name of a chat server's model.
+    """
+    return registered_policy(name) or chat_spec(name)
 
 
 def check_models(config: ModelConfig, num_agents: int) -> None:

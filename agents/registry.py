@@ -68,6 +68,8 @@ class PolicySpec:
     make: PolicyFactory
     load: PolicyLoader | None = None
     """None: a policy that does not learn, which is made anew."""
+    check: Callable[[Seat], object] | None = None
+    """Raises `UserError` where `make` would, before anything is written. None: nothing to find out early."""
 
 
 _policies: dict[str, PolicySpec] = {}

@@ -41,9 +41,9 @@ def parsed(
     for other in inside.values():
         settings |= settings_of(other)
     form = _form(settings, leading, given or {})
-    about = "\n\n".join(
-        [" ".join((kind.__doc__ or "").split()), *(["examples:\n" + _lines(examples)] if examples else [])]
-    )
+    about = " ".join((kind.__doc__ or "").split())
+    if examples:
+        about += "\n\nexamples:\n" + "\n".join(f"  {example}" for example in examples)
     options = (tyro.conf.OmitArgPrefixes,)
     filled: Any = tyro.cli(form, prog=f"collm {command}", description=about, args=list(args), config=options)
     values = {name: value for group in vars(filled).values() for name, value in vars(group).items()}
@@ -76,10 +76,6 @@ def keyword_arguments(pairs: Sequence[str], option: str = "--env-kwargs") -> dic
     return found
 
 
-def _lines(examples: Sequence[str]) -> str:
-    return "\n".join(f"  {example}" for example in examples)
-
-
 def _form(settings: Mapping[str, Setting], leading: Sequence[str], given: Mapping[str, Any]) -> type:
     """A dataclass of dataclasses, one per group of settings, as the parser reads it."""
     groups: dict[str, list[Setting]] = {"": [settings[name] for name in leading]}
@@ -90,12 +86,14 @@ def _form(settings: Mapping[str, Setting], leading: Sequence[str], given: Mappin
     for title, members in groups.items():
         if members:
             words = title.removesuffix("Config").removesuffix("Arguments") or "main"
-            inner = make_dataclass(
-                title or "Main", [_option(each, given) for each in members], kw_only=True, repr=False, eq=False
-            )
+            inner = _dataclass(title or "Main", [_option(each, given) for each in members])
             inner.__doc__ = ""
             fields.append((words.lower().replace(" ", "_"), inner))
-    return make_dataclass("Form", fields, kw_only=True, repr=False, eq=False)
+    return _dataclass("Form", fields)
+
+
+def _dataclass(name: str, fields: Sequence[Any]) -> type:
+    return make_dataclass(name, fields, kw_only=True, repr=False, eq=False)
 
 
 def _option(setting: Setting, given: Mapping[str, Any]) -> Any:

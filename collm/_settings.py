@@ -61,19 +61,18 @@ class Setting:
 
 @cache
 def settings_of(kind: type) -> Mapping[str, Setting]:
-    """The settings of a dataclass by name, in the order of its fields; docstrings are those of the first declaration."""
+    """The settings of a dataclass by name, in the order of its fields; the first declaration's docstring holds."""
     hints = allowed(kind)
     texts: dict[str, tuple[str, str]] = {}
     for base in reversed(kind.__mro__):
         if "__dataclass_fields__" in vars(base):
             for name, told in _declared(base).items():
                 texts.setdefault(name, told)
-    return {
-        each.name: Setting(
-            each.name, hints[each.name], each, *texts.get(each.name, ("", kind.__name__)), _also(hints[each.name])
-        )
-        for each in fields(kind)
-    }
+    found = {}
+    for each in fields(kind):
+        text, group = texts.get(each.name, ("", kind.__name__))
+        found[each.name] = Setting(each.name, hints[each.name], each, text, group, _also(hints[each.name]))
+    return found
 
 
 def sorted_out(given: Mapping[str, Any], kinds: Iterable[type], where: str) -> list[dict[str, Any]]:

@@ -142,7 +142,7 @@ class LanguagePolicy(TrainablePolicy):
 
     @property
     def default_learning_rate(self) -> float:
-        """5e-4 for a small model, as the embedded one; for a pretrained one 1e-4 for adapters, 1e-6 for full weights."""
+        """5e-4 for a small model, as the embedded one; for others 1e-4 for adapters, 1e-6 for full weights."""
         if sum(weight.numel() for weight in self.language_model.base.parameters()) < MAX_SMALL_WEIGHTS:
             return SMALL_LEARNING_RATE
         return FULL_LEARNING_RATE if self.adapter is None else ADAPTER_LEARNING_RATE

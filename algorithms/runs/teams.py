@@ -20,13 +20,21 @@ from ...agents.config import ModelConfig
 from ...agents.core import Critic, Policy, TrainablePolicy
 from ...agents.language.critics import ActorHead, TextCritic
 from ...agents.language.policy import LanguagePolicy
-from ...agents.loading import check_device, check_models, check_room, check_servers, load_policies, where_of
+from ...agents.loading import (
+    check_device,
+    check_models,
+    check_room,
+    check_servers,
+    load_policies,
+    named_policy,
+    where_of,
+)
 from ...agents.loading import load_team as load_language_team
 from ...agents.numeric.config import NetworkConfig
 from ...agents.numeric.critics import NumericActorHead, NumericCritic
 from ...agents.numeric.features import Features
 from ...agents.numeric.policy import SETTINGS_FILE, NumericPolicy
-from ...agents.registry import CriticSeat, Seat, registered_critic, registered_policy
+from ...agents.registry import CriticSeat, Seat, registered_critic
 from ...envs.vectors.vector import VectorEnv
 from ..algorithm import Algorithm
 from ..config import ActorCriticConfig
@@ -104,13 +112,7 @@ def make_policies(
     made: dict[str, Policy] = dict(given or {})
     if unknown := [agent for agent in made if agent not in agents]:
         raise ValueError(f"policies are given for {unknown}, but the agents are {agents}")
-    shared: Policy | None = None
-    for agent, name in zip(agents, model.names(len(agents)), strict=True):
-        spec = registered_policy(name)
-        if spec is not None and agent not in made:
-            if shared is None or model.weights != "shared":
-                shared = spec.make(seat_of(vector, agent, model, algorithm))
-            made[agent] = shared
+    made |= _named_policies(vector, model, [agent for agent in agents if agent not in made], algorithm)
     others = [agent for agent in agents if agent not in made]
     if others and writes_text(vector):
         hidden_dim = config.value_head_hidden_dim if algorithm.has_actor_heads else None
@@ -124,6 +126,41 @@ def make_policies(
     elif others:
         made |= _perceptrons(algorithm, vector, model, network, others)
     return {agent: made[agent] for agent in agents}
+
+
+def playing_team(env: Any, model: ModelConfig, seed: int = 0) -> dict[str, Policy]:
+    """Policy of each agent where nobody learns: what its model's name says, in an environment of texts.
+
+    Args:
+        env: environment that they will play.
+        model: settings of the team's models; names as in `ModelConfig.model`.
+        seed: draws new weights.
+
+    Raises:
+        UserError: if an agent acts otherwise than by text.
+    """
+    if not writes_text(env):
+        raise UserError("language models write texts, but these agents act otherwise; give a trained team or a player")
+    agents = list(env.possible_agents)
+    made = _named_policies(env, model, agents)
+    if others := [agent for agent in agents if agent not in made]:
+        made |= load_policies(_part(model, agents, others), others, seed=seed)
+    return {agent: made[agent] for agent in agents}
+
+
+def _named_policies(
+    env: Any, model: ModelConfig, agents: Sequence[str], algorithm: Algorithm[Any] | None = None
+) -> dict[str, Policy]:
+    """Policies of those of the agents whose models' names are registered ones or a chat server's."""
+    made: dict[str, Policy] = {}
+    shared: Policy | None = None
+    for agent, name in zip(env.possible_agents, model.names(len(env.possible_agents)), strict=True):
+        spec = named_policy(name)
+        if spec is not None and agent in agents:
+            if shared is None or model.weights != "shared":
+                shared = spec.make(seat_of(env, agent, model, algorithm))
+            made[agent] = shared
+    return made
 
 
 def seat_of(env: Any, agent: str, model: ModelConfig, algorithm: Algorithm[Any] | None = None) -> Seat:
@@ -153,7 +190,11 @@ def check_team(env: Any, model: ModelConfig, seed: int = 0) -> None:
     agents = env.possible_agents
     check_names(agents)
     names = model.names(len(agents))
-    others = [agent for agent, name in zip(agents, names, strict=True) if registered_policy(name) is None]
+    specs = {agent: named_policy(name) for agent, name in zip(agents, names, strict=True)}
+    for agent, spec in specs.items():
+        if spec is not None and spec.check is not None:
+            spec.check(seat_of(env, agent, model))
+    others = [agent for agent, spec in specs.items() if spec is None]
     if len(others) < len(agents) and model.weights == "adapters":
         raise ValueError(f"weights='adapters' is for language models, but {model.model!r} is registered; use 'own'")
     if not others:
@@ -251,7 +292,7 @@ def saved_team(directory: Path, env: Any, model: ModelConfig) -> dict[str, Polic
     check_names(agents)
     team: dict[str, Policy] = {}
     for agent, name in zip(agents, model.names(len(agents)), strict=True):
-        spec = registered_policy(name)
+        spec = named_policy(name)
         if spec is not None:
             seat = seat_of(env, agent, model)
             saved = directory / agent

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from .person import Person
 Decide = Callable[[str, Any], Any]
 
 MODEL = "model"
+CHAT = "openai:"
 PLAYED = Path("runs") / "played"
 
 
@@ -45,7 +46,8 @@ class PlayArguments(Checked):
     env_kwargs: tuple[str, ...] = ()
     """Arguments of the environment as key=value; values may be JSON."""
     policy: str = "reference"
-    """Player: "reference", "random", "empty", a run directory of `collm train`, or "model", the one of `--model`."""
+    """Player: "reference", "random", "empty", a run directory of `collm train`, "model" (the one of `--model`), or
+    "openai:MODEL@URL" (a chat server's model, as `--model` takes it)."""
     human: str | None = None
     """Agent that a person plays, who reads what this agent reads and writes its replies. None: `--policy` plays all."""
     record: Path | None = None
@@ -68,7 +70,7 @@ def run(args: Sequence[str]) -> None:
     with refusals():
         env = make(arguments.env, **keyword_arguments(arguments.env_kwargs), **rendering(arguments))
         person = None if arguments.human is None else Person(env, arguments.human, sys.stdin, console)
-        decide = decider(env, arguments)
+        decide, team = decider(env, arguments)
         folder = arguments.record or (PLAYED if person is not None else None)
         seen = watched(env, folder, players(env, arguments))
         task = arguments.task
@@ -87,6 +89,11 @@ def run(args: Sequence[str]) -> None:
         vector.close()
         if folder is not None:  # also of an episode that was left
             console.print(f"transcript: {shown(folder / FILE)}", markup=False)
+    if team:
+        from ...agents.language.chat import told_usage  # here, so that scripted play needs no torch
+
+        for line in told_usage(team.values()):
+            console.print(shown(line), markup=False)
     if arguments.gif is not None:
         write_gif(arguments.gif, frames)
         console.print(f"animation: {shown(arguments.gif)}", markup=False)
@@ -180,15 +187,16 @@ def rendering(arguments: PlayArguments) -> dict[str, str]:
     return {"render_mode": "rgb_array"}
 
 
-def decider(env: Any, arguments: PlayArguments) -> Decide:
-    """Actions of the player that was asked for: a scripted one, a trained team, or a model."""
+def decider(env: Any, arguments: PlayArguments) -> tuple[Decide, Mapping[str, Any]]:
+    """Actions of the player that was asked for: a scripted one, a trained team, or a model; and the team's policies."""
     if arguments.policy in PLAYERS:
         decide = scripted_player(env, arguments.policy, arguments.seed)
         if decide is None:
             raise UserError(f"{arguments.env} has no reference player; try --policy random")
-        return decide
-    if arguments.policy == MODEL:
-        return _by_policies(env, _models(env, arguments), arguments)
+        return decide, {}
+    if arguments.policy == MODEL or arguments.policy.startswith(CHAT):
+        team = _models(env, arguments)
+        return _by_policies(env, team, arguments), team
     directory = Path(arguments.policy)
     if not directory.is_dir():
         raise UserError(
@@ -197,15 +205,18 @@ def decider(env: Any, arguments: PlayArguments) -> Decide:
         )
     from ...algorithms.runs.api import load_run  # here, so that scripted play needs no torch
 
-    return _by_policies(env, load_run(directory, env=env).policies, arguments)
+    team = load_run(directory, env=env).policies
+    return _by_policies(env, team, arguments), team
 
 
 def _models(env: Any, arguments: PlayArguments) -> Mapping[str, Any]:
-    from ...agents.loading import load_policies
+    from ...algorithms.runs.teams import playing_team
 
     if not all(isinstance(env.action_space(agent), TextSpace) for agent in env.possible_agents):
-        raise UserError(f"--policy {MODEL} writes texts, but the agents of {arguments.env} act otherwise")
-    return load_policies(arguments.model, env.possible_agents, seed=arguments.seed)
+        raise UserError(f"--policy {arguments.policy} writes texts, but the agents of {arguments.env} act otherwise")
+    is_named = arguments.policy != MODEL
+    model = replace(arguments.model, model=arguments.policy) if is_named else arguments.model
+    return playing_team(env, model, arguments.seed)
 
 
 def _by_policies(env: Any, policies: Mapping[str, Any], arguments: PlayArguments) -> Decide:

@@ -254,8 +254,8 @@ def make(id: str | EnvSpec, **kwargs: Any) -> ParallelEnv[str, Any, Any]:
     Args:
         id: a registered id, or a specification.
         kwargs: arguments of the environment, on top of those it was registered with. Every text environment also takes
-            `reward_funcs` and `reward_weights` (see `collm.envs.wrappers.RewardFunctions`), every environment `partners`
-            (see `collm.envs.wrappers.Partnered`).
+            `reward_funcs` and `reward_weights` (see `collm.envs.wrappers.RewardFunctions`), every environment takes
+            `partners` (see `collm.envs.wrappers.Partnered`).
 
     Raises:
         UnknownEnvironmentError: if no environment has this id.

@@ -1,0 +1,301 @@
+"""A chat server's model plays: many requests at once, none lost, and every mistake one line."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import threading
+import time
+from itertools import pairwise
+
+import pytest
+from chat_server import ChatServer
+
+import collm
+from collm.agents import ChatPolicy, ModelConfig, Request
+from collm.agents.language import chat
+from collm.agents.language.chat import address, chat_spec
+from collm.agents.registry import Seat
+from collm.algorithms.rollout.collector import RolloutCollector
+from collm.algorithms.runs.evaluation import evaluate
+from collm.algorithms.runs.teams import playing_team
+from collm.benchmarks.cli import main
+from collm.envs import make
+from collm.envs.core import Message, Transcript
+from collm.envs.spaces import OpenText
+from collm.envs.vectors.vector import SyncVector
+
+ENV = "collm/MiniBuild-v0"
+HISTORY = Transcript(
+    [Message("system", "play"), Message("user", "go"), Message("assistant", "a"), Message("user", "b")]
+)
+
+
+def request(observation=HISTORY, stream=(1, 2, 3)):
+    return Request("writer_0", observation, stream)
+
+
+def policy(server, **settings):
+    return ChatPolicy(server.url, "stub", **settings)
+
+
+@pytest.fixture
+def quick_retries(monkeypatch):
+    """The client's back-off without its waiting, which is the client's own and counted in seconds."""
+    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.001)
+    monkeypatch.setattr("openai._base_client.MAX_RETRY_DELAY", 0.002)
+
+
+def test_a_history_goes_out_as_messages_with_what_decides_the_sampling():
+    with ChatServer() as server:
+        asked = policy(server, temperature=0.5, top_p=0.9, top_k=7, max_new_tokens=11, body={"reasoning_effort": "low"})
+        (answer,) = asked.act([request()])
+        asked.act([request()], greedy=True)
+        policy(server, sends_seed=False).act([request("plain text")])
+    first, greedy, plain = server.requests
+    seed = first.pop("seed")
+    assert answer.action == "the fox" and not answer.is_cut and len(answer.logprobs) == 0
+    assert first == {
+        "model": "stub",
+        "messages": [
+            {"role": "system", "content": "play"},
+            {"role": "user", "content": "go"},
+            {"role": "assistant", "content": "a"},
+            {"role": "user", "content": "b"},
+        ],
+        "temperature": 0.5,
+        "top_p": 0.9,
+        "top_k": 7,
+        "max_tokens": 11,
+        "reasoning_effort": "low",
+    }
+    assert isinstance(seed, int) and greedy["seed"] == seed
+    assert (greedy["temperature"], greedy["top_p"], "top_k" in greedy) == (0, 1, False)
+    assert plain["messages"] == [{"role": "user", "content": "plain text"}] and "seed" not in plain
+    assert server.keys == ["Bearer none"] * 3
+
+
+def test_each_decision_has_a_seed_of_its_own_and_the_same_one_again():
+    with ChatServer() as server:
+        asked = policy(server, max_requests=1)
+        asked.act([request(stream=(0, 0, 0, turn)) for turn in (0, 1, 0)])
+    first, second, again = (body["seed"] for body in server.requests)
+    assert first == again != second
+
+
+def test_all_copies_and_agents_are_asked_at_once():
+    """Sixteen episodes of two writers: a server that answers one at a time would make them wait 32 times as long."""
+    with ChatServer(num_gathered=32) as server:
+        vector = SyncVector(lambda: make("collm/MiniWriting-v1"), 16)
+        team = playing_team(vector, ModelConfig(model=f"openai:stub@{server.url}", max_new_tokens=8))
+        assert len({id(each) for each in team.values()}) == 2
+        result = evaluate(RolloutCollector(vector, team), 16, greedy=False)
+    assert len(result.episodes) == 16 and len(server.requests) == 32
+    assert server.most_under_way == 32
+
+
+def test_no_more_requests_are_under_way_than_allowed():
+    with ChatServer(num_gathered=3) as server:
+        first, second = (policy(server, max_requests=3) for _ in range(2))
+        asked = [(each, request(stream=(number,))) for number in range(10) for each in (first, second)]
+        assert len(first.act_together(asked)) == 20
+    assert server.most_under_way == 3
+
+
+def test_answers_are_in_the_order_of_the_requests():
+    with ChatServer(lambda body: body["messages"][0]["content"][::-1], num_gathered=5) as server:
+        answers = policy(server).act([request(f"text {number}") for number in range(5)])
+    assert [answer.action for answer in answers] == [f"{number} txet" for number in range(5)]
+
+
+def test_a_server_that_fails_one_request_in_five_loses_no_episode(quick_retries):
+    with ChatServer(refuses=lambda number: (500, {}) if number % 5 == 4 else None) as server:
+        vector = SyncVector(lambda: make(ENV, max_turns=3), 8)
+        team = playing_team(vector, ModelConfig(model=f"openai:stub@{server.url}"))
+        result = evaluate(RolloutCollector(vector, team), 8, greedy=False)
+        usage = sum((each.usage for each in team.values()), start=type(team["builder_0"].usage)())
+    num_turns = sum(len(track) for episode in result.episodes for track in episode.tracks.values())
+    assert len(result.episodes) == 8
+    assert usage.requests == num_turns and usage.retries == len(server.requests) - num_turns >= num_turns // 5
+
+
+def test_a_refusal_for_now_is_repeated_when_the_server_says():
+    wait_s = 0.4
+    with ChatServer(refuses=lambda number: (429, {"Retry-After": str(wait_s)}) if number < 2 else None) as server:
+        asked = policy(server)
+        (answer,) = asked.act([request()])
+    assert answer.action == "the fox" and asked.usage.retries == 2
+    assert all(wait_s <= later - earlier < wait_s + 3 for earlier, later in pairwise(server.times))
+
+
+def test_tokens_and_costs_are_counted():
+    with ChatServer() as server:
+        asked = policy(server, prices=(3.0, 15.0))
+        asked.act([request(), request()])
+        asked.act([request()])
+    assert (asked.usage.requests, asked.usage.prompt_tokens, asked.usage.completion_tokens) == (3, 30, 6)
+    assert asked.usage.cost == pytest.approx(30 * 3e-6 + 6 * 15e-6)
+    assert str(asked.usage) == "3 requests, 30 tokens read, 6 written, cost 0.00018"
+
+
+def test_what_a_server_does_not_count_is_said():
+    with ChatServer(changes={"usage": None}) as server:
+        asked = policy(server, prices=(3.0, 15.0))
+        asked.act([request()])
+    assert str(asked.usage) == "1 requests, 0 tokens read, 0 written, 1 answers without a count of tokens"
+
+
+def test_an_answer_without_content_is_the_empty_reply_and_a_cut_one_is_marked():
+    choice = {"index": 0, "finish_reason": "length", "message": {"role": "assistant", "content": None}}
+    with ChatServer(changes={"choices": [choice]}) as server:
+        (answer,) = policy(server).act([request()])
+    assert answer.action == "" and answer.is_cut
+
+
+@pytest.mark.parametrize(
+    ("changes", "refuses", "told"),
+    [
+        ({"choices": []}, None, "answers without a choice"),
+        ({}, (400, {}), r"answers 400 to a request for stub: .*status 400"),
+        ({}, (401, {}), "answers 401"),
+        ({}, (503, {}), "answers 503"),
+    ],
+)
+def test_a_request_that_fails_for_good_is_one_line(quick_retries, changes, refuses, told):
+    with (
+        ChatServer(changes=changes, refuses=lambda number: refuses) as server,
+        pytest.raises(ValueError, match=told) as caught,
+    ):
+        policy(server, max_retries=2).act([request()])
+    assert "\n" not in str(caught.value)
+    assert len(server.requests) == (3 if refuses == (503, {}) else 1)
+
+
+def test_no_server_and_one_that_does_not_answer_are_told(quick_retries):
+    with ChatServer() as server:
+        url = server.url
+    with pytest.raises(ValueError, match=f"there is no server at {url}"):
+        ChatPolicy(url, "stub", max_retries=1).act([request()])
+    with ChatServer(num_gathered=9, patience_s=1.0) as server, pytest.raises(ValueError, match=r"within 0\.1 s"):
+        policy(server, timeout_s=0.1, max_retries=0).act([request()])
+
+
+def test_the_key_comes_from_the_environment_and_goes_where_it_is_said(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "secret of another")
+    monkeypatch.setenv("STUB_KEY", "its own")
+    with ChatServer() as server:
+        policy(server).act([request()])
+        policy(server, key_variable="STUB_KEY").act([request()])
+    assert server.keys == ["Bearer none", "Bearer its own"]
+
+
+@pytest.mark.parametrize(("name", "variable"), [("openai:gpt-x", "OPENAI_API_KEY"), ("openai:m@http://h/v1", "MINE")])
+def test_a_missing_key_is_one_line(monkeypatch, capsys, tmp_path, name, variable):
+    monkeypatch.delenv(variable, raising=False)
+    given = ["--chat-key", variable] if variable == "MINE" else []
+    out = tmp_path / "run"
+    for call in (
+        ["play", ENV, "--policy", name],
+        ["train", "magrpo", "--env", ENV, "--model", f"tiny,{name}", "--out", str(out)],
+    ):
+        assert main([*call, *given]) == 2
+        told = capsys.readouterr()
+        assert told.err.strip().splitlines()[-1].startswith(f"error: the environment variable {variable} is not set")
+        assert len(told.err.strip().splitlines()) == 1
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "url"),
+    [
+        ("openai:gpt-x", "gpt-x", None),
+        ("openai:owner/model:8b@http://h:1", "owner/model:8b", "http://h:1/v1"),
+        ("openai:@cf/meta/llama@https://h/ai/v1/", "@cf/meta/llama", "https://h/ai/v1"),
+        ("openai:a@b@http://u:p@h/x", "a@b", "http://u:p@h/x"),
+    ],
+)
+def test_a_name_says_which_model_and_where(monkeypatch, name, model, url):
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    made = chat_spec(name).make(Seat(agent="a_0", observation_space=OpenText(9), action_space=OpenText(9)))
+    assert (made.model, made.url) == (model, url or "https://api.openai.com/v1")
+
+
+@pytest.mark.parametrize("name", ["openai:", "openai:a b", "openai:@http://h"])
+def test_a_malformed_name_is_refused(name):
+    with pytest.raises(ValueError, match="is not of the form openai:MODEL@URL"):
+        chat_spec(name)
+
+
+def test_other_names_are_no_chat_models():
+    assert chat_spec("tiny") is None and chat_spec("openai/gpt-oss-20b") is None
+
+
+@pytest.mark.parametrize("url", ["ftp://h", "h:8000", "http://", "http://h:port", "http://h/v1?a=b"])
+def test_what_is_no_address_is_refused(url):
+    with pytest.raises(ValueError, match="is not of the form http://host:port/v1"):
+        address(url)
+
+
+def test_a_chat_model_plays_beside_a_model_that_learns(tmp_path):
+    settings = {"num_updates": 1, "rollout_buffer_size": 4, "eval_num_samples": 2, "max_new_tokens": 8}
+    with ChatServer(lambda body: "the red fox") as server:
+        name = f"openai:stub@{server.url}"
+        run = collm.train(
+            "magrpo", env="collm/MiniWriting-v1", model=f"tiny,{name}", num_generations=2, progress=False,
+            out=tmp_path / "run", **settings,
+        )  # fmt: skip
+        texts = {turn["wrote"] for row in run.episodes for turn in row["agents"]["writer_1"]["turns"]}
+        assert texts == {"the red fox"}
+        team = collm.load_team(tmp_path / "run")
+        assert isinstance(team["writer_1"], ChatPolicy) and team["writer_1"].model == "stub"
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["model"]["model"] == f"tiny,{name}"
+
+
+def test_the_command_plays_with_a_chat_model(capsys):
+    with ChatServer(lambda body: "the blue bird") as server:
+        main(["play", ENV, "--policy", f"openai:stub@{server.url}", "--max-new-tokens", "9"])
+    told = capsys.readouterr().out
+    assert "the blue bird" in told and "return: " in told
+    assert "openai:stub: " in told and f"{len(server.requests)} requests" in told
+    assert all(body["max_tokens"] == 9 for body in server.requests)
+
+
+def test_numbers_are_no_game_for_a_chat_model(capsys):
+    assert 2 == (main(["play", "gymnasium/CartPole-v1", "--policy", "openai:stub@http://127.0.0.1:9"]))
+    assert "writes texts" in capsys.readouterr().err
+
+
+def test_an_interrupt_gives_up_all_requests():
+    loop = chat._background
+    with ChatServer(num_gathered=9, patience_s=20.0) as server:
+        asked = policy(server)
+
+        def interrupt():
+            while server.under_way < 2:
+                time.sleep(0.01)
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+        threading.Thread(target=interrupt, daemon=True).start()
+        with pytest.raises(KeyboardInterrupt):
+            asked.act([request(), request()])
+        assert server.most_under_way == 2
+        server.let_go()
+        assert asked.act([request()])[0].action == "the fox"
+        assert asyncio.all_tasks(loop._loop) == set()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_forked_process_asks_by_connections_of_its_own():
+    with ChatServer() as server:
+        asked = policy(server)
+        asked.act([request()])
+        read, write = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.write(write, asked.act([request()])[0].action.encode())
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        assert status == 0 and os.read(read, 100) == b"the fox"
+        os.close(read), os.close(write)

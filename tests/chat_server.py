@@ -1,0 +1,111 @@
+"""A server of OpenAI's chat completions that says what a function says, and counts what is asked of it."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+Refusal = tuple[int, dict[str, str]]
+
+
+class ChatServer(ThreadingHTTPServer):
+    """Listens at `url` until its `with` ends.
+
+    Args:
+        reply: the content of an answer to a request's fields; None is an answer without content.
+        num_gathered: hold answers back until this many requests are under way at once, for `patience_s` at most.
+        refuses: status and headers of a refusal of the n-th request, counted from 0; None answers it.
+        changes: fields that stand in every answer in place of the usual ones.
+    """
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(
+        self,
+        reply: Callable[[dict[str, Any]], str | None] = lambda body: "the fox",
+        *,
+        num_gathered: int = 1,
+        patience_s: float = 5.0,
+        refuses: Callable[[int], Refusal | None] = lambda number: None,
+        changes: dict[str, Any] | None = None,
+    ):
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.reply, self.refuses, self.changes = reply, refuses, changes or {}
+        self.num_gathered, self.patience_s = num_gathered, patience_s
+        self.requests: list[dict[str, Any]] = []
+        self.keys: list[str | None] = []
+        self.times: list[float] = []
+        self.under_way = self.most_under_way = 0
+        self.changed = threading.Condition()
+        threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/v1"
+
+    def let_go(self) -> None:
+        """Hold no answer back any more."""
+        with self.changed:
+            self.num_gathered = 0
+            self.changed.notify_all()
+
+    def __exit__(self, *exception: object) -> None:
+        self.shutdown()
+        super().__exit__(*exception)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: ChatServer
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        server = self.server
+        with server.changed:
+            number = len(server.requests)
+            server.requests.append(body)
+            server.keys.append(self.headers["Authorization"])
+            server.times.append(time.monotonic())
+            server.under_way += 1
+            server.most_under_way = max(server.most_under_way, server.under_way)
+            server.changed.notify_all()
+            server.changed.wait_for(lambda: server.most_under_way >= server.num_gathered, server.patience_s)
+        refusal = server.refuses(number)
+        if self.path != "/v1/chat/completions":
+            refusal = (404, {})
+        status, headers = refusal or (200, {})
+        content = server.reply(body) if status == 200 else None
+        answer: dict[str, Any] = {"error": {"message": f"status {status}"}}
+        if status == 200:
+            answer = {
+                "id": f"chat-{number}",
+                "object": "chat.completion",
+                "created": 0,
+                "model": body["model"],
+                "choices": [
+                    {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": content}}
+                ],
+                "usage": {"prompt_tokens": 10, "completion_tokens": 2, "total_tokens": 12},
+            } | server.changes
+        with server.changed:
+            server.under_way -= 1
+        payload = json.dumps(answer).encode()
+        try:
+            self.send(status, headers, payload)
+        except ConnectionError:  # who asked has given up
+            self.close_connection = True
+
+    def send(self, status: int, headers: dict[str, str], payload: bytes) -> None:
+        self.send_response(status)
+        for name, value in {**headers, "Content-Type": "application/json", "Content-Length": len(payload)}.items():
+            self.send_header(name, str(value))
+        self.end_headers()
+        self.wfile.write(payload)
+
+    def log_message(self, *args: Any) -> None:
+        pass
