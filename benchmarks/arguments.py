@@ -20,6 +20,7 @@ def parsed(
     *,
     nested: Mapping[str, type] | None = None,
     leading: Sequence[str] = (),
+    left_out: Sequence[str] = (),
     given: Mapping[str, Any] | None = None,
     examples: Sequence[str] = (),
 ) -> Arguments:
@@ -31,6 +32,7 @@ def parsed(
         args: the words behind it.
         nested: classes of fields whose annotation does not tell them.
         leading: settings that help shows first, before the groups that they are declared in.
+        left_out: settings of nested dataclasses that are no options, and keep their defaults.
         given: values by setting in place of defaults, as from a file; what is on the command line goes first.
         examples: calls that help shows.
     """
@@ -39,7 +41,7 @@ def parsed(
     inside = nested_classes(kind) | dict(nested or {})
     settings = {name: each for name, each in settings_of(kind).items() if name not in inside}
     for other in inside.values():
-        settings |= settings_of(other)
+        settings |= {name: each for name, each in settings_of(other).items() if name not in left_out}
     form = _form(settings, leading, given or {})
     about = " ".join((kind.__doc__ or "").split())
     if examples:
@@ -47,7 +49,10 @@ def parsed(
     options = (tyro.conf.OmitArgPrefixes,)
     filled: Any = tyro.cli(form, prog=f"collm {command}", description=about, args=list(args), config=options)
     values = {name: value for group in vars(filled).values() for name, value in vars(group).items()}
-    parts = {name: other(**{each: values[each] for each in settings_of(other)}) for name, other in inside.items()}
+    parts = {
+        name: other(**{each: values[each] for each in settings_of(other) if each not in left_out})
+        for name, other in inside.items()
+    }
     own = {name: values[name] for name in settings_of(kind) if name not in inside}
     return kind(**own, **parts)
 

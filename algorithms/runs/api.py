@@ -44,7 +44,7 @@ from .partners import with_partners
 from .replays import failures_kept
 from .run import prepare_run, run_prepared
 from .stopping import StopSignals
-from .teams import CriticSource, saved_team, seat_of
+from .teams import CriticSource, check_team, playing_team, saved_team, seat_of
 
 Environment: TypeAlias = str | ParallelEnv[str, Any, Any] | Callable[..., ParallelEnv[str, Any, Any]]
 """A registered id, an environment (which is copied), or what builds one."""
@@ -286,6 +286,34 @@ def load_run(
         if experiment.config.deterministic:
             fix_shapes(policies)
         return Run(directory, experiment, policies)
+    finally:
+        played.close()
+
+
+def untrained(
+    model: ModelConfig, env: Environment, directory: str | Path = ".", *, seed: int = 0, **env_kwargs: Any
+) -> Run:
+    """Models that were never trained here, as a run that can be evaluated.
+
+    Args:
+        model: settings of the models; names may be folders, hub names, registered policies, or chat servers' models.
+        env: environment that they play.
+        directory: where episodes are kept that an environment fails in.
+        seed: draws weights that a registered policy makes anew.
+        env_kwargs: arguments of the environment.
+
+    Raises:
+        UserError, OSError: if a model is not there or cannot be used, or the agents do not write.
+    """
+    id, kwargs = _identified(env)
+    spec = algorithm_spec("mareinforce")  # no one learns; it is the rule that asks least of the models
+    experiment = Experiment(
+        algorithm=spec.name, config=spec.config(), env=id, env_kwargs={**kwargs, **env_kwargs}, model=model
+    )
+    played = experiment.make_env()
+    try:
+        check_team(played, experiment.team_model, seed)
+        return Run(Path(directory), experiment, playing_team(played, experiment.team_model, seed))
     finally:
         played.close()
 
