@@ -45,11 +45,12 @@ BUDGET = "seeds = [0]\nbudget = {environment_steps = 320}\n"
 def places(tmp_path_factory) -> dict[str, Path]:
     """What the capitals of the table stand for."""
     folder = tmp_path_factory.mktemp("mistakes")
-    made = {name: folder / name.lower() for name in ("FILE", "MODELS", "RUNS", "SUITES")}
+    made = {name: folder / name.lower() for name in ("FILE", "MODELS", "RUNS", "SETTINGS", "SUITES")}
     made["FILE"].write_text("neither JSON nor anything else\n")
     write_models(made["MODELS"])
     write_runs(made["RUNS"])
     write_suites(made["SUITES"])
+    write_settings(made["SETTINGS"])
     return made | {"OUT": folder / "out"}
 
 
@@ -153,6 +154,23 @@ def write_suites(folder: Path) -> None:
         "threshold": BUDGET + ENVIRONMENT + 'threshold = "high"\n' + ALGORITHM,
         "size": "config = {rollout_buffer_size = 0}\n" + whole,
         "twice": whole + ALGORITHM,
+    }.items():
+        (folder / f"{name}.toml").write_text(text)
+
+
+def write_settings(folder: Path) -> None:
+    """Files of settings, each with one fault."""
+    folder.mkdir()
+    whole = 'algorithm = "maac"\nenv = "collm/MiniWriting-v1"\n'
+    for name, text in {
+        "typo": whole + "num_updats = 3",
+        "alias-typo": whole + "learning_rat = 3",
+        "other-algorithm": whole.replace("maac", "maacc"),
+        "no-algorithm": "num_updates = 3",
+        "out-of-range": whole + 'num_updates = "many"',
+        "twice": whole + "agent_learning_rate = 1e-4\nlearning_rate = 1e-4",
+        "kwargs": whole + "env_kwargs = 3",
+        "code": whole.replace("collm/MiniWriting-v1", "os:getcwd"),
     }.items():
         (folder / f"{name}.toml").write_text(text)
 
