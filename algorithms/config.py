@@ -180,6 +180,9 @@ class ActorCriticConfig(TrainConfig):
     critic_model_name_or_path: str = "small"
     """Model of a separate critic: "small" (random weights, 64 wide, 1 layer, the actors' tokenizer), "actor" (the first
     actor's weights and tokenizer), a folder, a hub name, or a name given to `register_critic`."""
+    critic_lora_rank: Count | None = None
+    """Rank of LoRA adapters on a separate critic that starts from a pretrained model, whose own weights stay as they
+    are. None: all its weights learn."""
     critic_learning_rate: LearningRate = 1e-3
     """AdamW's learning rate for separate critics."""
     critic_steps: Count = 2

@@ -154,6 +154,11 @@ class Experiment:
         make(self.env, **self.env_kwargs_of("test")).close()  # evaluation comes late; its tasks must be there now
         if algorithm.critic_reads != "nothing":
             critic: str = algorithm.config.critic_model_name_or_path
+            if algorithm.config.critic_lora_rank is not None and (critic == "small" or algorithm.has_actor_heads):
+                raise ValueError(
+                    "critic_lora_rank puts adapters on a pretrained critic, but this one is small and learns whole; "
+                    "name a model in critic_model_name_or_path, or leave critic_lora_rank out"
+                )
             if critic not in ("small", "actor") and registered_critic(critic) is None:
                 check_critic_model(where_of(critic))
 
