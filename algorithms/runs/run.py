@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from ...agents.core import Policy
+from ...agents.core import SMALL_LEARNING_RATE, Policy
 from ..learning.crediting import Credit
 from ..learning.shaping import RewardProcessor
 from ..learning.trainer import Trainer
@@ -138,6 +138,8 @@ def run_prepared(
             policies=policies, critics=critics, reward_processor=reward_processor, start=start
         )
         stack.callback(trainer.collector.vector.close)
+        for line in default_rates(trainer):
+            on_notice(line)
         held_out = _held_out(experiment, trainer)
         stack.callback(held_out.vector.close)
         if checkpoint is None:
@@ -301,6 +303,20 @@ def _what_is_left(directory: Path) -> str:
     if update is None:
         return "the run has no checkpoint yet; make room, and start it again"
     return f"the checkpoint of update {update} is intact; make room, then: collm resume {directory}"
+
+
+def default_rates(trainer: Trainer) -> list[str]:
+    """Lines on learning rates that the models decided, of those who learn at another than the smallest models'."""
+    found: dict[float, list[str]] = {}
+    for agent, learner in trainer.learners.items():
+        is_named = trainer.config.agent_learning_rate is not None or agent in trainer.config.agent_learning_rates
+        if not is_named and learner.optimizer.learning_rate != SMALL_LEARNING_RATE:
+            found.setdefault(learner.optimizer.learning_rate, []).append(agent)
+    return [
+        f"learning rate of {', '.join(agents)}: {rate:g}, the default of its kind of model; --agent-learning-rate "
+        "(agent_learning_rate=…) sets another"
+        for rate, agents in found.items()
+    ]
 
 
 def report_skipped(collector: RolloutCollector, directory: Path, env: str, split: str = "train") -> None:
