@@ -213,7 +213,9 @@ def load_language_model(
         recompute_layers(model)
     tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(where)
     if adapters:
-        model = with_adapters(model, adapters, lora_of(config))
+        model = with_adapters(
+            model, adapters, config.lora_rank, alpha=config.lora_alpha, target_modules=config.lora_target_modules
+        )
     return LanguageModel(
         model,
         tokenizer,
@@ -248,23 +250,33 @@ def load_team(directory: Path, agents: Sequence[str], *, device: str = "auto") -
     return policies
 
 
-def lora_of(config: ModelConfig) -> LoraConfig:
-    """The settings of a team's LoRA adapters (arXiv:2106.09685)."""
-    modules = list(config.lora_target_modules)
-    return LoraConfig(
-        r=config.lora_rank,
-        lora_alpha=config.lora_alpha or 2 * config.lora_rank,
-        target_modules=ALL_LINEAR if modules == [ALL_LINEAR] else modules,
-        task_type="CAUSAL_LM",
-    )
+def with_adapters(
+    model: PreTrainedModel,
+    adapters: Sequence[str],
+    rank: int,
+    *,
+    alpha: float | None = None,
+    target_modules: Sequence[str] = (ALL_LINEAR,),
+) -> PeftModel:
+    """Wrap a model with a LoRA adapter (arXiv:2106.09685) of each name; the base is frozen.
 
-
-def with_adapters(model: PreTrainedModel, adapters: Sequence[str], lora: LoraConfig) -> PeftModel:
-    """Wrap a model with an adapter of each name; the base is frozen.
+    Args:
+        model: the base.
+        adapters: names.
+        rank: rank of each adapter.
+        alpha: an adapter's output is scaled by alpha / rank; None: twice the rank.
+        target_modules: names of the layers that get adapters; "all-linear": every linear layer but the head.
 
     Raises:
         UserError: if the model has no layer of a name.
     """
+    modules = list(target_modules)
+    lora = LoraConfig(
+        r=rank,
+        lora_alpha=alpha or 2 * rank,
+        target_modules=ALL_LINEAR if modules == [ALL_LINEAR] else modules,
+        task_type="CAUSAL_LM",
+    )
     first, *others = adapters
     with warnings.catch_warnings():  # peft 0.21 asks transformers 5.23 for a property under its old name
         warnings.filterwarnings("ignore", message="`is_gradient_checkpointing` is deprecated", category=FutureWarning)

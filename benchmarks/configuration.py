@@ -75,6 +75,7 @@ def _read(path: Path) -> Mapping[str, Any]:
     if path.suffix == ".json":
         return read_json(path)
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        found: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is no TOML: {error}") from error
+    return found

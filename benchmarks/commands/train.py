@@ -90,6 +90,7 @@ def run(args: Sequence[str]) -> None:
     with refusals():
         name, rest, given = named(list(args))
         settings = algorithm_spec(name).config
+        check_trusted(given, rest)
         values = values_of(given, settings)
     arguments = parsed(
         TrainArguments,
@@ -146,6 +147,23 @@ def named(args: list[str]) -> tuple[str, list[str], Given]:
     return given.algorithm, args, given
 
 
+def check_trusted(given: Given, words: Sequence[str]) -> None:
+    """Refuse code that a file of settings names, and that the command line does not name too.
+
+    Raises:
+        UserError: naming what would be imported.
+    """
+    judges = given.settings.get("reward_funcs") or given.env_kwargs.get("reward_funcs") or ()
+    functions = judges.values() if isinstance(judges, Mapping) else judges
+    for option, values in (("--env", [given.settings.get("env", "")]), ("--reward-funcs", functions)):
+        code = " ".join(map(str, values))
+        if ":" in code and not any(word.partition("=")[0] == option for word in words):
+            raise UserError(
+                f"{given.path} names {code!r}, which imports and runs code; if you trust it, name it on the command "
+                f"line: {option} {code}"
+            )
+
+
 def values_of(given: Given, settings: type[TrainConfig]) -> dict[str, Any]:
     """The values of a file of settings by name, each in its range.
 
@@ -154,11 +172,6 @@ def values_of(given: Given, settings: type[TrainConfig]) -> dict[str, Any]:
     """
     if given.path is None:
         return {}
-    if ":" in str(given.settings.get("env", "")):
-        raise UserError(
-            f"{given.path} names the environment {given.settings['env']!r}, which imports and runs code; if you trust "
-            f"it, name it on the command line: --env {given.settings['env']}"
-        )
     classes: tuple[type[Any], ...] = (settings, ModelConfig, NetworkConfig, LogConfig)
     *parts, own = sorted_out(given.settings, (*classes, TrainArguments), str(given.path))
     for kind, part in zip(classes, parts, strict=True):

@@ -67,6 +67,16 @@ def test_a_runs_own_settings_start_the_same_run_again(tmp_path, started):
     assert experiment.to_json() == again.to_json()
 
 
+def test_code_that_a_file_names_runs_where_the_command_line_names_it_too(tmp_path, started, capsys):
+    file = tmp_path / "run.toml"
+    file.write_text('algorithm = "iac"\nenv = "collm/MiniBuild-v0"\nreward_funcs = ["tests.judges:brevity"]')
+    call = ["--config", str(file), "--out", str(tmp_path / "run")]
+    assert main(["train", *call]) == 2
+    assert "name it on the command line: --reward-funcs tests.judges:brevity" in capsys.readouterr().err
+    experiment, *_ = started(*call, "--reward-funcs", "own", "tests.judges:brevity")
+    assert experiment.env_kwargs == {"reward_funcs": ["own", "tests.judges:brevity"]}
+
+
 def test_partners_sit_where_they_are_told(tmp_path, started):
     call = ["iac", "--env", "collm/MiniBuild-v0", "--out", str(tmp_path / "run")]
     scripted, *_ = started(*call, "--partner", "builder_1=reference")

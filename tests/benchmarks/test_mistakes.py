@@ -110,6 +110,7 @@ def write_runs(folder: Path) -> None:
     run("unknown-algorithm", json.dumps(settings | {"algorithm": "iacx"}))
     run("newer", json.dumps(settings | {"config": settings["config"] | {"from_the_future": 1}}))
     run("trusting", json.dumps(settings | {"env": "os:system", "env_kwargs": {"command": "touch OUT"}}))
+    run("trusting-judge", json.dumps(settings | {"env_kwargs": {"reward_funcs": ["own", "antigravity:fly"]}}))
     run("trusting-gymnasium", json.dumps(settings | {"env": "gymnasium/antigravity:X-v0"}))
     run("failed", whole)
     write_failures(folder / "failed" / "failures")
