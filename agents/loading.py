@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,8 @@ def check_models(config: ModelConfig, num_agents: int) -> None:
             VLLMClient(address, SERVER_CHECK_S)
     for name in dict.fromkeys(config.names(num_agents)):
         _encoder(config, name)
+        if config.weights == "adapters" and ALL_LINEAR not in config.lora_target_modules:
+            _check_target_modules(config, name)
 
 
 def check_servers(config: ModelConfig, num_agents: int) -> None:
@@ -278,8 +281,7 @@ def with_adapters(
         task_type="CAUSAL_LM",
     )
     first, *others = adapters
-    with warnings.catch_warnings():  # peft 0.21 asks transformers 5.23 for a property under its old name
-        warnings.filterwarnings("ignore", message="`is_gradient_checkpointing` is deprecated", category=FutureWarning)
+    with peft_of_old_names():
         try:
             adapted = get_peft_model(model, lora, adapter_name=first)
         except ValueError as error:  # it names the layers that are not there
@@ -294,6 +296,30 @@ def with_adapters(
             weight.data = weight.data.float()  # adapters learn, whatever the base computes in
     assert isinstance(adapted, PeftModel)
     return adapted
+
+
+@contextmanager
+def peft_of_old_names() -> Iterator[None]:
+    """Let peft 0.21 ask transformers 5.23 for a property under its old name."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="`is_gradient_checkpointing` is deprecated", category=FutureWarning)
+        yield
+
+
+def _check_target_modules(config: ModelConfig, name: str) -> None:
+    """Refuse layers that a model does not have, told by its settings alone."""
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(model_config(where_of(name)))
+    last = {module.rpartition(".")[2] for module, _ in model.named_modules()}
+    for wanted in config.lora_target_modules:
+        if wanted.rpartition(".")[2] not in last:
+            linear = {
+                module.rpartition(".")[2] for module, each in model.named_modules() if isinstance(each, torch.nn.Linear)
+            }
+            raise UserError(
+                f"the model {name!r} has no layer {wanted!r} for lora_target_modules; its linear layers are "
+                f"{', '.join(sorted(linear))}"
+            )
 
 
 def _encoder(config: ModelConfig, name: str) -> Encoder:

@@ -83,9 +83,11 @@ def evaluate_teams(arguments: EvaluateArguments, console: Console) -> None:
         check_call(arguments)
         kwargs = keyword_arguments(arguments.env_kwargs)
         folder = folder_of(arguments)
-        check_folder(folder, "run directory" if arguments.out is None else "--out")
+        if arguments.out is not None:
+            check_folder(folder, "--out")
         # All that can be refused is, before the first of them plays for minutes.
         teams = list(loaded(arguments, folder, kwargs))
+        check_folder(folder, "run directory" if arguments.out is None else "--out")
         common = {team.experiment.env for team in teams}
         if len(common) > 1:
             raise UserError(f"the runs were trained in {', '.join(sorted(common))}; say where all play: --env ID")

@@ -100,8 +100,11 @@ def export(folder: Path, target: Path, *, is_merged: bool) -> None:
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
+    from ...agents.loading import peft_of_old_names
+
     loaded: Any = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
-    merged: Any = PeftModel.from_pretrained(loaded, str(folder)).merge_and_unload()
+    with peft_of_old_names():
+        merged: Any = PeftModel.from_pretrained(loaded, str(folder)).merge_and_unload()
     for file in target.glob("adapter_*"):
         file.unlink()
     merged.save_pretrained(str(target))

@@ -90,4 +90,4 @@ def test_the_ten_settings_that_matter_come_first(capsys):
         main(["train", "maac", "--help"])
     text = capsys.readouterr().out
     places = [text.index(f" --{name.replace('_', '-')}") for name in train.LEADING]
-    assert max(places) < text.index("--env-kwargs") and "collm train maac --config" in text
+    assert max(places) < text.index("--env-kwargs [") and "collm train maac --config" in text
