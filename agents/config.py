@@ -29,7 +29,7 @@ class ModelConfig(Checked):
     LoRA adapter per agent ("adapters")."""
     lora_rank: Annotated[Count, Also("lora_r")] = 16
     """Rank of the LoRA adapters."""
-    lora_alpha: Positive | None = None
+    lora_alpha: Count | None = None
     """LoRA alpha: the adapters' output is scaled by alpha / rank. None: twice the rank."""
     lora_target_modules: tuple[str, ...] = (ALL_LINEAR,)
     """Names of the layers that get LoRA adapters, such as q_proj v_proj; all-linear: every linear layer but the

@@ -258,7 +258,7 @@ def with_adapters(
     adapters: Sequence[str],
     rank: int,
     *,
-    alpha: float | None = None,
+    alpha: int | None = None,
     target_modules: Sequence[str] = (ALL_LINEAR,),
 ) -> PeftModel:
     """Wrap a model with a LoRA adapter (arXiv:2106.09685) of each name; the base is frozen.

@@ -59,7 +59,11 @@ def parsed(
 
 def nested_classes(kind: type) -> dict[str, type]:
     """The fields of a dataclass that are settings classes themselves."""
-    return {name: each.hint for name, each in settings_of(kind).items() if is_dataclass(each.hint)}
+    return {
+        name: each.hint
+        for name, each in settings_of(kind).items()
+        if isinstance(each.hint, type) and is_dataclass(each.hint)
+    }
 
 
 def keyword_arguments(pairs: Sequence[str], option: str = "--env-kwargs") -> dict[str, Any]:
@@ -105,7 +109,7 @@ def _option(setting: Setting, given: Mapping[str, Any]) -> Any:
     import tyro
 
     also = tuple(f"--{name.replace('_', '-')}" for name in setting.also)
-    hint = Annotated[setting.hint, tyro.conf.arg(help=setting.text, aliases=also or None)]
+    hint = Annotated[setting.hint, tyro.conf.arg(help=setting.text, aliases=also or None)]  # type: ignore[name-defined]
     if setting.name in given:
         value = given[setting.name]
         return setting.name, hint, field(default_factory=lambda: value)

@@ -59,9 +59,14 @@ class Setting:
         return self.field.default if factory is MISSING else factory()
 
 
-@cache
 def settings_of(kind: type) -> Mapping[str, Setting]:
     """The settings of a dataclass by name, in the order of its fields; the first declaration's docstring holds."""
+    hashable: Any = kind  # mypy takes no dataclass for hashable
+    return _settings_of(hashable)
+
+
+@cache
+def _settings_of(kind: Any) -> Mapping[str, Setting]:
     hints = allowed(kind)
     texts: dict[str, tuple[str, str]] = {}
     for base in reversed(kind.__mro__):

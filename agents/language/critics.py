@@ -185,7 +185,7 @@ def add_lora(backbone: PreTrainedModel, rank: int) -> None:
     """Put LoRA adapters (arXiv:2106.09685) on every linear layer of a critic's model and freeze the model's weights."""
     settings = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="FEATURE_EXTRACTION")
     backbone.add_adapter(settings)
-    of_adapters: Any = backbone.peft_config  # type: ignore[attr-defined]  # transformers adds it with the adapter
+    of_adapters: Any = backbone.peft_config  # transformers adds it with the adapter
     for each in of_adapters.values():
         if not isinstance(each.target_modules, str):
             each.target_modules = sorted(each.target_modules)  # a set, which would be saved in any order

@@ -97,7 +97,7 @@ def evaluate_teams(arguments: EvaluateArguments, console: Console) -> None:
         with refusals():
             # Runs get the arguments here, models had them when their environment was made.
             given = kwargs if number < len(arguments.directories) and arguments.env is None else {}
-            results = {
+            results: dict[str, EvaluationResult] = {
                 how: team.evaluate(arguments.episodes, greedy=how == "greedy", split=arguments.split, **given)
                 for how in dict.fromkeys(arguments.played)
             }
