@@ -99,9 +99,11 @@ def export(folder: Path, target: Path, *, is_merged: bool) -> None:
     import torch
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
+    from transformers.utils import logging as transformers_logging
 
     from ...agents.loading import peft_of_old_names
 
+    transformers_logging.disable_progress_bar()
     loaded: Any = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
     with peft_of_old_names():
         merged: Any = PeftModel.from_pretrained(loaded, str(folder)).merge_and_unload()

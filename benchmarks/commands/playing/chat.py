@@ -57,9 +57,12 @@ def partner(arguments: ChatArguments) -> tuple[str, LanguagePolicy]:
     Raises:
         UserError: if there is no such agent, or it does not write.
     """
-    from ....agents.language.policy import LanguagePolicy  # here, as help needs no torch
+    from transformers.utils import logging as transformers_logging  # here, as help needs no torch
+
+    from ....agents.language.policy import LanguagePolicy
     from ....algorithms.runs.api import load_run
 
+    transformers_logging.disable_progress_bar()
     policies = load_run(arguments.directory, trust=arguments.trust).policies
     agent = arguments.agent if arguments.agent is not None else next(iter(policies))
     if agent not in policies:
