@@ -33,13 +33,11 @@ def with_partners(experiment: Experiment, partners: Mapping[str, str]) -> Experi
     frozen = {agent: name for agent, name in partners.items() if name not in PLAYERS}
     if scripted:
         experiment = replace(experiment, env_kwargs={**experiment.env_kwargs, "partners": scripted})
-    if not frozen:
-        return experiment
     names = dict(zip(agents, experiment.model.names(len(agents)), strict=True)) | frozen
-    left = ",".join(names[agent] for agent in agents if agent not in scripted)
+    left = [names[agent] for agent in agents if agent not in scripted]
     rates = {**experiment.config.agent_learning_rates, **dict.fromkeys(frozen, 0.0)}
     return replace(
         experiment,
-        model=replace(experiment.model, model=left),
+        model=replace(experiment.model, model=left[0] if len(set(left)) == 1 else ",".join(left)),
         config=replace(experiment.config, agent_learning_rates=rates),
     )

@@ -82,7 +82,7 @@ def test_partners_sit_where_they_are_told(tmp_path, started):
     scripted, *_ = started(*call, "--partner", "builder_1=reference")
     assert scripted.env_kwargs == {"partners": {"builder_1": "reference"}}
     frozen, *_ = started(*call, "--partner", "builder_0=tiny", "--model", "tiny,tiny")
-    assert frozen.config.agent_learning_rates == {"builder_0": 0.0} and frozen.model.model == "tiny,tiny"
+    assert frozen.config.agent_learning_rates == {"builder_0": 0.0} and frozen.model.model == "tiny"
 
 
 def test_the_ten_settings_that_matter_come_first(capsys):

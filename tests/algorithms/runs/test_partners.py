@@ -39,9 +39,9 @@ def test_partners_must_sit_somewhere_and_leave_a_seat(partners):
 def test_the_python_call_takes_partners_prompts_and_reward_functions(monkeypatch):
     started = []
     monkeypatch.setattr("collm.algorithms.runs.api.train_experiment", lambda *args, **options: started.append(args[0]))
-    judges = ["own", "tests.judges:brevity"]
-    train("iac", "collm/MiniBuild-v0", partners={"builder_1": "random"}, prompts="folder", reward_funcs=judges)
-    assert started[0].env_kwargs == {"partners": {"builder_1": "random"}, "prompts": "folder", "reward_funcs": judges}
+    judges, prompts = ["own", "builtins:len"], {"prompt": "Build: {default}"}
+    train("iac", "collm/MiniBuild-v0", partners={"builder_1": "random"}, prompts=prompts, reward_funcs=judges)
+    assert started[0].env_kwargs == {"partners": {"builder_1": "random"}, "prompts": prompts, "reward_funcs": judges}
 
 
 @pytest.mark.parametrize(("env", "limit"), [("MiniBuild-v0", 8), ("MiniWriting-v1", 48), ("TLDR-v1", None)])
