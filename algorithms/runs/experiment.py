@@ -85,7 +85,7 @@ class Experiment:
             config=_settings(algorithm_spec(saved["algorithm"]).config, saved["config"]),
             env=saved["env"],
             env_kwargs=saved["env_kwargs"],
-            model=_settings(ModelConfig, saved["model"]),
+            model=_settings(ModelConfig, _with_tuples(saved["model"])),
             network=_settings(NetworkConfig, _with_tuples(saved.get("network", {}))),
         )
 
