@@ -80,13 +80,14 @@ def _settings_of(kind: Any) -> Mapping[str, Setting]:
     return found
 
 
-def sorted_out(given: Mapping[str, Any], kinds: Iterable[type], where: str) -> list[dict[str, Any]]:
+def sorted_out(given: Mapping[str, Any], kinds: Iterable[type], where: str, listed: str = "") -> list[dict[str, Any]]:
     """Values by name, one dictionary per class: each goes to the first class that has a setting of this name.
 
     Args:
         given: values by the settings' names, or by their other names.
         kinds: settings classes.
         where: what the values come from, which begins the message of an error.
+        listed: where all names are listed, which ends the message where no name is near.
 
     Raises:
         UnknownSettingError: if no class has a setting of a name; with the nearest.
@@ -101,7 +102,9 @@ def sorted_out(given: Mapping[str, Any], kinds: Iterable[type], where: str) -> l
     found: list[dict[str, Any]] = [{} for _ in classes]
     for name, value in given.items():
         if name not in owners:
-            raise UnknownSettingError(f"{where} has no setting {name!r}; {nearest(name, owners)}")
+            near = nearest(name, owners)
+            hint = near if near.startswith("did you mean") or not listed else listed
+            raise UnknownSettingError(f"{where} has no setting {name!r}; {hint}")
         number, own = owners[name]
         if own in found[number]:
             raise UserError(f"{where} gives {own!r} twice, also as {name!r}; give it once")
