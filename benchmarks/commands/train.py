@@ -173,9 +173,8 @@ def values_of(given: Given, settings: type[TrainConfig]) -> dict[str, Any]:
     if given.path is None:
         return {}
     classes: tuple[type[Any], ...] = (settings, ModelConfig, NetworkConfig, LogConfig)
-    *parts, own = sorted_out(
-        given.settings, (*classes, TrainArguments), str(given.path), "`collm train ALGORITHM --help` lists them"
-    )
+    listed = "`collm train ALGORITHM --help` lists them"
+    *parts, own = sorted_out(given.settings, (*classes, TrainArguments), str(given.path), listed)
     for kind, part in zip(classes, parts, strict=True):
         kind(**part)  # which refuses values out of range
     for name, setting in settings_of(TrainArguments).items():
