@@ -6,31 +6,42 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from .._ranges import Checked, Count, CountOrZero, InRange, NotNegative, Positive
+from .._ranges import Also, Checked, Count, CountOrZero, InRange, NotNegative, Positive
 
 TINY = "tiny"
 CHAT = "openai:"  # begins the name of a chat server's model
+MAX_NEW_TOKENS = 256
+"""Tokens of a completion where neither the settings nor the environment say how many."""
+ALL_LINEAR = "all-linear"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig(Checked):
     """Language models of a team, and how they sample."""
 
-    model: str = TINY
+    # Models.
+
+    model: Annotated[str, Also("model_name_or_path")] = TINY
     """Model, or one per agent separated by commas: "tiny" (the embedded model), a folder in Hugging Face format, a hub
     name, a name given to `register_policy`, or "openai:MODEL@URL" (a chat server, whose model plays and does not
     learn)."""
     weights: Literal["own", "shared", "adapters"] = "own"
     """Sharing of weights: a separate copy per agent ("own"), one copy for all ("shared"), or one frozen base with a
     LoRA adapter per agent ("adapters")."""
-    lora_rank: Count = 16
+    lora_rank: Annotated[Count, Also("lora_r")] = 16
     """Rank of the LoRA adapters."""
+    lora_alpha: Count | None = None
+    """LoRA alpha: the adapters' output is scaled by alpha / rank. None: twice the rank."""
+    lora_target_modules: tuple[str, ...] = (ALL_LINEAR,)
+    """Names of the layers that get LoRA adapters, such as q_proj v_proj; all-linear: every linear layer but the
+    head."""
     is_chat: bool = False
     """Feed messages through the tokenizer's chat template. False: as plain text."""
     template_kwargs: Mapping[str, bool | int | str] = field(default_factory=dict)
     """Arguments of the chat template, for example `enable_thinking False`."""
-    max_new_tokens: Count = 256
-    """Tokens after which a completion is cut."""
+    max_new_tokens: Annotated[Count | None, Also("max_completion_length")] = None
+    """Tokens after which a completion is cut. None: what the environment declares (48 in MiniWriting and MiniCode, 8 in
+    MiniBuild), else 256."""
     temperature: Positive = 1.0
     """Sampling temperature; the distribution that is learned is the tempered one."""
     top_p: Annotated[float, InRange(above=0, most=1)] = 1.0
@@ -42,7 +53,7 @@ class ModelConfig(Checked):
     which tokens are drawn. False: those before the filters, whose gradient is biased."""
     compute_dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """Data type of forward passes. Weights that learn stay float32, or updates near 1e-6 would round to nothing."""
-    recomputes_activations: bool | None = None
+    recomputes_activations: Annotated[bool | None, Also("gradient_checkpointing")] = None
     """Activation recomputation (gradient checkpointing): keep only the layers' inputs and run the layers again in the
     backward pass. Less memory, a third more time. None: where the memory plan needs it."""
     sampler: Literal["arena", "continuous"] = "arena"
@@ -51,6 +62,11 @@ class ModelConfig(Checked):
     server: str | None = None
     """Address of a vLLM server that samples, "http://host:port", or one per agent separated by commas. None: this
     process samples."""
+    device: str = "auto"
+    """Device: "cpu", "cuda", "cuda:1", …; "auto" takes a GPU where there is one."""
+
+    # Chat servers.
+
     chat_key: str | None = None
     """Environment variable with the key of the chat servers. None: OPENAI_API_KEY at OpenAI's own address, and no key
     at any other."""
@@ -68,9 +84,6 @@ class ModelConfig(Checked):
     """Price per million tokens that a chat model writes, in any currency, for the count of costs."""
     chat_body: Mapping[str, bool | int | float | str] = field(default_factory=dict)
     """Further fields of requests to chat servers, for example `reasoning_effort low`."""
-    device: str = "auto"
-    """Device: "cpu", "cuda", "cuda:1", …; "auto" takes a GPU where there is one; or a device per agent, separated by
-    commas."""
     allows_tf32: bool = False
     """TF32: let a GPU round the factors of float32 matrix products to 10 bits, which is several times as fast. False:
     full float32, as on a CPU. Forward passes in another `compute_dtype` do not depend on it."""

@@ -22,6 +22,8 @@ from .batching import micro_batches
 
 SHOWN_METRICS = ("return", "policy_loss", "value_loss", "grad_norm", "critic_grad_norm", "entropy", "kl_to_sampler")
 """Metrics of the last update that a message shows, of those that there are."""
+SMALL_LEARNING_RATE = 5e-4
+"""Learning rate of perceptrons and small language models, whose weights still have everything to learn."""
 NO_TOKENS: NDArray[np.float32] = np.zeros(0, dtype=np.float32)
 
 
@@ -191,6 +193,11 @@ class TrainablePolicy(Policy, Learnable):
     """True where the turns of a track are evaluated one by one, so that they may be learned from in any grouping."""
     value_head: nn.Module | None = None
     """Estimates the return before each turn; None without one."""
+
+    @property
+    def default_learning_rate(self) -> float:
+        """AdamW's learning rate where the settings name none."""
+        return SMALL_LEARNING_RATE
 
     @property
     def compute_dtype(self) -> torch.dtype | None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 
 from .._errors import UserError
 from .._json import read_json
-from .config import TINY, ModelConfig
+from .config import ALL_LINEAR, MAX_NEW_TOKENS, TINY, ModelConfig
 from .decoding.sampling import Sampling
 from .encoding import Encoder
 from .language.chat import chat_spec
@@ -54,6 +55,8 @@ def check_models(config: ModelConfig, num_agents: int) -> None:
             VLLMClient(address, SERVER_CHECK_S)
     for name in dict.fromkeys(config.names(num_agents)):
         _encoder(config, name)
+        if config.weights == "adapters" and ALL_LINEAR not in config.lora_target_modules:
+            _check_target_modules(config, name)
 
 
 def check_servers(config: ModelConfig, num_agents: int) -> None:
@@ -82,10 +85,11 @@ def check_room(config: ModelConfig, agents: Sequence[str], observations: Mapping
         if limit is None or agent not in observations:
             continue
         prompt, _ = _encoder(config, name).prompt(observations[agent])
-        if len(prompt) + config.max_new_tokens > limit:
+        room = config.max_new_tokens or MAX_NEW_TOKENS
+        if len(prompt) + room > limit:
             raise UserError(
                 f"the first prompt of {agent} has {len(prompt)} tokens, which with max_new_tokens="
-                f"{config.max_new_tokens} makes more than the {limit} of the model {name!r}; lower max_new_tokens, "
+                f"{room} makes more than the {limit} of the model {name!r}; lower max_new_tokens, "
                 "or give a model with a longer context"
             )
 
@@ -185,7 +189,7 @@ def load_policies(
             made = LanguagePolicy(
                 model,
                 sampling=sampling_of(config),
-                max_new_tokens=config.max_new_tokens,
+                max_new_tokens=config.max_new_tokens or MAX_NEW_TOKENS,
                 adapter=adapter,
                 has_value_head=has_value_head,
                 value_head_hidden_dim=value_head_hidden_dim,
@@ -222,7 +226,9 @@ def load_language_model(
     model = loaded.to(device)
     tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(where)
     if adapters:
-        model = with_adapters(model, adapters, config.lora_rank)
+        model = with_adapters(
+            model, adapters, config.lora_rank, alpha=config.lora_alpha, target_modules=config.lora_target_modules
+        )
     return LanguageModel(
         model,
         tokenizer,
@@ -259,13 +265,39 @@ def load_team(directory: Path, agents: Sequence[str], *, device: str = "auto") -
     return policies
 
 
-def with_adapters(model: PreTrainedModel, adapters: Sequence[str], rank: int) -> PeftModel:
-    """Wrap a model with a LoRA adapter (arXiv:2106.09685) of each name on every linear layer; the base is frozen."""
-    lora = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM")
+def with_adapters(
+    model: PreTrainedModel,
+    adapters: Sequence[str],
+    rank: int,
+    *,
+    alpha: int | None = None,
+    target_modules: Sequence[str] = (ALL_LINEAR,),
+) -> PeftModel:
+    """Wrap a model with a LoRA adapter (arXiv:2106.09685) of each name; the base is frozen.
+
+    Args:
+        model: the base.
+        adapters: names.
+        rank: rank of each adapter.
+        alpha: an adapter's output is scaled by alpha / rank; None: twice the rank.
+        target_modules: names of the layers that get adapters; "all-linear": every linear layer but the head.
+
+    Raises:
+        UserError: if the model has no layer of a name.
+    """
+    modules = list(target_modules)
+    lora = LoraConfig(
+        r=rank,
+        lora_alpha=alpha or 2 * rank,
+        target_modules=ALL_LINEAR if modules == [ALL_LINEAR] else modules,
+        task_type="CAUSAL_LM",
+    )
     first, *others = adapters
-    with warnings.catch_warnings():  # peft 0.21 asks transformers 5.23 for a property under its old name
-        warnings.filterwarnings("ignore", message="`is_gradient_checkpointing` is deprecated", category=FutureWarning)
-        adapted = get_peft_model(model, lora, adapter_name=first)
+    with peft_of_old_names():
+        try:
+            adapted = get_peft_model(model, lora, adapter_name=first)
+        except ValueError as error:  # it names the layers that are not there
+            raise UserError(f"lora_target_modules: {reason(error)}") from error
     for adapter in others:
         adapted.add_adapter(adapter, lora)
     of_adapters: Any = adapted.peft_config
@@ -276,6 +308,30 @@ def with_adapters(model: PreTrainedModel, adapters: Sequence[str], rank: int) ->
             weight.data = weight.data.float()  # adapters learn, whatever the base computes in
     assert isinstance(adapted, PeftModel)
     return adapted
+
+
+@contextmanager
+def peft_of_old_names() -> Iterator[None]:
+    """Let peft 0.21 ask transformers 5.23 for a property under its old name."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="`is_gradient_checkpointing` is deprecated", category=FutureWarning)
+        yield
+
+
+def _check_target_modules(config: ModelConfig, name: str) -> None:
+    """Refuse layers that a model does not have, told by its settings alone."""
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(model_config(where_of(name)))
+    last = {module.rpartition(".")[2] for module, _ in model.named_modules()}
+    for wanted in config.lora_target_modules:
+        if wanted.rpartition(".")[2] not in last:
+            linear = {
+                module.rpartition(".")[2] for module, each in model.named_modules() if isinstance(each, torch.nn.Linear)
+            }
+            raise UserError(
+                f"the model {name!r} has no layer {wanted!r} for lora_target_modules; its linear layers are "
+                f"{', '.join(sorted(linear))}"
+            )
 
 
 def _encoder(config: ModelConfig, name: str) -> Encoder:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
-from .._ranges import Checked, Count, CountOrZero, Decay, Finite, LearningRate, NotNegative, Positive, Seed, Share
+from .._ranges import Also, Checked, Count, CountOrZero, Decay, Finite, LearningRate, NotNegative, Positive, Seed, Share
 
 AdvantageNormalization = Literal["batch", "agent", "turn", "agent_turn", "none"]
 CriticKnowledge = Literal["joint", "privileged"]
@@ -25,7 +25,7 @@ class TrainConfig(Checked):
 
     # Collecting.
 
-    num_updates: Count = 100
+    num_updates: Annotated[Count, Also("steps")] = 100
     """Number of updates; each collects episodes and learns from them."""
     max_environment_steps: Count | None = None
     """Budget in environment steps (joint turns): the update that reaches it is the last. None: `num_updates` alone
@@ -61,9 +61,9 @@ class TrainConfig(Checked):
 
     # Optimizing.
 
-    agent_learning_rate: LearningRate = 5e-4
-    """AdamW's learning rate for the policies. The default suits the embedded model; pretrained models want 1e-6 to 1e-5
-    for full weights and about 1e-4 for adapters."""
+    agent_learning_rate: Annotated[LearningRate | None, Also("learning_rate")] = None
+    """AdamW's learning rate for the policies. None: by the model, 5e-4 for perceptrons and for models of fewer than 10
+    million weights, as the embedded one, 1e-4 for adapters, and 1e-6 for full weights."""
     agent_learning_rates: Mapping[str, LearningRate] = field(default_factory=dict)
     """Learning rates by agent, for agents that differ from `agent_learning_rate`. 0 freezes an agent."""
     learning_rate_schedule: Literal["constant", "linear", "cosine"] = "constant"
@@ -193,6 +193,9 @@ class ActorCriticConfig(TrainConfig):
     actor's weights and tokenizer), a folder, a hub name, or a name given to `register_critic`."""
     critic_device: str | None = None
     """Device of separate critics. None: that of the agent, or of the first agent for a joint critic."""
+    critic_lora_rank: Count | None = None
+    """Rank of LoRA adapters on a separate critic that starts from a pretrained model, whose own weights stay as they
+    are. None: all its weights learn."""
     critic_learning_rate: LearningRate = 1e-3
     """AdamW's learning rate for separate critics."""
     critic_steps: Count = 2

@@ -19,7 +19,7 @@ class PublishedConfig(ActorCriticConfig):
     """Published defaults that both methods share."""
 
     rollout_buffer_size: int = 8
-    agent_learning_rate: float = 5e-6
+    agent_learning_rate: float | None = 5e-6
     weight_decay: float = 0.01
     max_grad_norm: float = 1e9
     advantage_normalization: AdvantageNormalization = "agent_turn"

@@ -1,22 +1,69 @@
-"""Command-line arguments that several commands share."""
+"""Command-line arguments: settings classes → options in groups, with the names that people know from elsewhere."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from dataclasses import field, is_dataclass, make_dataclass
+from typing import Annotated, Any, TypeVar
 
 from .._errors import UserError
+from .._settings import Setting, settings_of
 
 Arguments = TypeVar("Arguments")
 
 
-def parsed(kind: type[Arguments], command: str, args: Sequence[str]) -> Arguments:
-    """Read a dataclass from the command line; nested dataclasses add their fields without a prefix."""
+def parsed(
+    kind: type[Arguments],
+    command: str,
+    args: Sequence[str],
+    *,
+    nested: Mapping[str, type] | None = None,
+    leading: Sequence[str] = (),
+    left_out: Sequence[str] = (),
+    given: Mapping[str, Any] | None = None,
+    examples: Sequence[str] = (),
+) -> Arguments:
+    """Read a dataclass from the command line; the settings of nested dataclasses are options without a prefix.
+
+    Args:
+        kind: dataclass of the command's arguments.
+        command: name of the command, with what chose the class.
+        args: the words behind it.
+        nested: classes of fields whose annotation does not tell them.
+        leading: settings that help shows first, before the groups that they are declared in.
+        left_out: settings of nested dataclasses that are no options, and keep their defaults.
+        given: values by setting in place of defaults, as from a file; what is on the command line goes first.
+        examples: calls that help shows.
+    """
     import tyro  # here, as what takes no arguments need not wait for it
 
-    made: Arguments = tyro.cli(kind, prog=f"collm {command}", args=list(args), config=(tyro.conf.OmitArgPrefixes,))
-    return made
+    inside = nested_classes(kind) | dict(nested or {})
+    settings = {name: each for name, each in settings_of(kind).items() if name not in inside}
+    for other in inside.values():
+        settings |= {name: each for name, each in settings_of(other).items() if name not in left_out}
+    form = _form(settings, leading, given or {})
+    about = " ".join((kind.__doc__ or "").split())
+    if examples:
+        about += "\n\nexamples:\n" + "\n".join(f"  {example}" for example in examples)
+    options = (tyro.conf.OmitArgPrefixes,)
+    filled: Any = tyro.cli(form, prog=f"collm {command}", description=about, args=list(args), config=options)
+    values = {name: value for group in vars(filled).values() for name, value in vars(group).items()}
+    parts = {
+        name: other(**{each: values[each] for each in settings_of(other) if each not in left_out})
+        for name, other in inside.items()
+    }
+    own = {name: values[name] for name in settings_of(kind) if name not in inside}
+    return kind(**own, **parts)
+
+
+def nested_classes(kind: type) -> dict[str, type]:
+    """The fields of a dataclass that are settings classes themselves."""
+    return {
+        name: each.hint
+        for name, each in settings_of(kind).items()
+        if isinstance(each.hint, type) and is_dataclass(each.hint)
+    }
 
 
 def keyword_arguments(pairs: Sequence[str], option: str = "--env-kwargs") -> dict[str, Any]:
@@ -36,3 +83,36 @@ def keyword_arguments(pairs: Sequence[str], option: str = "--env-kwargs") -> dic
         except json.JSONDecodeError:
             found[key] = value
     return found
+
+
+def _form(settings: Mapping[str, Setting], leading: Sequence[str], given: Mapping[str, Any]) -> type:
+    """A dataclass of dataclasses, one per group of settings, as the parser reads it."""
+    groups: dict[str, list[Setting]] = {"": [settings[name] for name in leading]}
+    for name, setting in settings.items():
+        if name not in leading:
+            groups.setdefault(setting.group, []).append(setting)
+    fields: list[Any] = []
+    for title, members in groups.items():
+        if members:
+            words = title.removesuffix("Config").removesuffix("Arguments") or "main"
+            inner = _dataclass(title or "Main", [_option(each, given) for each in members])
+            inner.__doc__ = ""
+            fields.append((words.lower().replace(" ", "_"), inner))
+    return _dataclass("Form", fields)
+
+
+def _dataclass(name: str, fields: Sequence[Any]) -> type:
+    return make_dataclass(name, fields, kw_only=True, repr=False, eq=False)
+
+
+def _option(setting: Setting, given: Mapping[str, Any]) -> Any:
+    import tyro
+
+    also = tuple(f"--{name.replace('_', '-')}" for name in setting.also)
+    hint = Annotated[setting.hint, tyro.conf.arg(help=setting.text, aliases=also or None)]  # type: ignore[name-defined]
+    if setting.name in given:
+        value = given[setting.name]
+        return setting.name, hint, field(default_factory=lambda: value)
+    if setting.is_required:
+        return setting.name, hint
+    return setting.name, hint, field(default_factory=lambda: setting.default)

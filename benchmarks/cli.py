@@ -15,11 +15,13 @@ from .errors import line_of
 COMMANDS = {
     "envs": ("collm.benchmarks.commands.envs", "list the environments; with --scores, their floors and ceilings"),
     "check": ("collm.benchmarks.commands.check", "hold an environment to the whole contract"),
-    "play": ("collm.benchmarks.commands.play", "play one episode and print it"),
+    "play": ("collm.benchmarks.commands.playing.play", "play one episode and print it"),
     "train": ("collm.benchmarks.commands.train", "train a team: collm train ALGORITHM --env ID"),
-    "replay": ("collm.benchmarks.commands.replay", "play an episode of a run again, turn by turn"),
+    "replay": ("collm.benchmarks.commands.playing.replay", "play an episode of a run again, turn by turn"),
     "resume": ("collm.benchmarks.commands.resume", "go on with a run that was stopped, or prolong a finished one"),
-    "evaluate": ("collm.benchmarks.commands.evaluate", "let a trained team play held-out tasks"),
+    "evaluate": ("collm.benchmarks.commands.evaluate", "let trained teams or models play held-out tasks"),
+    "chat": ("collm.benchmarks.commands.playing.chat", "talk to an agent of a run"),
+    "export": ("collm.benchmarks.commands.export", "write a run's models for transformers, with a model card"),
     "demo": ("collm.benchmarks.commands.demo", "watch two small language models learn to write together"),
     "doctor": ("collm.benchmarks.commands.doctor", "what this machine has, and what a training needs of it"),
     "benchmark": ("collm.benchmarks.commands.benchmark", "compare algorithms on environments with several seeds"),
@@ -28,6 +30,7 @@ COMMANDS = {
         "collm.benchmarks.commands.throughput",
         "measure this machine: rollouts, decoding, updates, …",
     ),
+    "completion": ("collm.benchmarks.completion", "print a shell's completion: bash, zsh or fish"),
 }
 _WITHOUT_TRAINING = {"envs", "check", "play"}
 """Commands that need no torch."""
@@ -41,6 +44,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not args or args[0] in ("-h", "--help"):
         print(usage())
         return 0
+    if args[0] == "--version":
+        from importlib.metadata import version  # here, as reading it takes longer than the rest
+
+        print(f"collm {version('collm')}")
+        return 0
     name, *rest = args
     if name not in COMMANDS:
         print(f"error: there is no command {shown(repr(name))}; {nearest(name, COMMANDS)}", file=sys.stderr)
@@ -49,7 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.path.append(os.getcwd())  # where a person's own environments lie; last, so that none shadows a library
     try:
         require(*(("rich", "tyro") if name in _WITHOUT_TRAINING else ("torch", "transformers")))
-        importlib.import_module(COMMANDS[name][0]).run(rest)
+        module = importlib.import_module(COMMANDS[name][0])
+        module.run(rest, COMMANDS) if name == "completion" else module.run(rest)
     except BrokenPipeError:  # the reader of our output, such as `head`, has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still to be flushed at the exit
         return 1

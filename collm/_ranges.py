@@ -50,6 +50,16 @@ class InRange:
         return " and ".join(f"{words} {limit}" for words, limit in limits.items() if limit is not None)
 
 
+@dataclass(frozen=True)
+class Also:
+    """Other names of a setting, as metadata of its type: those that people know from other libraries."""
+
+    names: tuple[str, ...]
+
+    def __init__(self, *names: str):
+        object.__setattr__(self, "names", names)
+
+
 Count = Annotated[int, InRange(1)]
 CountOrZero = Annotated[int, InRange(0)]
 Finite = Annotated[float, InRange()]

@@ -272,6 +272,7 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
         outcome = self.play(answers)
         if not isinstance(outcome, Outcome):
             raise TypeError(f"play() must return an Outcome, got {type(outcome).__name__}: {outcome!r}")
+        _check_outcome(outcome, movers, self.possible_agents)
         self.turn += 1
         for agent in movers:
             self._transcripts[agent] = self._transcripts[agent].extended(Message("assistant", replies[agent], agent))
@@ -280,8 +281,6 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
         for agent, history in outcome.rewritten.items():
             self._transcripts[agent], known[agent] = Transcript(history), 0
         for agent, text in outcome.feedback.items():
-            if agent not in self._transcripts:
-                raise ValueError(f"play() gave feedback to {agent!r}, who is none of {self.possible_agents}")
             self._read(agent, text)
         self._record_reading({agent: self._transcripts[agent].messages[known[agent] :] for agent in movers})
         is_over = outcome.is_over or self.turn >= self._max_turns
@@ -357,6 +356,35 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
 
     def _observation(self, agent: str) -> Transcript:
         return capped(self._transcripts[agent], self.observation_spaces[agent].max_length)
+
+
+def _check_outcome(outcome: Outcome, movers: Sequence[str], agents: Sequence[str]) -> None:
+    """Refuse an outcome that an author has filled wrongly.
+
+    Raises:
+        ValueError, TypeError: naming the field, the value, and what belongs there.
+    """
+    for name in ("feedback", "terms", "metrics", "rewritten"):
+        value = getattr(outcome, name)
+        if not isinstance(value, Mapping):
+            raise TypeError(f"play() returned Outcome({name}={value!r}), but {name} must be a mapping; leave it out")
+    for agent in outcome.feedback:
+        if agent not in agents:
+            raise ValueError(f"play() gave feedback to {agent!r}, who is none of {list(agents)}")
+    for name, named in (("finished", outcome.finished), ("rewritten", outcome.rewritten)):
+        if isinstance(named, str) or not isinstance(named, Iterable):
+            raise TypeError(f"play() returned Outcome({name}={named!r}), but {name} must be a set of agents")
+        if strangers := [agent for agent in named if agent not in agents]:
+            raise ValueError(f"play() named {strangers[0]!r} in Outcome.{name}, who is none of {list(agents)}")
+    for name in ("terms", "metrics"):
+        for key, value in getattr(outcome, name).items():
+            if not isinstance(value, SupportsFloat) or isinstance(value, Sequence):
+                raise TypeError(f"play() returned {value!r} in Outcome.{name}[{key!r}], which is no number")
+    rewards = outcome.reward if isinstance(outcome.reward, Mapping) else dict.fromkeys(movers, outcome.reward)
+    for agent in movers:
+        _reward(agent, rewards)
+    if strangers := [agent for agent in rewards if agent not in agents]:
+        raise ValueError(f"play() gave a reward to {strangers[0]!r}, who is none of {list(agents)}")
 
 
 def _reward(agent: str, rewards: Mapping[str, Any]) -> float:

@@ -24,7 +24,7 @@ from collm.algorithms.runs import run as running
 from collm.algorithms.runs.checkpoint import has_checkpoint, newest_checkpoint
 from collm.algorithms.runs.evaluation import evaluate
 from collm.algorithms.runs.experiment import Experiment
-from collm.algorithms.runs.loggers import read_lines
+from collm.algorithms.runs.loggers import LogConfig, read_lines
 from collm.algorithms.runs.run import prepare_run, run_prepared
 from collm.algorithms.runs.stopping import Stopped, StopSignals
 
@@ -138,7 +138,9 @@ def live(experiment: Experiment, directory: Path, resume: bool, kill: Kill | Non
     try:
         with StopSignals() as stop:
             prepare_run(experiment, directory, resume=resume)
-            run_prepared(experiment, directory, resume=resume, stop=stop, sinks=sinks, on_notice=lambda line: None)
+            run_prepared(
+                experiment, directory, resume=resume, stop=stop, log=LogConfig(log=sinks), on_notice=lambda line: None
+            )
     except Stopped:
         status = STOPPED
     except BaseException:

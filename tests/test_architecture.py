@@ -39,7 +39,13 @@ ORDER = {
         "memory",
         "runs",
     ),
-    "benchmarks": ("arguments errors markdown", "cli person", "comparison throughput", "report", "commands"),
+    "benchmarks": (
+        "arguments configuration errors markdown",
+        "cli completion leaderboard",
+        "comparison throughput",
+        "report",
+        "commands",
+    ),
 }
 """The rooms of each layer from the ground up: a room imports only from floors below its own."""
 MAX_ROOMS = 14

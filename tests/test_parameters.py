@@ -14,6 +14,7 @@ from collm.algorithms import IACConfig, ReinforceConfig, TrainConfig
 from collm.algorithms.config import ActorCriticConfig
 from collm.algorithms.learning.trainer import Trainer
 from collm.algorithms.runs.experiment import Experiment
+from collm.algorithms.runs.loggers import LogConfig
 from collm.algorithms.runs.run import run_prepared
 from collm.benchmarks.commands.train import TrainArguments
 from collm.envs.core import Outcome, TextParallelEnv
@@ -25,6 +26,7 @@ SETTINGS = (
     ReinforceConfig,
     ModelConfig,
     Experiment,
+    LogConfig,
     TrainArguments,
     Outcome,
 )

@@ -64,8 +64,8 @@ def settings_classes() -> list[type]:
 
 
 def command_modules() -> list[ModuleType]:
-    names = (each.name for each in pkgutil.iter_modules(commands.__path__))
-    return [importlib.import_module(f"{commands.__name__}.{name}") for name in names]
+    found = pkgutil.walk_packages(commands.__path__, f"{commands.__name__}.")
+    return [importlib.import_module(each.name) for each in found]
 
 
 def field_docstrings(kind: type) -> dict[str, str]:

@@ -16,7 +16,7 @@ from gymnasium.spaces import Text
 
 from ..._errors import UserError
 from ...envs.core import as_chat, messages_of
-from ..config import CHAT
+from ..config import CHAT, MAX_NEW_TOKENS
 from ..core import Completion, Policy, Request
 from ..decoding.streams import seed_of
 from ..registry import PolicySpec, Seat
@@ -241,7 +241,7 @@ def chat_spec(name: str) -> PolicySpec | None:
             temperature=settings.temperature,
             top_p=settings.top_p,
             top_k=settings.top_k,
-            max_new_tokens=settings.max_new_tokens,
+            max_new_tokens=settings.max_new_tokens or MAX_NEW_TOKENS,
             sends_seed=settings.chat_seeds,
             prices=(settings.chat_prompt_price, settings.chat_completion_price),
             body=settings.chat_body,

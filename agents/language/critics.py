@@ -9,10 +9,12 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from peft import LoraConfig
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import AutoModel, AutoTokenizer, LlamaModel, PreTrainedModel, PreTrainedTokenizerBase
@@ -120,6 +122,8 @@ class TextCritic(Critic):
             **settings,
         )
         critic.head.load_state_dict(load_file(directory / HEAD_FILE))
+        if (directory / "adapter_config.json").is_file():
+            _freeze_base(critic.backbone)
         return critic
 
     def values(self, inputs: Sequence[CriticInput]) -> Tensor:
@@ -149,15 +153,24 @@ class TextCritic(Critic):
         return self._reading(item).num_tokens
 
     def parameters(self) -> list[nn.Parameter]:
-        return [*self.backbone.parameters(), *self.head.parameters()]
+        return [*(weight for weight in self.backbone.parameters() if weight.requires_grad), *self.head.parameters()]
 
     def state_dict(self) -> dict[str, Tensor]:
-        backbone = {f"backbone.{name}": weight for name, weight in self.backbone.state_dict().items()}
+        frozen = self._frozen()
+        kept = {name: weight for name, weight in self.backbone.state_dict().items() if name not in frozen}
+        backbone = {f"backbone.{name}": weight for name, weight in kept.items()}
         return backbone | {f"head.{name}": weight for name, weight in self.head.state_dict().items()}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        frozen = self.backbone.state_dict()
+        frozen = {f"backbone.{name}": frozen[name] for name in self._frozen()}
         for prefix, module in (("backbone.", self.backbone), ("head.", self.head)):
-            module.load_state_dict({n.removeprefix(prefix): w for n, w in state.items() if n.startswith(prefix)})
+            whole = {**frozen, **state}
+            module.load_state_dict({n.removeprefix(prefix): w for n, w in whole.items() if n.startswith(prefix)})
+
+    def _frozen(self) -> set[str]:
+        """Names of the backbone's weights below its adapters, which every checkpoint would only repeat."""
+        return {name for name, weight in self.backbone.named_parameters() if not weight.requires_grad}
 
     def save(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -184,6 +197,23 @@ class TextCritic(Critic):
             rows.append(np.asarray(ids))
         row_of, position = zip(*(ends[place] for place in places), strict=True)
         return Reading(tuple(rows), row_of, position, sum(map(len, rows)))
+
+
+def add_lora(backbone: PreTrainedModel, rank: int) -> None:
+    """Put LoRA adapters (arXiv:2106.09685) on every linear layer of a critic's model and freeze the model's weights."""
+    settings = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="FEATURE_EXTRACTION")
+    backbone.add_adapter(settings)
+    of_adapters: Any = backbone.peft_config  # transformers adds it with the adapter
+    for each in of_adapters.values():
+        if not isinstance(each.target_modules, str):
+            each.target_modules = sorted(each.target_modules)  # a set, which would be saved in any order
+    _freeze_base(backbone)
+
+
+def _freeze_base(backbone: PreTrainedModel) -> None:
+    """Let only the adapters learn."""
+    for name, weight in backbone.named_parameters():
+        weight.requires_grad_("lora_" in name)
 
 
 class ActorHead(HeadCritic[LanguagePolicy]):

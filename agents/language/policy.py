@@ -20,7 +20,16 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..core import Completion, Divergence, Evaluation, Policy, Request, TrainablePolicy, largest
+from ..core import (
+    SMALL_LEARNING_RATE,
+    Completion,
+    Divergence,
+    Evaluation,
+    Policy,
+    Request,
+    TrainablePolicy,
+    largest,
+)
 from ..decoding.adapters import active_adapter
 from ..decoding.base import base_of
 from ..decoding.decoder import Decoder
@@ -36,6 +45,8 @@ from .heads import value_head_of
 
 SETTINGS_FILE = "collm_policy.json"
 VALUE_HEAD_FILE = "value_head.safetensors"
+MAX_SMALL_WEIGHTS = 10_000_000
+ADAPTER_LEARNING_RATE, FULL_LEARNING_RATE = 1e-4, 1e-6
 ADAPTER_CONFIG_FILE = "adapter_config.json"
 
 
@@ -142,6 +153,13 @@ class LanguagePolicy(TrainablePolicy):
         self._generator = language_model.generator
         if self.value_head is not None:
             self._generator = language_model.generator_with(self.value_head)
+
+    @property
+    def default_learning_rate(self) -> float:
+        """5e-4 for a small model, as the embedded one; for others 1e-4 for adapters, 1e-6 for full weights."""
+        if sum(weight.numel() for weight in self.language_model.base.parameters()) < MAX_SMALL_WEIGHTS:
+            return SMALL_LEARNING_RATE
+        return FULL_LEARNING_RATE if self.adapter is None else ADAPTER_LEARNING_RATE
 
     @property
     def compute_dtype(self) -> torch.dtype | None:

@@ -42,7 +42,7 @@ class PolicyLearner:
         policy: the policy that learns.
         algorithm: source of the loss, the epochs and the learning-rate schedule.
         generator: source of the order of mini-batches.
-        learning_rate: peak learning rate. None: `agent_learning_rate`.
+        learning_rate: peak learning rate. None: `agent_learning_rate`, else the policy's own default.
     """
 
     def __init__(
@@ -56,7 +56,11 @@ class PolicyLearner:
         self.algorithm = algorithm
         self.config = config = algorithm.config
         self.generator = generator
-        rate = config.agent_learning_rate if learning_rate is None else learning_rate
+        rate = next(
+            rate
+            for rate in (learning_rate, config.agent_learning_rate, policy.default_learning_rate)
+            if rate is not None
+        )
         scales_loss = policy.compute_dtype == torch.float16
         self.optimizer = Optimizer(policy.parameters(), rate, config, scales_loss=scales_loss)
         device = policy.parameters()[0].device

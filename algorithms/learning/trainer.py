@@ -40,8 +40,8 @@ def task_seeds(seed: int, update: int, count: int) -> list[int]:
     return [int(value % MAX_SEED) for value in drawn]
 
 
-def agent_learning_rates(config: TrainConfig, agents: Sequence[str]) -> dict[str, float]:
-    """Learning rate of each agent's policy.
+def agent_learning_rates(config: TrainConfig, agents: Sequence[str]) -> dict[str, float | None]:
+    """Learning rate of each agent's policy; None where the policy's own default applies.
 
     Raises:
         ValueError: if a rate is given for an agent that the environment does not have.
@@ -111,7 +111,7 @@ class Trainer:
                 if learner is None:
                     learner = PolicyLearner(policy, self.algorithm, self.generator, rates[agent])
                     by_policy[id(policy)] = learner
-                elif learner.optimizer.learning_rate != rates[agent]:
+                elif rates[agent] not in (None, learner.optimizer.learning_rate):
                     raise ValueError(
                         f"agent_learning_rates gives {agent!r} {rates[agent]}, but it shares its weights with another "
                         f"that learns at {learner.optimizer.learning_rate}; give all who share the same rate"

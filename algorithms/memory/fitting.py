@@ -11,7 +11,7 @@ from transformers import AutoConfig
 
 from ..._errors import UserError
 from ...agents.batching import default_max_tokens
-from ...agents.config import ModelConfig
+from ...agents.config import MAX_NEW_TOKENS, ModelConfig
 from ...agents.language.files import model_config
 from ...agents.language.reading import NUM_OWN_WORDS
 from ...agents.language.shape import FLOAT32, KNOWN, ModelShape
@@ -57,7 +57,7 @@ class Task:
 
     def row_length(self, model: ModelConfig) -> int:
         """Tokens of the longest row, guessed: what is read in a turn is as long as what is written."""
-        return self.prompt_letters // LETTERS_PER_TOKEN + 2 * self.max_turns * model.max_new_tokens
+        return self.prompt_letters // LETTERS_PER_TOKEN + 2 * self.max_turns * (model.max_new_tokens or MAX_NEW_TOKENS)
 
 
 def members_of(algorithm: Algorithm[Any], model: ModelConfig, agents: Sequence[str]) -> dict[str, list[Member]]:

@@ -6,12 +6,12 @@ print(run.evaluate().team_return)
 
 from __future__ import annotations
 
-import difflib
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -23,29 +23,35 @@ from rich.console import Console
 from transformers.utils import logging as transformers_logging
 
 from ..._errors import UserError
+from ..._settings import sorted_out
 from ..._terminal import shown
 from ...agents.config import TINY, ModelConfig
 from ...agents.core import Policy
 from ...agents.numeric.config import NetworkConfig
 from ...agents.registry import Seat
 from ...envs.registration.registry import EnvSpec, make, register, registry, specs
+from ...envs.templates import Prompts
 from ..learning.shaping import RewardProcessor
 from ..registry import AlgorithmSpec, algorithm_spec
 from ..rollout.collector import RolloutCollector
 from .checkpoint import has_newest_models, models_update, newest_update
-from .display import TrainingDisplay
 from .evaluation import EvaluationResult
 from .evaluation import evaluate as play_held_out
 from .experiment import MAX_DEFAULT_ENVS, Experiment, fix_shapes, load_experiment
-from .loggers import Logger, Sink, check_sinks, read_lines
+from .loggers import LogConfig, Logger, check_sinks, read_lines
+from .loggers.display import TrainingDisplay
+from .partners import with_partners
 from .replays import failures_kept
 from .run import prepare_run, run_prepared
 from .starting import StartingWeights, UnfitWeightsError
 from .stopping import StopSignals
-from .teams import CriticSource, make_policies, saved_team, seat_of
+from .teams import CriticSource, check_team, make_policies, playing_team, saved_team, seat_of
 
 Environment: TypeAlias = str | ParallelEnv[str, Any, Any] | Callable[..., ParallelEnv[str, Any, Any]]
 """A registered id, an environment (which is copied), or what builds one."""
+CURVE_FILE = "learning_curve.png"
+MIN_POINTS = 3
+"""Updates with a return that make a curve."""
 PolicySource: TypeAlias = Mapping[str, Policy] | Callable[[Seat], Policy]
 """Policies by agent, or what makes one for an agent."""
 
@@ -105,11 +111,13 @@ def train(
     *,
     out: str | Path | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
+    partners: Mapping[str, str] | None = None,
+    prompts: Prompts | None = None,
+    reward_funcs: Any = None,
     policies: PolicySource | None = None,
     critics: CriticSource | None = None,
     reward_processor: RewardProcessor | None = None,
     loggers: Sequence[Logger] = (),
-    log: Sequence[Sink] = (),
     resume: bool = False,
     init_from: str | Path | None = None,
     progress: bool = True,
@@ -123,18 +131,22 @@ def train(
         env: a registered id, an environment object (which is copied), or a class or function that builds one.
         out: the run's folder; None: runs/<environment>-<algorithm>-<time>.
         env_kwargs: arguments of the environment, where `env` is an id or builds one.
+        partners: by agent, who sits in its seat and does not learn: "reference", "random", "empty", or a model's folder
+            or name.
+        prompts: templates in place of the environment's prompts, a mapping or a folder of files `<agent>.txt`.
+        reward_funcs: functions that judge in place of the environment; see `collm.envs.wrappers.RewardFunctions`.
         policies: policies by agent, in place of the settings' models (those left out are made from them); or a factory.
             Trainable ones learn, others play along.
         critics: a critic of the joint history, critics by agent, or a factory, in place of the settings'.
         reward_processor: applied to every reward before learning.
         loggers: objects with `log(step, metrics)` and `close()` that get every update's metrics.
-        log: other places for metrics, "wandb" or "tensorboard"; `metrics.jsonl` is always written.
         resume: go on with the run in `out` from its last checkpoint.
         init_from: run whose policies and critics this one begins with.
         progress: show it, live in a terminal and a notebook, else as lines.
         threads: of torch; None: 1 for the embedded model on a CPU, where more only wait, else torch's own choice.
         settings: fields of the algorithm's settings (`num_updates=50`), of `ModelConfig` (`model="tiny"`,
-            `max_new_tokens=64`) and of `NetworkConfig`.
+            `max_new_tokens=64`), of `NetworkConfig` and of `LogConfig` (`log=("wandb",)`; `metrics.jsonl` is always
+            written), also by the names that other libraries use (`learning_rate=1e-5`).
 
     Raises:
         UnknownAlgorithmError, UnknownEnvironmentError: naming the nearest name.
@@ -143,15 +155,19 @@ def train(
     """
     spec = algorithm_spec(algorithm)
     id, kwargs = _identified(env)
-    config, model, network = _settings(spec, settings)
+    config, model, network, log = _settings(spec, settings)
+    judged = {"prompts": prompts, "reward_funcs": reward_funcs}
+    kwargs = {**kwargs, **(env_kwargs or {}), **{name: each for name, each in judged.items() if each is not None}}
     experiment = Experiment(
         algorithm=algorithm,
         config=config,
         env=id,
-        env_kwargs={**kwargs, **(env_kwargs or {})},
+        env_kwargs=kwargs,
         model=model,
         network=network,
     )
+    if partners:
+        experiment = with_partners(experiment, partners)
     directory = Path(out) if out is not None else default_directory(experiment)
     if callable(policies):
         policies = _made(policies, experiment)
@@ -162,7 +178,7 @@ def train(
         critics=critics,
         reward_processor=reward_processor,
         loggers=loggers,
-        sinks=log,
+        log=log,
         resume=resume,
         init_from=None if init_from is None else Path(init_from),
         threads=threads,
@@ -188,7 +204,7 @@ def train_experiment(
     """
     console = console or Console()
     transformers_logging.disable_progress_bar()
-    check_start(threads, options.get("sinks", ()))
+    check_start(threads, options.get("log"))
     if not is_prepared:
         prepare_run(experiment, directory, resume=resume, init_from=options.get("init_from"))
     title = f"{experiment.algorithm} on {experiment.env}, model {experiment.model.model}"
@@ -209,6 +225,13 @@ def train_experiment(
         )
     console.print(display.evaluation_table())
     console.print(f"run directory: {shown(directory)}", markup=False)
+    if len(display.returns) >= MIN_POINTS:
+        from .loggers.plots import plot_learning_curves  # here, as matplotlib takes a while
+
+        title = f"{experiment.algorithm} on {experiment.env}"
+        picture = plot_learning_curves({experiment.algorithm: [directory]}, directory / CURVE_FILE, title=title)
+        console.print(f"learning curve: {shown(picture)}", markup=False, soft_wrap=True)
+    console.print(f"next: {next_commands(directory)}", markup=False, highlight=False, soft_wrap=True)
     return Run(directory, experiment, trainer.collector.policies, trainer.update)
 
 
@@ -271,7 +294,7 @@ def load_run(
 
 def _newest_team(directory: Path, experiment: Experiment, env: ParallelEnv[str, Any, Any]) -> dict[str, Policy]:
     """The team of a run's newest checkpoint."""
-    model = replace(experiment.model, server=None)
+    model = replace(experiment.team_model, server=None)
     policies = make_policies(experiment.make_algorithm(), env, model, experiment.network)
     try:
         StartingWeights.of_run(directory).give_policies(policies)
@@ -281,6 +304,34 @@ def _newest_team(directory: Path, experiment: Experiment, env: ParallelEnv[str, 
             f"name; to go on: collm resume {directory}"
         ) from error
     return policies
+
+
+def untrained(
+    model: ModelConfig, env: Environment, directory: str | Path = ".", *, seed: int = 0, **env_kwargs: Any
+) -> Run:
+    """Models that were never trained here, as a run that can be evaluated.
+
+    Args:
+        model: settings of the models; names may be folders, hub names, registered policies, or chat servers' models.
+        env: environment that they play.
+        directory: where episodes are kept that an environment fails in.
+        seed: draws weights that a registered policy makes anew.
+        env_kwargs: arguments of the environment.
+
+    Raises:
+        UserError, OSError: if a model is not there or cannot be used, or the agents do not write.
+    """
+    id, kwargs = _identified(env)
+    spec = algorithm_spec("mareinforce")  # no one learns; it is the rule that asks least of the models
+    experiment = Experiment(
+        algorithm=spec.name, config=spec.config(), env=id, env_kwargs={**kwargs, **env_kwargs}, model=model
+    )
+    played = experiment.make_env()
+    try:
+        check_team(played, experiment.team_model, seed)
+        return Run(Path(directory), experiment, playing_team(played, experiment.team_model, seed))
+    finally:
+        played.close()
 
 
 def load_team(directory: str | Path, *, device: str | None = None, trust: bool = False) -> dict[str, Policy]:
@@ -294,25 +345,25 @@ def load_team(directory: str | Path, *, device: str | None = None, trust: bool =
     return dict(load_run(directory, device=device, trust=trust).policies)
 
 
+def next_commands(directory: Path) -> str:
+    """What one does with a run that is done, in a line."""
+    place = shlex.quote(str(directory))
+    return f"collm report {place}, collm evaluate {place}, collm chat {place}, collm export {place} OUT"
+
+
 def default_directory(experiment: Experiment) -> Path:
     """A new folder under runs/, named after what runs and when."""
     name = experiment.env.split("/")[-1].replace(":", ".")
     return Path("runs") / f"{name}-{experiment.algorithm}-{datetime.now():%Y%m%d-%H%M%S}"
 
 
-def _settings(spec: AlgorithmSpec, given: Mapping[str, Any]) -> tuple[Any, ModelConfig, NetworkConfig]:
+def _settings(spec: AlgorithmSpec, given: Mapping[str, Any]) -> tuple[Any, ModelConfig, NetworkConfig, LogConfig]:
     """Settings by keyword, sorted into the classes that declare them."""
-    classes: tuple[type[Any], ...] = (spec.config, ModelConfig, NetworkConfig)
-    owners = {each.name: owner for owner in reversed(classes) for each in fields(owner)}
-    for name in given:
-        if name not in owners:
-            near = difflib.get_close_matches(name, owners, 1, 0.5)
-            hint = f"did you mean {near[0]!r}?" if near else f"`collm train {spec.name} --help` lists them"
-            raise TypeError(f"{spec.name!r} has no setting {name!r}; {hint}")
-    config, model, network = (
-        owner(**{name: value for name, value in given.items() if owners[name] is owner}) for owner in classes
-    )
-    return config, model, network
+    classes: tuple[type[Any], ...] = (spec.config, ModelConfig, NetworkConfig, LogConfig)
+    listed = f"`collm train {spec.name} --help` lists them"
+    parts = sorted_out(given, classes, f"the algorithm {spec.name!r}", listed)
+    config, model, network, log = (kind(**part) for kind, part in zip(classes, parts, strict=True))
+    return config, model, network, log
 
 
 def _identified(env: Environment) -> tuple[str, dict[str, Any]]:
@@ -355,12 +406,12 @@ def _made(factory: Callable[[Seat], Policy], experiment: Experiment) -> dict[str
     env = make(experiment.env, **experiment.env_kwargs)
     algorithm = experiment.make_algorithm()
     try:
-        return {agent: factory(seat_of(env, agent, experiment.model, algorithm)) for agent in env.possible_agents}
+        return {agent: factory(seat_of(env, agent, experiment.team_model, algorithm)) for agent in env.possible_agents}
     finally:
         env.close()
 
 
-def check_start(threads: int | None, sinks: Sequence[Sink]) -> None:
+def check_start(threads: int | None, log: LogConfig | None) -> None:
     """Refuse what a run needs besides its experiment and does not have, before its folder is made.
 
     Raises:
@@ -368,7 +419,7 @@ def check_start(threads: int | None, sinks: Sequence[Sink]) -> None:
     """
     if threads is not None and threads < 1:
         raise UserError(f"threads must be at least 1, or None for the best choice, got {threads}")
-    check_sinks(sinks)
+    check_sinks(() if log is None else log.log)
 
 
 @contextmanager

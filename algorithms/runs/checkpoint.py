@@ -36,7 +36,7 @@ CHECKPOINTS = "checkpoints"
 NUM_KEPT = 2
 _STATE_FILE, _TENSORS_FILE, _SUMS_FILE = "state.json", "tensors.safetensors", "SHA256SUMS"
 _UPDATE_FILE = ".update"  # no agent's name begins with a dot
-_LOGGED = (*RECORDS, "tensorboard", "wandb_id.txt")
+_LOGGED = (*RECORDS, "tensorboard", "pictures", "wandb_id.txt")
 _SETTINGS = (CONFIG_FILE, f"{CONFIG_FILE}.new", "start", "start.new", "start.old")
 
 

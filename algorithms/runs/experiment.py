@@ -88,9 +88,14 @@ class Experiment:
             config=_settings(algorithm_spec(saved["algorithm"]).config, saved["config"]),
             env=saved["env"],
             env_kwargs=saved["env_kwargs"],
-            model=_settings(ModelConfig, saved["model"]),
+            model=_settings(ModelConfig, _with_tuples(saved["model"])),
             network=_settings(NetworkConfig, _with_tuples(saved.get("network", {}))),
         )
+
+    @property
+    def team_model(self) -> ModelConfig:
+        """Settings of the language models, with the environment's length of replies where they name none."""
+        return self.model if self.model.max_new_tokens else replace(self.model, max_new_tokens=reply_limit(self.env))
 
     def make_algorithm(self) -> Algorithm[Any]:
         """The algorithm with its settings.
@@ -111,6 +116,10 @@ class Experiment:
         """Arguments of the environment, with the split where the environment has splits."""
         takes_split = "split" in inspect.signature(spec(self.env).constructor()).parameters
         return dict(self.env_kwargs) | ({"split": split} if takes_split else {})
+
+    def make_env(self, split: str = "train") -> ParallelEnv[str, Any, Any]:
+        """One environment, on the tasks of a split."""
+        return make(self.env, **(self.env_kwargs_of(split) if split != "train" else self.env_kwargs))
 
     def make_vector(self, split: str, num_envs: int, *, has_shares: bool = False) -> VectorEnv:
         """Environment copies on the tasks of a split, in this process or in worker processes.
@@ -149,7 +158,7 @@ class Experiment:
         _check_deterministic(self.config, self.model)
         env = make(self.env, **self.env_kwargs)
         try:
-            check_team(env, self.model, self.config.seed)
+            check_team(env, self.team_model, self.config.seed)
             agent_learning_rates(self.config, env.possible_agents)
             _check_joint_mode(algorithm, env)
             _check_reward_model(algorithm, env)
@@ -163,12 +172,17 @@ class Experiment:
         make(self.env, **self.env_kwargs_of("test")).close()  # evaluation comes late; its tasks must be there now
         if algorithm.critic_reads != "nothing":
             critic: str = algorithm.config.critic_model_name_or_path
+            if algorithm.config.critic_lora_rank is not None and (critic == "small" or algorithm.has_actor_heads):
+                raise ValueError(
+                    "critic_lora_rank puts adapters on a pretrained critic, but this one is small and learns whole; "
+                    "name a model in critic_model_name_or_path, or leave critic_lora_rank out"
+                )
             if critic not in ("small", "actor") and registered_critic(critic) is None:
                 check_critic_model(where_of(critic))
         return self if task is None else self._fitted(algorithm, task)
 
     def _fitted(self, algorithm: Algorithm[Any], task: Task) -> Experiment:
-        model = replace(self.model, device=",".join(canonical(name) for name in self.model.devices(len(task.agents))))
+        model = replace(self.team_model, device=",".join(canonical(name) for name in self.model.devices(len(task.agents))))
         found = check_fit(algorithm, model, task, lambda name: capacity(torch.device(name)))
         return replace(
             self,
@@ -208,7 +222,7 @@ class Experiment:
         config = self.config
         num_envs = config.num_envs or min(config.rollout_buffer_size, MAX_DEFAULT_ENVS)
         vector = self.make_vector("train", num_envs, has_shares=config.log_shares)
-        policies = make_policies(algorithm, vector, self.model, self.network, policies)
+        policies = make_policies(algorithm, vector, self.team_model, self.network, policies)
         if config.deterministic:
             fix_shapes(policies)
         if start is not None:
@@ -265,8 +279,16 @@ def sends_key(model: object) -> bool:
     return isinstance(model, Mapping) and model.get("chat_key") is not None and CHAT in str(model.get("model"))
 
 
+def reply_limit(env: str) -> int | None:
+    """Tokens of a reply that an environment declares; None where it declares none."""
+    return spec(env).max_new_tokens
+
+
 def names_code(env: str, env_kwargs: Mapping[str, Any]) -> bool:
     """Whether making an environment would import what its id or arguments say, in place of what is registered."""
+    judges = env_kwargs.get("reward_funcs") or ()
+    if any(":" in str(each) for each in (judges.values() if isinstance(judges, Mapping) else judges)):
+        return True
     if env in registry:
         return False
     # An argument "env" would take the place of the id of Gymnasium's, and may name a module to import.

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from ...agents.core import Policy
+from ...agents.core import SMALL_LEARNING_RATE, Policy
 from ..learning.crediting import Credit
 from ..learning.shaping import RewardProcessor
 from ..learning.trainer import Trainer
@@ -36,7 +36,9 @@ from .checkpoint import (
 from .evaluation import evaluate
 from .experiment import MAX_DEFAULT_ENVS, Experiment
 from .files import explained, only_one, sync, tentative
-from .loggers import JsonLines, Logger, Sink, cut_lines, make_loggers
+from .loggers import JsonLines, LogConfig, Logger, cut_lines, make_loggers
+from .loggers.evaluated import evaluated
+from .loggers.sinks import EvaluationLogger
 from .records import episode_records
 from .replays import failures_kept, keep_failure
 from .starting import StartingWeights, check_start
@@ -94,7 +96,7 @@ def run_prepared(
     *,
     resume: bool = False,
     init_from: Path | None = None,
-    sinks: Sequence[Sink] = (),
+    log: LogConfig | None = None,
     on_update: Callback | None = None,
     on_evaluation: Callback | None = None,
     on_notice: Notice = LOG.warning,
@@ -112,7 +114,7 @@ def run_prepared(
         resume: continue from the directory's newest sound checkpoint, or from the beginning where it has none; lines
             logged after it are dropped.
         init_from: run whose policies and critics a new run begins with.
-        sinks: further places for metrics besides `metrics.jsonl`.
+        log: further places for metrics besides `metrics.jsonl`. None: none.
         on_update, on_evaluation: called with the number of updates done and the metrics.
         on_notice: called with a line on what is unusual about a resumed run.
         stop: signals that ask to stop, with a checkpoint of the last whole update: before the next turn while episodes
@@ -138,6 +140,8 @@ def run_prepared(
             policies=policies, critics=critics, reward_processor=reward_processor, start=start
         )
         stack.callback(trainer.collector.vector.close)
+        for line in default_rates(trainer):
+            on_notice(line)
         held_out = _held_out(experiment, trainer)
         stack.callback(held_out.vector.close)
         if checkpoint is None:
@@ -145,7 +149,8 @@ def run_prepared(
             num_lines = dict.fromkeys(RECORDS, 0)
         else:
             num_lines = _go_on(experiment, directory, trainer, checkpoint, on_notice)
-        sink_loggers = make_loggers(directory, sinks, experiment.to_json(), update=trainer.update)
+        sinks = () if log is None else log.log
+        sink_loggers = make_loggers(directory, sinks, experiment.to_json(), update=trainer.update, place=log)
         for logger in (*sink_loggers, *loggers):
             stack.callback(logger.close)
         run = _Run(experiment, directory, trainer, held_out, num_lines, [*sink_loggers, *loggers])
@@ -172,6 +177,7 @@ class _Run:
         num_lines: Mapping[str, int],
         loggers: Sequence[Logger],
     ):
+        self.experiment = experiment
         self.config, self.env = experiment.config, experiment.env
         self.directory = directory
         self.trainer = trainer
@@ -224,11 +230,12 @@ class _Run:
     def record_evaluation(self) -> None:
         """Evaluate on held-out tasks, and write it."""
         metrics: dict[str, float] = {}
+        episodes: dict[str, Sequence[Episode]] = {}
         for name, greedy in (("sampled", False), ("greedy", True)):
             with failures_kept(self.directory, self.env, "test"), self.trainer.telling_update():
                 result = evaluate(self.held_out, self.config.eval_num_samples, greedy=greedy)
             report_skipped(self.held_out, self.directory, self.env, "test")
-            interval = result.team_return
+            interval, episodes[name] = result.team_return, result.episodes
             metrics |= {
                 f"evaluation/{name}/return": interval.value,
                 f"evaluation/{name}/return_low": interval.low,
@@ -242,6 +249,12 @@ class _Run:
         trainer = self.trainer
         row = {"update": trainer.update, "environment_steps": trainer.num_turns, **metrics}
         self.records["evaluation.jsonl"].write([row])
+        loggers = [logger for logger in self.loggers if isinstance(logger, EvaluationLogger)]
+        if loggers:
+            picture = self.directory / "pictures" / f"update-{trainer.update}.gif"
+            shown = evaluated(metrics, episodes, lambda: self.experiment.make_env("test"), picture)
+            for logger in loggers:
+                logger.log_evaluation(trainer.update, shown)
         if self.on_evaluation is not None:
             self.on_evaluation(trainer.update, metrics)
 
@@ -301,6 +314,20 @@ def _what_is_left(directory: Path) -> str:
     if update is None:
         return "the run has no checkpoint yet; make room, and start it again"
     return f"the checkpoint of update {update} is intact; make room, then: collm resume {directory}"
+
+
+def default_rates(trainer: Trainer) -> list[str]:
+    """Lines on learning rates that the models decided, of those who learn at another than the smallest models'."""
+    found: dict[float, list[str]] = {}
+    for agent, learner in trainer.learners.items():
+        is_named = trainer.config.agent_learning_rate is not None or agent in trainer.config.agent_learning_rates
+        if not is_named and learner.optimizer.learning_rate != SMALL_LEARNING_RATE:
+            found.setdefault(learner.optimizer.learning_rate, []).append(agent)
+    return [
+        f"learning rate of {', '.join(agents)}: {rate:g}, the default of its kind of model; --agent-learning-rate "
+        "(agent_learning_rate=…) sets another"
+        for rate, agents in found.items()
+    ]
 
 
 def report_skipped(collector: RolloutCollector, directory: Path, env: str, split: str = "train") -> None:

@@ -19,7 +19,7 @@ from transformers import AutoModel, AutoTokenizer
 from ..._errors import UserError
 from ...agents.config import ModelConfig
 from ...agents.core import Critic, Policy, TrainablePolicy
-from ...agents.language.critics import ActorHead, TextCritic
+from ...agents.language.critics import ActorHead, TextCritic, add_lora
 from ...agents.language.policy import LanguagePolicy
 from ...agents.loading import (
     check_device,
@@ -290,6 +290,10 @@ def text_critic(config: ActorCriticConfig, actor: LanguagePolicy, *, seed: int) 
     where: Any = model.base.name_or_path if name == "actor" else where_of(name)
     loaded: Any = AutoModel.from_pretrained(where, dtype=torch.float32)
     backbone = loaded.to(device)
+    if config.critic_lora_rank is not None:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            add_lora(backbone, config.critic_lora_rank)
     return TextCritic(
         backbone,
         AutoTokenizer.from_pretrained(where),

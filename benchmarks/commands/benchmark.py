@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.live import Live
@@ -17,10 +17,11 @@ from ..._errors import nearest
 from ..._ranges import Checked, Count, Seed
 from ..._terminal import shown
 from ..arguments import keyword_arguments, parsed
-from ..comparison.runner import ComparisonResult, compare
-from ..comparison.suite import Job, Suite, jobs, parse_suite, read_suite
 from ..errors import UserError, check_folder, refusals
-from . import classic_control
+
+if TYPE_CHECKING:
+    from ..comparison.runner import ComparisonResult
+    from ..comparison.suite import Job, Suite
 
 CLASSIC_CONTROL = "classic-control"
 
@@ -55,9 +56,15 @@ class BenchmarkArguments(Checked):
 
 def run(args: Sequence[str]) -> None:
     if args and args[0] == CLASSIC_CONTROL:
+        from . import classic_control  # here, and below: help needs no torch
+
         classic_control.run(args[1:])
         return
     arguments = parsed(BenchmarkArguments, "benchmark", args)
+
+    from ..comparison.runner import compare
+    from ..comparison.suite import jobs
+
     console = Console()
     with refusals():
         suite = chosen_suite(arguments)
@@ -77,6 +84,8 @@ def chosen_suite(arguments: BenchmarkArguments) -> Suite:
     Raises:
         ValueError, FileNotFoundError: naming what is wrong.
     """
+    from ..comparison.suite import parse_suite, read_suite
+
     table: dict[str, Any] = {}
     if arguments.environment_steps is not None:
         table["budget"] = {"environment_steps": arguments.environment_steps}

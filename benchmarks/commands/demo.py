@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from rich.console import Console
 from rich.markup import escape
@@ -14,14 +14,12 @@ from ..._ranges import Checked, InRange, Seed
 from ..._terminal import shown
 from ...agents.config import ModelConfig
 from ...algorithms.config import MAACConfig
-from ...algorithms.runs.api import default_directory, train_experiment
-from ...algorithms.runs.experiment import Experiment
-from ...algorithms.runs.loggers import read_lines
-from ...algorithms.runs.run import prepare_run
 from ..arguments import parsed
 from ..errors import check_folder, refusals
-from ..report.plots import plot_learning_curves
-from .evaluate import EvaluateArguments, evaluate_run
+from .evaluate import EvaluateArguments, evaluate_teams
+
+if TYPE_CHECKING:
+    from ...algorithms.runs.experiment import Experiment
 
 ENV = "collm/MiniWriting-v1"
 
@@ -40,12 +38,19 @@ class DemoArguments(Checked):
 
 def experiment(seed: int, updates: int) -> Experiment:
     """A team of two embedded models, trained by multi-agent actor-critic."""
+    from ...algorithms.runs.experiment import Experiment  # here, and below: help needs no torch
+
     config = MAACConfig(num_updates=updates, critic_warmup=2, seed=seed)
     return Experiment(algorithm="maac", config=config, env=ENV, model=ModelConfig(max_new_tokens=48))
 
 
 def run(args: Sequence[str]) -> None:
     arguments = parsed(DemoArguments, "demo", args)
+
+    from ...algorithms.runs.api import CURVE_FILE, default_directory, train_experiment
+    from ...algorithms.runs.loggers.lines import read_lines
+    from ...algorithms.runs.run import prepare_run
+
     console = Console()
     chosen = experiment(arguments.seed, arguments.updates)
     directory = arguments.out or default_directory(chosen)
@@ -62,11 +67,10 @@ def run(args: Sequence[str]) -> None:
     returns = [row["return"] for row in read_lines(directory / "metrics.jsonl")]
     tenth = max(1, len(returns) // 10)
     first, last = sum(returns[:tenth]) / tenth, sum(returns[-tenth:]) / tenth
-    picture = plot_learning_curves({"MAAC": [directory]}, directory / "learning_curve.png", title=ENV)
-    evaluate_run(EvaluateArguments(directory=directory, episodes=32), console)
+    evaluate_teams(EvaluateArguments(directories=(directory,), episodes=32), console)
     console.print(
         f"\n[bold]mean return: first tenth {first:.3f}, last tenth {last:.3f}: {last / first:.2f} times[/]\n"
-        f"the curve: {escape(shown(picture))}\n\n"
+        f"the curve: {escape(shown(directory / CURVE_FILE))}\n\n"
         f"next: collm play {ENV} --policy {escape(shown(directory))}\n      collm envs\n"
         f"      collm train iac --env {ENV} --help"
     )

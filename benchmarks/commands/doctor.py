@@ -51,7 +51,7 @@ def run(args: Sequence[str]) -> None:
         raise UserError(
             f"collm doctor looks at trainings, not at {rest[0]!r}; give: collm doctor train ALGORITHM --env ID …"
         )
-    _show_training(rest[1], rest[2:], options)
+    _show_training(rest[1:], options)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -136,10 +136,10 @@ def _show_machine(is_json: bool) -> None:
     Console().print(table)
 
 
-def _show_training(algorithm: str, args: Sequence[str], options: argparse.Namespace) -> None:
-    arguments = training(algorithm, args, f"doctor train {algorithm}")
+def _show_training(args: Sequence[str], options: argparse.Namespace) -> None:
+    algorithm, arguments, given = training(list(args), "doctor train")
     with refusals():
-        experiment = experiment_of(algorithm, arguments)
+        experiment = experiment_of(algorithm, arguments, given)
         report = examined(experiment, options.memory, options.gpu)
     if options.json:
         print(json.dumps(report, indent=2))
@@ -176,8 +176,8 @@ def examined(experiment: Experiment, memory: str | None = None, gpu: str | None 
         capacity = lambda name: amount  # noqa: E731
     algorithm = experiment.make_algorithm()
     task = experiment.task()
-    places = experiment.model.devices(len(task.agents))
-    model = replace(experiment.model, device=",".join(_place(place, asked is not None) for place in places))
+    places = experiment.team_model.devices(len(task.agents))
+    model = replace(experiment.team_model, device=",".join(_place(place, asked is not None) for place in places))
     problem = ""
     try:
         fit = fitting.check_fit(algorithm, model, task, capacity)

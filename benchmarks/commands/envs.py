@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -31,10 +34,15 @@ class EnvsArguments(Checked):
     """Mean team returns of the scripted players (reference, random and empty) in place of the summaries."""
     episodes: Count = 20
     """Episodes per scripted player."""
+    json: bool = False
+    """Print a list of objects as JSON in place of the table."""
 
 
 def run(args: Sequence[str]) -> None:
     arguments = parsed(EnvsArguments, "envs", args)
+    if arguments.json:
+        print(json.dumps(list(described(arguments)), indent=2, ensure_ascii=False))
+        return
     console = Console()
     if not console.is_terminal:
         console = Console(width=UNLIMITED)
@@ -68,6 +76,31 @@ def run(args: Sequence[str]) -> None:
         env.close()
         table.add_row(*row)
     console.print(table)
+
+
+def described(arguments: EnvsArguments) -> Iterator[dict[str, Any]]:
+    """Each environment as an object of JSON, which has no infinite numbers: null stands for them."""
+    with refusals():
+        found = specs()
+    for spec in found:
+        told: dict[str, Any] = {"id": spec.id, "summary": spec.summary, "max_new_tokens": spec.max_new_tokens}
+        told |= {name: _bounds(getattr(spec, name)) for name in ("reward_range", "return_range")}
+        try:
+            with refusals():
+                env = make(spec.id)
+        except UserError as error:  # somebody's plugin need not hide all others
+            yield told | {"error": str(error)}
+            continue
+        turns = num_turns(env, spec)
+        told |= {"agents": list(env.possible_agents), "turns": int(turns) if turns.isdecimal() else None}
+        if arguments.scores:
+            told["scores"] = mean_scores(env, arguments.episodes)
+        env.close()
+        yield told
+
+
+def _bounds(declared: Range | None) -> list[float | None] | None:
+    return None if declared is None else [bound if math.isfinite(bound) else None for bound in declared]
 
 
 def num_turns(env: object, spec: EnvSpec) -> str:

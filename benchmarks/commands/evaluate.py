@@ -1,10 +1,14 @@
-"""`collm evaluate DIR`: returns of a trained team on held-out tasks, greedy and sampled, and two of its episodes."""
+"""`collm evaluate [DIR …] [--model TEAM …]`: returns of teams on held-out tasks, greedy and sampled, and episodes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from rich.console import Console
 from rich.panel import Panel
@@ -12,53 +16,188 @@ from rich.table import Table
 from rich.text import Text
 from tyro.conf import Positional
 
-from ..._ranges import Checked, Count
+from ..._ranges import Also, Checked, Count
 from ..._terminal import shown
-from ...algorithms.rollout.episode import Episode
-from ...algorithms.rollout.intervals import bootstrap_interval
-from ...algorithms.rollout.summary import episode_terms
-from ...algorithms.runs.api import load_run
-from ...algorithms.runs.loggers import JsonLines
-from ...algorithms.runs.records import episode_records
-from ...envs.core import messages_of
+from ...agents.config import ModelConfig
 from ..arguments import keyword_arguments, parsed
-from ..errors import check_folder, refusals
+from ..errors import UserError, check_folder, refusals
+
+if TYPE_CHECKING:
+    from ...algorithms.rollout.episode import Episode
+    from ...algorithms.rollout.intervals import Interval
+    from ...algorithms.runs.api import Run
+    from ...algorithms.runs.evaluation import EvaluationResult
+    from ..leaderboard import Entry
+
+Played = Literal["sampled", "greedy"]
+EXAMPLES = (
+    "collm evaluate runs/build",
+    "collm evaluate --model Qwen/Qwen3-0.6B --env collm/MiniCode-v0 --is-chat --episodes 50",
+    "collm evaluate --model tiny,runs/a/agents/main_0 --env collm/MiniCode-v0",
+    "collm evaluate runs/a runs/b --model tiny openai:my-model@http://localhost:8000 --env collm/MiniCode-v0",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateArguments(Checked):
-    """Let a trained team play held-out tasks."""
+    """Let trained teams, or models as they are, play held-out tasks; several make a leaderboard."""
 
-    directory: Positional[Path]
-    """Run directory of `collm train`."""
-    episodes: Count = 100
-    """Episodes to play greedily, and as many again sampled."""
-    split: str = "test"
-    """Split of the environment's tasks, such as train or test; ignored where it has none."""
+    directories: Positional[tuple[Path, ...]] = ()
+    """Run directories of `collm train`."""
+    models: Annotated[tuple[str, ...], Also("model", "model_name_or_path")] = ()
+    """Teams of models that were not trained here, each one model for all agents or one per agent separated by commas:
+    a folder, a hub name, "tiny", a registered policy, or openai:MODEL@URL, a chat server's."""
+    env: str | None = None
+    """Id of the environment. None: that of the runs."""
     env_kwargs: tuple[str, ...] = ()
     """Arguments of the environment that differ from training's, as key=value; values may be JSON."""
+    episodes: Count = 100
+    """Episodes per team and way of playing."""
+    played: tuple[Played, ...] = ("sampled", "greedy")
+    """Ways of playing: draw tokens as in training, or take the likeliest."""
+    split: str = "test"
+    """Split of the environment's tasks, such as train or test; ignored where it has none."""
+    out: Annotated[Path | None, Also("output_dir")] = None
+    """Folder for episodes and leaderboard. None: the run's own for one run, else a new one under runs/."""
+    json: bool = False
+    """Print the results as JSON and nothing else."""
     transcripts: bool = True
-    """Print the best and the worst sampled episode."""
+    """Print the best and the worst episode of a single team."""
     trust: bool = False
-    """Import an environment that the run names as package.module:name. Only for folders whose author you trust."""
+    """Import an environment that a run names as package.module:name. Only for folders whose author you trust."""
+    model: ModelConfig = field(default_factory=ModelConfig)
 
 
 def run(args: Sequence[str]) -> None:
-    evaluate_run(parsed(EvaluateArguments, "evaluate", args), Console())
+    arguments = parsed(EvaluateArguments, "evaluate", args, left_out=("model",), examples=EXAMPLES)
+    evaluate_teams(arguments, Console())
 
 
-def evaluate_run(arguments: EvaluateArguments, console: Console) -> None:
-    """Play, print the table and two episodes, and write all episodes into the run directory."""
+def evaluate_teams(arguments: EvaluateArguments, console: Console) -> None:
+    """Play, print a table, and write all episodes; of several teams also a leaderboard."""
+    from ...algorithms.runs.loggers.lines import JsonLines  # here, and below: help needs no torch
+    from ...algorithms.runs.records import episode_records
+    from ..leaderboard import Leaderboard
+
     with refusals():
+        check_call(arguments)
         kwargs = keyword_arguments(arguments.env_kwargs)
-        trained = load_run(arguments.directory, trust=arguments.trust)
-        check_folder(arguments.directory, "run directory")
-        results = {
-            name: trained.evaluate(arguments.episodes, greedy=greedy, split=arguments.split, **kwargs)
-            for name, greedy in (("sampled", False), ("greedy", True))
-        }
-    learned = "" if trained.update is None else f" after update {trained.update}"
-    title = f"{trained.experiment.env}, split {arguments.split}, {arguments.episodes} episodes{learned}: mean [95 %]"
+        folder = folder_of(arguments)
+        if arguments.out is not None:
+            check_folder(folder, "--out")
+        # All that can be refused is, before the first of them plays for minutes.
+        teams = list(loaded(arguments, folder, kwargs))
+        check_folder(folder, "run directory" if arguments.out is None else "--out")
+        common = {team.experiment.env for team in teams}
+        if len(common) > 1:
+            raise UserError(f"the runs were trained in {', '.join(sorted(common))}; say where all play: --env ID")
+    entries = []
+    for number, team in enumerate(teams):
+        name = [*map(str, arguments.directories), *arguments.models][number]
+        with refusals():
+            # Runs get the arguments here, models had them when their environment was made.
+            given = kwargs if number < len(arguments.directories) and arguments.env is None else {}
+            results: dict[str, EvaluationResult] = {
+                how: team.evaluate(arguments.episodes, greedy=how == "greedy", split=arguments.split, **given)
+                for how in dict.fromkeys(arguments.played)
+            }
+        folder.mkdir(parents=True, exist_ok=True)
+        log = folder / log_name(arguments, number, name)
+        log.unlink(missing_ok=True)
+        for how, result in results.items():
+            JsonLines(log).write(episode_records(result.episodes, policy=how))
+        entries.append(entry_of(name, results, log, team))
+        if not arguments.json and len(teams) == 1:
+            shown_team(console, team, results, arguments, log)
+    board = Leaderboard(teams[0].experiment.env, kwargs, arguments.split, arguments.episodes, entries)
+    if arguments.json:
+        print(json.dumps(board.to_json(), indent=2, ensure_ascii=False))
+    if len(teams) > 1:
+        files = board.write(folder)
+        if not arguments.json:
+            shown_board(console, board.title, board.ranked)
+            console.print(f"all episodes and the table: {shown(files[-1].parent)}", markup=False, soft_wrap=True)
+    if not arguments.json:
+        for line in (line for entry in entries for line in entry.usage):
+            console.print(shown(line), markup=False)
+
+
+def check_call(arguments: EvaluateArguments) -> None:
+    """Refuse a call that names nobody, or no place to play.
+
+    Raises:
+        UserError: saying what to add.
+    """
+    if not arguments.directories and not arguments.models:
+        raise UserError("nobody plays: give a run directory, or --model with --env")
+    if arguments.models and arguments.env is None and not arguments.directories:
+        raise UserError(f"--model {' '.join(arguments.models)} needs --env ID; `collm envs` lists the environments")
+    if not arguments.played:
+        raise UserError("--played names no way of playing; give sampled, greedy, or both")
+
+
+def folder_of(arguments: EvaluateArguments) -> Path:
+    """Where episodes go."""
+    if arguments.out is not None:
+        return arguments.out
+    if len(arguments.directories) == 1 and not arguments.models:
+        return arguments.directories[0]
+    return Path("runs") / f"evaluation-{datetime.now():%Y%m%d-%H%M%S}"
+
+
+def log_name(arguments: EvaluateArguments, number: int, name: str) -> str:
+    """File of a team's episodes."""
+    if len(arguments.directories) + len(arguments.models) == 1:
+        return f"evaluation-{arguments.split}.jsonl"
+    plain = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")[-60:]
+    return f"evaluation-{arguments.split}-{number}-{plain}.jsonl"
+
+
+def loaded(arguments: EvaluateArguments, folder: Path, kwargs: Mapping[str, Any]) -> Iterator[Run]:
+    """The teams: runs, then models as they are."""
+    from transformers.utils import logging as transformers_logging
+
+    from ...algorithms.runs.api import load_run, untrained
+
+    transformers_logging.disable_progress_bar()
+    env = arguments.env
+    for directory in arguments.directories:
+        team = load_run(directory, env=env, trust=arguments.trust)
+        if env is not None:
+            team = replace(team, experiment=replace(team.experiment, env_kwargs=dict(kwargs)))
+        env_of_runs = team.experiment
+        yield team
+    for name in arguments.models:
+        where, given = (env, kwargs) if env is not None else (env_of_runs.env, {**env_of_runs.env_kwargs, **kwargs})
+        yield untrained(replace(arguments.model, model=name), where, folder, **given)
+
+
+def entry_of(name: str, results: Mapping[str, EvaluationResult], log: Path, team: Run) -> Entry:
+    """A team's results as they are kept."""
+    from ...agents.language.chat import told_usage
+    from ..leaderboard import Entry
+
+    returns = {how: result.team_return for how, result in results.items()}
+    terms = {how: terms_of(result) for how, result in results.items()}
+    return Entry(name, returns, terms, str(log), told_usage(team.policies.values()))
+
+
+def terms_of(result: EvaluationResult) -> dict[str, Interval]:
+    """Means of the reward terms and metrics with their 95 % intervals, over the episodes that have them."""
+    from ...algorithms.rollout.intervals import bootstrap_interval
+    from ...algorithms.rollout.summary import episode_terms
+
+    found = [episode_terms(episode) for episode in result.episodes]
+    names = sorted({name for terms in found for name in terms if name.startswith(("reward/", "metric/"))})
+    return {name: bootstrap_interval([terms[name] for terms in found if name in terms]) for name in names}
+
+
+def shown_team(
+    console: Console, team: Run, results: Mapping[str, EvaluationResult], arguments: EvaluateArguments, log: Path
+) -> None:
+    """Print one team's table and two of its episodes."""
+    learned = "" if team.update is None else f" after update {team.update}"
+    title = f"{team.experiment.env}, split {arguments.split}, {arguments.episodes} episodes{learned}: mean [95 %]"
     table = Table("", *results, title=Text(shown(title)), title_justify="left")
     table.add_row("return", *(str(result.team_return) for result in results.values()))
     for difficulty in sorted({each for result in results.values() for each in result.by_difficulty}):
@@ -68,29 +207,30 @@ def evaluate_run(arguments: EvaluateArguments, console: Console) -> None:
         )
         rates = ["-" if each is None or each.success is None else str(each.success) for each in found]
         table.add_row(f"success, difficulty {difficulty}", *rates)
-    terms = [[episode_terms(episode) for episode in result.episodes] for result in results.values()]
-    for name in sorted({name for found in terms for episode in found for name in episode}):
-        if name.startswith(("reward/", "metric/")):
-            table.add_row(Text(shown(name)), *(interval_of(name, found) for found in terms))
+    terms = [terms_of(result) for result in results.values()]
+    for name in sorted({name for named in terms for name in named}):
+        table.add_row(Text(shown(name)), *(str(named.get(name, "-")) for named in terms))
     console.print(table)
-    log = arguments.directory / f"evaluation-{arguments.split}.jsonl"
-    log.unlink(missing_ok=True)
-    for name, result in results.items():
-        JsonLines(log).write(episode_records(result.episodes, policy=name))
     if arguments.transcripts:
-        show(console, "best sampled episode", results["sampled"].best)
-        show(console, "worst sampled episode", results["sampled"].worst)
-    console.print(f"all episodes: {shown(log)}", markup=False)
+        how, result = next(iter(results.items()))
+        show(console, f"best {how} episode", result.best)
+        show(console, f"worst {how} episode", result.worst)
+    console.print(f"all episodes: {shown(log)}", markup=False, soft_wrap=True)
 
 
-def interval_of(name: str, terms: Sequence[Mapping[str, float]]) -> str:
-    """Mean of a reward term or metric with its 95 % interval, over the episodes that have it; "-" where none does."""
-    values = [episode[name] for episode in terms if name in episode]
-    return str(bootstrap_interval(values)) if values else "-"
+def shown_board(console: Console, title: str, entries: Sequence[Entry]) -> None:
+    """Print the leaderboard."""
+    names = list(entries[0].returns)
+    table = Table("", "team", *names, title=Text(shown(title)), title_justify="left")
+    for place, entry in enumerate(entries, 1):
+        table.add_row(str(place), Text(shown(entry.team)), *(str(entry.returns[name]) for name in names))
+    console.print(table)
 
 
 def show(console: Console, title: str, episode: Episode) -> None:
     """Print an episode: each agent's history, with its own texts in colour."""
+    from ...envs.core import messages_of
+
     for agent, track in episode.tracks.items():
         text = Text()
         final = episode.finals[agent]

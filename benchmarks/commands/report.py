@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import track
@@ -17,27 +17,13 @@ from tyro.conf import Positional
 
 from ..._ranges import Checked, Count
 from ..._terminal import shown
-from ...algorithms.runs.checkpoint import CONFIG_FILE
 from ..arguments import parsed
-from ..comparison.summaries import (
-    EPISODES_FILE,
-    SUMMARIES_FILE,
-    RunSummary,
-    failed_directories,
-    in_order,
-    kept_summaries,
-    read_episodes,
-    run_directories,
-    summarize,
-    write_summaries,
-)
 from ..errors import UserError, check_folder, refusals
-from ..report.comparison import Comparison
-from ..report.episodes import pack, slim_episodes
-from ..report.figures import draw_figures
-from ..report.marl_eval import marl_eval_json
-from ..report.page import page
-from ..report.tables import TableOfText, costs, final_scores, settings, tables
+
+if TYPE_CHECKING:
+    from ..comparison.summaries import RunSummary
+    from ..report.comparison import Comparison
+    from ..report.tables import TableOfText
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +44,16 @@ class ReportArguments(Checked):
 
 def run(args: Sequence[str]) -> None:
     arguments = parsed(ReportArguments, "report", args)
+
+    from ...algorithms.runs.checkpoint import CONFIG_FILE  # here, and below: help needs no torch
+    from ..comparison.summaries import EPISODES_FILE, SUMMARIES_FILE, run_directories, write_summaries
+    from ..report.comparison import Comparison
+    from ..report.episodes import pack
+    from ..report.figures import draw_figures
+    from ..report.marl_eval import marl_eval_json
+    from ..report.page import page
+    from ..report.tables import costs, final_scores, settings, tables
+
     console = Console()
     with refusals():
         directory = arguments.directory or newest_comparison()
@@ -96,6 +92,9 @@ def read_comparison(
         FileNotFoundError: if the folder holds neither runs nor what an earlier report kept of them.
         UserError: if what a run recorded lacks something, or holds another thing in its place.
     """
+    from ..comparison.summaries import in_order, kept_summaries, read_episodes, run_directories, summarize
+    from ..report.episodes import slim_episodes
+
     directories = run_directories(directory)
     if not directories:
         with _records_of(directory):
@@ -129,6 +128,8 @@ def newest_comparison() -> Path:
     Raises:
         FileNotFoundError: if there is none.
     """
+    from ..comparison.summaries import run_directories
+
     found = [path for path in Path("runs").glob("*") if path.is_dir() and run_directories(path)]
     if not found:
         raise FileNotFoundError("there are no runs under runs/; give the --out of `collm benchmark` or `collm train`")
@@ -137,6 +138,8 @@ def newest_comparison() -> Path:
 
 def lead_lines(comparison: Comparison, directory: Path, num_episodes: int) -> list[str]:
     """Lines that say what the page is about, and what is missing from it."""
+    from ..comparison.summaries import failed_directories
+
     seeds = sorted({each.seed for each in comparison.summaries})
     lines = [
         f"{len(comparison.finished)} finished runs: methods {len(comparison.algorithms)}, "

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from tyro.conf import Positional
 
 from ..._ranges import Checked, Count, CountOrZero, NotNegative
-from ...algorithms.runs.loggers import Sink
+from ...algorithms.runs.loggers.sinks import LogConfig
 from ..arguments import parsed
 from ..errors import refusals
 from .train import carried_out
@@ -42,12 +42,11 @@ class ResumeArguments(Checked):
     """Tokens per forward pass. None: as before."""
     device: str | None = None
     """Device of the models, such as cpu or cuda. None: as before."""
-    log: tuple[Sink, ...] = ()
-    """Places that metrics go to besides metrics.jsonl; name those of before again."""
     threads: Count | None = None
     """Threads of torch. None: 1 for the embedded model on a CPU, where more only wait, else torch's own choice."""
     trust: bool = False
     """Import an environment that the run names as package.module:name. Only for folders whose author you trust."""
+    logging: LogConfig = field(default_factory=LogConfig)
 
 
 def run(args: Sequence[str]) -> None:
@@ -61,7 +60,7 @@ def run(args: Sequence[str]) -> None:
         experiment = replace(saved, config=_changed(saved.config, arguments), model=_changed(saved.model, arguments))
         prepare_run(experiment, arguments.directory, resume=True)
     carried_out(
-        experiment, arguments.directory, resume=True, threads=arguments.threads, is_prepared=True, sinks=arguments.log
+        experiment, arguments.directory, resume=True, threads=arguments.threads, is_prepared=True, log=arguments.logging
     )
 
 

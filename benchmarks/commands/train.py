@@ -3,64 +3,99 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
-from ..._ranges import Checked, Count
+from ..._ranges import Also, Checked, Count, Finite
+from ..._settings import settings_of, sorted_out
 from ...agents.config import ModelConfig
 from ...agents.numeric.config import NetworkConfig
 from ...algorithms.config import TrainConfig
 from ...algorithms.registry import algorithm_spec, algorithm_specs
-from ...algorithms.runs.loggers import Sink
+from ...algorithms.runs.loggers.sinks import LogConfig
 from ..arguments import keyword_arguments, parsed
-from ..errors import check_folder, refusals
+from ..configuration import CONFIG, Given, given_settings
+from ..errors import UserError, check_folder, refusals
 
 if TYPE_CHECKING:
     from ...algorithms.runs.experiment import Experiment
 
 Settings = TypeVar("Settings", bound=TrainConfig)
+LEADING = (
+    "env",
+    "config",
+    "out",
+    "model",
+    "weights",
+    "num_updates",
+    "rollout_buffer_size",
+    "agent_learning_rate",
+    "max_new_tokens",
+    "seed",
+)
+"""The ten settings that help shows first."""
+EXAMPLES = (
+    "collm train {name} --env collm/MiniWriting-v1",
+    "collm train {name} --env collm/MiniBuild-v0 --env-kwargs max_turns=4 --num-updates 200 --out runs/build",
+    "collm train {name} --env collm/TLDR-v1 --model Qwen/Qwen3-0.6B --weights adapters --is-chat --report-to wandb",
+    "collm train {name} --config runs/build/config.json --out runs/again --seed 1",
+    "collm train {name} --env collm/MiniWriting-v1 --partner writer_1=reference",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainArguments(Checked, Generic[Settings]):
     """Train a team in an environment: language models where agents write, perceptrons where they act by numbers."""
 
+    # Run.
+
     env: str
     """Id of a registered environment; `collm envs` lists them."""
+    config: Path | None = None
+    """File of settings, TOML or a run's config.json; settings on the command line go before it. None: no file."""
     env_kwargs: tuple[str, ...] = ()
     """Arguments of the environment as key=value; values may be JSON."""
-    out: Path | None = None
+    out: Annotated[Path | None, Also("output_dir")] = None
     """Folder of the run. None: runs/<environment>-<algorithm>-<time>."""
-    resume: bool = False
+    resume: Annotated[bool, Also("resume_from_checkpoint")] = False
     """Continue the run in --out from its last checkpoint, or from the beginning where it has none. `collm resume` does
     so without the other settings."""
     init_from: Path | None = None
     """Run directory whose policies and critics the new run begins with. None: the models that the settings name."""
-    log: tuple[Sink, ...] = ()
-    """Places that metrics go to besides metrics.jsonl."""
     threads: Count | None = None
     """Threads of torch. None: 1 for the embedded model on a CPU, where more only wait, else torch's own choice."""
+
+    # Team and task.
+
+    partner: tuple[str, ...] = ()
+    """Partners that do not learn, as AGENT=WHO: reference, random, empty, or a model's folder or name."""
+    prompts: Path | None = None
+    """Folder of prompt templates `<agent>.txt` in place of the environment's prompts. None: the environment's."""
+    reward_funcs: tuple[str, ...] = ()
+    """Reward functions in place of the environment's reward, as package.module:name; own: the environment's."""
+    reward_weights: tuple[Finite, ...] = ()
+    """Weights of the reward functions, one each. None given: 1 each."""
+    logging: LogConfig = field(default_factory=LogConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     network: NetworkConfig = field(default_factory=NetworkConfig)
-    config: Settings
+    settings: Settings
 
 
 def run(args: Sequence[str]) -> None:
     if not args or args[0] in ("-h", "--help"):
         print(listing())
         return
-    name, *rest = args
-    arguments = training(name, rest, f"train {name}")
+    name, arguments, given = training(list(args), "train")
 
     from ...algorithms.runs.api import check_start, default_directory  # here: help needs no torch
     from ...algorithms.runs.run import prepare_run
 
     with refusals():
-        experiment = experiment_of(name, arguments)
+        experiment = experiment_of(name, arguments, given)
         directory = arguments.out or default_directory(experiment)
-        check_start(arguments.threads, arguments.log)
+        check_start(arguments.threads, arguments.logging)
         check_folder(directory, "--out")
         prepare_run(experiment, directory, resume=arguments.resume, init_from=arguments.init_from)
     carried_out(
@@ -70,32 +105,118 @@ def run(args: Sequence[str]) -> None:
         init_from=arguments.init_from,
         threads=arguments.threads,
         is_prepared=True,
-        sinks=arguments.log,
+        log=arguments.logging,
     )
 
 
-def training(algorithm: str, args: Sequence[str], command: str) -> TrainArguments[Any]:
-    """What is asked for after the algorithm's name."""
+def training(args: list[str], command: str) -> tuple[str, TrainArguments[Any], Given]:
+    """What is asked for: the algorithm, its arguments, and the file of settings that they may name."""
     with refusals():
-        settings = algorithm_spec(algorithm).config
-    args = ["--num-updates" if word == "--steps" else word for word in args]
-    kind: Any = TrainArguments[settings]  # type: ignore[valid-type]  # one class of arguments for each algorithm
-    arguments: TrainArguments[Any] = parsed(kind, command, args)
-    return arguments
+        name, rest, given = named(args)
+        settings = algorithm_spec(name).config
+        check_trusted(given, rest)
+        values = values_of(given, settings)
+    arguments = parsed(
+        TrainArguments,
+        f"{command} {name}",
+        rest,
+        nested={"settings": settings},
+        leading=LEADING,
+        given=values,
+        examples=[example.format(name=name) for example in EXAMPLES],
+    )
+    return name, arguments, given
 
 
-def experiment_of(algorithm: str, arguments: TrainArguments[Any]) -> Experiment:
+def experiment_of(algorithm: str, arguments: TrainArguments[Any], given: Given) -> Experiment:
     """The experiment that arguments ask for."""
     from ...algorithms.runs.experiment import Experiment  # here: help needs no torch
+    from ...algorithms.runs.partners import with_partners
 
-    return Experiment(
+    experiment = Experiment(
         algorithm=algorithm,
-        config=arguments.config,
+        config=arguments.settings,
         env=arguments.env,
-        env_kwargs=keyword_arguments(arguments.env_kwargs),
+        env_kwargs=environment_arguments(arguments, given),
         model=arguments.model,
         network=arguments.network,
     )
+    return with_partners(experiment, pairs(arguments.partner)) if arguments.partner else experiment
+
+
+def named(args: list[str]) -> tuple[str, list[str], Given]:
+    """The algorithm, the words behind it, and the file of settings, which may name the algorithm in its place.
+
+    Raises:
+        UserError: if neither names one.
+    """
+    given = given_settings(args)
+    if not args[0].startswith("-") or given.path is None:
+        return args[0], args[1:], given
+    if given.algorithm is None:
+        raise UserError(f'{given.path} names no algorithm; write algorithm = "maac", or collm train maac {CONFIG} …')
+    return given.algorithm, args, given
+
+
+def check_trusted(given: Given, words: Sequence[str]) -> None:
+    """Refuse code that a file of settings names, and that the command line does not name too.
+
+    Raises:
+        UserError: naming what would be imported.
+    """
+    judges = given.settings.get("reward_funcs") or given.env_kwargs.get("reward_funcs") or ()
+    functions = judges.values() if isinstance(judges, Mapping) else judges
+    for option, values in (("--env", [given.settings.get("env", "")]), ("--reward-funcs", functions)):
+        code = " ".join(map(str, values))
+        if ":" in code and not any(word.partition("=")[0] == option for word in words):
+            raise UserError(
+                f"{given.path} names {code!r}, which imports and runs code; if you trust it, name it on the command "
+                f"line: {option} {code}"
+            )
+
+
+def values_of(given: Given, settings: type[TrainConfig]) -> dict[str, Any]:
+    """The values of a file of settings by name, each in its range.
+
+    Raises:
+        UserError: for a name that nothing has, with the nearest, and for a value that its setting does not take.
+    """
+    if given.path is None:
+        return {}
+    classes: tuple[type[Any], ...] = (settings, ModelConfig, NetworkConfig, LogConfig)
+    listed = "`collm train ALGORITHM --help` lists them"
+    *parts, own = sorted_out(given.settings, (*classes, TrainArguments), str(given.path), listed)
+    for kind, part in zip(classes, parts, strict=True):
+        kind(**part)  # which refuses values out of range
+    for name, setting in settings_of(TrainArguments).items():
+        if isinstance(own.get(name), str) and "Path" in str(setting.hint):
+            own[name] = Path(own[name])
+    return {name: value for part in (*parts, own) for name, value in part.items()}
+
+
+def environment_arguments(arguments: TrainArguments[Any], given: Given) -> dict[str, Any]:
+    """Arguments of the environment: those of the file, then those of the command line, then what has options."""
+    found = {**given.env_kwargs, **keyword_arguments(arguments.env_kwargs)}
+    if arguments.prompts is not None:
+        found["prompts"] = str(arguments.prompts)
+    if arguments.reward_funcs:
+        found["reward_funcs"] = list(arguments.reward_funcs)
+    if arguments.reward_weights:
+        found["reward_weights"] = list(arguments.reward_weights)
+    return found
+
+
+def pairs(words: Sequence[str]) -> Mapping[str, str]:
+    """Partners by agent, from AGENT=WHO.
+
+    Raises:
+        UserError: if one is no such pair.
+    """
+    for word in words:
+        agent, separator, who = word.partition("=")
+        if not (agent and separator and who):
+            raise UserError(f"--partner takes AGENT=WHO, got {word!r}; write for example writer_1=reference")
+    return dict(word.split("=", 1) for word in words)
 
 
 def carried_out(experiment: Experiment, directory: Path, **options: Any) -> None:
@@ -118,9 +239,13 @@ def listing() -> str:
     return "\n".join(
         [
             "usage: collm train ALGORITHM --env ID …",
+            "       collm train --config FILE …",
             "",
             "algorithms:",
             *lines,
+            "",
+            "examples:",
+            *(f"  {example.format(name='maac')}" for example in EXAMPLES),
             "",
             "`collm train ALGORITHM --help` explains all options.",
         ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -60,6 +61,7 @@ class RunSummary:
         """True where some update changed a policy: it had a gradient and a learning rate above 0."""
         config = self.experiment["config"]
         rates = [config["agent_learning_rate"], *config["agent_learning_rates"].values()]
+        rates = [math.inf if rate is None else rate for rate in rates]  # the model's own default, which is above 0
         return bool((self.curve("grad_norm") > 0).any()) and max(rates) > 0
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
@@ -9,10 +10,12 @@ from typing import Any
 import numpy as np
 
 from . import interface, repeatability, text
+from .authors import blamed
 from .exploits import exploits as degenerate_play
 from .play import CheckFailure, Chooser, DoesNotApply
 from .subject import Subject
 
+LOG = logging.getLogger(__name__)
 __all__ = ["RULES", "CheckFailure", "check_env"]
 
 RULES: Mapping[str, Callable[[Subject], None]] = {
@@ -87,6 +90,12 @@ def check_env(
     if unknown := set(skip) - set(RULES):
         raise ValueError(f"no rules are called {sorted(unknown)}; the rules are {list(RULES)}")
     subject = Subject.of(env, choose, seeds, max_steps)
+    env = subject.build()
+    if hash_seeds is None and not subject.is_portable and "hash_seed" not in skip:
+        LOG.warning(
+            "check_env did not try the rule hash_seed, as no other process can build this environment: put its class "
+            "into a module, register it, and pass the id (hash_seeds=False says that this is meant)"
+        )
     if hash_seeds and not subject.is_portable:
         raise ValueError("hash_seeds=True needs an id or EnvSpec whose entry point and kwargs other processes can load")
     left_out = {*skip, *(() if exploits else ["exploits"]), *(["hash_seed"] if hash_seeds is False else [])}
@@ -100,8 +109,24 @@ def check_env(
                 rule(subject)
             except DoesNotApply:
                 continue
+            except CheckFailure as failure:
+                if failure.__cause__ is None:
+                    raise
+                where = blamed(failure.__cause__, env)
+                raise (failure if where is None else _placed(failure, where)) from failure.__cause__
+            except Exception as error:
+                where = blamed(error, env)
+                if where is None:
+                    raise
+                raise CheckFailure(name, f"{type(error).__name__}: {error}; repair {where}") from error
             passed.append(name)
     finally:  # one rule moves them, to see who depends on them
         random.setstate(generators[0])
         np.random.set_state(generators[1])
     return passed
+
+
+def _placed(failure: CheckFailure, where: str) -> CheckFailure:
+    """The failure with the method and the line that it comes from."""
+    seen, _, fix = failure.message.rpartition("; ")
+    return CheckFailure(failure.rule, f"{seen}; {fix}: {where}")

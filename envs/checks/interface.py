@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Space
 
+from ..core import TextParallelEnv
 from ..players import reference_player
 from .play import Call, CheckFailure, DoesNotApply, Env, play
 from .subject import Subject
@@ -37,6 +38,11 @@ def metadata(subject: Subject) -> None:
 def agent_names(subject: Subject) -> None:
     """`possible_agents` is a list of different names, each a role and a number."""
     env = subject.build()
+    if isinstance(env, TextParallelEnv) and "_max_turns" not in vars(env):
+        kind = type(env).__name__
+        raise CheckFailure(
+            "agent_names", f"{kind}.__init__ has not called its base class; add super().__init__(agents, max_turns)"
+        )
     names = list(getattr(env, "possible_agents", []))
     wrong = [name for name in names if not (isinstance(name, str) and re.fullmatch(r"[a-z]+(_[a-z]+)*_[0-9]+", name))]
     if wrong or not names or len(set(names)) < len(names):
@@ -77,7 +83,7 @@ def returns(subject: Subject) -> None:
             raise
         except Exception as error:
             raise CheckFailure(
-                "returns", f"an episode of legal actions raises {type(error).__name__}: {error}; repair reset or step"
+                "returns", f"an episode of legal actions raises {type(error).__name__}: {error}; repair it"
             ) from error
 
 

@@ -57,9 +57,20 @@ _RANGES: dict[str, tuple[Range, Range]] = {
 """Rewards of a turn and returns of an episode, by id without its version. What a bridge pays and costs depends on
 the pillars of its map."""
 
+_MAX_NEW_TOKENS = {"collm/MiniWriting": 48, "collm/MiniCode": 48, "collm/MiniBuild": 8}
+"""Twice what the longest reference replies need of the embedded model's tokens, and more."""
+
 
 def register_built_in() -> None:
     """Add them to the registry; nothing of them is imported before one is made."""
     for id, entry_point, summary in _BUILT_IN:
-        turn, episode = _RANGES[id.rpartition("-v")[0]]
-        register(id, f"collm.envs.{entry_point}", summary=summary, reward_range=turn, return_range=episode)
+        name = id.rpartition("-v")[0]
+        turn, episode = _RANGES[name]
+        register(
+            id,
+            f"collm.envs.{entry_point}",
+            summary=summary,
+            reward_range=turn,
+            return_range=episode,
+            max_new_tokens=_MAX_NEW_TOKENS.get(name),
+        )

@@ -22,6 +22,7 @@ from pettingzoo import ParallelEnv
 
 from ..._errors import UserError
 from ..._plugins import load_plugins
+from ..wrappers.partnered import Partnered
 from ..wrappers.reward_functions import RewardFunctions
 from .mirrors import mirror
 from .turn_limit import TurnLimit
@@ -32,6 +33,7 @@ GROUP = "collm.envs"  # of entry points
 _FIXED_LENGTH = "the length of its episodes is fixed; collm.envs.views.TurnLimit(env, max_turns) cuts them short"
 _GYM_AS_PARALLEL = "collm.envs.views.gym_as_parallel:GymAsParallel"
 _JUDGING = ("reward_funcs", "reward_weights")  # arguments that any text environment takes; see `RewardFunctions`
+_PARTNERS = "partners"  # an argument that any environment takes; see `Partnered`
 _PAYING_THE_SAME = {"render_mode", "split"}  # arguments that no reward depends on
 _ID = re.compile(r"(?P<name>[\w-]+/[\w.-]+?)(-v(?P<version>\d+))?")
 
@@ -63,6 +65,8 @@ class EnvSpec:
     declared."""
     return_range: Range | None = None
     """Lowest and highest undiscounted return of one agent in one episode, likewise."""
+    max_new_tokens: int | None = None
+    """Tokens that a reply needs at most, the default of language models that play it. None: not declared."""
 
     def __post_init__(self) -> None:
         for name in ("reward_range", "return_range"):
@@ -118,6 +122,7 @@ class EnvSpec:
         used = dict(spec.kwargs)
         own = accepted_arguments(constructor) or ()
         judging = {name: used.pop(name) for name in _JUDGING if name in used and name not in own}
+        partners = used.pop(_PARTNERS) if _PARTNERS in used and _PARTNERS not in own else None
         _refuse_unknown_arguments(self.id, constructor, used)
         try:
             env = constructor(**used)
@@ -140,6 +145,8 @@ class EnvSpec:
             env = TurnLimit(env, self.max_turns)
         if judging:
             env = _judged(self.id, env, **judging)
+        if partners is not None:
+            env = Partnered(env, partners)
         env.spec = spec
         return env
 
@@ -177,6 +184,7 @@ def register(
     summary: str = "",
     reward_range: Range | None = None,
     return_range: Range | None = None,
+    max_new_tokens: int | None = None,
     replace: bool = False,
 ) -> EnvSpec:
     """Add an environment to the registry, to PettingZoo's, and (as seen by one agent) to Gymnasium's.
@@ -192,12 +200,13 @@ def register(
         reward_range: lowest and highest reward of one agent in one turn, which `check_env` then holds it to; None: not
             declared.
         return_range: lowest and highest undiscounted return of one agent in one episode, likewise.
+        max_new_tokens: tokens that a reply needs at most, the default of language models that play it; None: 256.
         replace: whether to overwrite another environment of this id, as in a notebook cell that is run again.
 
     Raises:
         ValueError: if the id is malformed or taken.
     """
-    added = EnvSpec(id, entry_point, dict(kwargs or {}), max_turns, summary, reward_range, return_range)
+    added = EnvSpec(id, entry_point, dict(kwargs or {}), max_turns, summary, reward_range, return_range, max_new_tokens)
     if registry.get(id, added) != added and not replace:
         raise ValueError(
             f"{id} is already registered, as {registry[id].entry_point!r}; raise the version, or pass replace=True"
@@ -245,7 +254,8 @@ def make(id: str | EnvSpec, **kwargs: Any) -> ParallelEnv[str, Any, Any]:
     Args:
         id: a registered id, or a specification.
         kwargs: arguments of the environment, on top of those it was registered with. Every text environment also takes
-            `reward_funcs` and `reward_weights`; see `collm.envs.wrappers.RewardFunctions`.
+            `reward_funcs` and `reward_weights` (see `collm.envs.wrappers.RewardFunctions`), every environment takes
+            `partners` (see `collm.envs.wrappers.Partnered`).
 
     Raises:
         UnknownEnvironmentError: if no environment has this id.

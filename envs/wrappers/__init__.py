@@ -2,9 +2,19 @@
 
 from .leavers import KeptLeavers
 from .memory import LastTurns
+from .partnered import Partnered
 from .recording import Recorded
 from .reward_functions import JudgedTurn, RewardFunctions
 from .shaping import PotentialShaping
 from .shares import Shares
 
-__all__ = ["JudgedTurn", "KeptLeavers", "LastTurns", "PotentialShaping", "Recorded", "RewardFunctions", "Shares"]
+__all__ = [
+    "JudgedTurn",
+    "KeptLeavers",
+    "LastTurns",
+    "Partnered",
+    "PotentialShaping",
+    "Recorded",
+    "RewardFunctions",
+    "Shares",
+]

@@ -106,7 +106,7 @@ def test_the_published_settings_are_those_of_the_paper():
         (lambda: MAAC(MAACConfig(num_updates=0)), "num_updates must be a whole number of at least 1"),
         (
             lambda: MAAC(MAACConfig(agent_learning_rate=-1.0)),
-            "agent_learning_rate must be a finite number from 0 to 1e+30, got -1.0",
+            "agent_learning_rate must be a finite number from 0 to 1e+30, or None, got -1.0",
         ),
         (
             lambda: MAAC(MAACConfig(agent_learning_rates={"a_0": -1.0})),

@@ -48,11 +48,12 @@ MAX_S = 120  # of wall time per call, on a machine that does much else
 def places(tmp_path_factory) -> dict[str, Path]:
     """What the capitals of the table stand for."""
     folder = tmp_path_factory.mktemp("mistakes")
-    made = {name: folder / name.lower() for name in ("FILE", "MODELS", "RUNS", "SUITES")}
+    made = {name: folder / name.lower() for name in ("FILE", "MODELS", "RUNS", "SETTINGS", "SUITES")}
     made["FILE"].write_text("neither JSON nor anything else\n")
     write_models(made["MODELS"])
     write_runs(made["RUNS"])
     write_suites(made["SUITES"])
+    write_settings(made["SETTINGS"])
     return made | {"OUT": folder / "out"}
 
 
@@ -112,6 +113,7 @@ def write_runs(folder: Path) -> None:
     run("unknown-algorithm", json.dumps(settings | {"algorithm": "iacx"}))
     run("newer", json.dumps(settings | {"config": settings["config"] | {"from_the_future": 1}}))
     run("trusting", json.dumps(settings | {"env": "os:system", "env_kwargs": {"command": "touch OUT"}}))
+    run("trusting-judge", json.dumps(settings | {"env_kwargs": {"reward_funcs": ["own", "antigravity:fly"]}}))
     run("trusting-gymnasium", json.dumps(settings | {"env": "gymnasium/antigravity:X-v0"}))
     run("failed", whole)
     write_failures(folder / "failed" / "failures")
@@ -156,6 +158,23 @@ def write_suites(folder: Path) -> None:
         "threshold": BUDGET + ENVIRONMENT + 'threshold = "high"\n' + ALGORITHM,
         "size": "config = {rollout_buffer_size = 0}\n" + whole,
         "twice": whole + ALGORITHM,
+    }.items():
+        (folder / f"{name}.toml").write_text(text)
+
+
+def write_settings(folder: Path) -> None:
+    """Files of settings, each with one fault."""
+    folder.mkdir()
+    whole = 'algorithm = "maac"\nenv = "collm/MiniWriting-v1"\n'
+    for name, text in {
+        "typo": whole + "num_updats = 3",
+        "alias-typo": whole + "learning_rat = 3",
+        "other-algorithm": whole.replace("maac", "maacc"),
+        "no-algorithm": "num_updates = 3",
+        "out-of-range": whole + 'num_updates = "many"',
+        "twice": whole + "agent_learning_rate = 1e-4\nlearning_rate = 1e-4",
+        "kwargs": whole + "env_kwargs = 3",
+        "code": whole.replace("collm/MiniWriting-v1", "os:getcwd"),
     }.items():
         (folder / f"{name}.toml").write_text(text)
 

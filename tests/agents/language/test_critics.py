@@ -3,14 +3,15 @@
 import numpy as np
 import pytest
 import torch
-from fakes import Chatter, byte_tokenizer, language_policy
+from fakes import Chatter, byte_tokenizer, language_policy, random_llama
+from transformers import AutoModel
 
 from collm.agents.core import CriticInput
 from collm.agents.encoding import Encoder
-from collm.agents.language.critics import ActorHead, TextCritic
+from collm.agents.language.critics import ActorHead, TextCritic, add_lora
 from collm.agents.language.reading import MAX_POWER, CompactReader
 from collm.algorithms.rollout.collector import Plan, RolloutCollector
-from collm.envs import SyncVector
+from collm.envs import SyncVector, Transcript
 from collm.envs.core import Message
 
 AGENTS = ("fox_0", "stone_0")
@@ -138,3 +139,30 @@ def test_texts_that_differ_anywhere_are_read_apart():
         pair = ["".join(rng.choice(list("ab"), int(rng.integers(0, 10)))) for _ in range(2)]
         pieces = reader.pieces([Message("user", f"[x reads] {text}") for text in pair])
         assert seen.setdefault(str(pieces), pair) == pair
+
+
+def test_a_critic_of_adapters_learns_and_leaves_its_model_as_it_was(tmp_path):
+    model = random_llama()
+    model.save_pretrained(tmp_path / "base")
+    critic = TextCritic(AutoModel.from_pretrained(tmp_path / "base"), byte_tokenizer())
+    add_lora(critic.backbone, 2)
+    before = {name: weight.clone() for name, weight in critic.backbone.named_parameters()}
+    torch.nn.init.normal_(critic.head.weight)
+    inputs = [CriticInput((Transcript([Message("user", "a fox")]),))]
+    optimizer = torch.optim.SGD(critic.parameters(), 0.01)
+    for _ in range(2):  # the second halves of adapters start at zero: the first ones move in the second step
+        optimizer.zero_grad()
+        ((critic.values(inputs) - 1) ** 2).sum().backward()
+        optimizer.step()
+    moved = {name for name, weight in critic.backbone.named_parameters() if not torch.equal(weight, before[name])}
+    assert moved and all("lora_" in name for name in moved)
+    assert set(critic.state_dict()) == {f"backbone.{name}" for name in before if "lora_" in name} | {
+        f"head.{name}" for name in critic.head.state_dict()
+    }
+    critic.save(tmp_path / "saved")
+    twin = TextCritic(AutoModel.from_pretrained(tmp_path / "base"), byte_tokenizer())
+    add_lora(twin.backbone, 2)
+    twin.load_state_dict(critic.state_dict())
+    for other in (twin, TextCritic.load(tmp_path / "saved")):
+        torch.testing.assert_close(other.values(inputs), critic.values(inputs))
+        assert len(other.parameters()) == len(critic.parameters())

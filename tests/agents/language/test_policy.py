@@ -230,3 +230,10 @@ def test_prompts_of_rewritten_histories_are_counted():
     episodes = collector.collect([Plan(0), Plan(1)])
     assert episode_metrics(episodes)["reencoded_share"] == 0.5  # the stone's two later turns, not the fox's
     assert episode_metrics(collected(policies))["reencoded_share"] == 0.0
+
+
+def test_the_default_learning_rate_is_that_of_the_models_size_and_of_adapters(monkeypatch):
+    own, adapted = language_policy(), adapted_policies(AGENTS)["fox_0"]
+    assert (own.default_learning_rate, adapted.default_learning_rate) == (5e-4, 5e-4)
+    monkeypatch.setattr("collm.agents.language.policy.MAX_SMALL_WEIGHTS", 1)
+    assert (own.default_learning_rate, adapted.default_learning_rate) == (1e-6, 1e-4)

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from collm.algorithms.runs.display import TrainingDisplay, sparkline
+from collm.algorithms.runs.loggers.display import TrainingDisplay, sparkline
 
 METRICS = {"return": 0.5, "entropy": 1.0, "tokens_per_second": 100.0, "seconds/total": 3.0}
 

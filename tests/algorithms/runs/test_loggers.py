@@ -6,8 +6,15 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+from PIL import Image
 
-from collm.algorithms.runs.loggers import make_loggers
+from collm.agents.scripted import reference_policy
+from collm.algorithms.rollout.collector import Plan, RolloutCollector
+from collm.algorithms.runs.loggers import Evaluated, LogConfig, make_loggers
+from collm.algorithms.runs.loggers.evaluated import evaluated
+from collm.algorithms.runs.loggers.sinks import EvaluationLogger
+from collm.envs import make
+from collm.envs.vectors.vector import SyncVector
 
 
 class Wandb:
@@ -23,6 +30,15 @@ class Wandb:
         run.log = lambda metrics, step: self.logged.append((run.id, step, metrics))
         run.finish = lambda: None
         return run
+
+    def Histogram(self, values):
+        return ("histogram", values)
+
+    def Table(self, columns, data):
+        return ("table", columns, data)
+
+    def Video(self, path, format):
+        return ("video", path, format)
 
 
 def test_wandb_goes_on_with_the_run_of_its_id(tmp_path, monkeypatch):
@@ -50,3 +66,114 @@ def test_tensorboard_hides_what_is_logged_again(tmp_path):
     events = EventAccumulator(str(tmp_path / "tensorboard"))
     events.Reload()
     assert [event.step for event in events.Scalars("return")] == [1, 2, 3, 4, 5, 6, 7]
+
+
+METRICS = {"evaluation/sampled/return": 0.5, "evaluation/greedy/return": 1.0}
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory) -> Evaluated:
+    """Three episodes of the reference in a world with pictures."""
+    env = make("collm/StrBuild-v1")
+    collector = RolloutCollector(SyncVector(lambda: env, 1), dict.fromkeys(env.possible_agents, reference_policy(env)))
+    episodes = [collector.collect([Plan(seed, group=seed)])[0] for seed in (5, 6, 7)]
+    picture = tmp_path_factory.mktemp("pictures") / "new" / "update-3.gif"
+    played = {"sampled": episodes, "greedy": episodes[:1]}
+    return evaluated(METRICS, played, lambda: make("collm/StrBuild-v1"), picture)
+
+
+def test_an_evaluation_shows_returns_transcripts_and_the_world(shown):
+    assert {name: len(returns) for name, returns in shown.returns.items()} == {"sampled": 3, "greedy": 1}
+    assert [row[:2] for row in shown.transcripts][-2:] == [("greedy", 5), ("greedy", 5)]
+    assert len(shown.transcripts) == 2 * (3 + 1), "two agents of each episode"
+    assert {row[3] for row in shown.transcripts} == set(make("collm/StrBuild-v1").possible_agents)
+    with Image.open(shown.animation) as gif:
+        assert gif.n_frames > 1
+
+
+def test_an_environment_without_pictures_has_no_animation(tmp_path):
+    env = make("collm/MiniCode-v0")
+    collector = RolloutCollector(SyncVector(lambda: env, 1), dict.fromkeys(env.possible_agents, reference_policy(env)))
+    episodes = collector.collect([Plan(1, group=0)])
+    found = evaluated(METRICS, {"sampled": episodes}, lambda: make("collm/MiniCode-v0"), tmp_path / "x" / "a.gif")
+    assert found.animation is None and not (tmp_path / "x").exists()
+    assert len(found.transcripts) == 2, "an episode that is both the best and the worst stands there once"
+
+
+def test_wandb_gets_evaluations_under_the_names_that_were_asked_for(shown, tmp_path, monkeypatch):
+    module = Wandb()
+    monkeypatch.setitem(sys.modules, "wandb", module)
+    place = LogConfig(log_project="p", log_entity="e", log_group="g", log_tags=("a", "b"), log_name="n")
+    (logger,) = make_loggers(tmp_path, ("wandb",), {"seed": 1}, place=place)
+    assert isinstance(logger, EvaluationLogger)
+    logger.log_evaluation(3, shown)
+    names = {key: module.calls[0][key] for key in ("project", "entity", "group", "tags", "name", "config")}
+    told = {"project": "p", "entity": "e", "group": "g", "tags": ["a", "b"], "name": "n"}
+    assert names == told | {"config": {"seed": 1}}
+    ((_, step, logged),) = module.logged
+    assert step == 3 and logged["evaluation/sampled/return"] == 0.5
+    assert logged["evaluation/sampled/returns"] == ("histogram", list(shown.returns["sampled"]))
+    assert logged["evaluation/transcripts"][2] == [list(row) for row in shown.transcripts]
+    assert logged["evaluation/world"] == ("video", str(shown.animation), "gif")
+
+
+def test_tensorboard_gets_evaluations(shown, tmp_path):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    (logger,) = make_loggers(tmp_path, ("tensorboard",), {})
+    logger.log_evaluation(3, shown)
+    logger.close()
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    assert [(event.step, event.value) for event in events.Scalars("evaluation/greedy/return")] == [(3, 1.0)]
+    (histogram,) = events.Histograms("evaluation/sampled/returns")
+    assert histogram.histogram_value.num == 3
+    assert histogram.histogram_value.sum == pytest.approx(sum(shown.returns["sampled"]))
+    (picture,) = events.Images("evaluation/world")
+    assert picture.encoded_image_string == shown.animation.read_bytes()
+    texts = [tag for tag in events.Tags()["tensors"] if tag.startswith("transcripts/sampled/")]
+    assert len(texts) == 2
+
+
+class Aim:
+    """Stands for the module."""
+
+    def __init__(self):
+        self.tracked, self.tags, self.settings = [], [], {}
+        module = self
+
+        class Run:
+            def __init__(self, experiment):
+                module.experiment = experiment
+
+            def __setitem__(self, name, value):
+                module.settings[name] = value
+
+            def add_tag(self, tag):
+                module.tags.append(tag)
+
+            def track(self, value, name, step):
+                module.tracked.append((name, value, step))
+
+            def close(self):
+                module.is_closed = True
+
+        self.Run = Run
+
+
+def test_aim_and_trackio_get_metrics_and_evaluations(shown, tmp_path, monkeypatch):
+    aim, trackio = Aim(), Wandb()
+    monkeypatch.setitem(sys.modules, "aim", aim)
+    monkeypatch.setitem(sys.modules, "trackio", trackio)
+    place = LogConfig(log_project="p", log_group="g", log_tags=("a",))
+    for logger in make_loggers(tmp_path, ("aim", "trackio"), {"seed": 1}, place=place):
+        logger.log(1, {"return": 0.25})
+        logger.log_evaluation(1, shown)
+        logger.close()
+    assert (aim.experiment, aim.tags, aim.settings, aim.is_closed) == ("p", ["a"], {"settings": {"seed": 1}}, True)
+    assert aim.tracked == [("return", 0.25, 1), *((name, value, 1) for name, value in METRICS.items())]
+    assert trackio.calls == [
+        {"project": "p", "name": tmp_path.name, "group": "g", "config": {"seed": 1}, "resume": "allow"}
+    ]
+    assert [entry[1:] for entry in trackio.logged] == [(1, {"return": 0.25}), (1, METRICS)]

@@ -170,7 +170,7 @@ def test_a_finished_run_is_prolonged_and_only_the_future_may_change(tmp_path, ex
     assert traces(tmp_path / "r") == traces(tmp_path / "long")
     assert any("num_updates: 2 until update 2, 3 from there on" in line for line in told)
     assert read_config(tmp_path / "r")["config"]["num_updates"] == 3
-    with pytest.raises(ValueError, match=r"was trained with agent_learning_rate = 0.0005, not 0.1"):
+    with pytest.raises(ValueError, match=r"was trained with agent_learning_rate = None, not 0.1"):
         run_experiment(changed(more, agent_learning_rate=0.1), tmp_path / "r", resume=True)
     falling = changed(experiment, learning_rate_schedule="linear")
     run_experiment(falling, tmp_path / "falling")

@@ -7,8 +7,8 @@ from typing import Any, TextIO
 from gymnasium.spaces import Text
 from rich.console import Console
 
-from .._terminal import shown
-from .errors import UserError
+from ...._terminal import shown
+from ...errors import UserError
 
 END = "."
 """Line that ends a reply of several lines."""

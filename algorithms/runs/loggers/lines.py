@@ -1,32 +1,17 @@
-"""Loggers: rows as lines of JSON, and on request metrics to Weights & Biases and TensorBoard."""
+"""Rows as lines of JSON: the records that every run writes, whole lines whatever happens."""
 
 from __future__ import annotations
 
-import importlib
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any
 
-from ..._errors import UserError
-from ..._json import parse_json
-from .files import DamagedRunError
-
-Sink = Literal["wandb", "tensorboard"]
-WANDB_FILE = "wandb_id.txt"
-
-
-class Logger(Protocol):
-    """Takes the metrics of one update."""
-
-    def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Record metrics of a step; steps increase from call to call."""
-
-    def close(self) -> None:
-        """Write buffered metrics and close."""
+from ...._json import parse_json
+from ..files import DamagedRunError
 
 
 class JsonLines:
@@ -53,79 +38,6 @@ class JsonLines:
 
     def close(self) -> None:
         """Nothing is buffered."""
-
-
-class WandbLogger:
-    """Logs to Weights & Biases, which its environment variables (WANDB_MODE=offline, …) configure.
-
-    The run's id there is kept in the folder, so that a resumed run goes on with its curves; what it logs again, up to
-    the last step that arrived, is ignored there.
-    """
-
-    def __init__(self, directory: Path, config: Mapping[str, Any], project: str = "collm"):
-        import wandb
-
-        file = directory / WANDB_FILE
-        known = file.read_text(encoding="utf-8").strip() if file.is_file() else None
-        place = {"project": project, "dir": str(directory), "name": directory.name, "config": dict(config)}
-        self._run = wandb.init(**place) if known is None else wandb.init(**place, id=known, resume="allow")
-        file.write_text(f"{self._run.id}\n", encoding="utf-8")
-
-    def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        self._run.log(dict(metrics), step=step)
-
-    def close(self) -> None:
-        self._run.finish()
-
-
-class TensorboardLogger:
-    """Writes event files into the run's folder.
-
-    Args:
-        directory: folder of the run.
-        update: updates done; what an interrupted run has logged after them is hidden.
-    """
-
-    def __init__(self, directory: Path, update: int = 0):
-        from torch.utils.tensorboard import SummaryWriter
-
-        self._writer = SummaryWriter(str(directory / "tensorboard"), purge_step=update + 1 if update else None)
-
-    def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        for name, value in metrics.items():
-            self._writer.add_scalar(name, value, step)
-
-    def close(self) -> None:
-        self._writer.close()
-
-
-def check_sinks(sinks: Sequence[Sink]) -> None:
-    """Refuse sinks whose package is missing.
-
-    Raises:
-        UserError: naming the package and how to install it.
-    """
-    for sink in sinks:
-        try:
-            importlib.import_module("wandb" if sink == "wandb" else "torch.utils.tensorboard")
-        except ImportError as error:
-            raise UserError(f"--log {sink} needs a package: pip install 'collm[{sink}]' ({error})") from error
-
-
-def make_loggers(directory: Path, sinks: Sequence[Sink], config: Mapping[str, Any], *, update: int = 0) -> list[Logger]:
-    """A logger for each sink besides the run's own records.
-
-    Args:
-        update: updates that a resumed run has done.
-
-    Raises:
-        UserError: if a sink's package is missing; the message says what to install.
-    """
-    check_sinks(sinks)
-    loggers: list[Logger] = []
-    for sink in sinks:
-        loggers.append(WandbLogger(directory, config) if sink == "wandb" else TensorboardLogger(directory, update))
-    return loggers
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from ...algorithms.runs.loggers import read_lines
+from .lines import read_lines
 
 
 def plot_learning_curves(

@@ -4,7 +4,7 @@ import json
 
 from PIL import Image
 
-from collm.benchmarks.report.plots import plot_learning_curves
+from collm.algorithms.runs.loggers.plots import plot_learning_curves
 
 
 def test_learning_curves_are_drawn_over_seeds(tmp_path):

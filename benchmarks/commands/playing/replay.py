@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.text import Text
 from tyro.conf import Positional
 
-from ..._ranges import Checked, CountOrZero
-from ..._terminal import shown
-from ...algorithms.runs.experiment import load_experiment
-from ...algorithms.runs.records import new_messages
-from ...algorithms.runs.replays import Recorded, as_actions, failed_episode, recorded_episode
-from ...envs.registration.registry import make
-from ...envs.vectors.vector import SyncVector
-from ..arguments import parsed
-from ..errors import UserError, refusals
+from ...._ranges import Checked, CountOrZero
+from ...._terminal import shown
+from ....envs.registration.registry import make
+from ....envs.vectors.vector import SyncVector
+from ...arguments import parsed
+from ...errors import UserError, refusals
 from .play import panel
+
+if TYPE_CHECKING:
+    from ....algorithms.runs.replays import Recorded
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +39,10 @@ class ReplayArguments(Checked):
 
 def run(args: Sequence[str]) -> None:
     arguments = parsed(ReplayArguments, "replay", args)
+
+    from ....algorithms.runs.experiment import load_experiment  # here, and below: help needs no torch
+    from ....algorithms.runs.replays import failed_episode, recorded_episode
+
     with refusals():
         if (arguments.episode is None) == (arguments.failure is None):
             raise ValueError("give either --episode INDEX or --failure NAME")
@@ -66,6 +70,8 @@ def replay(vector: SyncVector, recorded: Recorded, console: Console) -> int:
     Raises:
         EnvironmentFault: if it fails, as a failed one does again.
     """
+    from ....algorithms.runs.replays import as_actions
+
     spaces = {agent: vector.action_space(agent) for agent in vector.possible_agents}
     if recorded.problem is not None:
         console.print(Text(shown(f"recorded failure: {recorded.problem}")))
@@ -97,6 +103,8 @@ def replay(vector: SyncVector, recorded: Recorded, console: Console) -> int:
 
 
 def _read(observation: Any, before: Any) -> str:
+    from ....algorithms.runs.records import new_messages
+
     if not isinstance(observation, str):
         return str(observation)
     return "\n".join(message["content"] for message in new_messages(observation, before, skip=1))

@@ -14,21 +14,21 @@ from rich.panel import Panel
 from rich.text import Text
 from tyro.conf import Positional
 
-from ..._errors import nearest
-from ..._ranges import Checked, Seed
-from ..._terminal import shown
-from ...agents.config import CHAT, ModelConfig
-from ...envs.core import TextParallelEnv
-from ...envs.games.pictures import write_gif
-from ...envs.players import PLAYERS, scripted_player
-from ...envs.registration.registry import make, spec
-from ...envs.vectors.faults import EnvironmentFault
-from ...envs.vectors.vector import SyncVector
-from ...envs.wrappers import Recorded, Shares
-from ...envs.wrappers.recording import FILE
-from ..arguments import keyword_arguments, parsed
-from ..errors import UserError, check_folder, refusals
-from ..person import Person
+from ...._errors import nearest
+from ...._ranges import Checked, Seed
+from ...._terminal import shown
+from ....agents.config import CHAT, ModelConfig
+from ....envs.core import TextParallelEnv
+from ....envs.games.pictures import write_gif
+from ....envs.players import PLAYERS, scripted_player
+from ....envs.registration.registry import make, spec
+from ....envs.vectors.faults import EnvironmentFault
+from ....envs.vectors.vector import SyncVector
+from ....envs.wrappers import Recorded, Shares
+from ....envs.wrappers.recording import FILE
+from ...arguments import keyword_arguments, parsed
+from ...errors import UserError, check_folder, refusals
+from .person import Person
 
 Decide = Callable[[str, Any], Any]
 
@@ -89,7 +89,7 @@ def run(args: Sequence[str]) -> None:
         if folder is not None:  # also of an episode that was left
             console.print(f"transcript: {shown(folder / FILE)}", markup=False)
     if team:
-        from ...agents.language.chat import told_usage  # here, so that scripted play needs no torch
+        from ....agents.language.chat import told_usage  # here, so that scripted play needs no torch
 
         for line in told_usage(team.values()):
             console.print(shown(line), markup=False)
@@ -202,14 +202,14 @@ def decider(env: Any, arguments: PlayArguments) -> tuple[Decide, Mapping[str, An
             f"--policy takes a run directory, {', '.join(PLAYERS)} or {MODEL} (the one of --model); there is no "
             f"{arguments.policy!r}; {nearest(arguments.policy, [*PLAYERS, MODEL])}"
         )
-    from ...algorithms.runs.api import load_run  # here, so that scripted play needs no torch
+    from ....algorithms.runs.api import load_run  # here, so that scripted play needs no torch
 
     team = load_run(directory, env=env).policies
     return _by_policies(env, team, arguments), team
 
 
 def _models(env: Any, arguments: PlayArguments) -> Mapping[str, Any]:
-    from ...algorithms.runs.teams import playing_team
+    from ....algorithms.runs.teams import playing_team
 
     if not all(isinstance(env.action_space(agent), TextSpace) for agent in env.possible_agents):
         raise UserError(f"--policy {arguments.policy} writes texts, but the agents of {arguments.env} act otherwise")
@@ -219,7 +219,7 @@ def _models(env: Any, arguments: PlayArguments) -> Mapping[str, Any]:
 
 
 def _by_policies(env: Any, policies: Mapping[str, Any], arguments: PlayArguments) -> Decide:
-    from ...agents.core import Completion, Request
+    from ....agents.core import Completion, Request
 
     previous: dict[str, Completion] = {}
     turns = dict.fromkeys(env.possible_agents, 0)

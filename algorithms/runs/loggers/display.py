@@ -14,8 +14,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from ..._terminal import shown
-from ..rollout.intervals import Interval
+from ...._terminal import shown
+from ...rollout.intervals import Interval
 
 BARS = "▁▂▃▄▅▆▇█"
 SHOWN = {

@@ -1,0 +1,253 @@
+"""Services that draw curves of runs: Weights & Biases, TensorBoard, trackio and aim, behind one interface."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal, Protocol, runtime_checkable
+
+from ...._errors import UserError
+from ...._ranges import Also, Checked
+
+Sink = Literal["wandb", "tensorboard", "trackio", "aim"]
+_PACKAGES: dict[Sink, str] = {
+    "wandb": "wandb",
+    "tensorboard": "torch.utils.tensorboard",
+    "trackio": "trackio",
+    "aim": "aim",
+}
+WANDB_FILE = "wandb_id.txt"
+TRANSCRIPT_COLUMNS = ("played", "seed", "return", "agent", "text")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogConfig(Checked):
+    """How a run is called where its curves go."""
+
+    # Logging.
+
+    log: Annotated[tuple[Sink, ...], Also("report_to")] = ()
+    """Places that metrics go to besides metrics.jsonl."""
+    log_project: str = "collm"
+    """Project of the run there (aim: experiment)."""
+    log_entity: str | None = None
+    """User or team that owns the project (wandb). None: the account's own."""
+    log_group: str | None = None
+    """Group of runs that it belongs to (wandb, trackio). None: no group."""
+    log_tags: tuple[str, ...] = ()
+    """Tags of the run (wandb, aim)."""
+    log_name: Annotated[str | None, Also("run_name")] = None
+    """Name of the run there. None: that of its folder."""
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """An evaluation on held-out tasks, as loggers show it."""
+
+    metrics: Mapping[str, float]
+    """Those of evaluation.jsonl: `evaluation/sampled/return`, …"""
+    returns: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """Team return of each episode, by the way of playing, "sampled" or "greedy"."""
+    transcripts: Sequence[tuple[str, int, float, str, str]] = ()
+    """Rows of a table: way of playing, seed, team return, agent, and all that it read and wrote."""
+    animation: Path | None = None
+    """GIF of the best sampled episode's world. None: the world has no picture."""
+
+
+class Logger(Protocol):
+    """Takes the metrics of one update."""
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Record metrics of a step; steps increase from call to call."""
+
+    def close(self) -> None:
+        """Write buffered metrics and close."""
+
+
+@runtime_checkable
+class EvaluationLogger(Protocol):
+    """A logger that takes evaluations too."""
+
+    def log_evaluation(self, step: int, evaluated: Evaluated) -> None:
+        """Record an evaluation after an update; it comes after the update's own metrics."""
+
+
+class WandbLogger:
+    """Logs to Weights & Biases, which its environment variables (WANDB_MODE=offline, …) configure too.
+
+    The run's id there is kept in the folder, so that a resumed run goes on with its curves; what it logs again, up to
+    the last step that arrived, is ignored there.
+    """
+
+    def __init__(self, directory: Path, config: Mapping[str, Any], place: LogConfig):
+        import wandb
+
+        self._wandb = wandb
+        file = directory / WANDB_FILE
+        known = file.read_text(encoding="utf-8").strip() if file.is_file() else None
+        names = {"project": place.log_project, "name": place.log_name or directory.name, "dir": str(directory)}
+        others = {"entity": place.log_entity, "group": place.log_group, "tags": list(place.log_tags) or None}
+        goes_on = {} if known is None else {"id": known, "resume": "allow"}
+        self._run = wandb.init(**names, **others, **goes_on, config=dict(config))
+        file.write_text(f"{self._run.id}\n", encoding="utf-8")
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        self._run.log(dict(metrics), step=step)
+
+    def log_evaluation(self, step: int, evaluated: Evaluated) -> None:
+        shown: dict[str, Any] = dict(evaluated.metrics)
+        for name, returns in evaluated.returns.items():
+            shown[f"evaluation/{name}/returns"] = self._wandb.Histogram(list(returns))
+        if evaluated.transcripts:
+            rows = [list(row) for row in evaluated.transcripts]
+            shown["evaluation/transcripts"] = self._wandb.Table(columns=list(TRANSCRIPT_COLUMNS), data=rows)
+        if evaluated.animation is not None:
+            shown["evaluation/world"] = self._wandb.Video(str(evaluated.animation), format="gif")
+        self._run.log(shown, step=step)
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+class TensorboardLogger:
+    """Writes event files into the run's folder.
+
+    Args:
+        directory: folder of the run.
+        update: updates done; what an interrupted run has logged after them is hidden.
+    """
+
+    def __init__(self, directory: Path, update: int = 0):
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._writer = SummaryWriter(str(directory / "tensorboard"), purge_step=update + 1 if update else None)
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        for name, value in metrics.items():
+            self._writer.add_scalar(name, value, step)
+
+    def log_evaluation(self, step: int, evaluated: Evaluated) -> None:
+        self.log(step, evaluated.metrics)
+        for name, returns in evaluated.returns.items():
+            # Its own bins: fewer than there are returns, and as wide as the returns are spread.
+            self._writer.add_histogram(f"evaluation/{name}/returns", _array(returns), step, bins="auto")
+        for played, seed, earned, agent, text in evaluated.transcripts:
+            heading = f"{played}, seed {seed}, return {earned:.3f}"
+            self._writer.add_text(f"transcripts/{played}/{agent}", f"{heading}\n\n{_indented(text)}", step)
+        if evaluated.animation is not None:
+            self._add_animation("evaluation/world", evaluated.animation, step)
+
+    def close(self) -> None:
+        self._writer.close()
+
+    def _add_animation(self, name: str, path: Path, step: int) -> None:
+        """A GIF as an image that moves: `add_video` would need a package that makes it out of frames again."""
+        from PIL import Image
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        with Image.open(path) as picture:
+            width, height = picture.size
+        image = Summary.Image(height=height, width=width, colorspace=3, encoded_image_string=path.read_bytes())
+        value = Summary.Value(tag=name, image=image)
+        self._writer._get_file_writer().add_summary(Summary(value=[value]), step)
+
+
+class TrackioLogger:
+    """Logs to trackio, whose functions are named after those of wandb."""
+
+    def __init__(self, directory: Path, config: Mapping[str, Any], place: LogConfig):
+        import trackio
+
+        name = place.log_name or directory.name
+        self._run = trackio.init(
+            project=place.log_project, name=name, group=place.log_group, config=dict(config), resume="allow"
+        )
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        self._run.log(dict(metrics), step=step)
+
+    def log_evaluation(self, step: int, evaluated: Evaluated) -> None:
+        self.log(step, evaluated.metrics)
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+class AimLogger:
+    """Logs to the aim repository of the working directory."""
+
+    def __init__(self, directory: Path, config: Mapping[str, Any], place: LogConfig):
+        import aim
+
+        self._run = aim.Run(experiment=place.log_project)
+        self._run.name = place.log_name or directory.name
+        self._run["settings"] = dict(config)
+        for tag in place.log_tags:
+            self._run.add_tag(tag)
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        for name, value in metrics.items():
+            self._run.track(value, name=name, step=step)
+
+    def log_evaluation(self, step: int, evaluated: Evaluated) -> None:
+        self.log(step, evaluated.metrics)
+
+    def close(self) -> None:
+        self._run.close()
+
+
+def check_sinks(sinks: Sequence[Sink]) -> None:
+    """Refuse sinks whose package is missing.
+
+    Raises:
+        UserError: naming the package and how to install it.
+    """
+    for sink in sinks:
+        try:
+            importlib.import_module(_PACKAGES[sink])
+        except ImportError as error:
+            raise UserError(f"--log {sink} needs a package: pip install 'collm[{sink}]' ({error})") from error
+
+
+def make_loggers(
+    directory: Path,
+    sinks: Sequence[Sink],
+    config: Mapping[str, Any],
+    *,
+    update: int = 0,
+    place: LogConfig | None = None,
+) -> list[Logger]:
+    """A logger for each sink besides the run's own records.
+
+    Args:
+        directory: folder of the run.
+        sinks: where to log.
+        config: settings of the run, which the services show.
+        update: updates that a resumed run has done.
+        place: project and names there.
+
+    Raises:
+        UserError: if a sink's package is missing; the message says what to install.
+    """
+    check_sinks(sinks)
+    place = place or LogConfig()
+    made: dict[Sink, Any] = {
+        "wandb": lambda: WandbLogger(directory, config, place),
+        "tensorboard": lambda: TensorboardLogger(directory, update),
+        "trackio": lambda: TrackioLogger(directory, config, place),
+        "aim": lambda: AimLogger(directory, config, place),
+    }
+    return [made[sink]() for sink in sinks]
+
+
+def _array(values: Sequence[float]) -> Any:
+    import numpy as np
+
+    return np.asarray(values, dtype=np.float64)
+
+
+def _indented(text: str) -> str:
+    """Text that Markdown shows as it is."""
+    return "\n".join(f"    {line}" for line in text.splitlines())

@@ -1,0 +1,163 @@
+"""`collm export RUN OUT`: a run's models as folders that transformers alone loads, with a card about their training."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from tyro.conf import Positional
+
+from ..._errors import nearest
+from ..._json import read_json
+from ..._ranges import Checked
+from ..._terminal import shown
+from ..arguments import parsed
+from ..errors import UserError, check_folder, refusals
+from ..markdown import markdown_table
+
+CARD = "README.md"
+ADAPTER = "adapter_config.json"
+OWN_FILES = ("collm_policy.json", "value_head.safetensors", CARD)
+"""Files of a run's model folder that transformers has no use for, and peft's blank card."""
+EXAMPLES = ("collm export runs/build models", "collm export runs/build models --agent builder_0 --merge")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportArguments(Checked):
+    """Write a run's models for use without collm: one folder per agent, or --out itself for a single one."""
+
+    directory: Positional[Path]
+    """Run directory of `collm train`."""
+    out: Positional[Path]
+    """Folder to write, which must be new or empty."""
+    agent: str | None = None
+    """Agent whose model is written. None: all."""
+    merge: bool = False
+    """Merge adapters into their base model. False: write adapters as adapters, which need the base."""
+
+
+def run(args: Sequence[str]) -> None:
+    arguments = parsed(ExportArguments, "export", args, examples=EXAMPLES)
+    with refusals():
+        folders = model_folders(arguments.directory, arguments.agent)
+        check_folder(arguments.out, "OUT")
+        if arguments.out.is_dir() and any(arguments.out.iterdir()):
+            raise UserError(f"OUT {arguments.out} is not empty; give a new folder")
+        targets = {agent: arguments.out if arguments.agent else arguments.out / agent for agent in folders}
+        for agent, folder in folders.items():
+            export(folder, targets[agent], is_merged=arguments.merge)
+            (targets[agent] / CARD).write_text(card(arguments.directory, agent, targets[agent]), encoding="utf-8")
+    for target in targets.values():
+        Console().print(f"model: {shown(target)}", markup=False, highlight=False, soft_wrap=True)
+
+
+def model_folders(directory: Path, agent: str | None) -> dict[str, Path]:
+    """Folders of a run's language models, by agent.
+
+    Raises:
+        UserError: if the run has no such agent, or its agents are no language models.
+    """
+    from ...algorithms.runs.checkpoint import read_config  # here, as help needs no torch
+
+    read_config(directory)  # which refuses what is no run
+    found = {path.name: path for path in sorted((directory / "agents").glob("*")) if path.is_dir()}
+    if not found:
+        raise UserError(f"{directory} holds no models yet; they are written at the end of the training")
+    if agent is not None and agent not in found:
+        raise UserError(f"the run has no agent {agent!r}; {nearest(agent, found)}")
+    chosen = found if agent is None else {agent: found[agent]}
+    for name, path in chosen.items():
+        if not any((path / file).is_file() for file in ("config.json", ADAPTER)):
+            raise UserError(f"{name!r} is no language model: {path} holds no config.json")
+    return chosen
+
+
+def export(folder: Path, target: Path, *, is_merged: bool) -> None:
+    """Write one model with its tokenizer.
+
+    Raises:
+        UserError: if there is nothing to merge.
+    """
+    is_adapter = (folder / ADAPTER).is_file()
+    if is_merged and not is_adapter:
+        raise UserError(f"{folder} holds a whole model and no adapter; leave --merge out")
+    shutil.copytree(folder, target, ignore=shutil.ignore_patterns(*OWN_FILES), dirs_exist_ok=True)
+    if not is_adapter:
+        return
+    settings = read_json(target / ADAPTER)
+    base = settings["base_model_name_or_path"]
+    if not is_merged:
+        if Path(base).is_dir():  # a path from where the run was started leads nowhere elsewhere
+            settings["base_model_name_or_path"] = str(Path(base).resolve())
+            (target / ADAPTER).write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n")
+        return
+    import torch
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+    from transformers.utils import logging as transformers_logging
+
+    from ...agents.loading import peft_of_old_names
+
+    transformers_logging.disable_progress_bar()
+    loaded: Any = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+    with peft_of_old_names():
+        merged: Any = PeftModel.from_pretrained(loaded, str(folder)).merge_and_unload()
+    for file in target.glob("adapter_*"):
+        file.unlink()
+    merged.save_pretrained(str(target))
+
+
+def card(directory: Path, agent: str, target: Path) -> str:
+    """Model card: what the model was trained on, by what, and how far it came."""
+    from ...algorithms.runs.checkpoint import read_config
+    from ...algorithms.runs.loggers.lines import read_lines
+
+    config = read_config(directory)
+    is_adapter = (target / ADAPTER).is_file()
+    base = config["model"]["model"]
+    rows = read_lines(directory / "metrics.jsonl") if (directory / "metrics.jsonl").is_file() else []
+    evaluations = read_lines(directory / "evaluation.jsonl") if (directory / "evaluation.jsonl").is_file() else []
+    last: Mapping[str, Any] = rows[-1] if rows else {}
+    facts = [
+        ("algorithm", config["algorithm"]),
+        ("environment", config["env"]),
+        ("its arguments", json.dumps(config["env_kwargs"], ensure_ascii=False)),
+        ("agent", agent),
+        ("base model", base),
+        ("weights", config["model"]["weights"]),
+        ("updates", last.get("update", 0)),
+        ("environment steps", last.get("environment_steps", "?")),
+        ("seed", config["config"]["seed"]),
+    ]
+    loader = "AutoPeftModelForCausalLM" if is_adapter else "AutoModelForCausalLM"
+    package = "peft" if is_adapter else "transformers"
+    parts = [
+        f"---\nlibrary_name: {package}\nbase_model: {json.dumps(base)}\ntags: [collm, multi-agent, "
+        "reinforcement-learning]\n---",
+        f"# {agent}, trained by {config['algorithm']} on {config['env']}",
+        "One agent of a team of language models that learned to work together, trained with collm.",
+        markdown_table(("", ""), [(name, f"`{value}`") for name, value in facts]),
+        f"```python\nfrom {package} import {loader}\nfrom transformers import AutoTokenizer\n\n"
+        f'model = {loader}.from_pretrained("{target.name}")\n'
+        f'tokenizer = AutoTokenizer.from_pretrained("{target.name}")\n```',
+    ]
+    if evaluations:
+        header = ("after update", "sampled", "greedy")
+        table = markdown_table(header, [_held_out(row) for row in (evaluations[0], evaluations[-1])])
+        parts.insert(4, f"Mean return of the team on held-out tasks [95 %]:\n\n{table}")
+    settings = {**config["config"], **config["model"]}
+    parts.append(f"## All settings\n\n```json\n{json.dumps(settings, indent=2, ensure_ascii=False)}\n```")
+    return "\n\n".join(parts) + "\n"
+
+
+def _held_out(row: Mapping[str, Any]) -> list[str]:
+    numbers = [
+        "{:.3f} [{:.3f}, {:.3f}]".format(*(row[f"evaluation/{how}/return{end}"] for end in ("", "_low", "_high")))
+        for how in ("sampled", "greedy")
+    ]
+    return [str(row["update"]), *numbers]

@@ -1,0 +1,1 @@
+"""Commands that play: one episode, an episode again, a talk with a model; and a person at a seat."""

@@ -1,0 +1,112 @@
+"""Teams beside each other on the tasks of one environment: a table as JSON, Markdown and HTML."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from ..algorithms.rollout.intervals import Interval
+from .markdown import markdown_table
+
+JSON_FILE, MARKDOWN_FILE, HTML_FILE = "leaderboard.json", "leaderboard.md", "leaderboard.html"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What one team reached."""
+
+    team: str
+    """Run directory, or names of the models."""
+    returns: Mapping[str, Interval]
+    """Mean return by the way of playing, "sampled" or "greedy"."""
+    terms: Mapping[str, Mapping[str, Interval]]
+    """Means of reward terms and metrics, by the way of playing and by name."""
+    episodes: str
+    """File with all episodes."""
+    usage: Sequence[str] = ()
+    """Requests, tokens and costs of chat servers, a line per model."""
+
+
+@dataclass(frozen=True)
+class Leaderboard:
+    """Teams on the same tasks, the best first by the first way of playing."""
+
+    env: str
+    env_kwargs: Mapping[str, Any]
+    split: str
+    num_episodes: int
+    entries: Sequence[Entry]
+
+    @property
+    def ranked(self) -> list[Entry]:
+        return sorted(self.entries, key=lambda entry: -next(iter(entry.returns.values())).value)
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "entries": [asdict(entry) for entry in self.ranked]}
+
+    @property
+    def title(self) -> str:
+        return f"{self.env}, split {self.split}, {self.num_episodes} episodes: mean return [95 %]"
+
+    def markdown(self) -> str:
+        """The table as Markdown, with its title."""
+        names = list(self.entries[0].returns)
+        rows = [
+            (str(place), f"`{entry.team}`", *(str(entry.returns[name]) for name in names))
+            for place, entry in enumerate(self.ranked, 1)
+        ]
+        return f"# {self.title}\n\n{markdown_table(['', 'team', *names], rows)}\n"
+
+    def html(self) -> str:
+        """The table as one page without scripts, with each interval drawn on a common scale."""
+        names = list(self.entries[0].returns)
+        found = [each for entry in self.entries for each in entry.returns.values()]
+        low, high = min(0.0, *(each.low for each in found)), max(each.high for each in found)
+        span = (high - low) or 1.0
+
+        def cell(each: Interval) -> str:
+            start, width = 100 * (each.low - low) / span, 100 * (each.high - each.low) / span
+            bar = f'<i style="left:{start:.1f}%;width:{max(width, 0.5):.1f}%"></i>'
+            return f'<td>{escape(str(each))}<span class="scale" aria-hidden="true">{bar}</span></td>'
+
+        head = "".join(f'<th scope="col">{escape(name)}</th>' for name in ("", "team", *names))
+        rows = "".join(
+            f'<tr><td>{place}</td><th scope="row">{escape(entry.team)}</th>'
+            + "".join(cell(entry.returns[name]) for name in names)
+            + "</tr>"
+            for place, entry in enumerate(self.ranked, 1)
+        )
+        body = f"<h1>{escape(self.title)}</h1><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+        return (
+            '<!doctype html><html lang="en"><meta charset="utf-8">'
+            '<meta name="viewport" content="width=device-width, initial-scale=1">'
+            f"<title>{escape(self.title)}</title><style>{_STYLE}</style><main>{body}</main></html>\n"
+        )
+
+    def write(self, folder: Path) -> list[Path]:
+        """Write all three; returns the files."""
+        folder.mkdir(parents=True, exist_ok=True)
+        contents = {
+            JSON_FILE: json.dumps(self.to_json(), indent=2, ensure_ascii=False) + "\n",
+            MARKDOWN_FILE: self.markdown(),
+            HTML_FILE: self.html(),
+        }
+        for name, content in contents.items():
+            (folder / name).write_text(content, encoding="utf-8", errors="backslashreplace")
+        return [folder / name for name in contents]
+
+
+_STYLE = """
+:root{color-scheme:light dark}
+body{font:16px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:60rem;padding:0 1rem}
+h1{font-size:1.25rem}
+table{border-collapse:collapse;width:100%}
+th,td{padding:.5rem .75rem;text-align:left;border-bottom:1px solid #8886;font-variant-numeric:tabular-nums}
+tbody th{font-weight:600;overflow-wrap:anywhere}
+.scale{display:block;position:relative;height:.4rem;background:#8883;margin-top:.25rem;min-width:8rem}
+.scale i{position:absolute;top:0;bottom:0;background:#2a78c2}
+"""

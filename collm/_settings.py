@@ -1,0 +1,142 @@
+"""What settings classes declare of each setting: its docstring, its group, and its other names.
+
+    @dataclass(frozen=True, kw_only=True)
+    class Settings(Checked):
+        # Optimizing.
+
+        num_updates: Annotated[Count, Also("max_steps")] = 100
+        \"\"\"Number of updates.\"\"\"
+
+A comment of one line that is a title, as `# Optimizing.`, begins a group of settings; what stands before the first one
+is in the group that its class names, `Settings` here. Help, settings files and keyword arguments all read this.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, Field, dataclass, fields
+from functools import cache
+from typing import Any
+
+from ._errors import UserError, nearest
+from ._ranges import Also, allowed
+from ._syntax import parse
+
+
+class UnknownSettingError(UserError, TypeError):
+    """No settings class has a setting of this name."""
+
+
+_TITLE = re.compile(r"    # ([A-Z][^.]*)\.\s*$")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One field of a settings class."""
+
+    name: str
+    hint: Any
+    """Type, with its range."""
+    field: Field[Any]
+    text: str
+    """Docstring, on one line; empty where there is none."""
+    group: str
+    """Title of the group that it is declared in."""
+    also: tuple[str, ...]
+    """Other names, as those of other libraries."""
+
+    @property
+    def is_required(self) -> bool:
+        return self.field.default is MISSING and self.field.default_factory is MISSING
+
+    @property
+    def default(self) -> Any:
+        """The default; not for a setting that is required."""
+        factory = self.field.default_factory
+        return self.field.default if factory is MISSING else factory()
+
+
+def settings_of(kind: type) -> Mapping[str, Setting]:
+    """The settings of a dataclass by name, in the order of its fields; the first declaration's docstring holds."""
+    hashable: Any = kind  # mypy takes no dataclass for hashable
+    return _settings_of(hashable)
+
+
+@cache
+def _settings_of(kind: Any) -> Mapping[str, Setting]:
+    hints = allowed(kind)
+    texts: dict[str, tuple[str, str]] = {}
+    for base in reversed(kind.__mro__):
+        if "__dataclass_fields__" in vars(base):
+            for name, told in _declared(base).items():
+                texts.setdefault(name, told)
+    found = {}
+    for each in fields(kind):
+        text, group = texts.get(each.name, ("", kind.__name__))
+        found[each.name] = Setting(each.name, hints[each.name], each, text, group, _also(hints[each.name]))
+    return found
+
+
+def sorted_out(given: Mapping[str, Any], kinds: Iterable[type], where: str, listed: str = "") -> list[dict[str, Any]]:
+    """Values by name, one dictionary per class: each goes to the first class that has a setting of this name.
+
+    Args:
+        given: values by the settings' names, or by their other names.
+        kinds: settings classes.
+        where: what the values come from, which begins the message of an error.
+        listed: where all names are listed, which ends the message where no name is near.
+
+    Raises:
+        UnknownSettingError: if no class has a setting of a name; with the nearest.
+        UserError: if a setting is given by two names.
+    """
+    classes = list(kinds)
+    owners: dict[str, tuple[int, str]] = {}
+    for number, kind in enumerate(classes):
+        for setting in settings_of(kind).values():
+            for name in (setting.name, *setting.also):
+                owners.setdefault(name, (number, setting.name))
+    found: list[dict[str, Any]] = [{} for _ in classes]
+    for name, value in given.items():
+        if name not in owners:
+            near = nearest(name, owners)
+            hint = near if near.startswith("did you mean") or not listed else listed
+            raise UnknownSettingError(f"{where} has no setting {name!r}; {hint}")
+        number, own = owners[name]
+        if own in found[number]:
+            raise UserError(f"{where} gives {own!r} twice, also as {name!r}; give it once")
+        found[number][own] = value
+    return found
+
+
+def _declared(kind: type) -> dict[str, tuple[str, str]]:
+    """(docstring, group) of each field that a class itself declares."""
+    try:
+        lines, _ = inspect.getsourcelines(kind)
+    except (OSError, TypeError):  # made in a session that keeps no source
+        return {}
+    indent = len(lines[0]) - len(lines[0].lstrip())
+    lines = [line[indent:] for line in lines]
+    tree = parse("".join(lines)).body[0]
+    assert isinstance(tree, ast.ClassDef)
+    titles = {number: match[1] for number, line in enumerate(lines, 1) if (match := _TITLE.match(line))}
+    found = {}
+    for node, after in zip(tree.body, [*tree.body[1:], None], strict=True):
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            group = next((titles[number] for number in range(node.lineno, 0, -1) if number in titles), kind.__name__)
+            found[node.target.id] = (_text(after), group)
+    return found
+
+
+def _text(node: ast.stmt | None) -> str:
+    value = node.value if isinstance(node, ast.Expr) else None
+    is_text = isinstance(value, ast.Constant) and isinstance(value.value, str)
+    return " ".join(value.value.split()) if is_text else ""  # type: ignore[union-attr]
+
+
+def _also(hint: Any) -> tuple[str, ...]:
+    metadata = getattr(hint, "__metadata__", ())
+    return tuple(name for each in metadata if isinstance(each, Also) for name in each.names)

@@ -1,0 +1,82 @@
+"""Scripted partners: some agents' seats are taken by players that do not learn, and only the others are agents."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any
+
+from pettingzoo import ParallelEnv
+from pettingzoo.utils import BaseParallelWrapper
+
+from ..players import PLAYERS, RandomPlayer, fixed_player, reference_player
+
+
+class Partnered(BaseParallelWrapper[str, Any, Any]):
+    """The agents are those who have no scripted partner in their seat; the episode ends with the last of them.
+
+    The joint history of `state()` tells what the partners write. `make(id, partners={"writer_1": "reference"})` does
+    the same.
+
+    Args:
+        env: any parallel environment.
+        partners: by agent, the player in its seat: "reference", "random" or "empty".
+
+    Raises:
+        ValueError: if there is no such agent or player, if nobody is left, or if the environment knows no reference
+            replies.
+    """
+
+    def __init__(self, env: ParallelEnv[str, Any, Any], partners: Mapping[str, str]):
+        agents = list(env.possible_agents)
+        if not isinstance(partners, Mapping) or not partners:
+            raise ValueError(
+                f"partners must be players by agent, such as {{{agents[-1]!r}: 'random'}}, got {partners!r}"
+            )
+        if unknown := [agent for agent in partners if agent not in agents]:
+            raise ValueError(f"partners are given for {unknown}, but the agents are {agents}")
+        if wrong := [name for name in partners.values() if name not in PLAYERS]:
+            raise ValueError(f"there is no scripted player {wrong[0]!r}; choose one of {', '.join(PLAYERS)}")
+        if len(partners) == len(agents):
+            raise ValueError(f"partners sit in all seats, {agents}; leave one to play")
+        if "reference" in partners.values() and reference_player(env) is None:
+            raise ValueError(f"{env} knows no reference replies; let partners be random or empty")
+        super().__init__(env)
+        self._partners = dict(partners)
+        self._random = RandomPlayer({agent: env.action_space(agent) for agent in partners})
+        self._rng = random.Random(0)
+        self._observations: dict[str, Any] = {}
+
+    @property
+    def possible_agents(self) -> list[str]:
+        return [agent for agent in self.env.possible_agents if agent not in self._partners]
+
+    @property
+    def agents(self) -> list[str]:
+        return [agent for agent in self.env.agents if agent not in self._partners]
+
+    def reset(
+        self, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+        if seed is not None:
+            self._rng = random.Random(seed)
+        for agent in self._partners:
+            self._random.seed(agent, self._rng.randrange(2**31))
+        self._observations, infos = self.env.reset(seed=seed, options=options)
+        return self._own(self._observations), self._own(infos)
+
+    def step(self, actions: dict[str, Any]) -> tuple[Any, ...]:
+        replies = {agent: self._reply(agent) for agent in self.env.agents if agent in self._partners}
+        parts = self.env.step({**actions, **replies})
+        self._observations = parts[0]
+        return tuple(self._own(part) for part in parts)
+
+    def _reply(self, agent: str) -> Any:
+        name = self._partners[agent]
+        # A reference is asked for anew each time: a copy of this environment must ask the copy inside it.
+        player = {"reference": reference_player(self.env), "random": self._random, "empty": fixed_player("")}[name]
+        assert player is not None
+        return player(agent, self._observations.get(agent))
+
+    def _own(self, part: Mapping[str, Any]) -> dict[str, Any]:
+        return {agent: value for agent, value in part.items() if agent not in self._partners}

@@ -1,0 +1,80 @@
+"""Who does not learn, and what the environment and the models decide where the settings leave it open."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+from transformers import AutoTokenizer
+
+import collm
+from collm._errors import UserError
+from collm.agents.config import ModelConfig
+from collm.agents.tiny import TINY_DIRECTORY
+from collm.algorithms.config import IACConfig
+from collm.algorithms.runs.api import train
+from collm.algorithms.runs.experiment import Experiment, names_code
+from collm.algorithms.runs.partners import with_partners
+from collm.algorithms.runs.run import default_rates
+
+BUILD = Experiment(algorithm="iac", config=IACConfig(), env="collm/MiniBuild-v0")
+
+
+def test_scripted_partners_are_arguments_of_the_environment_and_models_are_frozen():
+    model = ModelConfig(model="a,b")
+    mixed = with_partners(replace(BUILD, model=model), {"builder_1": "some/model"})
+    assert mixed.model.model == "a,some/model" and mixed.config.agent_learning_rates == {"builder_1": 0.0}
+    scripted = with_partners(replace(BUILD, model=model), {"builder_0": "empty"})
+    assert scripted.env_kwargs["partners"] == {"builder_0": "empty"} and scripted.model.model == "b"
+    assert scripted.make_env().possible_agents == ["builder_1"]
+
+
+@pytest.mark.parametrize("partners", [{"fox_0": "empty"}, {"builder_0": "empty", "builder_1": "tiny"}])
+def test_partners_must_sit_somewhere_and_leave_a_seat(partners):
+    with pytest.raises(UserError, match=r"no agent 'fox_0' for a partner|leave one to learn"):
+        with_partners(BUILD, partners)
+
+
+def test_the_python_call_takes_partners_prompts_and_reward_functions(monkeypatch):
+    started = []
+    monkeypatch.setattr("collm.algorithms.runs.api.train_experiment", lambda *args, **options: started.append(args[0]))
+    judges, prompts = ["own", "builtins:len"], {"prompt": "Build: {default}"}
+    train("iac", "collm/MiniBuild-v0", partners={"builder_1": "random"}, prompts=prompts, reward_funcs=judges)
+    assert started[0].env_kwargs == {"partners": {"builder_1": "random"}, "prompts": prompts, "reward_funcs": judges}
+
+
+@pytest.mark.parametrize(("env", "limit"), [("MiniBuild-v0", 8), ("MiniWriting-v1", 48), ("TLDR-v1", None)])
+def test_the_environment_says_how_long_replies_are_where_the_settings_do_not(env, limit):
+    experiment = replace(BUILD, env=f"collm/{env}")
+    assert experiment.team_model.max_new_tokens == limit
+    longer = replace(experiment, model=ModelConfig(max_new_tokens=300))
+    assert longer.team_model.max_new_tokens == 300
+
+
+def test_every_reference_reply_fits_into_the_length_that_its_environment_declares():
+    tokenizer = AutoTokenizer.from_pretrained(TINY_DIRECTORY)
+    for id in ("collm/MiniBuild-v0", "collm/MiniWriting-v1", "collm/MiniCode-v0"):
+        env, limit = collm.make(id), replace(BUILD, env=id).team_model.max_new_tokens
+        for seed in range(5):
+            env.reset(seed=seed)
+            replies = {agent: env.unwrapped.reference_reply(agent) for agent in env.agents}
+            assert max(len(tokenizer(reply).input_ids) for reply in replies.values()) < limit
+
+
+def test_reward_functions_by_name_are_code_that_a_folder_names():
+    assert names_code("collm/MiniBuild-v0", {"reward_funcs": ["own", "os:getcwd"]})
+    assert names_code("collm/MiniBuild-v0", {"reward_funcs": {"short": "os:getcwd"}})
+    assert not names_code("collm/MiniBuild-v0", {"reward_funcs": ["own"], "max_turns": 2})
+
+
+def test_learning_rates_that_the_models_decide_are_told_and_others_not():
+    def trainer(rate, named, **by_agent):
+        config = IACConfig(agent_learning_rate=named, agent_learning_rates=by_agent)
+        learner = SimpleNamespace(optimizer=SimpleNamespace(learning_rate=rate))
+        return SimpleNamespace(config=config, learners={"fox_0": learner, "stone_0": learner})
+
+    (line,) = default_rates(trainer(1e-6, None))
+    assert line.startswith("learning rate of fox_0, stone_0: 1e-06, the default")
+    assert default_rates(trainer(1e-6, 1e-6)) == default_rates(trainer(5e-4, None)) == []
+    assert default_rates(trainer(1e-4, None, fox_0=1e-4))[0].startswith("learning rate of stone_0: 0.0001")

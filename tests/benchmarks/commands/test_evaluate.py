@@ -1,0 +1,113 @@
+"""Teams that were never trained here, talks with trained ones, and models to take away."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+import collm
+from collm.agents.config import ModelConfig
+from collm.agents.tiny import TINY_DIRECTORY
+from collm.algorithms.runs.api import untrained
+from collm.benchmarks.cli import main
+
+ID = "collm/MiniBuild-v0"
+SMALL = {"num_updates": 1, "rollout_buffer_size": 2, "eval_num_samples": 2, "num_generations": 2}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run of adapters on the embedded model."""
+    out = tmp_path_factory.mktemp("runs") / "adapters"
+    kwargs = {"max_turns": 1}
+    collm.train(
+        "magrpo",
+        ID,
+        out=out,
+        env_kwargs=kwargs,
+        weights="adapters",
+        lora_rank=2,
+        lora_alpha=6,
+        progress=False,
+        learning_rate=1e-2,
+        lora_target_modules=("q_proj", "v_proj"),
+        **SMALL,
+    )
+    for file in out.glob("agents/*/adapter_model.safetensors"):  # as if it had learned much: one update may be nothing
+        weights = load_file(file)
+        save_file({name: weight + 0.3 * ("lora_B" in name) for name, weight in weights.items()}, file)
+    return out
+
+
+def test_models_as_they_are_make_a_leaderboard_with_runs(trained, tmp_path, capsys):
+    other = trained / "agents"
+    call = ["evaluate", str(trained), "--model", "tiny", f"tiny,{TINY_DIRECTORY}", "--env", ID, "--episodes", "3"]
+    out = tmp_path / "board"
+    assert main([*call, "--env-kwargs", "max_turns=1", "--out", str(out), "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed == json.loads((out / "leaderboard.json").read_text())
+    teams = {entry["team"]: entry for entry in printed["entries"]}
+    assert set(teams) == {str(trained), "tiny", f"tiny,{TINY_DIRECTORY}"}
+    # The folder holds the embedded model: the same weights by another name play the same.
+    assert teams["tiny"]["returns"] == teams[f"tiny,{TINY_DIRECTORY}"]["returns"]
+    for entry in teams.values():
+        lines = [json.loads(line) for line in Path(entry["episodes"]).read_text().splitlines()]
+        assert [line["policy"] for line in lines] == ["sampled"] * 3 + ["greedy"] * 3
+        mean = sum(line["return"] for line in lines[:3]) / 3
+        assert entry["returns"]["sampled"]["value"] == pytest.approx(mean)
+    assert other.is_dir()
+
+
+def test_one_model_is_evaluated_as_the_python_call_does(tmp_path, capsys):
+    call = ["evaluate", "--model", "tiny", "--env", ID, "--episodes", "2", "--played", "greedy", "--out", str(tmp_path)]
+    assert main(call) == 0
+    printed = capsys.readouterr().out
+    expected = untrained(ModelConfig(), ID).evaluate(2, greedy=True)
+    assert str(expected.team_return) in printed and "best greedy episode" in printed and "sampled" not in printed
+    assert (tmp_path / "evaluation-test.jsonl").read_text().count("\n") == 2
+
+
+def test_a_talk_remembers_what_was_said(trained, monkeypatch, capsys):
+    def answers(text, *options):
+        monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+        assert main(["chat", str(trained), "--agent", "builder_1", "--greedy", "--max-new-tokens", "6", *options]) == 0
+        return capsys.readouterr().out
+
+    first = answers("goal gate iron\n")
+    both = answers("goal gate iron\nok\n")
+    assert both.startswith(first) and len(both) > len(first)
+
+
+@pytest.mark.parametrize("is_merged", [False, True])
+def test_an_exported_adapter_is_the_model_that_was_trained(trained, is_merged, tmp_path, capsys):
+    out = tmp_path / "model"
+    call = ["export", str(trained), str(out), "--agent", "builder_0", *(["--merge"] if is_merged else [])]
+    assert main(call) == 0
+    model = AutoModelForCausalLM.from_pretrained(out)
+    tokenizer = AutoTokenizer.from_pretrained(out)
+    ids = torch.tensor([tokenizer("goal gate iron").input_ids])
+    kept = AutoModelForCausalLM.from_pretrained(trained / "agents" / "builder_0")
+    base = AutoModelForCausalLM.from_pretrained(TINY_DIRECTORY)
+    with torch.no_grad():
+        logits = [each(ids).logits for each in (model, kept, base)]
+    assert torch.allclose(logits[0], logits[1], atol=1e-5)
+    assert not torch.allclose(logits[0], logits[2], atol=1e-5), "the adapter has learned"
+    assert (out / "adapter_config.json").is_file() == (not is_merged)
+    text = (out / "README.md").read_text()
+    words = ("magrpo", ID, "builder_0", "max_turns", "after update", 'base_model: "tiny"')
+    assert all(word in text for word in words)
+    assert f"library_name: {'transformers' if is_merged else 'peft'}" in text
+    assert not (out / "collm_policy.json").exists()
+    assert main(["export", str(trained), str(out)]) == 2, "never over another model"
+
+
+def test_adapters_have_the_alpha_and_the_layers_that_were_asked_for(trained):
+    settings = json.loads((trained / "agents" / "builder_0" / "adapter_config.json").read_text())
+    assert (settings["r"], settings["lora_alpha"], settings["target_modules"]) == (2, 6, ["q_proj", "v_proj"])

@@ -1,0 +1,93 @@
+"""A file of settings says what the command line would, and the command line goes before it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from collm.algorithms.config import MAACConfig
+from collm.algorithms.runs.experiment import Experiment
+from collm.benchmarks.cli import main
+from collm.benchmarks.commands import train
+
+FLAT = """
+algorithm = "maac"
+env = "collm/MiniBuild-v0"
+learning_rate = 2e-4
+num_updates = 8
+lora_target_modules = ["q_proj"]
+out = "runs/somewhere"
+log = ["tensorboard"]
+[env_kwargs]
+max_turns = 2
+reward = "often"
+"""
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """(experiment, folder, options) of the run that a call would begin."""
+
+    def run(*call):
+        found = []
+        monkeypatch.setattr(train, "carried_out", lambda *args, **options: found.append((*args, options)))
+        monkeypatch.setattr("collm.algorithms.runs.run.prepare_run", lambda *args, **options: None)
+        assert main(["train", *call]) == 0
+        return found[0]
+
+    return run
+
+
+def test_a_file_says_all_and_flags_override_it(tmp_path, started):
+    file = tmp_path / "run.toml"
+    file.write_text(FLAT)
+    call = ["--config", str(file), "--steps", "3", "--env-kwargs", "reward=end", "--out", str(tmp_path / "run")]
+    experiment, folder, options = started(*call)
+    assert (experiment.algorithm, experiment.env) == ("maac", "collm/MiniBuild-v0")
+    assert experiment.env_kwargs == {"max_turns": 2, "reward": "end"}
+    assert (experiment.config.agent_learning_rate, experiment.config.num_updates) == (2e-4, 3)
+    assert experiment.model.lora_target_modules == ("q_proj",)
+    assert folder == tmp_path / "run" and options["log"].log == ("tensorboard",)
+
+
+def test_an_algorithm_on_the_command_line_goes_before_the_files(tmp_path, started):
+    file = tmp_path / "run.toml"
+    file.write_text('algorithm = "maac"\nenv = "collm/MiniBuild-v0"\ntrace = 0.5')
+    experiment, *_ = started("ippo", "--config", str(file), "--out", str(tmp_path / "run"))
+    assert (experiment.algorithm, experiment.config.trace) == ("ippo", 0.5)
+
+
+def test_a_runs_own_settings_start_the_same_run_again(tmp_path, started):
+    config = MAACConfig(num_updates=7, agent_learning_rates={"builder_1": 0.0}, critic_warmup=1)
+    again = Experiment(algorithm="maac", config=config, env="collm/MiniBuild-v0", env_kwargs={"max_turns": 2})
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(again.to_json()))
+    experiment, *_ = started("--config", str(file), "--out", str(tmp_path / "run"))
+    assert experiment.to_json() == again.to_json()
+
+
+def test_code_that_a_file_names_runs_where_the_command_line_names_it_too(tmp_path, started, capsys):
+    file = tmp_path / "run.toml"
+    file.write_text('algorithm = "iac"\nenv = "collm/MiniBuild-v0"\nreward_funcs = ["tests.judges:brevity"]')
+    call = ["--config", str(file), "--out", str(tmp_path / "run")]
+    assert main(["train", *call]) == 2
+    assert "name it on the command line: --reward-funcs tests.judges:brevity" in capsys.readouterr().err
+    experiment, *_ = started(*call, "--reward-funcs", "own", "tests.judges:brevity")
+    assert experiment.env_kwargs == {"reward_funcs": ["own", "tests.judges:brevity"]}
+
+
+def test_partners_sit_where_they_are_told(tmp_path, started):
+    call = ["iac", "--env", "collm/MiniBuild-v0", "--out", str(tmp_path / "run")]
+    scripted, *_ = started(*call, "--partner", "builder_1=reference")
+    assert scripted.env_kwargs == {"partners": {"builder_1": "reference"}}
+    frozen, *_ = started(*call, "--partner", "builder_0=tiny", "--model", "tiny,tiny")
+    assert frozen.config.agent_learning_rates == {"builder_0": 0.0} and frozen.model.model == "tiny"
+
+
+def test_the_ten_settings_that_matter_come_first(capsys):
+    with pytest.raises(SystemExit):
+        main(["train", "maac", "--help"])
+    text = capsys.readouterr().out
+    places = [text.index(f" --{name.replace('_', '-')}") for name in train.LEADING]
+    assert max(places) < text.index("--env-kwargs [") and "collm train maac --config" in text

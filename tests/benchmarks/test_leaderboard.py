@@ -1,0 +1,44 @@
+"""A leaderboard says the same in JSON, Markdown and HTML, the best team first."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from collm.algorithms.rollout.intervals import Interval
+from collm.benchmarks.leaderboard import Entry, Leaderboard
+
+ENTRIES = [
+    Entry("runs/a", {"sampled": Interval(0.25, 0.0, 0.5), "greedy": Interval(0.9, 0.8, 1.0)}, {}, "a.jsonl"),
+    Entry(
+        "<b|c>",
+        {"sampled": Interval(0.75, 0.5, 1.0), "greedy": Interval(0.1, 0.0, 0.2)},
+        {},
+        "b.jsonl",
+        ("3 requests",),
+    ),
+]
+BOARD = Leaderboard("collm/X-v0", {"max_turns": 2}, "test", 10, ENTRIES)
+
+
+def test_the_best_by_the_first_way_of_playing_stands_first(tmp_path):
+    files = BOARD.write(tmp_path / "new")
+    assert [file.name for file in files] == ["leaderboard.json", "leaderboard.md", "leaderboard.html"]
+    found = json.loads(files[0].read_text())
+    assert [entry["team"] for entry in found["entries"]] == ["<b|c>", "runs/a"]
+    assert found["entries"][0]["returns"]["sampled"] == {"value": 0.75, "low": 0.5, "high": 1.0}
+    assert (found["env_kwargs"], found["num_episodes"]) == ({"max_turns": 2}, 10)
+    assert found["entries"][0]["usage"] == ["3 asked"]
+
+
+def test_markdown_keeps_its_columns_whatever_a_team_is_called():
+    rows = [line for line in BOARD.markdown().splitlines() if line.startswith("|")]
+    assert rows[2] == "| 1 | `<b\\|c>` | 0.750 [0.500, 1.000] | 0.100 [0.000, 0.200] |"
+    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {5}
+
+
+def test_the_page_draws_each_interval_on_one_scale_and_runs_nothing():
+    page = BOARD.html()
+    assert "&lt;b|c&gt;" in page and "<b|c>" not in page and "<script" not in page
+    bars = [tuple(map(float, each)) for each in re.findall(r"left:([\d.]+)%;width:([\d.]+)%", page)]
+    assert bars == [(50.0, 50.0), (0.0, 20.0), (0.0, 50.0), (80.0, 20.0)]  # of a scale from 0 to 1

@@ -1,0 +1,80 @@
+"""Scripted partners take seats: the others are all agents that there are, and the game is the same."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+import pytest
+
+from collm.envs import check_env, make
+
+ID = "collm/MiniBuild-v0"
+
+
+def episode(env, seed=3):
+    """Rewards and the joint history of an episode in which all agents give reference replies."""
+    env.reset(seed=seed)
+    rewards = []
+    while env.agents:
+        _, earned, *_ = env.step({agent: env.unwrapped.reference_reply(agent) for agent in env.agents})
+        rewards.append(earned)
+    return rewards, str(env.state())
+
+
+def test_a_reference_partner_plays_as_the_reference_does():
+    alone, joint = episode(make(ID, partners={"builder_1": "reference"}))
+    together, same = episode(make(ID))
+    assert joint == same
+    assert [set(each) for each in alone] == [{"builder_0"}] * len(alone)
+    assert [each["builder_0"] for each in alone] == [each["builder_0"] for each in together]
+
+
+def test_an_empty_partner_earns_what_an_empty_reply_earns():
+    env = make(ID, partners={"builder_0": "empty"})
+    plain = make(ID)
+    env.reset(seed=5), plain.reset(seed=5)
+    while env.agents:
+        reply = env.unwrapped.reference_reply("builder_1")
+        rewards, expected = env.step({"builder_1": reply})[1], plain.step({"builder_0": "", "builder_1": reply})[1]
+        assert rewards["builder_1"] == expected["builder_1"]
+    assert not plain.agents
+
+
+def test_a_random_partner_is_a_function_of_the_seed_and_differs_between_seeds():
+    env = make(ID, partners={"builder_1": "random"})
+    assert episode(env, 3) == episode(env, 3) == episode(make(ID, partners={"builder_1": "random"}), 3)
+    assert episode(env, 3)[1] != episode(env, 4)[1]
+
+
+def test_a_copy_in_the_middle_asks_its_own_world():
+    env = make(ID, partners={"builder_1": "reference"})
+    env.reset(seed=3)
+    env.step({"builder_0": ""})
+    twin = deepcopy(env)
+    env.step({"builder_0": env.unwrapped.reference_reply("builder_0")})
+    silent = [twin.step({"builder_0": ""}) for _ in range(2)]
+    assert str(twin.state()) != str(env.state()) and len(silent) == 2
+
+
+@pytest.mark.parametrize("who", ["reference", "random", "empty"])
+def test_the_contract_holds_with_partners(who):
+    check_env(lambda: make(ID, partners={"builder_1": who}), skip=["hostile_replies", "pettingzoo_api"])
+
+
+@pytest.mark.parametrize(
+    ("partners", "told"),
+    [
+        ({"builder_7": "random"}, r"partners are given for \['builder_7'\]"),
+        ({"builder_1": "clever"}, "no scripted player 'clever'"),
+        ({"builder_0": "empty", "builder_1": "empty"}, "sit in all seats"),
+        ({}, "partners must be players by agent"),
+    ],
+)
+def test_partners_that_cannot_be_are_refused(partners, told):
+    with pytest.raises(ValueError, match=told):
+        make(ID, partners=partners)
+
+
+def test_a_reference_is_refused_where_the_environment_knows_none():
+    with pytest.raises(ValueError, match="knows no reference replies"):
+        make("mpe2.simple_spread_v3:parallel_env", partners={"agent_1": "reference"})
