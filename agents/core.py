@@ -224,6 +224,9 @@ class TrainablePolicy(Policy, Learnable):
     def forget(self) -> None:
         """Drop what was computed with old weights; called after each update."""
 
+    def rest(self) -> None:
+        """Give back memory that only deciding needs; called between the episodes and the update from them."""
+
 
 class Critic(Learnable):
     """Estimates returns from histories. `values` alone changes nothing."""

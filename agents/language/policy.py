@@ -20,6 +20,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from ..batching import sent
 from ..core import Completion, Divergence, Evaluation, Policy, Request, TrainablePolicy, largest
 from ..decoding.adapters import active_adapter
 from ..decoding.base import base_of
@@ -183,6 +184,9 @@ class LanguagePolicy(TrainablePolicy):
     def forget(self) -> None:
         self._generator.forget()
 
+    def rest(self) -> None:
+        self._generator.rest()
+
     def fix_shapes(self) -> None:
         with self.language_model.autocast():
             self._generator.fix_shapes()
@@ -202,8 +206,8 @@ class LanguagePolicy(TrainablePolicy):
             filters = self.sampling if self.sampling.learns_filtered else None
             logprobs, entropies, prompt_ends = model.scorer.scores(rows, self.sampling.temperature, filters)
             values = None if self.value_head is None else self.value_head(prompt_ends.float())[:, 0]
-        lengths = torch.tensor([len(turn.completion_ids) for row in rows for turn in row.turns])
-        turn_of_token = torch.repeat_interleave(torch.arange(len(lengths)), lengths).to(logprobs.device)
+        lengths = [len(turn.completion_ids) for row in rows for turn in row.turns]
+        turn_of_token = sent(np.repeat(np.arange(len(lengths)), lengths), logprobs.device)
         return Evaluation(logprobs, entropies, turn_of_token, values)
 
     def prompt_values(self, tracks: Sequence[Sequence[Completion]]) -> Tensor:

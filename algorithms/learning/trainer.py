@@ -148,6 +148,8 @@ class Trainer:
         start = time.perf_counter()
         self.collector.seconds.clear()
         episodes = self._collect()
+        for learner in self._unique_learners():
+            learner.policy.rest()
         learning = time.perf_counter()
         metrics = episode_metrics(episodes) | self._learn(episodes, record)
         end = time.perf_counter()
