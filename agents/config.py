@@ -46,6 +46,9 @@ class ModelConfig(Checked):
     server: str | None = None
     """Address of a vLLM server that samples, "http://host:port", or one per agent separated by commas. None: this
     process samples."""
+    kv_memory: Positive | None = None
+    """Memory for keys and values while decoding, in GiB per model: as many sequences are decoded at a time as fit.
+    None: 40 % of a GPU's free memory; no limit on a CPU."""
     device: str = "auto"
     """Device: "cpu", "cuda", "cuda:1", …; "auto" takes a GPU where there is one."""
 

@@ -209,6 +209,7 @@ def load_language_model(
         compute_dtype=compute,
         template_kwargs=dict(config.template_kwargs),
         server=server,
+        kv_memory=config.kv_memory,
     )
 
 

@@ -25,7 +25,6 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils import backend_registration
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
 
 NAME = "far"
 READS = {f"aten::{name}" for name in ("_local_scalar_dense", "equal", "is_nonzero")}
@@ -112,17 +111,15 @@ class _Factories(TorchFunctionMode):
 
 
 _seen = Seen()
-_is_registered = False
+# When this file is read, and not later: the first backward pass of a process starts a thread for each device there is.
+_setup: Any = backend_registration._setup_privateuseone_for_python_backend
+_setup(NAME, backend_module=_BackendModule())
 
 
 @contextmanager
 def pretended() -> Iterator[Seen]:
     """Let there be a device `far` inside the block; yields what is counted on it."""
-    global _seen, _is_registered
-    if not _is_registered:
-        setup: Any = backend_registration._setup_privateuseone_for_python_backend
-        setup(NAME, backend_module=_BackendModule())
-        _is_registered = True
+    global _seen
     before, _seen = _seen, Seen()
     try:
         with _Operations(), _Factories():
@@ -134,7 +131,7 @@ def pretended() -> Iterator[Seen]:
 def _run(operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Do an operation on what is near, count what it would cost, and say where its result lies."""
     name: str = operation._schema.name
-    tensors = [value for value in tree_leaves((args, kwargs)) if isinstance(value, torch.Tensor)]
+    tensors = [each for value in (*args, *kwargs.values()) for each in _tensors(value)]
     touches_far = any(isinstance(tensor, FarTensor) for tensor in tensors)
     wanted = kwargs.get("device") or next((value for value in args if isinstance(value, torch.device)), None)
     if not touches_far and not _is_far(wanted):
@@ -161,11 +158,11 @@ def _run(operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         _count(name)
     near_args = tuple(torch.device("cpu") if isinstance(value, torch.device) else value for value in args)
     near_kwargs = {**kwargs, "device": torch.device("cpu")} if kwargs.get("device") is not None else kwargs
-    found = operation(*tree_map(_near, near_args), **tree_map(_near, near_kwargs))
+    found = operation(*map(_near, near_args), **{key: _near(value) for key, value in near_kwargs.items()})
     if name.endswith("_") and args and isinstance(args[0], torch.Tensor) and not isinstance(found, (tuple, list)):
         return args[0]
     goes_far = _is_far(wanted) if wanted is not None else touches_far
-    return tree_map(_far, found) if goes_far else found
+    return _far(found) if goes_far else found
 
 
 def _copied(operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -202,11 +199,21 @@ def _blamed() -> str:
     return "?"
 
 
+def _tensors(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    return [each for each in value if isinstance(each, torch.Tensor)] if isinstance(value, list | tuple) else []
+
+
 def _near(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_near(each) for each in value]
     return value.near if isinstance(value, FarTensor) else value
 
 
 def _far(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return type(value)(_far(each) for each in value)
     return FarTensor(value) if isinstance(value, torch.Tensor) and not isinstance(value, FarTensor) else value
 
 

@@ -184,7 +184,10 @@ class Engine:
         last = max(len(seat.claim.prompt.ids) - 1 for seat in batch)
         width = min(-(-last // MASK_BLOCK) * MASK_BLOCK, self.arena.capacity)
         found = np.stack([batch_index, token_index, rows[batch_index], places[batch_index, token_index]])
-        self.arena.placement = Placement(self._rows(batch), width, *sent(found, device), is_filling=True)
+        real_rows, real_tokens, kept_rows, kept_columns = sent(found, device)
+        self.arena.placement = Placement(
+            self._rows(batch), width, real_rows, real_tokens, kept_rows, kept_columns, is_filling=True
+        )
         positions = sent(places, device)
         mask = visibility(positions, width, computing_type(self.base))
         # Padding must not ask for a position that the model does not have.

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..batching import sent
-from ..core import Completion, Divergence, Evaluation, Policy, Request, TrainablePolicy, largest
+from ..core import Completion, Divergence, Evaluation, Policy, Request, TrainablePolicy, Workplace, largest
 from ..decoding.adapters import active_adapter
 from ..decoding.base import base_of
 from ..decoding.decoder import Decoder
@@ -48,6 +48,7 @@ class LanguageModel:
             should be fp32: at learning rates near 1e-6 most updates of a bf16 weight round to nothing.
         template_kwargs: passed to the chat template.
         server: address of a vLLM server that samples; None samples here.
+        kv_memory: GiB for keys and values while decoding; None: by device.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class LanguageModel:
         compute_dtype: torch.dtype | None = None,
         template_kwargs: dict[str, Any] | None = None,
         server: str | None = None,
+        kv_memory: float | None = None,
     ):
         self.model = model.eval()  # dropout would make the update score another distribution than was sampled
         self.base = base_of(model)
@@ -66,12 +68,13 @@ class LanguageModel:
         self.compute_dtype = compute_dtype
         self.scorer = Scorer(self.base)
         self.server = server
+        self.kv_memory = kv_memory
         self.generator = self.generator_with(None)
 
     def generator_with(self, value_head: nn.Module | None) -> Generator:
         """What samples completions, and values their prompts where there is a head."""
         if self.server is None:
-            return Decoder(self.model, self.encoder.stop_ids, value_head=value_head)
+            return Decoder(self.model, self.encoder.stop_ids, value_head=value_head, kv_memory=self.kv_memory)
         return VLLMServer(self.server, self.model, self.scorer, self.encoder.stop_ids, value_head=value_head)
 
     @property
@@ -133,6 +136,9 @@ class LanguagePolicy(TrainablePolicy):
     @property
     def compute_dtype(self) -> torch.dtype | None:
         return self.language_model.compute_dtype
+
+    def workplace(self) -> Workplace:
+        return Workplace(id(self.language_model), self.language_model.device)
 
     def batch_key(self) -> object:
         """Adapters of one base answer in one batch, if they sample alike and have no value heads of their own."""

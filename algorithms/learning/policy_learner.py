@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -76,15 +77,27 @@ class PolicyLearner:
 
     def update(self, batch: TurnBatch) -> dict[str, float]:
         """Learn from the batch; returns metrics, averaged over the update's optimizer steps."""
+        return self.prepared(batch)()
+
+    def prepared(self, batch: TurnBatch) -> Callable[[], dict[str, float]]:
+        """The update from the batch, to be done later, beside those of other policies.
+
+        The order of its mini-batches is drawn here: all learners draw from one generator, one after the other.
+        """
         tracks = batch.tracks
         if self.policy.reads_turns_alone and self.config.mini_batch_size is not None:
             tracks = [(turn,) for track in tracks for turn in track]
+        return partial(self._update, batch, tracks, list(self._steps(len(tracks))))
+
+    def _update(
+        self, batch: TurnBatch, tracks: Sequence[Sequence[Completion]], steps: Sequence[Sequence[int]]
+    ) -> dict[str, float]:
         rows = _Rows.of(tracks, self.device)
         parts = _Parts(*(None if part is None else sent(part, self.device) for part in _parts(batch)))
         sums: dict[str, float] = defaultdict(float)
         num_steps = 0
         error = 0.0
-        for chosen in self._steps(len(tracks)):
+        for chosen in steps:
             norm = None
             while norm is None:  # a scaled gradient that overflowed is computed again, at a smaller scale
                 self.optimizer.zero_grad()

@@ -77,7 +77,7 @@ def fit(
             optimizer.zero_grad()
             torch.autograd.backward(loss)
             torch.nn.utils.clip_grad_norm_(reward_model.parameters(), 1.0)
-            optimizer.step(float(optimizer.clip()))
+            optimizer.step()
             loss_sum += float(loss.detach()) * len(batch)
             hits += float((better > worse).sum())
     return {"loss": loss_sum / len(pairs), "accuracy": hits / len(pairs)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from ..algorithm import Algorithm, check_warmup_budget
 from ..config import TrainConfig
 from ..rollout.collector import RolloutCollector, grouped_plans
 from ..rollout.episode import Episode
+from ..rollout.side_by_side import Task
 from ..rollout.summary import episode_metrics
 from .crediting import Credit, CriticBatch, assign_credit, critic_metrics
 from .critic_learner import CriticLearner
@@ -230,11 +232,17 @@ class Trainer:
                 learner.policy.forget()
             return metrics
         played = {id(self.learners[agent]): self.learners[agent] for agent in agents}
-        updates = []
+        tasks = []
         for learner in played.values():
-            with self._telling(agents=[agent for agent in agents if self.learners[agent] is learner]):
-                updates.append(learner.update(self._batch(learner, episodes, self.credits, references, estimated_in)))
+            update = learner.prepared(self._batch(learner, episodes, self.credits, references, estimated_in))
+            own = [agent for agent in agents if self.learners[agent] is learner]
+            tasks.append(Task(learner.policy.workplace(), partial(self._learned, own, update)))
+        updates = self.collector.side_by_side.results(tasks)
         return metrics | _means(updates)
+
+    def _learned(self, agents: Sequence[str], update: Callable[[], dict[str, float]]) -> dict[str, float]:
+        with self._telling(agents=agents):
+            return update()
 
     @contextmanager
     def _telling(self, agents: Sequence[str] = (), rewards: tuple[float, float] | None = None) -> Iterator[None]:

@@ -17,6 +17,8 @@ FREE = (
     "num_workers",
     "timeout_s",
     "max_batch_tokens",
+    "side_by_side",
+    "kv_memory",
     "device",
 )
 """Settings that may change: how long a run goes on, what it writes when, and where it computes."""

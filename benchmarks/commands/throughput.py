@@ -1,4 +1,4 @@
-"""`collm throughput [rollout|decode|update|sandbox|games|all]`: the speed of this machine, beside references."""
+"""`collm throughput [rollout|decode|update|threads|sandbox|games|all]`: this machine's speed, beside references."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from ..throughput import games as throughput_games
 from ..throughput import limit as throughput_limit
 from ..throughput import rollout as throughput_rollout
 from ..throughput import sandbox as throughput_sandbox
+from ..throughput import side_by_side as throughput_threads
 from ..throughput import update as throughput_update
 
 
@@ -29,9 +30,10 @@ from ..throughput import update as throughput_update
 class ThroughputArguments(Checked):
     """Measure this machine: rates per CPU second, and their ratios within one run."""
 
-    what: Positional[Literal["rollout", "decode", "update", "sandbox", "games", "all"]] = "rollout"
+    what: Positional[Literal["rollout", "decode", "update", "threads", "sandbox", "games", "all"]] = "rollout"
     """Measurement: environment steps by phase (rollout); tokens, and FLOP/s as a share of the machine's limit (decode);
-    learning by phase (update); runs of untrusted code (sandbox); turns of the building games (games); or all."""
+    learning by phase (update); two models in one thread and in two, by wall time (threads); runs of untrusted code
+    (sandbox); turns of the building games (games); or all."""
     env: str = throughput_rollout.ENV
     """Registered id of the text environment that rollout and update play."""
     repeats: Count = 3
@@ -72,6 +74,12 @@ def _update(arguments: ThroughputArguments) -> str:
     return throughput_update.tables(arguments.env, arguments.repeats, arguments.out)
 
 
+def _threads(arguments: ThroughputArguments) -> str:
+    before = throughput_threads.load()
+    rows = throughput_threads.measure(arguments.repeats)
+    return throughput_threads.table(rows, (before, throughput_threads.load()))
+
+
 def _sandbox(arguments: ThroughputArguments) -> str:
     rows = throughput_sandbox.measure(num_rounds=arguments.repeats)
     return indent(throughput_sandbox.table(rows), "    ")
@@ -85,6 +93,7 @@ MEASUREMENTS: Mapping[str, Callable[[ThroughputArguments], str]] = {
     "rollout": _rollout,
     "decode": _decode,
     "update": _update,
+    "threads": _threads,
     "sandbox": _sandbox,
     "games": _games,
 }
