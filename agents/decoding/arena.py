@@ -61,8 +61,8 @@ class ArenaLayer(CacheLayerMixin):
         place = self._arena.placement
         if place.width == 0:
             # Padding lies to the right of a sequence: its columns are overwritten before any mask lets them be seen.
-            self.keys[place.rows, :, : key_states.shape[2]] = key_states
-            self.values[place.rows, :, : key_states.shape[2]] = value_states
+            self.keys[place.rows, :, : key_states.shape[2]] = key_states.to(self.keys.dtype)
+            self.values[place.rows, :, : key_states.shape[2]] = value_states.to(self.values.dtype)
         else:
             kept = place.row_index, slice(None), place.column_index
             self.keys[kept] = _real(key_states, place).to(self.keys.dtype)
