@@ -19,7 +19,13 @@ from collm.agents.scoring.scorer import Scorer
 LAYERS, HEADS, HEAD_DIM = 2, 2, 16
 SIZES = {"vocab_size": 96, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": LAYERS}
 HEADS_OF = {"num_attention_heads": 4, "num_key_value_heads": HEADS, "head_dim": HEAD_DIM}
-LARGE = {"vocab_size": 32_000, "hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 16}
+LARGE = {
+    "vocab_size": 32_000,
+    "hidden_size": 512,
+    "intermediate_size": 2048,
+    "num_hidden_layers": 16,
+    "tie_word_embeddings": True,
+}
 COLUMNS = 64  # of a row for at most so many tokens
 ROW_GIB = LAYERS * 2 * HEADS * HEAD_DIM * 4 * COLUMNS / 2**30
 
