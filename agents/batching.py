@@ -1,8 +1,9 @@
-"""Which items share a forward pass, and how rows of different lengths lie in one."""
+"""Which items share a forward pass, how rows of different lengths lie in one, and how they get to the device."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -38,4 +39,12 @@ def padded(rows: Sequence[NDArray[np.int64]], device: torch.device) -> Tensor:
     ids = np.zeros((len(rows), max(len(row) for row in rows)), dtype=np.int64)
     for target, row in zip(ids, rows, strict=True):
         target[: len(row)] = row
-    return torch.from_numpy(ids).to(device)
+    return sent(ids, device)
+
+
+def sent(values: NDArray[Any] | Tensor, device: torch.device) -> Tensor:
+    """Values of the host on a device. The copy is queued there, so that the host does not wait for earlier work."""
+    tensor = torch.from_numpy(values) if isinstance(values, np.ndarray) else values
+    if device.type == "cuda" and tensor.device != device:
+        tensor = tensor.pin_memory()  # a copy from pageable memory is not queued, whatever is asked for
+    return tensor.to(device, non_blocking=True)

@@ -62,8 +62,15 @@ class ModelConfig(Checked):
     server: str | None = None
     """Address of a vLLM server that samples, "http://host:port", or one per agent separated by commas. None: this
     process samples."""
+    kv_memory: Positive | None = None
+    """Memory for keys and values while decoding, in GiB per model: as many sequences are decoded at a time as fit.
+    None: what the memory plan leaves; without a plan 40 % of a GPU's free memory, and no limit on a CPU."""
     device: str = "auto"
-    """Device: "cpu", "cuda", "cuda:1", …; "auto" takes a GPU where there is one."""
+    """Device: "cpu", "cuda", "cuda:1", …; "auto" takes a GPU where there is one; or a device per agent, separated by
+    commas."""
+    allows_tf32: bool = False
+    """TF32: let a GPU round the factors of float32 matrix products to 10 bits, which is several times as fast. False:
+    full float32, as on a CPU. Forward passes in another `compute_dtype` do not depend on it."""
 
     # Chat servers.
 
@@ -84,12 +91,6 @@ class ModelConfig(Checked):
     """Price per million tokens that a chat model writes, in any currency, for the count of costs."""
     chat_body: Mapping[str, bool | int | float | str] = field(default_factory=dict)
     """Further fields of requests to chat servers, for example `reasoning_effort low`."""
-    allows_tf32: bool = False
-    """TF32: let a GPU round the factors of float32 matrix products to 10 bits, which is several times as fast. False:
-    full float32, as on a CPU. Forward passes in another `compute_dtype` do not depend on it."""
-    kv_memory: Positive | None = None
-    """Memory for the keys and values of each model while it decodes, in GiB: rows that find no room wait. None: what
-    the memory plan leaves."""
 
     def names(self, num_agents: int) -> list[str]:
         """The model's name for each agent.

@@ -157,8 +157,21 @@ class Learnable(ABC):
         """Write everything that is needed to load it again into a folder."""
 
 
+@dataclass(frozen=True, slots=True)
+class Workplace:
+    """Where a policy computes. Policies of different workplaces share no weights, and may compute at the same time."""
+
+    model: int
+    """Number of the model: equal where weights, or what is computed with them, are shared."""
+    device: torch.device
+
+
 class Policy(ABC):
     """Answers requests."""
+
+    def workplace(self) -> Workplace | None:
+        """Where it computes; None where it may not do so in a thread beside others."""
+        return None
 
     @abstractmethod
     def act(self, requests: Sequence[Request], *, greedy: bool = False) -> list[Completion]:
@@ -234,6 +247,9 @@ class TrainablePolicy(Policy, Learnable):
 
     def forget(self) -> None:
         """Drop what was computed with old weights; called after each update."""
+
+    def rest(self) -> None:
+        """Give back memory that only deciding needs; called between the episodes and the update from them."""
 
 
 class Critic(Learnable):

@@ -238,6 +238,7 @@ def load_language_model(
         template_kwargs=dict(config.template_kwargs),
         sampler=config.sampler,
         server=server,
+        kv_memory=config.kv_memory,
     )
 
 

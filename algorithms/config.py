@@ -158,6 +158,10 @@ class TrainConfig(Checked):
     save_interval_minutes: NotNegative = 5.0
     """Minutes between checkpoints, beside those at the end, at Ctrl-C and at SIGTERM. 0: only those and
     `save_interval`'s."""
+    side_by_side: bool | None = None
+    """Let agents with models of their own decode and learn at the same time, in a thread per model, with the same
+    results. None: where their models lie on different devices, or where the CPU has a core for each thread of each
+    model (with OMP_NUM_THREADS=1, for two models, two cores)."""
     deterministic: bool = False
     """Bit-for-bit results whatever `num_envs`, `num_workers`, `max_batch_tokens` and interruptions, at some cost in
     speed: decoding and learning compute in fixed shapes. The same machine, libraries and number of threads are needed

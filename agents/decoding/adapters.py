@@ -8,7 +8,6 @@ from typing import cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from peft import PeftModel
 from peft.tuners.lora import Linear as LoraLinear
 from peft.tuners.tuners_utils import BaseTunerLayer
@@ -17,7 +16,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import PreTrainedModel
 
-Valuer = Callable[[Tensor, Sequence[str | None]], NDArray[np.float32]]
+from ..batching import sent
+
+Valuer = Callable[[Tensor, Sequence[str | None]], Tensor]
 """Values [N] from the hidden states [N, d] at the ends of prompts and the names of their adapters."""
 
 
@@ -87,9 +88,13 @@ class AdapterBank:
         layers = [layer for layer in model.modules() if isinstance(layer, BaseTunerLayer | AuxiliaryTrainingWrapper)]
         return bool(layers) and all(isinstance(layer, LoraLinear) and _is_plain(layer) for layer in layers)
 
-    def select(self, names: Sequence[str | None], device: torch.device) -> None:
-        """Name the adapter of each row of the next pass."""
-        self._selected = torch.tensor([self._numbers[name] for name in names], device=device)
+    def number(self, name: str | None) -> int:
+        """The number of an adapter."""
+        return self._numbers[name]
+
+    def select(self, numbers: Tensor) -> None:
+        """Say the number of the adapter of each row of the next pass."""
+        self._selected = numbers
 
     @contextmanager
     def acting(self) -> Iterator[None]:
@@ -121,7 +126,10 @@ class _BankLayer:
                 ranks[-1] = len(down[-1])
         self._down = torch.cat(down) if down else None
         self._up = torch.cat(up, dim=1) if up else None
-        self._mask = torch.block_diag(*[torch.ones(1, rank) for rank in ranks]).to(down[0]) if down else None
+        self._mask = None
+        if down:
+            mask = torch.block_diag(*[torch.ones(1, rank) for rank in ranks])
+            self._mask = sent(mask.to(down[0].dtype), down[0].device)
 
     def forward_of(self, rows: Callable[[], Tensor]) -> Callable[..., Tensor]:
         layer, down, up, mask = self.module.get_base_layer(), self._down, self._up, self._mask
@@ -142,15 +150,15 @@ def _is_plain(layer: LoraLinear) -> bool:
     return is_vanilla and not layer.merged and not layer.disable_adapters and "forward" not in vars(layer)
 
 
-def values_of(
-    heads: nn.Module | Mapping[str | None, nn.Module] | None, hidden: Tensor, names: Sequence[str | None]
-) -> NDArray[np.float32]:
+def values_of(heads: nn.Module | Mapping[str | None, nn.Module], hidden: Tensor, names: Sequence[str | None]) -> Tensor:
     """Each row's value by the head of its adapter: [N] from hidden states [N, d]; NaN where there is no head."""
-    values = np.full(len(names), np.nan, np.float32)
+    if not isinstance(heads, Mapping):
+        values: Tensor = heads(hidden).float().flatten()
+        return values
+    values = torch.full((len(names),), torch.nan, device=hidden.device)
     for name in dict.fromkeys(names):
-        head = heads.get(name) if isinstance(heads, Mapping) else heads
+        head = heads.get(name)
         if head is not None:
-            rows = np.array([own == name for own in names])
-            own_hidden = hidden[torch.from_numpy(rows).to(hidden.device)]
-            values[rows] = head(own_hidden).float().flatten().cpu().numpy()
+            rows = sent(np.flatnonzero([own == name for own in names]), hidden.device)
+            values[rows] = head(hidden[rows]).float().flatten()
     return values

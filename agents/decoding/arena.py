@@ -61,12 +61,12 @@ class ArenaLayer(CacheLayerMixin):
         place = self._arena.placement
         if place.width == 0:
             # Padding lies to the right of a sequence: its columns are overwritten before any mask lets them be seen.
-            self.keys[place.rows, :, : key_states.shape[2]] = key_states
-            self.values[place.rows, :, : key_states.shape[2]] = value_states
+            self.keys[place.rows, :, : key_states.shape[2]] = key_states.to(self.keys.dtype)
+            self.values[place.rows, :, : key_states.shape[2]] = value_states.to(self.values.dtype)
         else:
             kept = place.row_index, slice(None), place.column_index
-            self.keys[kept] = _real(key_states, place)
-            self.values[kept] = _real(value_states, place)
+            self.keys[kept] = _real(key_states, place).to(self.keys.dtype)
+            self.values[kept] = _real(value_states, place).to(self.values.dtype)
         if place.is_filling and self is self._arena.layers[-1]:
             raise StopForward
         if place.width == 0:
@@ -105,10 +105,25 @@ class Arena(Cache):
         self.placement: Placement
         super().__init__(layers=[ArenaLayer(self) for _ in range(num_layers)])
 
-    def reserve(self, num_rows: int, capacity: int) -> None:
-        """Make room for this many rows and columns; what is kept stays."""
-        num_rows = max(num_rows, self.num_rows)
-        capacity = max(-(-capacity // COLUMN_BLOCK) * COLUMN_BLOCK, self.capacity)
+    @property
+    def num_bytes(self) -> int:
+        """Memory that keys and values take."""
+        return sum(layer.keys.nbytes + layer.values.nbytes for layer in self.layers if layer.is_initialized)
+
+    def columns_for(self, length: int) -> int:
+        """Columns of every row, once a sequence of this length is among them."""
+        return max(-(-length // COLUMN_BLOCK) * COLUMN_BLOCK, self.capacity)
+
+    def reserve(self, num_rows: int, length: int, max_rows: int | None = None) -> None:
+        """Make room for this many rows of sequences of this length; what is kept stays.
+
+        Layers grow one after the other, so that of one store alone both the old and the new are in memory.
+
+        Args:
+            max_rows: rows behind these are given up; None: none.
+        """
+        old_rows = self.num_rows if max_rows is None else min(self.num_rows, max_rows)
+        num_rows, capacity = max(num_rows, old_rows), self.columns_for(length)
         if (num_rows, capacity) != (self.num_rows, self.capacity):
             self.num_rows, self.capacity = num_rows, capacity
             for layer in self.layers:
@@ -149,10 +164,14 @@ def _real(states: Tensor, place: Placement) -> Tensor:
 
 
 def _empty_store(states: Tensor, arena: Arena) -> Tensor:
-    return states.new_zeros(arena.num_rows, states.shape[1], arena.capacity, states.shape[3])
+    """In the type that attention computes in: a norm with fp32 weights would leave keys in fp32 under autocast."""
+    kind = states.device.type
+    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else states.dtype
+    return states.new_zeros(arena.num_rows, states.shape[1], arena.capacity, states.shape[3], dtype=dtype)
 
 
 def _grown(store: Tensor, num_rows: int, capacity: int) -> Tensor:
     grown = store.new_zeros(num_rows, store.shape[1], capacity, store.shape[3])
-    grown[: store.shape[0], :, : store.shape[2]] = store
+    kept = min(num_rows, len(store))
+    grown[:kept, :, : store.shape[2]] = store[:kept]
     return grown

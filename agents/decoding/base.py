@@ -1,10 +1,11 @@
-"""The base: the transformers model below peft's wrapper, its attention window, next logits and hidden states."""
+"""The base: the model below peft's wrapper, the type it computes in, its window, next logits and hidden states."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import torch
 from peft import PeftModel
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
@@ -24,6 +25,12 @@ def base_of(model: PreTrainedModel | PeftModel) -> PreTrainedModel:
     if not isinstance(base, PreTrainedModel):
         raise ValueError(f"{type(base).__name__} is not a transformers model: load it with AutoModelForCausalLM")
     return base
+
+
+def computing_type(base: PreTrainedModel) -> torch.dtype:
+    """The type of a model's matrix products here: autocast's where it is on, else that of the weights."""
+    kind = base.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else base.dtype
 
 
 def window_of(base: PreTrainedModel) -> int | None:

@@ -24,7 +24,7 @@ from transformers import PreTrainedModel
 
 from ..._errors import UserError
 from .adapters import AdapterBank, active_adapter, check_adapter, values_of
-from .base import base_of, window_of
+from .base import base_of, computing_type, window_of
 from .engine import Engine
 from .plain import decode_plainly
 from .samples import DrawRecorder, Prompt, Sample
@@ -51,6 +51,7 @@ class Decoder:
         max_parked: int | None = None,
         prefill_tokens: int | None = None,
         value_head: nn.Module | Mapping[str | None, nn.Module] | None = None,
+        kv_memory: float | None = None,
     ) -> None:
         """Check on the model itself whether the fast path is exact for it, and warn once if it is not.
 
@@ -61,6 +62,8 @@ class Decoder:
             max_parked: sequences kept between calls beyond that, the oldest leaving first; None is `max_slots`.
             prefill_tokens: most tokens in one pass over prompts; None chooses by device.
             value_head: maps the hidden state [N, d] at the last prompt token to [N] or [N, 1]; or one for each adapter.
+            kv_memory: GiB that keys and values may take, from which the number of sequences follows; None: what
+                `Engine` thinks right.
 
         Raises:
             ValueError: if a limit is below 1, a stop token outside the vocabulary, or the model shows a value head no
@@ -76,7 +79,7 @@ class Decoder:
         self._valuer = None if value_head is None else partial(values_of, value_head)
         self._is_stop = self._stop_table(stop_ids)
         self._prefill_tokens = prefill_tokens or PREFILL_TOKENS.get(self._base.device.type, PREFILL_TOKENS["cuda"])
-        self._engine = Engine(self._base, self._prefill_tokens)
+        self._engine = Engine(self._base, self._prefill_tokens, kv_memory)
         num_parked = max_slots if max_parked is None else max_parked
         self._scheduler = Scheduler(self._engine, self._is_stop, max_slots, num_parked)
         self._reason = self._why_not_served()
@@ -126,8 +129,17 @@ class Decoder:
         return samples
 
     def forget(self) -> None:
-        """Drop what is parked; necessary after every change of weights."""
-        self._scheduler.forget()
+        """Drop what is parked, and give its memory back; necessary after every change of weights."""
+        self._scheduler.release()
+
+    def rest(self) -> None:
+        """Give the memory of keys and values back, until something is generated again."""
+        self._scheduler.release()
+
+    @property
+    def kv_bytes(self) -> int:
+        """Memory that keys and values take at the moment."""
+        return self._engine.arena.num_bytes
 
     def fix_shapes(self) -> None:
         """From here on, no sample depends on the others by a single bit, nor on what was sampled before.
@@ -168,13 +180,10 @@ class Decoder:
 
     def _follow_type_and_device(self) -> None:
         """Drop parked rows if the model, or autocast, now computes in another type or place than they have."""
-        device = self._base.device
-        is_cast = torch.is_autocast_enabled(device.type)
-        computes = device, torch.get_autocast_dtype(device.type) if is_cast else self._base.dtype
+        computes = self._base.device, computing_type(self._base)
         if computes != self._computes:
             self._computes = computes
-            self._engine.arena.release()
-            self._scheduler.forget()
+            self._scheduler.release()
 
     def _why_not(self, prompts: Sequence[Prompt]) -> str | None:
         """Why the arena must not serve these prompts; None if it may."""
@@ -222,7 +231,7 @@ class Decoder:
     def _why_not_served(self) -> str | None:
         try:
             with torch.inference_mode(), self._evaluation():
-                check_arena(self._base)
+                self._engine.kept_per_position = check_arena(self._base)
         except ValueError as error:
             return str(error)
         return None

@@ -7,28 +7,70 @@ from contextlib import suppress
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from ..batching import padded
+from ..._errors import UserError
+from ..batching import padded, sent
 from .adapters import AdapterBank
 from .arena import Arena, Placement, StopForward, visibility
+from .base import computing_type
 from .slots import Moves, Seat
 
 MASK_BLOCK = 8  # widths of masks are multiples of this, for aligned kernels
 FIXED_BLOCK = 64  # the same in fixed shapes: attention then sums over hidden columns, which add 0, in the same order
+SHARE_OF_FREE = 0.4
+"""Share of a GPU's free memory for one model's keys and values where no setting says: two models have room."""
+GIB = 2**30
 
 
 class Engine:
-    """A causal model with its arena. Nothing is known here of requests and sampling."""
+    """A causal model with its arena. Nothing is known here of requests and sampling.
 
-    def __init__(self, base: PreTrainedModel, prefill_tokens: int) -> None:
+    Args:
+        base: the model.
+        prefill_tokens: most tokens in one pass over prompts.
+        kv_memory: GiB that keys and values may take; None: `SHARE_OF_FREE` on a GPU, no limit elsewhere.
+    """
+
+    def __init__(self, base: PreTrainedModel, prefill_tokens: int, kv_memory: float | None = None) -> None:
         self.base = base
+        self.kept_per_position = 0  # numbers that one token's keys and values are; 0 where nobody has counted
+        self._kv_memory = kv_memory
         self.arena = Arena(base.config.get_text_config(decoder=True).num_hidden_layers)
         self.bank: AdapterBank | None = None  # set where rows have adapters of their own
         self._prefill_tokens = prefill_tokens
         self.num_fixed = 0  # rows of every step, however many are active; 0: as many as are active
+        self._numbers = torch.empty(0, dtype=torch.int64)  # 0, 1, 2, … on the device
+
+    def max_rows(self, length: int) -> int | None:
+        """Rows of sequences of this length that there is memory for; None: any number.
+
+        Raises:
+            UserError: if there is not enough for one.
+        """
+        allowed = self._allowed_bytes()
+        row = self.arena.columns_for(length) * self.kept_per_position * computing_type(self.base).itemsize
+        if allowed is None or row == 0:
+            return None
+        if allowed // row < max(1, self.num_fixed):
+            what = f"{self.num_fixed} sequences, as deterministic=True decodes," if self.num_fixed else "one sequence"
+            setting = "" if self._kv_memory is None else f" (kv_memory={self._kv_memory:g})"
+            raise UserError(
+                f"the keys and values of {what} of {length} tokens take {max(1, self.num_fixed) * row / GIB:.3g} GiB, "
+                f"but may take {allowed / GIB:.3g}{setting}; raise kv_memory, or lower max_new_tokens"
+            )
+        return allowed // row
+
+    def _allowed_bytes(self) -> int | None:
+        device = self.base.device
+        if self._kv_memory is not None:
+            return int(self._kv_memory * GIB)
+        if device.type != "cuda":
+            return None
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        free = torch.cuda.mem_get_info(device)[0] + unused + self.arena.num_bytes
+        return int(SHARE_OF_FREE * free)
 
     def prefill(self, seats: Sequence[Seat]) -> None:
         """Keep the keys and values of every prompt, but for its last token, which is the first to be decoded.
@@ -51,10 +93,10 @@ class Engine:
             else:
                 copies.append((leader.row, seat))
         for batch in self._batches(fresh):
-            self._select([seat.claim.prompt.adapter for seat in batch])
+            self._select(batch)
             self._begin(batch)
         for batch in self._batches(grown):
-            self._select([seat.claim.prompt.adapter for seat in batch])
+            self._select(batch)
             self._extend(batch)
         if copies:
             self.move(
@@ -65,25 +107,27 @@ class Engine:
                 )
             )
 
-    def step(
-        self, tokens: NDArray[np.int64], columns: NDArray[np.int64], adapters: Sequence[str | None] = ()
-    ) -> Tensor:
+    def step(self, tokens: Tensor, columns: Tensor, width: int, adapters: Tensor | None = None) -> Tensor:
         """Feed one token to each of the first rows and return the logits [N, V] that follow it.
 
         Args:
-            adapters: the rows' adapters by name, where there is a bank.
+            tokens: int64 [N], on the device.
+            columns: int64 [N], where they belong.
+            width: more than any of the columns.
+            adapters: int64 [N], the rows' adapters by number, where there is a bank.
         """
-        self._select(adapters)
-        device, count = self.base.device, len(tokens)
+        if self.bank is not None and adapters is not None:
+            self.bank.select(adapters)
+        count = len(tokens)
         block = FIXED_BLOCK if self.num_fixed else MASK_BLOCK
-        width = min(-(-(int(columns.max()) + 1) // block) * block, self.arena.capacity)
-        positions = torch.from_numpy(columns).to(device)[:, None]
-        rows = torch.arange(count, device=device)
-        self.arena.placement = Placement(slice(0, count), width, rows, torch.zeros_like(rows), rows, positions[:, 0])
+        width = min(-(-width // block) * block, self.arena.capacity)
+        rows = self._first(count)
+        self.arena.placement = Placement(slice(0, count), width, rows, rows, rows, columns)
+        positions = columns[:, None]
         output = self.base(
-            input_ids=torch.from_numpy(tokens).to(device)[:, None],
+            input_ids=tokens[:, None],
             position_ids=positions,
-            attention_mask=visibility(positions, width, self.base.dtype),
+            attention_mask=visibility(positions, width, computing_type(self.base)),
             past_key_values=self.arena,
             use_cache=True,
         )
@@ -92,15 +136,24 @@ class Engine:
 
     def move(self, moves: Moves | None) -> None:
         """Copy rows, if there is anything to copy."""
-        if moves is None:
-            return
-        device = self.base.device
-        targets, sources = torch.from_numpy(moves.targets).to(device), torch.from_numpy(moves.sources).to(device)
-        self.arena.move(targets, sources, moves.width)
+        if moves is not None:
+            targets, sources = sent(np.stack([moves.targets, moves.sources]), self.base.device)
+            self.arena.move(targets, sources, moves.width)
 
-    def _select(self, adapters: Sequence[str | None]) -> None:
+    def adapter_numbers(self, names: Sequence[str | None]) -> list[int]:
+        """The numbers of adapters in the bank; nothing where there is none."""
+        return [] if self.bank is None else [self.bank.number(name) for name in names]
+
+    def _first(self, count: int) -> Tensor:
+        """0 … count - 1, on the device."""
+        if len(self._numbers) < count or self._numbers.device != self.base.device:
+            self._numbers = torch.arange(2 * count, device=self.base.device)
+        return self._numbers[:count]
+
+    def _select(self, batch: Sequence[Seat]) -> None:
         if self.bank is not None:
-            self.bank.select(adapters, self.base.device)
+            numbers = self.adapter_numbers([seat.claim.prompt.adapter for seat in batch])
+            self.bank.select(sent(np.array(numbers), self.base.device))
 
     def _batches(self, seats: Sequence[Seat]) -> Iterator[list[Seat]]:
         """Seats of similar length together, as many as the token budget allows, in the order of their rows."""
@@ -122,20 +175,23 @@ class Engine:
         self._fill(ids, positions, None)
 
     def _extend(self, batch: Sequence[Seat]) -> None:
-        ids = padded([seat.claim.ids[seat.num_kept : -1] for seat in batch], self.base.device)
-        rows, kept, missing = torch.tensor(
-            [(seat.row, seat.num_kept, _num_missing(seat)) for seat in batch], device=ids.device
-        ).T
-        steps = torch.arange(ids.shape[1], device=ids.device)
-        positions = kept[:, None] + steps
-        batch_index, token_index = torch.nonzero(steps < missing[:, None], as_tuple=True)
+        device = self.base.device
+        ids = padded([seat.claim.ids[seat.num_kept : -1] for seat in batch], device)
+        rows, kept, missing = np.array([(seat.row, seat.num_kept, _num_missing(seat)) for seat in batch]).T
+        steps = np.arange(ids.shape[1])
+        places = kept[:, None] + steps
+        batch_index, token_index = np.nonzero(steps < missing[:, None])
         last = max(len(seat.claim.prompt.ids) - 1 for seat in batch)
         width = min(-(-last // MASK_BLOCK) * MASK_BLOCK, self.arena.capacity)
-        columns = positions[batch_index, token_index]
-        found = batch_index, token_index, rows[batch_index], columns
-        self.arena.placement = Placement(self._rows(batch), width, *found, is_filling=True)
+        found = np.stack([batch_index, token_index, rows[batch_index], places[batch_index, token_index]])
+        real_rows, real_tokens, kept_rows, kept_columns = sent(found, device)
+        self.arena.placement = Placement(
+            self._rows(batch), width, real_rows, real_tokens, kept_rows, kept_columns, is_filling=True
+        )
+        positions = sent(places, device)
+        mask = visibility(positions, width, computing_type(self.base))
         # Padding must not ask for a position that the model does not have.
-        self._fill(ids, positions.clamp(max=last - 1), visibility(positions, width, self.base.dtype))
+        self._fill(ids, positions.clamp(max=last - 1), mask)
 
     def _fill(self, ids: Tensor, positions: Tensor, mask: Tensor | None) -> None:
         # The rest of the last layer would be thrown away: a sixth of the pass in a model of four layers.
@@ -153,7 +209,7 @@ class Engine:
         rows = [seat.row for seat in batch]
         if rows == list(range(rows[0], rows[0] + len(rows))):
             return slice(rows[0], rows[0] + len(rows))
-        return torch.tensor(rows, device=self.base.device)
+        return sent(np.array(rows), self.base.device)
 
 
 def _num_missing(seat: Seat) -> int:

@@ -87,6 +87,8 @@ def _nucleus_threshold(descending: Tensor, top_p: float, total: Tensor) -> Tenso
 
 def _least_of_nucleus(probabilities: Tensor, top_p: float) -> Tensor:
     total = probabilities.sum(-1, dtype=torch.float64)
+    if probabilities.device.type != "cpu":  # whether the guess was enough is a question that the host would wait for
+        return _nucleus_threshold(_descending(probabilities), top_p, total)
     guess, tokens = _candidates(probabilities, NUCLEUS_GUESS)
     if tokens is None:
         return _nucleus_threshold(_descending(probabilities), top_p, total)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache
 
+from ..batching import sent
 from .adapters import Valuer
 from .base import hidden_states_of, next_logits
 from .samples import DrawRecorder
@@ -44,19 +45,19 @@ def decode_plainly(
         is_open = np.ones(len(batch), bool)
         for step in range(int(limits.max())):
             with hidden_states_of(base) as hidden:
-                logits = next_logits(base, ids.to(base.device), cache)
+                logits = next_logits(base, sent(ids, base.device), cache)
                 if step == 0 and valuer is not None:
                     recorder.record_values(owners, valuer(hidden[0][:, -1], [claim.prompt.adapter for claim in batch]))
-            noise = recorder.noise(owners, np.minimum(step, limits - 1))
-            drawn = draw(logits, sampling, None if noise is None else noise.to(logits.device))
+            noise = recorder.noise
+            own_noise = None if noise is None else sent(noise[owners, np.minimum(step, limits - 1)], logits.device)
+            drawn = draw(logits, sampling, own_noise)
             tokens = drawn.tokens.cpu().numpy()
-            rows = torch.from_numpy(np.flatnonzero(is_open)).to(logits.device)
-            recorder.record(owners[is_open], tokens[is_open], drawn.of(rows))
+            recorder.record(np.where(is_open, owners, -1), tokens, drawn)
             is_open &= ~is_stop[tokens] & (step + 1 < limits)
             if not is_open.any():
                 break
             new = drawn.tokens[:, None]
-            ids = new if is_cached else torch.cat([ids.to(new.device), new], dim=1)
+            ids = new if is_cached else torch.cat([sent(ids, new.device), new], dim=1)
 
 
 def _equal_lengths(claims: Sequence[Claim], max_tokens: int) -> Iterator[list[Claim]]:

@@ -59,6 +59,9 @@ class Generator(Protocol):
     def forget(self) -> None:
         """The weights have changed: drop what was computed with old ones, and sample from the new from here on."""
 
+    def rest(self) -> None:
+        """Nothing is asked for until the weights have changed: give memory back that only sampling needs."""
+
     def fix_shapes(self) -> None:
         """From here on, no sample depends on the others by a single bit.
 
@@ -72,29 +75,30 @@ class DrawRecorder:
 
     def __init__(self, prompts: Sequence[Prompt], sampling: Sampling) -> None:
         longest = max(prompt.max_new_tokens for prompt in prompts)
-        self._noise = np.zeros((len(prompts), longest if not sampling.greedy else 0))
-        if not sampling.greedy:
-            for row, prompt in zip(self._noise, prompts, strict=True):
+        self.noise = np.zeros((len(prompts), longest)) if not sampling.greedy else None
+        """Random numbers [prompts, steps] of every request; None when greedy."""
+        if self.noise is not None:
+            for row, prompt in zip(self.noise, prompts, strict=True):
                 row[: prompt.max_new_tokens] = uniforms(prompt.stream, prompt.max_new_tokens)
-        self._values: list[float | None] = [None] * len(prompts)
+        self._num_prompts = len(prompts)
+        self._valued: list[NDArray[np.int64]] = []
+        self._values: list[Tensor] = []
         self._owners: list[NDArray[np.int64]] = []
         self._tokens: list[NDArray[np.int64]] = []
         self._logprobs: list[Tensor] = []
         self._entropies: list[Tensor] = []
 
-    def noise(self, owners: NDArray[np.int64], steps: NDArray[np.int64]) -> Tensor | None:
-        """The random number of each request at its own step: float64 [N]; None when greedy."""
-        return torch.from_numpy(self._noise[owners, steps]) if self._noise.size else None
-
     def record(self, owners: NDArray[np.int64], tokens: NDArray[np.int64], drawn: Draw) -> None:
+        """Keep the draws of a step, by request; a draw whose owner is -1 is nobody's."""
         self._owners.append(owners)
         self._tokens.append(tokens)
         self._logprobs.append(drawn.logprobs)
         self._entropies.append(drawn.entropies)
 
-    def record_values(self, owners: NDArray[np.int64], values: NDArray[np.float32]) -> None:
-        for owner, value in zip(owners.tolist(), values.tolist(), strict=True):
-            self._values[owner] = None if math.isnan(value) else value
+    def record_values(self, owners: NDArray[np.int64], values: Tensor) -> None:
+        """Keep what the value head says [N] before the completions of these requests; NaN where there is no head."""
+        self._valued.append(owners)
+        self._values.append(values)
 
     def samples(self, is_stop: NDArray[np.bool_]) -> list[Sample]:
         """The completions in the order of the prompts.
@@ -103,16 +107,23 @@ class DrawRecorder:
             Divergence: naming the prompts for which the model computed something that is not a number.
         """
         owners = np.concatenate(self._owners)
-        order = np.argsort(owners, kind="stable")
-        cuts = np.cumsum(np.bincount(owners, minlength=len(self._values)))[:-1]
-        recorded = torch.cat(self._logprobs).cpu().numpy()
-        wrong = np.isnan(recorded)
+        read = torch.cat([*self._logprobs, *self._entropies, *self._values]).cpu().numpy()  # the host waits once
+        recorded, entropies, values = np.split(read, [len(owners), 2 * len(owners)])
+        wrong = np.isnan(recorded) & (owners >= 0)
         if wrong.any():
             raise Divergence("the model's logits are not numbers", rows=np.unique(owners[wrong]).tolist())
-        ids = np.split(np.concatenate(self._tokens)[order], cuts)
-        logprobs = np.split(recorded[order], cuts)
-        entropies = np.split(torch.cat(self._entropies).cpu().numpy()[order], cuts)
+        order = np.argsort(owners, kind="stable")
+        order = order[np.count_nonzero(owners < 0) :]
+        cuts = np.cumsum(np.bincount(owners[order], minlength=self._num_prompts))[:-1]
+        parts = (np.split(each[order], cuts) for each in (np.concatenate(self._tokens), recorded, entropies))
         return [
             Sample(tokens, logprob, entropy, not is_stop[tokens[-1]], value)
-            for tokens, logprob, entropy, value in zip(ids, logprobs, entropies, self._values, strict=True)
+            for tokens, logprob, entropy, value in zip(*parts, self._value_of_each(values), strict=True)
         ]
+
+    def _value_of_each(self, recorded: NDArray[np.float32]) -> list[float | None]:
+        values: list[float | None] = [None] * self._num_prompts
+        if self._valued:
+            for owner, value in zip(np.concatenate(self._valued).tolist(), recorded.tolist(), strict=True):
+                values[owner] = None if math.isnan(value) else value
+        return values

@@ -54,10 +54,6 @@ class Draw:
     logprobs: Tensor  # float32 [N], of the drawn token
     entropies: Tensor  # float32 [N], nats
 
-    def of(self, rows: Tensor) -> Draw:
-        """The draws of these rows."""
-        return Draw(self.tokens[rows], self.logprobs[rows], self.entropies[rows])
-
 
 def draw(logits: Tensor, sampling: Sampling, noise: Tensor | None = None) -> Draw:
     """Draw one token for each row.

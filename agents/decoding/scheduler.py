@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch.nn import functional
+from torch import Tensor
 
+from ..batching import sent
 from .adapters import Valuer
 from .base import hidden_states_of
 from .engine import Engine
+from .feed import Feed, Reading, steps_ahead
 from .samples import DrawRecorder
-from .sampling import Sampling, draw
+from .sampling import Draw, Sampling, draw
 from .slots import Claim, SlotTable
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step that is queued on the device."""
+
+    owners: NDArray[np.int64]  # number of the request of each row; -1: nobody's
+    drawn: Draw
+    reading: Reading  # of the tokens
 
 
 class Scheduler:
@@ -48,50 +59,100 @@ class Scheduler:
         """Drop every parked row."""
         self._table.clear()
 
+    def release(self) -> None:
+        """Drop every parked row, and give the memory back."""
+        self.forget()
+        self._engine.arena.release()
+
     def _run(self, claims: Sequence[Claim], sampling: Sampling, recorder: DrawRecorder, valuer: Valuer | None) -> None:
         table, engine = self._table, self._engine
         # Rows of similar length side by side waste the least padding and the fewest masked columns.
         queue = deque(sorted(claims, key=lambda claim: len(claim.prompt.ids), reverse=True))
         adapters = {claim.owner: claim.prompt.adapter for claim in claims}
-        columns_needed = max(len(claim.prompt.ids) + claim.prompt.max_new_tokens for claim in claims)
-        least_free = max(1, self._max_slots // 8)  # a pass over the prompt of a single row wastes the hardware
+        max_active = self._reserve(claims)
+        least_free = max(1, max_active // 8)  # a pass over the prompt of a single row wastes the hardware
+        feed = Feed(engine.base.device, recorder.noise)
+        has_stopped = np.zeros(1 + max(claim.owner for claim in claims), np.bool_)  # by request
+        ahead = steps_ahead(engine.base.device)
+        queued: deque[Step] = deque()
+        is_new = True  # other rows than in the step before
         with hidden_states_of(engine.base) as hidden:
-            while queue or table.num_active:
-                if queue and self._max_slots - table.num_active >= min(least_free, len(queue)):
-                    self._admit(queue, columns_needed)
-                count = table.num_active
-                num_rows = self._engine.num_fixed or count
-                table.column[count:num_rows] = table.token[count:num_rows] = 0
-                owners, columns = table.owner[:count].copy(), table.column[:count].copy()
-                names = [adapters[owner] for owner in owners.tolist()] if engine.bank is not None else ()
-                logits = engine.step(table.token[:num_rows].copy(), table.column[:num_rows].copy(), names)
-                steps = columns - table.start[:count]
-                if valuer is not None and (steps == 0).any():
-                    rows = np.flatnonzero(steps == 0)
-                    states = hidden[0][torch.from_numpy(rows).to(logits.device), -1]
-                    size = 1 if self._engine.num_fixed else len(rows)
-                    for some in np.split(np.arange(len(rows)), range(size, len(rows), size)):
-                        own = owners[rows[some]]
-                        recorder.record_values(own, valuer(states[some], [adapters[owner] for owner in own]))
-                noise = recorder.noise(owners, steps)
-                if noise is not None:
-                    noise = functional.pad(noise, (0, num_rows - count)).to(logits.device)
-                drawn = draw(logits, sampling, noise)
-                if num_rows > count:
-                    drawn = drawn.of(torch.arange(count, device=logits.device))
-                tokens = drawn.tokens.cpu().numpy()
-                recorder.record(owners, tokens, drawn)
-                table.token[:count] = tokens
-                table.column[:count] += 1
-                done = np.flatnonzero(self._is_stop[tokens] | (table.column[:count] == table.end[:count]))
-                if len(done):
+            while queue or table.num_active or queued:
+                if queue and max_active - table.num_active >= min(least_free, len(queue)):
+                    self._admit(queue, max_active)
+                    is_new = True
+                has_work = table.num_active > 0
+                if has_work:
+                    if is_new or engine.num_fixed:
+                        own = [adapters[owner] for owner in table.owner[: table.num_active].tolist()]
+                        feed.follow(table, engine.num_fixed or table.num_active, engine.adapter_numbers(own))
+                    logits = engine.step(feed.tokens, feed.columns, table.width, feed.adapters)
+                    if valuer is not None:
+                        self._value(valuer, hidden[0][:, -1], adapters, recorder)
+                    queued.append(self._drawn(logits, sampling, feed))
+                while len(queued) > (ahead if has_work else 0):
+                    self._settle(queued.popleft(), has_stopped, recorder)
+                active = slice(0, table.num_active)
+                done = np.flatnonzero(has_stopped[table.owner[active]] | (table.column[active] == table.end[active]))
+                is_new = len(done) > 0
+                if is_new:
                     table.retire(done.tolist())
                     engine.move(table.take_moves())
 
-    def _admit(self, queue: deque[Claim], columns_needed: int) -> None:
+    def _reserve(self, claims: Sequence[Claim]) -> int:
+        """Make room for what will be active or parked, as far as there is memory; returns the most active rows.
+
+        Raises:
+            UserError: if there is no memory for one row.
+        """
         table, engine = self._table, self._engine
-        claims = [queue.popleft() for _ in range(min(len(queue), self._max_slots - table.num_active))]
+        length = max(len(claim.prompt.ids) + claim.prompt.max_new_tokens for claim in claims)
+        if not table.num_parked and length > engine.arena.capacity:
+            engine.arena.release()  # rather than have the old and the new at once
+        max_rows = engine.max_rows(length)
+        table.limit(max_rows)
+        num_kept = sum(claim.prompt.key is not None for claim in claims)
+        wanted = max(table.num_used, table.num_parked + num_kept + min(len(claims) - num_kept, self._max_slots))
+        engine.arena.reserve(max(min(wanted, table.max_rows), engine.num_fixed), length, table.max_rows)
+        return min(self._max_slots, table.max_rows)
+
+    def _admit(self, queue: deque[Claim], max_active: int) -> None:
+        table, engine = self._table, self._engine
+        claims = [queue.popleft() for _ in range(min(len(queue), max_active - table.num_active))]
         seats = table.admit(claims, {claim.prompt.key for claim in queue})
-        engine.arena.reserve(max(table.num_used, engine.num_fixed), columns_needed)
+        engine.arena.reserve(table.num_used, engine.arena.capacity)
         engine.move(table.take_moves())
         engine.prefill(seats)
+
+    def _value(
+        self, valuer: Valuer, states: Tensor, adapters: Mapping[int, str | None], recorder: DrawRecorder
+    ) -> None:
+        """Value the prompts whose last token this step has read, by the hidden states [N, d] there."""
+        table, count = self._table, self._table.num_active
+        rows = np.flatnonzero(table.column[:count] == table.start[:count])
+        if not len(rows):
+            return
+        states = states[sent(rows, states.device)]
+        size = 1 if self._engine.num_fixed else len(rows)
+        for first in range(0, len(rows), size):
+            own = table.owner[rows[first : first + size]]
+            values = valuer(states[first : first + size], [adapters[owner] for owner in own.tolist()])
+            recorder.record_values(own, values)
+
+    def _drawn(self, logits: Tensor, sampling: Sampling, feed: Feed) -> Step:
+        """Draw, and go on to the next column."""
+        table, count = self._table, self._table.num_active
+        drawn = draw(logits, sampling, feed.noise())
+        feed.advance(drawn.tokens)
+        owners = np.full(len(logits), -1)
+        owners[:count] = table.owner[:count]
+        table.previous[:count] = np.arange(count)
+        table.column[:count] += 1
+        return Step(owners, drawn, Reading(drawn.tokens))
+
+    def _settle(self, step: Step, has_stopped: NDArray[np.bool_], recorder: DrawRecorder) -> None:
+        """Read and record what a step drew, and see who has stopped; what was drawn for those before counts not."""
+        tokens = step.reading.numbers()
+        owners = np.where(has_stopped[step.owners], -1, step.owners)
+        recorder.record(owners, tokens, step.drawn)
+        has_stopped[owners[self._is_stop[tokens] & (owners >= 0)]] = True

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache
 
-from .base import next_logits, window_of
+from ..batching import sent
+from .base import computing_type, next_logits, window_of
 from .engine import Engine
 from .samples import Prompt, Sample
 from .sampling import Sampling
@@ -25,10 +26,13 @@ def tolerance(dtype: torch.dtype) -> float:
     return {torch.float64: 1e-8, torch.float32: 5e-5}.get(dtype, 0.05)
 
 
-def check_arena(base: PreTrainedModel) -> None:
+def check_arena(base: PreTrainedModel) -> int:
     """Compare rows of different lengths, begun, decoded, parked and extended, with plain forward passes.
 
     Token ids are fixed, so that no random state is touched.
+
+    Returns:
+        Numbers that the keys and values of one token are.
 
     Raises:
         ValueError: saying why the arena must not serve this model.
@@ -39,12 +43,15 @@ def check_arena(base: PreTrainedModel) -> None:
     config = base.config.get_text_config(decoder=True)
     longest = getattr(config, "max_position_embeddings", None) or 23
     ids = [(np.arange(length) * 7 + 3 * length) % config.vocab_size for length in (11, 4, min(23, longest))]
+    engine = Engine(base, prefill_tokens=64)
     try:
-        worst, scale = _largest_difference(base, ids)
+        worst, scale = _largest_difference(engine, ids)
     except FAILURES as error:
         raise ValueError(f"a pass through the arena fails with {type(error).__name__}: {error}") from error
-    if not worst <= tolerance(base.dtype) * scale:
+    if not worst <= tolerance(computing_type(base)) * scale:
         raise ValueError(f"logits through the arena differ from a plain forward pass by {worst:.2g} of {scale:.2g}")
+    stores = [store for layer in engine.arena.layers for store in (layer.keys, layer.values)]
+    return sum(store.shape[1] * store.shape[3] for store in stores)
 
 
 def is_cache_exact(base: PreTrainedModel) -> bool:
@@ -60,7 +67,7 @@ def is_cache_exact(base: PreTrainedModel) -> bool:
             logits = next_logits(base, part, cache)
     except FAILURES:
         return False
-    return bool((logits - expected).abs().max() <= tolerance(base.dtype) * expected.abs().max())
+    return bool((logits - expected).abs().max() <= tolerance(computing_type(base)) * expected.abs().max())
 
 
 def is_exact_alone(generate: Callable[[Sequence[Prompt], Sampling], list[Sample]], vocab_size: int, limit: int) -> bool:
@@ -83,9 +90,9 @@ def is_exact_alone(generate: Callable[[Sequence[Prompt], Sampling], list[Sample]
     )
 
 
-def _largest_difference(base: PreTrainedModel, sequences: list[NDArray[np.int64]]) -> tuple[float, float]:
+def _largest_difference(engine: Engine, sequences: list[NDArray[np.int64]]) -> tuple[float, float]:
     """Largest difference of a logit, and the largest logit."""
-    engine = Engine(base, prefill_tokens=64)
+    base = engine.base
     engine.arena.reserve(len(sequences), max(map(len, sequences)))
     table = SlotTable(len(sequences))
     plain = [base(input_ids=torch.from_numpy(ids)[None].to(base.device)).logits[0] for ids in sequences]
@@ -102,7 +109,8 @@ def _largest_difference(base: PreTrainedModel, sequences: list[NDArray[np.int64]
         engine.prefill(seats)
         while table.num_active:
             count = table.num_active
-            logits = engine.step(table.token[:count].copy(), table.column[:count].copy())
+            tokens, columns = sent(np.stack([table.token[:count], table.column[:count]]), base.device)
+            logits = engine.step(tokens, columns, table.width)
             for row in range(count):
                 expected = plain[table.owner[row]][table.column[row]]
                 worst = max(worst, float((logits[row] - expected).abs().max()))

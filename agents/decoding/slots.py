@@ -46,7 +46,7 @@ class Moves:
 
 
 class SlotTable:
-    """Rows of the arena by number; `owner`, `column`, `end` and `token` describe the active ones."""
+    """Rows of the arena by number; `owner`, `column`, `end`, `token` and `previous` describe the active ones."""
 
     def __init__(self, max_rows: int) -> None:
         self.num_active = 0
@@ -54,8 +54,9 @@ class SlotTable:
         self.start = np.zeros(max_rows, np.int64)  # column of the last prompt token
         self.column = np.zeros(max_rows, np.int64)  # next to be written; before it, everything is kept
         self.end = np.zeros(max_rows, np.int64)  # column at which the completion is cut
-        self.token = np.zeros(max_rows, np.int64)  # the token that belongs in `column`
-        self._max_rows = max_rows
+        self.token = np.zeros(max_rows, np.int64)  # last token of the prompt
+        self.previous = np.full(max_rows, -1)  # row of the step that drew what belongs in `column`; -1: it is `token`
+        self.max_rows = max_rows
         self._keys: list[Hashable | None] = [None] * max_rows
         self._parked: dict[Hashable, int] = {}  # key → row, oldest first
         self._ids: dict[Hashable, NDArray[np.int64]] = {}  # what a parked row holds
@@ -96,10 +97,26 @@ class SlotTable:
             self.owner[row] = claim.owner
             self.start[row] = self.column[row] = len(ids) - 1
             self.end[row] = len(ids) - 1 + claim.prompt.max_new_tokens
-            self.token[row] = ids[-1]
+            self.token[row], self.previous[row] = ids[-1], -1
             seats.append(Seat(claim, row, count))
         self.num_active = last
         return seats
+
+    def limit(self, num_rows: int | None) -> None:
+        """Keep to the first rows from here on, None: to all; what is parked behind them is dropped."""
+        self.max_rows = len(self._rows) if num_rows is None else min(num_rows, len(self._rows))
+        for key in [key for key, row in self._parked.items() if row >= self.max_rows]:
+            self._drop(key)
+
+    @property
+    def width(self) -> int:
+        """Columns up to the last that the active rows are about to write."""
+        return int(self.column[: self.num_active].max()) + 1
+
+    @property
+    def num_parked(self) -> int:
+        """Rows that hold what a later prompt may extend."""
+        return len(self._parked)
 
     @property
     def num_used(self) -> int:
@@ -123,7 +140,7 @@ class SlotTable:
     def clear(self) -> None:
         """Free every row."""
         self.num_active = 0
-        self._keys = [None] * self._max_rows
+        self._keys = [None] * len(self._rows)
         self._parked.clear()
         self._ids.clear()
         self._source = self._rows.copy()
@@ -157,7 +174,7 @@ class SlotTable:
         key = self._keys[row]
         if key is None:
             return
-        for other in range(outside, self._max_rows):
+        for other in range(outside, self.max_rows):
             if self._keys[other] is None:
                 self._swap(row, other)
                 return
@@ -177,7 +194,7 @@ class SlotTable:
     def _swap(self, row: int, other: int) -> None:
         if row == other:
             return
-        for array in (self.owner, self.start, self.column, self.end, self.token, self._source):
+        for array in (self.owner, self.start, self.column, self.end, self.token, self.previous, self._source):
             array[row], array[other] = array[other], array[row]
         self._keys[row], self._keys[other] = self._keys[other], self._keys[row]
         for place in (row, other):

@@ -97,6 +97,10 @@ class ContinuousBatching:
         self._base.destroy_cached_continuous_batching_manager()
         self._kept = None
 
+    def rest(self) -> None:
+        """As `forget`: the pages hold nothing that lasts longer than the weights."""
+        self.forget()
+
     def fix_shapes(self) -> None:
         """Refused: requests share passes as they come.
 

@@ -20,6 +20,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from ..batching import sent
 from ..core import (
     SMALL_LEARNING_RATE,
     Completion,
@@ -28,6 +29,7 @@ from ..core import (
     Policy,
     Request,
     TrainablePolicy,
+    Workplace,
     largest,
 )
 from ..decoding.adapters import active_adapter
@@ -63,6 +65,7 @@ class LanguageModel:
         template_kwargs: passed to the chat template.
         sampler: what samples here: the project's own decoder ("arena"), or transformers' ("continuous").
         server: address of a vLLM server that samples; None samples here.
+        kv_memory: GiB for keys and values while decoding; None: by device.
     """
 
     def __init__(
@@ -76,6 +79,7 @@ class LanguageModel:
         template_kwargs: dict[str, Any] | None = None,
         sampler: str = "arena",
         server: str | None = None,
+        kv_memory: float | None = None,
     ):
         if recomputes_activations:
             recompute_layers(base_of(model))
@@ -87,6 +91,7 @@ class LanguageModel:
         self.scorer = Scorer(self.base)
         self.sampler = sampler
         self.server = server
+        self.kv_memory = kv_memory
         self.generator = self.generator_with(None)
 
     def generator_with(self, value_head: nn.Module | None) -> Generator:
@@ -94,7 +99,7 @@ class LanguageModel:
         if self.server is None and self.sampler == "continuous":
             return ContinuousBatching(self.model, self.scorer, self.encoder.stop_ids, value_head=value_head)
         if self.server is None:
-            return Decoder(self.model, self.encoder.stop_ids, value_head=value_head)
+            return Decoder(self.model, self.encoder.stop_ids, value_head=value_head, kv_memory=self.kv_memory)
         return VLLMServer(self.server, self.model, self.scorer, self.encoder.stop_ids, value_head=value_head)
 
     @property
@@ -165,6 +170,9 @@ class LanguagePolicy(TrainablePolicy):
     def compute_dtype(self) -> torch.dtype | None:
         return self.language_model.compute_dtype
 
+    def workplace(self) -> Workplace:
+        return Workplace(id(self.language_model), self.language_model.device)
+
     def batch_key(self) -> object:
         """Adapters of one base answer in one batch, if they sample alike and have no value heads of their own."""
         if self.adapter is None or self.value_head is not None:
@@ -215,6 +223,9 @@ class LanguagePolicy(TrainablePolicy):
     def forget(self) -> None:
         self._generator.forget()
 
+    def rest(self) -> None:
+        self._generator.rest()
+
     def fix_shapes(self) -> None:
         with self.language_model.autocast():
             self._generator.fix_shapes()
@@ -234,8 +245,8 @@ class LanguagePolicy(TrainablePolicy):
             filters = self.sampling if self.sampling.learns_filtered else None
             logprobs, entropies, prompt_ends = model.scorer.scores(rows, self.sampling.temperature, filters)
             values = None if self.value_head is None else self.value_head(prompt_ends)[:, 0]
-        lengths = torch.tensor([len(turn.completion_ids) for row in rows for turn in row.turns])
-        turn_of_token = torch.repeat_interleave(torch.arange(len(lengths)), lengths).to(logprobs.device)
+        lengths = [len(turn.completion_ids) for row in rows for turn in row.turns]
+        turn_of_token = sent(np.repeat(np.arange(len(lengths)), lengths), logprobs.device)
         return Evaluation(logprobs, entropies, turn_of_token, values)
 
     def prompt_values(self, tracks: Sequence[Sequence[Completion]]) -> Tensor:

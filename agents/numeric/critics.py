@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ..batching import sent
 from ..core import Critic, CriticInput, HeadCritic
 from .config import Activation
 from .features import Features
@@ -85,18 +86,18 @@ class NumericCritic(NumericNetwork, Critic):
             vectors = [self.observation.vector(history) for history in item.histories]
             observed += [*vectors, *vectors[: len(item.actions)]]
             acted += [nothing] * len(vectors) + [self._action_vector(action) for action in item.actions]
-        batch = torch.from_numpy(np.stack(observed)).to(self._device)
+        batch = sent(np.stack(observed), self._device)
         if self.normalizer is not None:
             batch = self.normalizer(batch)
         if self.actions:
-            batch = torch.cat([batch, torch.from_numpy(np.stack(acted)).to(self._device)], dim=-1)
+            batch = torch.cat([batch, sent(np.stack(acted), self._device)], dim=-1)
         values: Tensor = self.value(batch)
         return values[:, 0]
 
     def observe(self, inputs: Sequence[CriticInput]) -> None:
         if self.normalizer is not None:
             vectors = [self.observation.vector(history) for item in inputs for history in item.histories]
-            self.normalizer.observe(torch.from_numpy(np.stack(vectors)).to(self._device))
+            self.normalizer.observe(sent(np.stack(vectors), self._device))
             self.normalizer.commit()
 
     def num_tokens(self, item: CriticInput) -> int:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from ..batching import sent
 from ..core import Completion, Divergence, Evaluation, Request, TrainablePolicy
 from ..decoding.streams import uniforms
 from .action_heads import HEADS, ActionHead, head_for
@@ -145,7 +146,7 @@ class NumericPolicy(NumericNetwork, TrainablePolicy):
         noise = None
         if not greedy:
             numbers = [uniforms(request.stream, self.head.num_uniforms) for request in requests]
-            noise = torch.from_numpy(np.stack(numbers)).to(self._device)
+            noise = sent(np.stack(numbers), self._device)
         raw, logprobs, entropies, *values = self._decisions(features, noise)
         wrong = np.flatnonzero(np.isnan(logprobs[:, 0]))
         if len(wrong):
@@ -167,7 +168,7 @@ class NumericPolicy(NumericNetwork, TrainablePolicy):
         """Let what was seen into the normalization, from the next `forget` on."""
         if self.normalizer is not None:
             features = np.stack([completion.tokens.features for completion in completions])
-            self.normalizer.observe(torch.from_numpy(features).to(self._device))
+            self.normalizer.observe(sent(features, self._device))
 
     def fix_shapes(self) -> None:
         self._num_fixed = FIXED_ROWS
@@ -175,7 +176,7 @@ class NumericPolicy(NumericNetwork, TrainablePolicy):
     def evaluate(self, tracks: Sequence[Sequence[Completion]]) -> Evaluation:
         records: list[NumericRecord] = [completion.tokens for track in tracks for completion in track]
         outputs, values = self._outputs(np.stack([record.features for record in records]))
-        raw = torch.from_numpy(np.stack([record.raw for record in records])).to(self._device)
+        raw = sent(np.stack([record.raw for record in records]), self._device)
         return Evaluation(
             logprobs=self.head.logprobs(outputs, raw),
             entropies=self.head.entropies(outputs),
@@ -232,7 +233,7 @@ class NumericPolicy(NumericNetwork, TrainablePolicy):
         return tuple(each.cpu().numpy() for each in tensors)
 
     def _outputs(self, features: NDArray[np.float32]) -> tuple[Tensor, Tensor | None]:
-        inputs = torch.from_numpy(features).to(self._device)
+        inputs = sent(features, self._device)
         if self.normalizer is not None:
             inputs = self.normalizer(inputs)
         hidden = self.trunk(inputs)

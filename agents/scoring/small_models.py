@@ -18,8 +18,11 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from ..batching import sent
 from ..decoding.arena import StopForward, visibility
+from ..decoding.base import computing_type
 from ..decoding.self_check import FAILURES, tolerance
+from .no_cache import with_no_cache
 
 Ids = NDArray[np.int64]
 MAX_SHARE = 0.8
@@ -81,7 +84,7 @@ class SelectiveLastLayer:
         Raises:
             ValueError: if the last layer is not called with its states alone and the rest by name.
         """
-        positions = torch.from_numpy(readout.positions).to(inputs["input_ids"].device)
+        positions = sent(readout.positions, inputs["input_ids"].device)
 
         def select(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             if len(args) != 1 or "past_key_values" not in kwargs:
@@ -94,7 +97,7 @@ class SelectiveLastLayer:
 
         handle = self.layer.register_forward_pre_hook(select, with_kwargs=True)
         try:
-            states: Tensor = self.backbone(**inputs).last_hidden_state
+            states: Tensor = self.backbone(**with_no_cache(self.backbone, inputs)).last_hidden_state
         finally:
             handle.remove()
         return states
@@ -107,7 +110,7 @@ def selective_last_layer(backbone: PreTrainedModel) -> SelectiveLastLayer | None
         difference, scale = _largest_difference(selective)
     except FAILURES:
         return None
-    return selective if difference <= tolerance(backbone.dtype) * scale else None
+    return selective if difference <= tolerance(computing_type(backbone)) * scale else None
 
 
 def states_at(
@@ -123,7 +126,7 @@ def states_at(
     num_rows, width = inputs["input_ids"].shape
     readout = Readout.of(wanted, num_rows, width)
     if selective is None or readout.positions.shape[1] > MAX_SHARE * width:
-        whole: Tensor = backbone(**inputs).last_hidden_state
+        whole: Tensor = backbone(**with_no_cache(backbone, inputs)).last_hidden_state
         return [at(whole, each) for each in wanted]
     states = selective.states(inputs, readout)
     return [at(states, readout.found(each)) for each in wanted]
@@ -131,7 +134,7 @@ def states_at(
 
 def at(states: Tensor, wanted: Ids) -> Tensor:
     """[K, d] of [R, L, d], at rows and places [2, K]."""
-    index = torch.from_numpy(wanted).to(states.device)
+    index = sent(wanted, states.device)
     return states[index[0], index[1]]
 
 

@@ -18,9 +18,12 @@ from torch.utils.checkpoint import checkpoint
 from ..decoding.filters import kept
 from ..decoding.sampling import LOWEST_LOGIT, Sampling
 
-MAX_LOGITS = 2**25
-"""More logits than these (128 MiB in fp32) are made in tiles, and made again in the backward pass."""
-TILE_LOGITS = 2**23
+MAX_LOGITS = {"cpu": 2**25}
+"""More logits than these (128 MiB in fp32) are made in tiles, and made again in the backward pass. By device."""
+TILE_LOGITS = {"cpu": 2**23}
+"""Logits per tile: those that a CPU's cache bears. A GPU would start hundreds of kernels too small for it."""
+ON_GPU = 2**28
+"""Both, on every other device: 1 GiB in fp32."""
 
 
 def token_scores(
@@ -30,8 +33,8 @@ def token_scores(
     temperature: float,
     *,
     filters: Sampling | None = None,
-    max_logits: int = MAX_LOGITS,
-    tile_logits: int = TILE_LOGITS,
+    max_logits: int | None = None,
+    tile_logits: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Log-probability of each target and entropy of its distribution, in nats.
 
@@ -42,12 +45,15 @@ def token_scores(
         targets: [K] long.
         temperature: > 0.
         filters: score the distribution after its top-k and top-p; None: the one before.
-        max_logits: K * V above which tiles are used.
-        tile_logits: logits per tile.
+        max_logits: K * V above which tiles are used; None: by device.
+        tile_logits: logits per tile; None: by device.
 
     Returns:
         [K] and [K], in fp32 or wider.
     """
+    kind = hidden.device.type
+    max_logits = max_logits or MAX_LOGITS.get(kind, ON_GPU)
+    tile_logits = tile_logits or TILE_LOGITS.get(kind, ON_GPU)
     with torch.no_grad():
         num_words = head(hidden[:1]).shape[-1]
     if len(hidden) * num_words <= max_logits:
@@ -175,6 +181,7 @@ def _slope(
     if by_logprob is not None:
         slope.addcmul_(shares, by_logprob[:, None], value=-1)
         local = targets - start
-        rows = torch.nonzero((local >= 0) & (local < logits.shape[1]))[:, 0]
-        slope[rows, local[rows]] += by_logprob[rows]
+        inside = (local >= 0) & (local < logits.shape[1])
+        # Where the target is in another tile, 0 is added to some word: to pick the rows would make the host wait.
+        slope.scatter_add_(1, local.clamp(0, logits.shape[1] - 1)[:, None], by_logprob.where(inside, 0)[:, None])
     return slope

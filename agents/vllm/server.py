@@ -125,6 +125,9 @@ class VLLMServer:
         self._is_base_current = isinstance(self._model, PeftModel)
         self._is_current.clear()
 
+    def rest(self) -> None:
+        """Nothing: the server's memory is its own."""
+
     def _served(self, adapter: str | None) -> str:
         """What the server calls the model or adapter, with the present weights."""
         check_adapter(self._model, adapter)

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ...agents.batching import micro_batches
+from ...agents.batching import micro_batches, sent
 from ...agents.core import Critic, CriticInput, Divergence
 from ...agents.numeric.moments import RunningMoments
 from ..config import ActorCriticConfig
 from ..functions.losses import value_loss
-from .finiteness import check_finite
+from .finiteness import Tally, check_finite
 from .optimizer import Optimizer
 from .passes import tokens_per_pass
 
@@ -58,17 +58,17 @@ class CriticLearner:
         Raises:
             Divergence: if one is not finite.
         """
-        return self.moments.denormalize(self._outputs(inputs).cpu())
+        return self.moments.denormalize(self._outputs(inputs))
 
     @torch.no_grad()
     def _outputs(self, inputs: Sequence[CriticInput]) -> Tensor:
-        """[N] what the critic says of all inputs, flat, in its own units."""
+        """[N] what the critic says of all inputs, flat, in its own units, on the host."""
         sizes = [self.critic.num_tokens(each) for each in inputs]
         found: dict[int, Tensor] = {}
         for batch in micro_batches(sizes, range(len(inputs)), self.max_tokens):
             values = self.critic.values([inputs[i] for i in batch])
             found |= dict(zip(batch, torch.split(values, [_num_values(inputs[i]) for i in batch]), strict=True))
-        outputs = torch.cat([found[i] for i in range(len(inputs))]).float()
+        outputs = torch.cat([found[i] for i in range(len(inputs))]).float().cpu()
         if not outputs.isfinite().all():
             raise Divergence("the critic's values are not finite", self.critic.parameters())
         return outputs
@@ -123,26 +123,29 @@ class CriticLearner:
         norm = None
         while norm is None:  # a scaled gradient that overflowed is computed again, at a smaller scale
             optimizer.zero_grad()
-            total = self._gradient(optimizer, drawn, earlier)
-            check_finite({"value_loss": total}, self.critic.parameters())
-            norm = optimizer.step()
-        return total, norm
+            tally = self._gradient(optimizer, drawn, earlier)
+            tally.add("grad_norm", optimizer.clip())
+            found, _ = tally.read()  # the host waits here, and not between the passes
+            check_finite({"value_loss": found["value_loss"]}, self.critic.parameters())
+            norm = optimizer.step(found["grad_norm"])
+        return found["value_loss"], norm
 
-    def _gradient(self, optimizer: Optimizer, drawn: Sequence[ReplayEntry], earlier: Sequence[Tensor | None]) -> float:
-        """Add up the gradient of a mini-batch; returns its loss."""
+    def _gradient(self, optimizer: Optimizer, drawn: Sequence[ReplayEntry], earlier: Sequence[Tensor | None]) -> Tally:
+        """Add up the gradient of a mini-batch; returns its metrics."""
         inputs = [item.input for item in drawn]
         num_values = sum(len(item.targets) for item in drawn)
         clip_range = self.config.value_clip_range
         sizes = [self.critic.num_tokens(each) for each in inputs]
-        total = 0.0
+        tally = Tally()
         for batch in micro_batches(sizes, range(len(drawn)), self.max_tokens):
             values = self.critic.values([inputs[i] for i in batch])
-            targets = self.moments.normalize(torch.cat([drawn[i].targets for i in batch])).to(values)
+            targets = self.moments.normalize(torch.cat([drawn[i].targets for i in batch])).to(values.dtype)
             known = [old for i in batch if (old := earlier[i]) is not None]
-            loss = value_loss(values, targets, num_values, torch.cat(known) if known else None, clip_range)
+            old_values = sent(torch.cat(known), values.device) if known else None
+            loss = value_loss(values, sent(targets, values.device), num_values, old_values, clip_range)
             optimizer.backward(loss)
-            total += float(loss.detach())
-        return total
+            tally.add("value_loss", loss)
+        return tally
 
     def state_dict(self) -> dict[str, Any]:
         return {

@@ -1,11 +1,13 @@
-"""Whether what an update learns from is finite, so that a divergence is not blamed on the wrong thing."""
+"""Whether what an update computes is finite, so that a divergence is not blamed on the wrong thing."""
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from ...agents.core import Divergence
 from ..rollout.episode import Episode
@@ -49,3 +51,27 @@ def check_finite(numbers: Mapping[str, float], parameters: Iterable[nn.Parameter
     for name, number in numbers.items():
         if not math.isfinite(number):
             raise Divergence(f"{name} is {number}", parameters)
+
+
+class Tally:
+    """Numbers that passes leave on the device, by name, to be read all at once: each reading makes the host wait."""
+
+    def __init__(self) -> None:
+        self._numbers: list[Tensor] = []
+        self._uses: list[tuple[str, float]] = []
+
+    def add(self, name: str, number: Tensor, weight: float = 1.0) -> None:
+        """Add a number, times a weight, to those of this name."""
+        self._numbers.append(number.detach())
+        self._uses.append((name, weight))
+
+    def read(self) -> tuple[dict[str, float], dict[str, float]]:
+        """The sum, and the largest, of the numbers of each name."""
+        sums: dict[str, float] = defaultdict(float)
+        largest: dict[str, float] = {}
+        if self._numbers:
+            read = torch.stack([number.double() for number in self._numbers]).cpu().tolist()
+            for number, (name, weight) in zip(read, self._uses, strict=True):
+                sums[name] += number * weight
+                largest[name] = max(largest.get(name, -math.inf), number * weight)
+        return dict(sums), largest

@@ -27,6 +27,7 @@ class Turns:
     """
 
     def __init__(self, weights: Mapping[int, Iterable[nn.Parameter]], *, moves: bool):
+        self.moves = moves
         self._weights = {owner: list(own) for owner, own in weights.items()} if moves else {}
         self._homes = {weight: weight.device for own in self._weights.values() for weight in own}
 

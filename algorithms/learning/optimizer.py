@@ -68,8 +68,16 @@ class Optimizer:
         """Add the loss's gradient, scaled where losses are."""
         torch.autograd.backward(self.scaler.scale(loss))
 
-    def step(self) -> float | None:
-        """Take an optimizer step; returns the gradient's norm before clipping.
+    def clip(self) -> Tensor:
+        """Clip the gradient; returns its norm before that, on the device."""
+        self.scaler.unscale_(self.adamw)
+        return torch.nn.utils.clip_grad_norm_(self.parameters, self.config.max_grad_norm)
+
+    def step(self, norm: float) -> float | None:
+        """Take an optimizer step with the clipped gradient; returns the gradient's norm before clipping.
+
+        Args:
+            norm: what `clip` gave, read together with whatever else the host wants to know.
 
         Returns:
             None where the scaled gradient overflowed: the weights stay unchanged, and the scale is now smaller, so that
@@ -79,8 +87,6 @@ class Optimizer:
             Divergence: if the gradient's norm is not finite, at the smallest scale if losses are scaled; the weights
                 stay unchanged.
         """
-        self.scaler.unscale_(self.adamw)
-        norm = float(torch.nn.utils.clip_grad_norm_(self.parameters, self.config.max_grad_norm))
         if not math.isfinite(norm) and self.scaler.get_scale() > SMALLEST_SCALE:
             self.scaler.update(self.scaler.get_scale() / 2)
             return None

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ...agents.batching import sent
 from ...agents.core import Completion, Evaluation, TrainablePolicy
 from ..algorithm import Algorithm, PolicyBatch
 from ..functions.losses import (
@@ -19,7 +21,7 @@ from ..functions.losses import (
     entropy_bonus,
     value_loss,
 )
-from .finiteness import check_finite
+from .finiteness import Tally, check_finite
 from .optimizer import Optimizer
 from .passes import tokens_per_pass
 
@@ -79,20 +81,37 @@ class PolicyLearner:
 
     def update(self, batch: TurnBatch) -> dict[str, float]:
         """Learn from the batch; returns metrics, averaged over the update's optimizer steps."""
+        return self.prepared(batch)()
+
+    def prepared(self, batch: TurnBatch) -> Callable[[], dict[str, float]]:
+        """The update from the batch, to be done later, beside those of other policies.
+
+        The order of its mini-batches is drawn here: all learners draw from one generator, one after the other.
+        """
         tracks = batch.tracks
         if self.policy.reads_turns_alone and self.config.mini_batch_size is not None:
             tracks = [(turn,) for track in tracks for turn in track]
+        return partial(self._update, batch, tracks, list(self._steps(len(tracks))))
+
+    def _update(
+        self, batch: TurnBatch, tracks: Sequence[Sequence[Completion]], steps: Sequence[Sequence[int]]
+    ) -> dict[str, float]:
         rows = _Rows.of(tracks, self.device)
+        parts = _Parts(*(None if part is None else sent(part, self.device) for part in _parts(batch)))
         sums: dict[str, float] = defaultdict(float)
         num_steps = 0
         error = 0.0
-        for chosen in self._steps(len(tracks)):
+        for chosen in steps:
             norm = None
             while norm is None:  # a scaled gradient that overflowed is computed again, at a smaller scale
                 self.optimizer.zero_grad()
-                found, distance = self._gradient(batch, rows, chosen)
+                tally = self._gradient(parts, rows, chosen)
+                tally.add("grad_norm", self.optimizer.clip())
+                found, largest = tally.read()  # the host waits here, and not between the passes
+                grad_norm, distance = found.pop("grad_norm"), largest["logprob_error"]
+                del found["logprob_error"]
                 check_finite(found, self.policy.parameters())
-                norm = self.optimizer.step()
+                norm = self.optimizer.step(grad_norm)
             error = error if num_steps else distance
             for name, value in found.items():
                 sums[name] += value
@@ -104,67 +123,68 @@ class PolicyLearner:
         means = {name: total / num_steps for name, total in sums.items()}
         return means | {"logprob_error": error, "optimizer_steps": float(num_steps)}
 
-    def _gradient(self, batch: TurnBatch, rows: _Rows, chosen: Sequence[int]) -> tuple[dict[str, float], float]:
+    def _gradient(self, batch: _Parts, rows: _Rows, chosen: Sequence[int]) -> Tally:
         """Add up the gradient of a mini-batch.
 
         Returns:
-            The mini-batch's metrics, and the largest difference of a log-probability from the sampler's.
+            The mini-batch's metrics, and under "logprob_error" the largest difference of a log-probability from the
+            sampler's in each pass.
         """
         num_turns = sum(len(rows.turns[i]) for i in chosen)
         num_tokens = sum(len(rows.tokens[i]) for i in chosen)
-        sums: dict[str, float] = defaultdict(float)
-        error = 0.0
+        tally = Tally()
         for micro in self.policy.batches(rows.tracks, chosen, self.max_tokens):
             evaluation = self.policy.evaluate([rows.tracks[i] for i in micro])
-            turn_index = torch.cat([rows.turns[i] for i in micro])
-            token_index = torch.cat([rows.tokens[i] for i in micro])
-            sampled = rows.sampled[token_index.to(self.device)]
-            loss = self._loss(batch, evaluation, sampled, turn_index, token_index, num_turns, num_tokens, sums)
-            error = max(error, (evaluation.logprobs.detach() - sampled).abs().max().item())
+            turn_index = sent(torch.cat([rows.turns[i] for i in micro]), self.device)
+            token_index = sent(torch.cat([rows.tokens[i] for i in micro]), self.device)
+            sampled = rows.sampled[token_index]
+            loss = self._loss(batch, evaluation, sampled, turn_index, token_index, num_turns, num_tokens, tally)
+            tally.add("logprob_error", (evaluation.logprobs.detach() - sampled).abs().max())
             share = len(sampled) / num_tokens
-            sums["kl_to_sampler"] += float(approximate_kl(evaluation.logprobs, sampled)) * share
+            tally.add("kl_to_sampler", approximate_kl(evaluation.logprobs, sampled), share)
             self.optimizer.backward(loss)
-        return sums, error
+        return tally
 
     def _loss(
         self,
-        batch: TurnBatch,
+        batch: _Parts,
         evaluation: Evaluation,
         sampled: Tensor,
         turn_index: Tensor,
         token_index: Tensor,
         num_turns: int,
         num_tokens: int,
-        sums: dict[str, float],
+        tally: Tally,
     ) -> Tensor:
         """Loss of a micro-batch: its part of the sum that makes the mini-batch's loss."""
         config = self.config
-        advantages = batch.advantages[turn_index].to(self.device)
+        assert batch.advantages is not None
+        advantages = batch.advantages[turn_index]
         loss, metrics = self.algorithm.loss(
             PolicyBatch(evaluation.logprobs, sampled, evaluation.turn_of_token, advantages, num_turns, num_tokens)
         )
         for name, share in metrics.items():
-            sums[name] += float(share)
-        sums["policy_loss"] += float(loss.detach())
+            tally.add(name, share)
+        tally.add("policy_loss", loss)
         if config.entropy_coef:
             loss = loss - config.entropy_coef * entropy_bonus(evaluation.entropies, num_tokens)
         if batch.reference_logprobs is not None:
             estimate = KL_ESTIMATORS[config.reference_kl_estimator or "k2"]
-            divergence = estimate(evaluation.logprobs, batch.reference_logprobs[token_index].to(self.device))
-            sums["reference_kl"] += float(divergence.detach().sum()) / num_turns
+            divergence = estimate(evaluation.logprobs, batch.reference_logprobs[token_index])
+            tally.add("reference_kl", divergence.sum().double() / num_turns)
             if config.reference_kl_in == "loss":
                 items = num_turns if config.credit == "turn" else num_tokens
                 loss = loss + config.reference_kl_coef * divergence.sum() / items
         if batch.targets is not None and evaluation.values is not None:
-            old = None if batch.old_values is None else batch.old_values[turn_index].to(self.device)
+            old = None if batch.old_values is None else batch.old_values[turn_index]
             error = value_loss(
                 evaluation.values,
-                batch.targets[turn_index].to(self.device),
+                batch.targets[turn_index],
                 num_turns,
                 old if config.value_clip_range is not None else None,
                 config.value_clip_range,
             )
-            sums["value_loss"] += float(error.detach())
+            tally.add("value_loss", error)
             loss = loss + config.value_loss_coef * error
         return loss
 
@@ -178,6 +198,19 @@ class PolicyLearner:
             order = torch.randperm(num_tracks, generator=self.generator).tolist()
             for start in range(0, num_tracks, size):
                 yield order[start : start + size]
+
+
+class _Parts(NamedTuple):
+    """The tensors of a `TurnBatch`, on the device."""
+
+    advantages: Tensor | None
+    targets: Tensor | None
+    old_values: Tensor | None
+    reference_logprobs: Tensor | None
+
+
+def _parts(batch: TurnBatch) -> _Parts:
+    return _Parts(batch.advantages, batch.targets, batch.old_values, batch.reference_logprobs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +229,7 @@ class _Rows:
             tracks,
             _slices([len(track) for track in tracks]),
             _slices([sum(len(turn.logprobs) for turn in track) for track in tracks]),
-            torch.from_numpy(np.concatenate(logprobs)).to(device),
+            sent(np.concatenate(logprobs), device),
         )
 
 

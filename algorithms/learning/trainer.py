@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from ..algorithm import Algorithm, check_warmup_budget
 from ..config import TrainConfig
 from ..rollout.collector import RolloutCollector, grouped_plans
 from ..rollout.episode import Episode
+from ..rollout.side_by_side import Task
 from ..rollout.summary import episode_metrics
 from .crediting import Credit, CriticBatch, assign_credit, critic_metrics
 from .critic_learner import CriticLearner
@@ -157,6 +159,8 @@ class Trainer:
         start = time.perf_counter()
         self.collector.seconds.clear()
         episodes = self._collect()
+        for learner in self._unique_learners():
+            learner.policy.rest()
         learning = time.perf_counter()
         metrics = episode_metrics(episodes) | self._learn(episodes, record)
         end = time.perf_counter()
@@ -240,14 +244,24 @@ class Trainer:
                 learner.policy.forget()
             return metrics
         played = {id(self.learners[agent]): self.learners[agent] for agent in agents}
-        updates = []
+        tasks = []
         for learner in played.values():
-            batch_of_learner = self._batch(learner, episodes, self.credits, references, estimated_in)
-            concerned = [agent for agent in agents if self.learners[agent] is learner]
-            with self._telling(agents=concerned), self._turns.turn([id(learner)], self._actors):
-                updates.append(learner.update(batch_of_learner))
-                learner.optimizer.zero_grad()
+            update = learner.prepared(self._batch(learner, episodes, self.credits, references, estimated_in))
+            own = [agent for agent in agents if self.learners[agent] is learner]
+            place = (
+                None if self._turns.moves else learner.policy.workplace()
+            )  # where memory is for one, they take turns
+            tasks.append(Task(place, partial(self._learned, learner, own, update)))
+        updates = self.collector.side_by_side.results(tasks)
         return metrics | _means(updates)
+
+    def _learned(
+        self, learner: PolicyLearner, agents: Sequence[str], update: Callable[[], dict[str, float]]
+    ) -> dict[str, float]:
+        with self._telling(agents=agents), self._turns.turn([id(learner)], self._actors):
+            metrics = update()
+            learner.optimizer.zero_grad()  # decoding has better use for the memory
+            return metrics
 
     @contextmanager
     def _telling(self, agents: Sequence[str] = (), rewards: tuple[float, float] | None = None) -> Iterator[None]:

@@ -255,6 +255,7 @@ def work_of(
         recomputes=recomputes,
         offload=config.offload,
         prefill_tokens=8192 if kind.type == "cuda" else 1536,
+        kind=kind.type,
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from ...agents.language.shape import FLOAT32, ModelShape
-from ...agents.scoring.token_scores import MAX_LOGITS, TILE_LOGITS
+from ...agents.scoring.token_scores import MAX_LOGITS, ON_GPU, TILE_LOGITS
 
 Offload = Literal["none", "moments", "learner"]
 MAX_ROWS = 256
@@ -89,6 +89,8 @@ class Work:
     max_kv: int | None = None
     """Bytes that keys and values may take; None: what all rows need."""
     prefill_tokens: int = PREFILL_TOKENS
+    kind: str = "cpu"
+    """Kind of the device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +226,8 @@ def _working(member: Member, work: Work) -> int:
     if not member.num_agents:  # a critic has no logits
         return tokens * _width(member) + widest
     wanted = tokens * member.shape.vocabulary
-    logits = LOGIT_COPIES * FLOAT32 * (wanted if wanted <= MAX_LOGITS else max(TILE_LOGITS, tokens))
+    whole, tile = MAX_LOGITS.get(work.kind, ON_GPU), TILE_LOGITS.get(work.kind, ON_GPU)
+    logits = LOGIT_COPIES * FLOAT32 * (wanted if wanted <= whole else max(tile, tokens))
     states = tokens * member.shape.hidden * (FLOAT32 + member.compute) * 2
     return max(tokens * _width(member), logits + states) + (2 if member.shape.is_tied else 1) * widest
 

@@ -11,6 +11,7 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from ...envs.vectors.vector import VectorEnv
 from .episode import Episode, Turn
 from .plays import Plan, Play, grouped_plans, mean_info
 from .replay import ReplayError, is_same, replayed
+from .side_by_side import SideBySide, Task
 
 __all__ = ["Plan", "RolloutCollector", "grouped_plans"]
 
@@ -61,6 +63,7 @@ class RolloutCollector:
             `state()`, all agents' observations in a row take its place.
         early_termination_threshold: team reward per turn (the mean over all agents) above which an episode ends;
             None: never.
+        side_by_side: decides whether policies with models of their own compute at the same time; None: where it pays.
 
     Raises:
         ValueError: if an agent has no policy.
@@ -73,6 +76,7 @@ class RolloutCollector:
         *,
         reads_state: bool = False,
         early_termination_threshold: float | None = None,
+        side_by_side: SideBySide | None = None,
     ):
         missing = [agent for agent in vector.possible_agents if agent not in policies]
         if missing:
@@ -81,6 +85,7 @@ class RolloutCollector:
         self.policies = {agent: policies[agent] for agent in vector.possible_agents}
         self.reads_state = reads_state
         self.early_termination_threshold = early_termination_threshold
+        self.side_by_side = side_by_side or SideBySide()
         self.seconds: dict[str, float] = defaultdict(float)
         self.skipped: list[EnvironmentFault] = []
         self._number = {agent: i for i, agent in enumerate(vector.possible_agents)}
@@ -261,8 +266,11 @@ class RolloutCollector:
                 stream = (play.plan.seed, play.index, self._number[agent], play.num_turns)
                 request = Request(agent, play.observations[agent], stream, play.previous.get(agent))
                 asked[policy.batch_key()].append((policy, request, play))
+        tasks = []
         for asks in asked.values():
-            answers = asks[0][0].act_together([(policy, request) for policy, request, _ in asks], greedy=greedy)
+            first, requests = asks[0][0], [(policy, request) for policy, request, _ in asks]
+            tasks.append(Task(first.workplace(), partial(first.act_together, requests, greedy=greedy)))
+        for asks, answers in zip(asked.values(), self.side_by_side.results(tasks), strict=True):
             for (_, request, play), completion in zip(asks, answers, strict=True):
                 play.decided[request.agent] = completion
         self.seconds["decoding"] += time.perf_counter() - start

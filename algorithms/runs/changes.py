@@ -17,10 +17,11 @@ FREE = (
     "num_workers",
     "timeout_s",
     "max_batch_tokens",
+    "side_by_side",
+    "kv_memory",
     "device",
     "critic_device",
     "reference_device",
-    "kv_memory",
     "recomputes_activations",
     "offload",
 )

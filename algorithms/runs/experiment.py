@@ -182,7 +182,9 @@ class Experiment:
         return self if task is None else self._fitted(algorithm, task)
 
     def _fitted(self, algorithm: Algorithm[Any], task: Task) -> Experiment:
-        model = replace(self.team_model, device=",".join(canonical(name) for name in self.model.devices(len(task.agents))))
+        model = replace(
+            self.team_model, device=",".join(canonical(name) for name in self.model.devices(len(task.agents)))
+        )
         found = check_fit(algorithm, model, task, lambda name: capacity(torch.device(name)))
         return replace(
             self,

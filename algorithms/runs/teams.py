@@ -45,6 +45,7 @@ from ..learning.critic_learner import CriticLearner
 from ..learning.shaping import RewardProcessor
 from ..learning.trainer import Rewarder, Trainer
 from ..rollout.collector import RolloutCollector
+from ..rollout.side_by_side import SideBySide
 
 CriticSource: TypeAlias = Critic | Mapping[str, Critic] | Callable[[CriticSeat], Critic]
 """One critic (of the joint history), critics by agent, or a factory of critics."""
@@ -82,6 +83,7 @@ def make_trainer(
         policies,
         reads_state=algorithm.critic_reads == "joint" or rewarder is not None,
         early_termination_threshold=config.early_termination_threshold,
+        side_by_side=SideBySide(config.side_by_side),
     )
     references: dict[str, TrainablePolicy] = {}
     if config.reference_kl_coef:

@@ -1,4 +1,4 @@
-"""`collm throughput [rollout|decode|update|comlrl|sandbox|games|all|gpu]`: this machine's speed, beside references."""
+"""`collm throughput [rollout|decode|update|threads|comlrl|sandbox|games|all|gpu]`: the speed of this machine."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from ..throughput import limit as throughput_limit
 from ..throughput import reference as throughput_reference
 from ..throughput import rollout as throughput_rollout
 from ..throughput import sandbox as throughput_sandbox
+from ..throughput import side_by_side as throughput_threads
 from ..throughput import update as throughput_update
 from ..throughput.gpu import plan as gpu_plan
 from ..throughput.gpu.results import Results, Setting
@@ -33,10 +34,11 @@ from ..throughput.timing import Watch, watching
 class ThroughputArguments(Checked):
     """Measure this machine: rates per CPU second, and their ratios within one run."""
 
-    what: Positional[Literal["rollout", "decode", "update", "comlrl", "sandbox", "games", "all"]] = "rollout"
+    what: Positional[Literal["rollout", "decode", "update", "threads", "comlrl", "sandbox", "games", "all"]] = "rollout"
     """Measurement: environment steps by phase (rollout); tokens, and FLOP/s as a share of the machine's limit (decode);
-    learning by phase (update); whole training steps beside comlrl (comlrl); runs of untrusted code (sandbox); turns of
-    the building games (games); or all. `collm throughput gpu` has options of its own."""
+    learning by phase (update); two models in one thread and in two, by wall time (threads); whole training steps
+    beside comlrl (comlrl); runs of untrusted code (sandbox); turns of the building games (games); or all.
+    `collm throughput gpu` has options of its own."""
     env: str = throughput_rollout.ENV
     """Registered id of the text environment that rollout and update play."""
     repeats: Count = 5
@@ -135,6 +137,12 @@ def _comlrl(arguments: ThroughputArguments) -> str:
     return throughput_reference.table(throughput_reference.measure(arguments.repeats))
 
 
+def _threads(arguments: ThroughputArguments) -> str:
+    before = throughput_threads.load()
+    rows = throughput_threads.measure(arguments.repeats)
+    return throughput_threads.table(rows, (before, throughput_threads.load()))
+
+
 def _sandbox(arguments: ThroughputArguments) -> str:
     rows = throughput_sandbox.measure(num_rounds=arguments.repeats)
     return indent(throughput_sandbox.table(rows), "    ")
@@ -148,6 +156,7 @@ MEASUREMENTS: Mapping[str, Callable[[ThroughputArguments], str]] = {
     "rollout": _rollout,
     "decode": _decode,
     "update": _update,
+    "threads": _threads,
     "comlrl": _comlrl,
     "sandbox": _sandbox,
     "games": _games,

@@ -56,7 +56,8 @@ def measure(env: str, repeats: int, max_new_tokens: int = 48) -> list[PhaseRow]:
 
 def _trainer(name: str, env: str, max_new_tokens: int) -> Trainer:
     config_class = algorithm_spec(name).config
-    config = config_class(rollout_buffer_size=EPISODES, **SETTINGS[name])
+    # The stopwatch counts the phases of one thread.
+    config = config_class(rollout_buffer_size=EPISODES, side_by_side=False, **SETTINGS[name])
     model = ModelConfig(max_new_tokens=max_new_tokens, device="cpu")
     return Experiment(algorithm=name, config=config, env=env, model=model).make_trainer()
 
@@ -70,6 +71,7 @@ def _clocked_update(trainer: Trainer) -> Callable[[], dict[str, float]]:
         stopwatch.watch("critic", critic, "learn")
     for learner in {id(learner): learner for learner in trainer.learners.values()}.values():
         stopwatch.watch("forward", learner.policy, "evaluate")
+        stopwatch.watch("optimizer", learner.optimizer, "clip")
         stopwatch.watch("optimizer", learner.optimizer, "step")
 
     def update() -> dict[str, float]:

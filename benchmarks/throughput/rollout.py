@@ -21,6 +21,7 @@ from ...agents.encoding import TokenRecord
 from ...agents.language.policy import LanguagePolicy
 from ...agents.loading import load_policies
 from ...algorithms.rollout.collector import Plan, RolloutCollector
+from ...algorithms.rollout.side_by_side import SideBySide
 from ...envs.registration.registry import make
 from ...envs.vectors.vector import SyncVector
 from ..markdown import markdown_table
@@ -98,7 +99,8 @@ def phase_table(seconds: Mapping[str, float], env: str, num_envs: int = 32) -> s
 
 def _collecting(vector: SyncVector, policies: Mapping[str, LanguagePolicy]) -> Callable[[], tuple[int, int]]:
     """Round of the collector on new episodes; returns joint turns and tokens."""
-    collector = RolloutCollector(vector, policies)
+    # The stopwatch counts the phases of one thread.
+    collector = RolloutCollector(vector, policies, side_by_side=SideBySide(False))
     first_seeds = count(step=1000)
 
     def play() -> tuple[int, int]:

@@ -97,7 +97,7 @@ def synthetic_trainer(
 ) -> Trainer:
     """Agents with models of their own; one update learns from one episode of each environment."""
     spec = algorithm_spec(algorithm)
-    rule = spec.make(spec.config(rollout_buffer_size=num_envs, **settings))
+    rule = spec.make(spec.config(rollout_buffer_size=num_envs, **({"side_by_side": False} | settings)))
     vector = SyncVector(SyntheticDialogue, num_envs, num_agents=num_agents, num_turns=num_turns)
     policies = {
         agent: LanguagePolicy(

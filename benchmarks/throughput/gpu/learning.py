@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ....agents.scoring.token_scores import MAX_LOGITS, TILE_LOGITS, token_scores
+from ....agents.scoring.token_scores import MAX_LOGITS, ON_GPU, TILE_LOGITS, token_scores
 from ....algorithms.learning.policy_learner import PolicyLearner, TurnBatch
 from ....algorithms.registry import algorithm_spec
 from ..limit import operations
@@ -68,7 +68,9 @@ def _update(setting: Setting, shape: Shape, recomputes: bool) -> Row:
 
 
 def head(setting: Setting) -> Mapping[str, Callable[[], Row]]:
-    tiles = {"one product": None, "tiles as set": (MAX_LOGITS, TILE_LOGITS), "tiles of 2^28 logits": (2**28, 2**28)}
+    kind = setting.device.type
+    as_set = (MAX_LOGITS.get(kind, ON_GPU), TILE_LOGITS.get(kind, ON_GPU))
+    tiles = {"one product": None, "tiles as set": as_set, "tiles of 2^23 logits": (2**23, 2**23)}
     return {what: partial(_head, setting, sizes) for what, sizes in tiles.items()}
 
 

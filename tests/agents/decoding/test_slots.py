@@ -110,3 +110,28 @@ def test_rows_hold_their_own_tokens_through_any_history(seed):
             if rng.random() < 0.1:
                 histories[key] = rng.integers(0, 9, int(rng.integers(1, 6)))
             histories[key] = np.append(histories[key], rng.integers(0, 9, int(rng.integers(0, 4))))
+
+
+def test_rows_behind_a_limit_are_dropped_and_never_used_again():
+    table = SlotTable(6)
+    table.admit([claim(number, [5, 6, number], key=number) for number in range(5)], ())
+    table.retire(range(5))
+    for number in range(5):
+        table.remember(key_of(number), np.array([5, 6, number]))
+    table.limit(3)
+    assert (table.num_parked, table.num_used) == (3, 3)
+    seats = table.admit([claim(number, [5, 6, number, 7], key=number) for number in (4, 0, 3)], ())
+    assert sorted((seat.claim.owner, seat.num_kept) for seat in seats) == [(0, 3), (3, 0), (4, 0)]
+    table.retire(range(3))
+    assert table.num_used == 3
+
+
+def test_a_row_tells_which_one_drew_its_next_token():
+    table = SlotTable(4)
+    table.admit([claim(number, [number + 1]) for number in range(3)], ())
+    assert table.previous[:3].tolist() == [-1, -1, -1]
+    table.previous[:3] = range(3)
+    table.retire([0])
+    table.admit([claim(3, [9])], ())
+    by_owner = dict(zip(table.owner[:3].tolist(), table.previous[:3].tolist(), strict=True))
+    assert by_owner == {1: 1, 2: 2, 3: -1}

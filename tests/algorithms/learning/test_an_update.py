@@ -137,6 +137,24 @@ def test_a_rewarder_replaces_the_rewards_and_not_the_logged_return():
     assert trainer.credits[AGENTS[0]].returns.tolist() == [7.0] * 4
 
 
+def test_keys_and_values_take_no_memory_while_weights_learn():
+    trainer = trainer_of("maac")
+    decoders = [policy.language_model.generator for policy in trainer.collector.policies.values()]
+    held = []
+    trainer.rewarder = lambda episodes: held.append([decoder.kv_bytes for decoder in decoders]) or episodes
+    collect = trainer.collector.collect
+
+    def watched(plans):
+        episodes = collect(plans)
+        assert all(decoder.kv_bytes > 0 for decoder in decoders)
+        return episodes
+
+    trainer.collector.collect = watched
+    trainer.step()
+    assert held == [[0, 0]]
+    assert [decoder.kv_bytes for decoder in decoders] == [0, 0]
+
+
 def test_a_record_is_made_once_of_every_update_before_a_weight_changes():
     trainer = trainer_of("iac")
     made = []

@@ -23,7 +23,7 @@ def step(parameter, optimizer, gradient):
     optimizer.zero_grad()
     assert parameter.grad is None
     parameter.grad = torch.tensor(gradient, dtype=torch.float64)
-    return optimizer.step()
+    return optimizer.step(float(optimizer.clip()))
 
 
 def test_steps_are_those_of_adamw_with_its_gradient_clipped():

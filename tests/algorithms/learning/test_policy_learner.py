@@ -47,7 +47,7 @@ def gradient(policy, tracks, max_batch_tokens, **settings):
     found = {}
     config = IACConfig(max_batch_tokens=max_batch_tokens, max_grad_norm=1e9, agent_learning_rate=0.0, **settings)
     learner = PolicyLearner(policy, algorithm_of(config), torch.Generator())
-    learner.optimizer.step = lambda: (
+    learner.optimizer.step = lambda norm: (
         found.setdefault("gradient", [w.grad.clone() for w in policy.parameters() if w.grad is not None]) and 0.0
     )
     learner.update(batch(tracks))

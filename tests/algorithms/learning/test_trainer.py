@@ -205,12 +205,12 @@ def test_a_head_s_values_are_clipped_around_what_it_said_in_the_units_that_it_sa
     compared = []
     for learner in trainer.learners.values():
 
-        def update(batch, learner=learner, inner=learner.update):
+        def prepared(batch, learner=learner, inner=learner.prepared):
             with torch.no_grad():
                 compared.append((batch.old_values, learner.policy.evaluate(batch.tracks).values))
             return inner(batch)
 
-        learner.update = update
+        learner.prepared = prepared
     run(trainer, 3)
     for said, says in compared:
         torch.testing.assert_close(said, says, atol=1e-5, rtol=1e-4)

@@ -59,7 +59,12 @@ def test_metrics_of_a_team_are_means_over_its_policies():
     trainer = Trainer(algorithm.make(config), collector)
     rows = []
     for learner in trainer.learners.values():
-        learner.update = lambda batch, update=learner.update: rows.append(update(batch)) or rows[-1]
+
+        def prepared(batch, inner=learner.prepared):
+            update = inner(batch)
+            return lambda: rows.append(found := update()) or found
+
+        learner.prepared = prepared
     _, metrics = trainer.step()
     assert len(rows) == 2 and rows[0]["grad_norm"] != rows[1]["grad_norm"]
     for name in rows[0]:

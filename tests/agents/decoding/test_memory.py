@@ -1,0 +1,145 @@
+"""Keys and values: in which type they lie, how much memory they take, and when they give it back."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from collm._errors import UserError
+from collm.agents.decoding.decoder import Decoder, Prompt
+from collm.agents.decoding.sampling import Sampling
+from collm.agents.encoding import TokenRecord
+from collm.agents.scoring.packing import Row
+from collm.agents.scoring.scorer import Scorer
+
+LAYERS, HEADS, HEAD_DIM = 2, 2, 16
+SIZES = {"vocab_size": 96, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": LAYERS}
+HEADS_OF = {"num_attention_heads": 4, "num_key_value_heads": HEADS, "head_dim": HEAD_DIM}
+LARGE = {
+    "vocab_size": 32_000,
+    "hidden_size": 512,
+    "intermediate_size": 2048,
+    "num_hidden_layers": 16,
+    "tie_word_embeddings": True,
+}
+COLUMNS = 64  # of a row for at most so many tokens
+ROW_GIB = LAYERS * 2 * HEADS * HEAD_DIM * 4 * COLUMNS / 2**30
+
+
+def qwen3(**sizes):
+    torch.manual_seed(0)
+    config = Qwen3Config(**(SIZES | HEADS_OF | {"max_position_embeddings": 512, "initializer_range": 0.1} | sizes))
+    return Qwen3ForCausalLM(config).eval()
+
+
+@pytest.fixture(scope="module")
+def model():
+    return qwen3()
+
+
+def prompts(count=9, seed=0, length=30, **settings):
+    rng = np.random.default_rng(seed)
+    chosen = {"max_new_tokens": 20} | settings
+    return [
+        Prompt(rng.integers(4, 96, int(rng.integers(1, length))), stream=(seed, row), **chosen) for row in range(count)
+    ]
+
+
+def stores(decoder):
+    return [store for layer in decoder._engine.arena.layers for store in (layer.keys, layer.values)]
+
+
+def test_keys_and_values_lie_in_the_type_of_autocast(model):
+    """Qwen3's norm of keys has fp32 weights, and gives fp32 keys beside bf16 values."""
+    decoder = Decoder(model, [3])
+    with torch.autocast("cpu", torch.bfloat16):
+        decoder.generate(prompts(), Sampling())
+    assert {store.dtype for store in stores(decoder)} == {torch.bfloat16}
+    decoder.generate(prompts(), Sampling())
+    assert {store.dtype for store in stores(decoder)} == {torch.float32}
+
+
+def test_a_decoder_that_is_made_under_autocast_has_its_arena(model):
+    with torch.autocast("cpu", torch.bfloat16), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        decoder, scorer = Decoder(model, [3]), Scorer(model)
+        decoder.generate(prompts(), Sampling())
+    assert decoder.kv_bytes > 0
+    assert scorer.shares_prompts
+
+
+@pytest.mark.parametrize("release", [Decoder.rest, Decoder.forget])
+def test_memory_is_given_back_and_nothing_else_changes(model, release):
+    decoder = Decoder(model, [3])
+    first = decoder.generate(prompts(parked=None), Sampling())
+    assert decoder.kv_bytes > 0
+    release(decoder)
+    assert decoder.kv_bytes == 0
+    again = decoder.generate(prompts(parked=None), Sampling())
+    assert [each.ids.tolist() for each in again] == [each.ids.tolist() for each in first]
+
+
+@pytest.mark.parametrize("num_rows", [1, 3])
+def test_as_many_rows_are_decoded_at_a_time_as_memory_is_given_for(model, num_rows):
+    asked = [Prompt(each.ids, each.stream, each.max_new_tokens, parked=number) for number, each in enumerate(prompts())]
+    free, bound = Decoder(model, [3]), Decoder(model, [3], kv_memory=(num_rows + 0.5) * ROW_GIB)
+    widest = []
+    step = bound._engine.step
+    bound._engine.step = lambda tokens, *others: widest.append(len(tokens)) or step(tokens, *others)
+    for turn in range(3):
+        expected, found = free.generate(asked, Sampling()), bound.generate(asked, Sampling())
+        assert [each.ids.tolist() for each in found] == [each.ids.tolist() for each in expected]
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_allclose(one.logprobs, other.logprobs, atol=1e-5)
+        assert bound.kv_bytes == num_rows * ROW_GIB * 2**30 and bound.kv_bytes < free.kv_bytes
+        asked = [
+            Prompt(np.concatenate([each.ids, said.ids])[-40:], (turn, *each.stream), 20, parked=each.parked)
+            for each, said in zip(asked, found, strict=True)
+        ]
+    assert max(widest) == num_rows
+
+
+def test_longer_sequences_leave_room_for_fewer(model):
+    decoder = Decoder(model, [3], kv_memory=8.5 * ROW_GIB)
+    decoder.generate(prompts(parked=None), Sampling())
+    assert len(stores(decoder)[0]) == 8
+    decoder.generate(prompts(parked=None, max_new_tokens=200), Sampling())
+    assert stores(decoder)[0].shape[::2] == (2, 4 * COLUMNS)
+
+
+def test_memory_for_less_than_one_sequence_is_refused(model):
+    decoder = Decoder(model, [3], kv_memory=0.9 * ROW_GIB)
+    with pytest.raises(UserError, match=r"one sequence of .* GiB.*kv_memory=.*; raise kv_memory, or lower"):
+        decoder.generate(prompts(), Sampling())
+
+
+def difference(model, count, new_tokens):
+    """Mean difference of log-probabilities between decoding and scoring, both under autocast."""
+    decoder, scorer = Decoder(model, []), Scorer(model)
+    asked = prompts(count, max_new_tokens=new_tokens)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        said = decoder.generate(asked, Sampling())
+        rows = [
+            Row(np.concatenate([each.ids, sample.ids]), (TokenRecord(each.ids, sample.ids, False, ""),))
+            for each, sample in zip(asked, said, strict=True)
+        ]
+        scored, _, _ = scorer.scores(rows, 1.0)
+    decoded = np.concatenate([sample.logprobs for sample in said])
+    return float(np.abs(decoded - scored.float().numpy()).mean())
+
+
+def test_decoding_and_scoring_in_bf16_agree(model):
+    assert 0 < difference(model, 12, 20) <= 5e-3
+
+
+@pytest.mark.slow
+def test_decoding_and_scoring_in_bf16_agree_for_80_million_weights():
+    model = qwen3(**LARGE, num_attention_heads=8, num_key_value_heads=4, head_dim=64, initializer_range=0.02)
+    assert 70e6 < sum(weight.numel() for weight in model.parameters()) < 90e6
+    found = difference(model, 8, 32)
+    print(f"mean difference {found:.2g} nats")
+    assert found <= 5e-3

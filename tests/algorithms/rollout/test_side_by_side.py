@@ -1,0 +1,145 @@
+"""Models at work side by side do what they do one after the other, and end as they would."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+import torch
+from probes import AGENTS, TextProbe, word_policy
+
+from collm.agents.core import Workplace
+from collm.algorithms import algorithm_spec
+from collm.algorithms.rollout import side_by_side
+from collm.algorithms.rollout.side_by_side import SideBySide, Task
+from collm.algorithms.runs.teams import make_trainer
+from collm.envs.vectors.vector import SyncVector
+
+CPU = torch.device("cpu")
+ONE, TWO = Workplace(1, CPU), Workplace(2, CPU)
+
+
+def test_two_models_work_at_the_same_time_and_one_in_order():
+    meeting, order = threading.Barrier(2, timeout=20), []
+    tasks = [
+        Task(ONE, meeting.wait),
+        Task(ONE, lambda: order.append("second of one") or 1),
+        Task(TWO, meeting.wait),
+        Task(None, threading.get_ident),
+    ]
+    waited, one, other, thread = SideBySide(True).results(tasks)
+    assert sorted([waited, other]) == [0, 1]
+    assert (one, order) == (1, ["second of one"])
+    assert thread == threading.get_ident()
+
+
+def test_one_after_the_other_takes_the_calling_thread():
+    tasks = [Task(each, threading.get_ident) for each in (ONE, TWO, None)]
+    assert set(SideBySide(False).results(tasks)) == {threading.get_ident()}
+
+
+def test_the_first_error_in_the_order_of_the_tasks_is_raised():
+    done = []
+
+    def fail(name, seconds):
+        time.sleep(seconds)
+        raise ValueError(name)
+
+    tasks = [
+        Task(ONE, lambda: fail("first", 0.1)),
+        Task(ONE, lambda: done.append("after it")),
+        Task(TWO, lambda: fail("second", 0)),
+        Task(Workplace(3, CPU), lambda: done.append("beside it")),
+    ]
+    with pytest.raises(ValueError, match="first"):
+        SideBySide(True).results(tasks)
+    assert done == ["beside it"]
+
+
+def test_ctrl_c_ends_the_work_of_all_threads():
+    ended, begun = [], threading.Barrier(2, timeout=20)
+
+    def endless():
+        try:
+            begun.wait()
+            while True:
+                time.sleep(0.005)
+        except BaseException as error:
+            ended.append(type(error))
+            raise
+
+    def press():
+        begun.wait()
+        os.kill(os.getpid(), signal.SIGINT)
+        endless_too()
+
+    def endless_too():
+        while True:
+            time.sleep(0.005)
+
+    pair = SideBySide(True)
+    with pytest.raises(KeyboardInterrupt):
+        pair.results([Task(ONE, endless), Task(TWO, press)])
+    assert ended == [KeyboardInterrupt]
+    assert pair.results([Task(ONE, lambda: 1), Task(TWO, lambda: 2)]) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("devices", "cores", "threads", "expected"),
+    [
+        (("cpu", "cpu"), 2, 1, True),
+        (("cpu", "cpu"), 2, 2, False),
+        (("cpu", "cpu"), 1, 1, False),
+        (("cuda:0", "cuda:0"), 8, 1, False),
+        (("cuda:0", "cuda:1"), 1, 4, True),
+    ],
+)
+def test_threads_are_used_where_they_pay(monkeypatch, devices, cores, threads, expected):
+    monkeypatch.setattr(side_by_side, "num_cores", lambda: cores)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    places = [Workplace(number, torch.device(device)) for number, device in enumerate(devices)]
+    assert SideBySide()._uses_threads(places) == expected
+    assert SideBySide(True)._uses_threads(places) and not SideBySide(False)._uses_threads(places)
+    assert not SideBySide(True)._uses_threads(places[:1])
+
+
+def trained(is_on, name="magrpo", **settings):
+    spec = algorithm_spec(name)
+    chosen = {"rollout_buffer_size": 8, "num_generations": 2, "agent_learning_rate": 1e-3, "side_by_side": is_on}
+    algorithm = spec.make(spec.config(**(chosen | settings)))
+    policies = {
+        agent: word_policy(i, max_new_tokens=3, has_value_head=algorithm.has_actor_heads)
+        for i, agent in enumerate(AGENTS)
+    }
+    trainer = make_trainer(algorithm, SyncVector(lambda: TextProbe("delayed"), 4), policies)
+    said, metrics, threads = [], [], set()
+    for policy in policies.values():
+        evaluate = policy.evaluate
+        policy.evaluate = lambda tracks, of=evaluate: threads.add(threading.get_ident()) or of(tracks)
+    for _ in range(2):
+        episodes, found = trainer.step()
+        said += [turn.completion for each in episodes for track in each.tracks.values() for turn in track]
+        metrics.append({key: value for key, value in found.items() if "second" not in key})
+    weights = [weight.detach().clone() for policy in policies.values() for weight in policy.parameters()]
+    return said, metrics, weights, threads
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"name": "ippo", "use_separate_critic": False, "mini_batch_size": 3, "target_kl": 1e-6, "ppo_epochs": 3}],
+)
+def test_training_is_bit_for_bit_the_same(settings):
+    (one, one_metrics, one_weights, here), (other, other_metrics, other_weights, there) = (
+        trained(is_on, **settings) for is_on in (False, True)
+    )
+    assert here == {threading.get_ident()} and threading.get_ident() not in there
+    for left, right in zip(one, other, strict=True):
+        assert left.action == right.action
+        assert left.logprobs.tobytes() == right.logprobs.tobytes()
+        assert left.value == right.value
+    for left, right in zip(one_metrics, other_metrics, strict=True):
+        assert left == pytest.approx(right, abs=0, rel=0, nan_ok=True)
+    assert all(torch.equal(left, right) for left, right in zip(one_weights, other_weights, strict=True))

@@ -1,0 +1,224 @@
+"""Every algorithm on a pretended accelerator: the CPU's results, and few waits of the host for the device."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from pretended import NAME, pretended
+from probes import AGENTS, NumberProbe, TextProbe, random_llama, word_tokenizer
+
+from collm.agents.core import Request
+from collm.agents.decoding.sampling import Sampling
+from collm.agents.language.policy import LanguageModel, LanguagePolicy
+from collm.agents.loading import with_adapters
+from collm.agents.numeric.config import NetworkConfig
+from collm.agents.numeric.policy import NumericPolicy
+from collm.algorithms import algorithm_spec
+from collm.algorithms.config import ActorCriticConfig, IACConfig
+from collm.algorithms.runs.teams import make_trainer
+from collm.envs.vectors.vector import SyncVector
+
+NAMES = ("iac", "maac", "ippo", "mappo", "magrpo", "mareinforce", "marloo", "maremax", "collm-cc", "collm-dc")
+WEIGHTS = ("own", "shared", "adapters")
+MAX_NEW_TOKENS = 3
+NUM_TURNS = 3
+NUM_UPDATES = 2
+NUM_EPISODES = 2
+NETWORK = NetworkConfig(hidden_dims=(8,))
+DECODING = ("feed.py", "samples.py")
+
+
+def critics_of(name):
+    """Kinds of critics that the algorithm may have."""
+    config = algorithm_spec(name).config
+    if not issubclass(config, ActorCriticConfig):
+        return ("none",)
+    return ("v", "q", "head") if issubclass(config, IACConfig) else ("v", "q")
+
+
+TEXT_TEAMS = [(n, w, c) for n, w in itertools.product(NAMES, WEIGHTS) for c in critics_of(n)]
+NUMERIC_TEAMS = [(n, w, c) for n, w in itertools.product(NAMES, WEIGHTS[:2]) for c in critics_of(n)]
+QUICK_TEXT = [
+    ("maac", "own", "v"),
+    ("ippo", "adapters", "head"),
+    ("magrpo", "shared", "none"),
+    ("collm-dc", "own", "q"),
+]
+QUICK_NUMERIC = [("mappo", "own", "v"), ("iac", "shared", "head")]
+
+
+def algorithm_of(name, critic, **settings):
+    spec = algorithm_spec(name)
+    chosen = {
+        "rollout_buffer_size": NUM_EPISODES,
+        "agent_learning_rate": 1e-3,
+        "num_generations": 2,
+        "mini_batch_size": None,
+    }
+    chosen |= {"reference_kl_coef": 0.05, "entropy_coef": 0.01}
+    if critic != "none":
+        chosen |= {"critic_warmup": 0, "critic_model_name_or_path": "small", "critic_steps": 2}
+        chosen |= {"critic_type": "q" if critic == "q" else "v", "value_clip_range": 0.5}
+        if issubclass(spec.config, IACConfig):
+            chosen["use_separate_critic"] = critic != "head"
+    return spec.make(spec.config(**(chosen | settings)))
+
+
+def writers(weights, device, has_value_head, **settings):
+    def model(seed, adapters=()):
+        made = random_llama(seed).to(device)
+        return LanguageModel(with_adapters(made, adapters, rank=2) if adapters else made, word_tokenizer())
+
+    settings = {"max_new_tokens": MAX_NEW_TOKENS, "has_value_head": has_value_head} | settings
+    torch.manual_seed(0)
+    if weights == "own":
+        return {agent: LanguagePolicy(model(i), **settings) for i, agent in enumerate(AGENTS)}
+    if weights == "shared":
+        return dict.fromkeys(AGENTS, LanguagePolicy(model(0), **settings))
+    common = model(0, AGENTS)
+    return {agent: LanguagePolicy(common, adapter=agent, **settings) for agent in AGENTS}
+
+
+def movers(weights, device, has_value_head):
+    env = NumberProbe("delayed")
+    spaces = env.observation_space(AGENTS[0]), env.action_space(AGENTS[0])
+    settings = {"hidden_dims": (8,), "has_value_head": has_value_head, "device": device}
+    made = [NumericPolicy.for_spaces(*spaces, seed=seed, **settings) for seed in range(len(AGENTS))]
+    return dict.fromkeys(AGENTS, made[0]) if weights == "shared" else dict(zip(AGENTS, made, strict=True))
+
+
+def trained(name, weights, critic, device, *, is_text=True, seen=None, **settings):
+    """What some updates leave: the trainer, every turn, every metric; `seen` counts from the first update on."""
+    algorithm = algorithm_of(name, critic, **settings)
+    world = TextProbe if is_text else NumberProbe
+    team = (writers if is_text else movers)(weights, device, algorithm.has_actor_heads)
+    trainer = make_trainer(algorithm, SyncVector(lambda: world("delayed"), NUM_EPISODES), team, network=NETWORK)
+    said, measured = [], []
+    if seen is not None:
+        seen.clear()
+    for _ in range(NUM_UPDATES):
+        episodes, metrics = trainer.step()
+        said += [turn for episode in episodes for track in episode.tracks.values() for turn in track]
+        measured.append({name: value for name, value in metrics.items() if "second" not in name})
+    return trainer, said, measured
+
+
+def are_alike(name, weights, critic, **settings):
+    """Train on the CPU and on the device; returns what was counted there, the turns and the metrics."""
+    _, here, expected = trained(name, weights, critic, "cpu", **settings)
+    with pretended() as seen:
+        trainer, there, found = trained(name, weights, critic, NAME, seen=seen, **settings)
+    assert [turn.completion.action for turn in there] == [turn.completion.action for turn in here]
+    assert [turn.reward for turn in there] == [turn.reward for turn in here]
+    for one, other in zip(found, expected, strict=True):
+        assert one == pytest.approx(other, rel=1e-3, abs=1e-5, nan_ok=True)
+    for policy in trainer.collector.policies.values():
+        assert all(weight.device.type == NAME for weight in policy.parameters())
+    return seen, there, found
+
+
+def num_steps(said):
+    """Decoding steps that completions take at least: as many as the longest of those of one agent and turn has tokens.
+
+    Args:
+        said: turns of all episodes, of all updates.
+    """
+    per_track = [said[first : first + NUM_TURNS] for first in range(0, len(said), NUM_TURNS)]
+    per_update = len(AGENTS) * NUM_EPISODES
+    steps = 0
+    for update in range(0, len(per_track), per_update):
+        for agent in range(len(AGENTS)):
+            tracks = per_track[update + agent : update + per_update : len(AGENTS)]
+            steps += sum(max(len(turn.completion.logprobs) for turn in turns) for turns in zip(*tracks, strict=True))
+    return steps
+
+
+def check_waits(seen, said, metrics, name, weights, critic):
+    """At most one wait per step that decodes, and one per call; and per update a few, and one per optimizer step."""
+    num_calls = NUM_UPDATES * NUM_TURNS * (1 if weights != "own" else len(AGENTS))
+    decoding = seen.waits_at(*DECODING)
+    # On a device a step is queued before the host sees that the last completion has ended.
+    assert decoding <= num_steps(said) + 2 * len(AGENTS) * NUM_UPDATES * NUM_TURNS
+    assert decoding >= num_calls
+    num_models = 1 if weights == "shared" else len(AGENTS)
+    learning = seen.num_waits - decoding
+    optimizer_steps = sum(round(each["optimizer_steps"]) for each in metrics) * num_models
+    if critic in ("v", "q"):
+        num_critics = 1 if name in ("maac", "mappo", "collm-cc") else num_models
+        optimizer_steps += NUM_UPDATES * num_critics * 2
+    assert learning <= 8 * NUM_UPDATES + optimizer_steps
+    if optimizer_steps <= 4 * NUM_UPDATES:
+        assert learning <= 8 * NUM_UPDATES
+    print(
+        f"{name} {weights} {critic}: {decoding} waits in {num_steps(said)} steps, {learning} in {NUM_UPDATES} updates;"
+    )
+    print(f"    {seen.num_launches} launches")
+
+
+@pytest.mark.parametrize(("name", "weights", "critic"), QUICK_TEXT)
+def test_a_device_gives_writers_the_results_of_the_cpu_and_is_seldom_waited_for(name, weights, critic):
+    seen, said, metrics = are_alike(name, weights, critic)
+    check_waits(seen, said, metrics, name, weights, critic)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "weights", "critic"), [team for team in TEXT_TEAMS if team not in QUICK_TEXT])
+def test_a_device_gives_all_writers_the_results_of_the_cpu(name, weights, critic):
+    seen, said, metrics = are_alike(name, weights, critic)
+    check_waits(seen, said, metrics, name, weights, critic)
+
+
+@pytest.mark.parametrize(("name", "weights", "critic"), QUICK_NUMERIC)
+def test_a_device_gives_perceptrons_the_results_of_the_cpu(name, weights, critic):
+    are_alike(name, weights, critic, is_text=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "weights", "critic"), [team for team in NUMERIC_TEAMS if team not in QUICK_NUMERIC])
+def test_a_device_gives_all_perceptrons_the_results_of_the_cpu(name, weights, critic):
+    are_alike(name, weights, critic, is_text=False)
+
+
+@pytest.mark.parametrize("settings", [{"top_p": 0.9}, {"top_k": 2}, {"top_p": 0.8, "learns_filtered": True}])
+def test_filters_do_not_ask_the_device(settings):
+    with pretended() as seen:
+        policy = writers("shared", NAME, False, sampling=Sampling(**settings))[AGENTS[0]]
+        requests = [Request(AGENTS[0], "say red", (0, i, 0, 0)) for i in range(3)]
+        policy.act(requests)
+        seen.clear()
+        longest = max(len(each.logprobs) for each in policy.act(requests))
+    assert seen.num_waits <= longest + 2
+
+
+def test_tensors_on_two_devices_do_not_meet():
+    with pretended() as seen:
+        far = torch.ones(3, device=NAME)
+        assert float((far + 1).sum()) == 6
+        assert [kind for kind, _ in seen.waits] == ["aten::_local_scalar_dense"]
+        with pytest.raises(RuntimeError, match="same device"):
+            far + torch.ones(3)
+
+
+def test_what_makes_the_host_wait_is_counted():
+    with pretended() as seen:
+        far = torch.arange(4.0, device=NAME)
+        waiting = (
+            lambda: far.cpu(),
+            lambda: far.sum().item(),
+            lambda: bool((far > 1).any()),
+            lambda: far[far > 1],
+            lambda: far.nonzero(),
+            lambda: far[torch.tensor([1, 2])],
+            lambda: torch.ones(2).to(NAME),
+            lambda: torch.tensor([1.0], device=NAME),
+        )
+        for ask in waiting:
+            seen.clear()
+            ask()
+            assert seen.num_waits == 1, ask
+        seen.clear()
+        far[torch.tensor([1, 2]).to(NAME, non_blocking=True)].mul_(2).softmax(-1)
+        assert seen.num_waits == 0
+        assert seen.launches["aten::index"] == 1
