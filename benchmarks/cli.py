@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
 
 from .._errors import nearest
 from .._extras import require
@@ -55,23 +59,52 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # where a person's own environments lie; last, so that none shadows a library
-    try:
-        require(*(("rich", "tyro") if name in _WITHOUT_TRAINING else ("torch", "transformers")))
-        module = importlib.import_module(COMMANDS[name][0])
-        module.run(rest, COMMANDS) if name == "completion" else module.run(rest)
-    except BrokenPipeError:  # the reader of our output, such as `head`, has gone
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still to be flushed at the exit
-        return 1
-    except Exception as error:
-        line = line_of(error)
-        if line is None:
-            raise
-        print(f"error: {shown(line)}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
+    with _interruptions() as interruptions:
+        try:
+            require(*(("rich", "tyro") if name in _WITHOUT_TRAINING else ("torch", "transformers")))
+            module = importlib.import_module(COMMANDS[name][0])
+            module.run(rest, COMMANDS) if name == "completion" else module.run(rest)
+        except BrokenPipeError:  # the reader of our output, such as `head`, has gone
+            os.dup2(
+                os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+            )  # for what is still to be flushed at the exit
+            return 1
+        except Exception as error:
+            if interruptions:  # a library that was being imported made an error of its own of it
+                return _interrupted()
+            line = line_of(error)
+            if line is None:
+                raise
+            print(f"error: {shown(line)}", file=sys.stderr)
+            return 2
+        except KeyboardInterrupt:
+            return _interrupted()
     return 0
+
+
+def _interrupted() -> int:
+    print("interrupted", file=sys.stderr)
+    return 130
+
+
+@contextmanager
+def _interruptions() -> Iterator[list[int]]:
+    """A list that gets an entry for each Ctrl-C, which raises KeyboardInterrupt as it always does."""
+    seen: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        seen.append(number)
+        signal.default_int_handler(number, frame)
+
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield seen
+        return
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield seen
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def usage() -> str:

@@ -87,6 +87,8 @@ class FarTensor(torch.Tensor):
 
 
 class _BackendModule(backend_registration._DummyBackendModule):
+    __name__ = "collm.far.cpu"  # who asks for an accelerator outside of `pretended` is told that there is none
+
     def get_amp_supported_dtype(self) -> list[torch.dtype]:
         return [torch.bfloat16, torch.float16]
 

@@ -16,8 +16,8 @@ from ...agents.language.files import model_config
 from ...agents.language.reading import NUM_OWN_WORDS
 from ...agents.language.shape import FLOAT32, KNOWN, ModelShape
 from ...agents.language.small import small_config
-from ...agents.loading import device_named, where_of
-from ...agents.registry import registered_critic, registered_policy
+from ...agents.loading import device_named, named_policy, where_of
+from ...agents.registry import registered_critic
 from ..algorithm import Algorithm
 from ..learning.passes import tokens_per_pass
 from .devices import GIB
@@ -69,7 +69,7 @@ def members_of(algorithm: Algorithm[Any], model: ModelConfig, agents: Sequence[s
     config = algorithm.config
     compute = FLOAT32 if model.compute_dtype == "float32" else 2
     named = dict(zip(agents, zip(model.names(len(agents)), model.devices(len(agents)), strict=True), strict=True))
-    named = {agent: pair for agent, pair in named.items() if registered_policy(pair[0]) is None}
+    named = {agent: pair for agent, pair in named.items() if named_policy(pair[0]) is None}
     found: dict[str, list[Member]] = {}
     if not named:
         return found

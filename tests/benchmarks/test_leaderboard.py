@@ -28,7 +28,7 @@ def test_the_best_by_the_first_way_of_playing_stands_first(tmp_path):
     assert [entry["team"] for entry in found["entries"]] == ["<b|c>", "runs/a"]
     assert found["entries"][0]["returns"]["sampled"] == {"value": 0.75, "low": 0.5, "high": 1.0}
     assert (found["env_kwargs"], found["num_episodes"]) == ({"max_turns": 2}, 10)
-    assert found["entries"][0]["usage"] == ["3 asked"]
+    assert found["entries"][0]["usage"] == ["3 requests"]
 
 
 def test_markdown_keeps_its_columns_whatever_a_team_is_called():

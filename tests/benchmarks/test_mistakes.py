@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import re
 import shlex
 import shutil
@@ -321,6 +322,20 @@ def test_ctrl_c_at_any_time_of_the_start_costs_one_word(seconds, tmp_path):
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 130, errors
     assert errors == b"interrupted\n"
+
+
+def test_ctrl_c_that_a_library_turns_into_an_error_of_its_own_costs_one_word(monkeypatch, capsys):
+    def swallowed(*arguments, **options):
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(5)
+        except KeyboardInterrupt:
+            raise ValueError("are this object's requirements defined correctly?") from None
+
+    monkeypatch.setattr("collm.benchmarks.commands.envs.run", swallowed)
+    assert main(["envs"]) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_a_fault_of_the_program_shows_its_traceback(monkeypatch):

@@ -98,6 +98,8 @@ def test_committed_seeds_are_of_the_settings_that_stand_here(root):
         experiment = EXPERIMENTS[result["name"]]
         today = replace(experiment, config=replace(experiment.config, seed=result["seed"])).to_json()
         for name, recorded in result["experiment"].items():
+            if name == "model":  # of language models, which do not play here
+                continue
             if isinstance(recorded, dict):
                 assert recorded.items() <= json.loads(json.dumps(today[name])).items(), (result["name"], name)
             else:
