@@ -11,6 +11,7 @@ import collm
 from collm.agents import Policy, TrainablePolicy, fixed_policy
 from collm.algorithms import Experiment, MAACConfig
 from collm.algorithms.runs.api import load_run
+from collm.algorithms.runs.experiment import UntrustedCodeError
 from collm.envs.wrappers import RewardFunctions
 
 SMALL = {"num_updates": 2, "rollout_buffer_size": 4, "eval_num_samples": 4, "max_new_tokens": 8, "progress": False}
@@ -161,4 +162,6 @@ def test_reward_functions_by_name_are_part_of_a_run_s_settings(tmp_path):
     call = {"env_kwargs": judged, "out": tmp_path / "run", "num_generations": 2, **SMALL}
     run = collm.train("mareinforce", env=WRITING, **call)
     assert all(row["return"] == pytest.approx(row["reward/own"] + row["reward/brevity"]) for row in run.metrics)
-    assert load_run(run.directory).evaluate(2).metrics["reward/brevity"] < 0
+    with pytest.raises(UntrustedCodeError, match="--trust"):
+        load_run(run.directory)
+    assert load_run(run.directory, trust=True).evaluate(2).metrics["reward/brevity"] < 0
