@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collm.envs.games.bridge_build import Bridge, BridgeBuild, new_bridge
-from collm.envs.games.bridge_build.rules import MAX_COMMANDS, beginning, missing
+from collm.envs.games.bridge_build.rules import MAX_COMMANDS, beginning, missing, missing_on_side
 
 ROWS = ["##S##", ".....", ".Y.N.", ".....", "##T##"]
 BY_THE_WEST = ["/fill 1 1 2 1 oak_planks", "/fill 1 3 2 3 oak_planks"]
@@ -242,7 +242,8 @@ def test_splits_share_no_map():
 def test_a_generated_plan_fits_the_limit_of_commands():
     for seed in range(50):
         bridge = new_bridge(seed, 5)
-        assert all(len(missing(bridge, beginning(bridge), worker)) <= MAX_COMMANDS // 2 for worker in (0, 1))
+        for share in (missing, missing_on_side):
+            assert all(len(share(bridge, beginning(bridge), worker)) <= MAX_COMMANDS // 2 for worker in (0, 1))
 
 
 def test_a_worker_sees_only_near_where_it_has_been(strait):
