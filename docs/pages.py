@@ -33,7 +33,8 @@ _BUILDERS = "minus signs and whole parts of numbers count; two to six builders; 
 HISTORY: dict[str, str] = {
     "collm/StrBuild-v1": f'pays `reward="iou"` by default, 0 to 1 per turn; {_BUILDERS}',
     "collm/HouseBuild-v1": _BUILDERS,
-    "collm/BridgeBuild-v1": "planks cost, by default; the last object of a reply counts, JSON or Python.",
+    "collm/BridgeBuild-v1": "planks cost, and each worker lays them on its own side, by default; the last object of a "
+    "reply counts, JSON or Python.",
     "collm/ResourceGathering-v1": "bonuses do not grow with the turns, by default; replies as in BridgeBuild-v1.",
     "collm/HumanEval-v1": _FUNCTIONS,
     "collm/MBPP-v1": _FUNCTIONS,
@@ -178,8 +179,8 @@ def arguments(spec: EnvSpec) -> str:
     ancestors = [each for each in spec.constructor().__mro__ if "__init__" in vars(each) and each is not object]
     rows: dict[str, str] = {}
     said: dict[str, str] = {}
-    for ancestor in ancestors:
-        entries = described(inspect.getdoc(ancestor) or "")
+    for each in spec.constructor().__mro__:  # a class says what arguments mean that its base takes, too
+        entries = described(inspect.getdoc(each) or "")
         said |= {name: text for name, text in entries.items() if said.get(name, "see ").startswith("see ")}
     for ancestor in ancestors:
         for name, parameter in inspect.signature(ancestor).parameters.items():

@@ -8,7 +8,7 @@ import pytest
 
 from collm.envs import EnvSpec, specs
 from collm.envs.sandbox import SandboxError
-from docs.pages import FOLDER, NAMESPACE, described, history, index, page, short_name
+from docs.pages import FOLDER, NAMESPACE, arguments, described, history, index, page, short_name
 from docs.tree import PAGE, tree
 
 OWN = [spec for spec in specs() if spec.id.startswith(NAMESPACE)]
@@ -43,6 +43,12 @@ def test_the_list_of_environments_is_true():
 def test_the_arguments_of_a_docstring_are_read_with_their_continuation_lines():
     docstring = "A game.\n\nArgs:\n    size: of it,\n        1 | 2.\n    **kwargs: others\n\nRaises:\n    Error: if"
     assert described(docstring) == {"size": "of it, 1 \\| 2."}
+
+
+@pytest.mark.parametrize("spec", OWN, ids=lambda spec: spec.id)
+def test_every_argument_of_an_environment_is_explained(spec):
+    rows = [row.split(" | ") for row in arguments(spec).splitlines()[2:]]
+    assert [row[0] for row in rows if len(row[2].strip(" |")) < 5 or row[2].startswith("see ")] == []
 
 
 def test_a_new_version_needs_a_word_on_what_changed():

@@ -19,7 +19,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from .spool import Block, Row, Spool, blocks, num_rows_in, row_in
+from .spool import Block, Head, Row, Spool, blocks, num_rows_in, row_in
 
 NumberedRow = tuple[int, Row]  # counted from 1, by lines where the format has lines
 Rows = Sequence[NumberedRow]
@@ -82,17 +82,18 @@ def rows_of_spool(spool: Spool) -> RowsInPlace:
 
 def rows_of_stream(rows: Iterable[Row], max_rows: int) -> tuple[Rows, bool]:
     """The first rows of what has no length and is read only once, on disk if they are many; and whether more came."""
-    left = blocks(rows)
+    head = Head(blocks(rows), max_rows)
+    left = iter(head)
     first: list[Block] = []
     count = 0
-    while count < min(LARGE_ROWS, max_rows) and (block := next(left, None)) is not None:
+    while count < LARGE_ROWS and (block := next(left, None)) is not None:
         first.append(block)
         count += num_rows_in(block)
     if count < LARGE_ROWS:
         few = [row_in(each, place) for each in first for place in range(num_rows_in(each))]
-        return list(enumerate(few[:max_rows], start=1)), count > max_rows or next(left, None) is not None
-    spool = Spool.of(chain(first, left), max_rows)
-    return rows_of_spool(spool), count > max_rows or next(left, None) is not None
+        return list(enumerate(few, start=1)), head.has_more
+    kept = Spool.of(chain(first, left))
+    return rows_of_spool(kept), head.has_more
 
 
 def is_data_path(text: str) -> bool:

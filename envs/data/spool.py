@@ -41,8 +41,8 @@ class Spool:
         self._block: tuple[int, Block] = (-1, [])
 
     @classmethod
-    def of(cls, parts: Iterable[Block], max_rows: int | None = None) -> Spool:
-        """Write blocks to a file of their own, until there are so many rows."""
+    def of(cls, parts: Iterable[Block]) -> Spool:
+        """Write blocks to a file of their own."""
         handle, name = tempfile.mkstemp(prefix="collm-rows-")
         offsets, starts = [0], [0]
         try:
@@ -51,9 +51,6 @@ class Spool:
                     file.write(pickle.dumps(block, pickle.HIGHEST_PROTOCOL))
                     offsets.append(file.tell())
                     starts.append(starts[-1] + num_rows_in(block))
-                    if max_rows is not None and starts[-1] >= max_rows:
-                        starts[-1] = max_rows
-                        break
         except BaseException:
             os.unlink(name)
             raise
@@ -89,6 +86,33 @@ class Spool:
         return Spool, (self._file, self._offsets, self._starts)
 
 
+class Head:
+    """The first rows of blocks, exactly so many of them, in blocks again; to be gone through once.
+
+    Args:
+        parts: the blocks, which may have no end.
+        max_rows: how many rows.
+    """
+
+    def __init__(self, parts: Iterable[Block], max_rows: int):
+        self._parts = parts
+        self._max_rows = max_rows
+        self.has_more = False
+        """Whether rows were left over; known at the end."""
+
+    def __iter__(self) -> Iterator[Block]:
+        room = self._max_rows
+        for block in self._parts:
+            count = num_rows_in(block)
+            if count > room:
+                self.has_more = True
+                if room:
+                    yield _first(block, room)
+                return
+            room -= count
+            yield block
+
+
 def blocks(rows: Iterable[Row]) -> Iterator[Block]:
     """The rows, up to `BLOCK` at a time; those of an `IterableDataset` as columns, which are quicker."""
     datasets = sys.modules.get("datasets")
@@ -110,6 +134,12 @@ def row_in(block: Block, place: int) -> Row:
     if isinstance(block, Mapping):
         return {name: column[place] for name, column in block.items()}
     return block[place]
+
+
+def _first(block: Block, count: int) -> Block:
+    if isinstance(block, Mapping):
+        return {name: column[:count] for name, column in block.items()}
+    return block[:count]
 
 
 def _removed(name: str, owner: int) -> None:

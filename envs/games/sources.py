@@ -102,9 +102,9 @@ class Generated(Shared, Generic[T]):
         chosen = self.difficulties if difficulty is None else difficulties(difficulty, self.highest)
         if which is None:
             which = rng.randrange(2**31)
-        if isinstance(which, int) and not isinstance(which, bool):
+        if isinstance(which, int) and not isinstance(which, bool) and which >= 0:
             return self.new(which, difficulty=chosen[which % len(chosen)])
-        raise ValueError(f"generated tasks go by their number, an integer; got {which!r}")
+        raise ValueError(f"generated tasks go by their number, a whole number from 0 up; got {which!r}")
 
 
 def source_of(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from ...core import Message, Outcome
 from ...templates import Prompts, templates
+from ..blocks import Box
 from ..fog import Feedback
 from ..pictured import Memory, TaskEnv
 from ..pictures import Row
@@ -16,10 +17,12 @@ from ..sources import GENERATED, Data, Difficulty, Split, rows_of_split, source_
 from . import exploits
 from . import prompts as texts
 from .generator import HIGHEST_DIFFICULTY, new_bridge
-from .rules import Bridge, Score, after, beginning, missing
+from .rules import Bridge, Score, after, beginning, missing, missing_on_side
+
+Reach = Literal["side", "map"]
 
 _SAMPLE = Path(__file__).parent / "sample.json"
-PUBLISHED = {"reward": "reference", "max_steps": None, "memory": "none"}
+PUBLISHED = {"reward": "reference", "reach": "map", "max_steps": None, "memory": "none"}
 """Defaults of the published configurations, where they differ."""
 _KINDS = ".#STYN=12?P"
 _COLOURS = (
@@ -31,19 +34,21 @@ _COLOURS = (
 class BridgeBuild(TaskEnv[Bridge]):
     """Two workers join S and T with planks, without seeing the whole map, nor which pillars are true.
 
-    A worker sees the surroundings of where it has been, learns a pillar's kind by probing, and can tell its partner.
-    The episode ends when S and T are joined.
+    A worker sees the surroundings of where it has been, learns a pillar's kind by probing, and can tell its partner. It
+    lays planks on its own side of the water alone, so that it takes both to join S and T, which ends the episode.
 
     Args:
         split: "train" or "test"; or "all", of data that is a list.
         data: "generated" (maps of some `difficulty`), "builtin" (ten maps in the package), or a file or hub name with
             the columns "task_id" and "map", a list of rows.
         variant: "ours", or "published" for the defaults of the published configurations: `reward` "reference",
-            `max_steps` None, `memory` "none".
+            `reach` "map", `max_steps` None, `memory` "none".
         difficulty: how hard generated maps are, 1 to 5; or a range, "2-4".
         max_turns: turns of an episode.
         reward: "priced": points for true pillars and for joining, less for planks and false pillars, each once; or
             "reference", as published: every turn costs, at most 0, and planks are free.
+        reach: where a worker lays planks and takes them away: "side", on its half of the way from S to T; or "map",
+            anywhere, as published.
         view: cells that a worker sees in each direction.
         max_steps: steps of a worker's walk per turn; None: as many as it likes, as published.
         max_probes: cells a worker may probe per turn.
@@ -58,10 +63,6 @@ class BridgeBuild(TaskEnv[Bridge]):
     """
 
     metadata: ClassVar[dict[str, Any]] = {**TaskEnv.metadata, "name": "bridge_build_v1"}
-    allowed_exploits: ClassVar[Mapping[str, str]] = {
-        "one does all": "a worker's planks reach both banks, so that one who knows the map needs no partner",
-        "repeat the partner": "the same planks twice are the planks of one who knows the map",
-    }
     block_letters = _KINDS
     block_colours = _COLOURS
 
@@ -75,6 +76,7 @@ class BridgeBuild(TaskEnv[Bridge]):
         difficulty: Difficulty = 3,
         max_turns: int = 4,
         reward: texts.Reward = "priced",
+        reach: Reach = "side",
         view: int = 3,
         max_steps: int | None = 6,
         max_probes: int = 2,
@@ -86,6 +88,7 @@ class BridgeBuild(TaskEnv[Bridge]):
         source = source_of(data, split, difficulty, highest=HIGHEST_DIFFICULTY, listed=bridges, new=new_bridge)
         super().__init__(("worker_0", "worker_1"), max_turns, source, memory=memory, **kwargs)
         refuse_other("reward", reward, get_args(texts.Reward))
+        refuse_other("reach", reach, get_args(Reach))
         refuse_other("feedback", feedback, get_args(Feedback))
         wrong = {"view": view, "max_steps": max_steps or 0, "max_probes": max_probes}
         if min(wrong.values()) < 0:
@@ -95,6 +98,7 @@ class BridgeBuild(TaskEnv[Bridge]):
         self._max_probes = max_probes
         self._feedback: Feedback = feedback
         self._reward: texts.Reward = reward
+        self._reach: Reach = reach
         self._templates = templates(prompts, self.possible_agents, texts.PLACES)
 
     def lay_out(self) -> None:
@@ -111,6 +115,7 @@ class BridgeBuild(TaskEnv[Bridge]):
                 max_probes=self._max_probes,
                 max_steps=self._max_steps,
                 reward=self._reward,
+                reached=self._reached,
             )
             for worker, agent in enumerate(self.possible_agents)
         }
@@ -126,6 +131,7 @@ class BridgeBuild(TaskEnv[Bridge]):
                 replies[agent],
                 self.task,
                 self._state.places[worker],
+                reached=self._reached[worker],
                 max_probes=self._max_probes,
                 max_steps=self._max_steps,
             )
@@ -173,11 +179,22 @@ class BridgeBuild(TaskEnv[Bridge]):
     def reference(self, agent: str) -> str:
         """The commands with which reference workers, who know the map, join S and T in one turn, past all pillars."""
         worker = self.possible_agents.index(agent)
-        return texts.reply(missing(self.task, self._state, worker), self._state.places[worker])
+        share = missing_on_side if self._reach == "side" else missing
+        return texts.reply(share(self.task, self._state, worker), self._state.places[worker])
 
     def exploits(self) -> Mapping[str, Callable[[str], str]]:
         """A team that floods the map with planks."""
-        return {"flood every row": lambda agent: exploits.flood(self.task, self.possible_agents.index(agent))}
+
+        def flood(agent: str) -> str:
+            worker = self.possible_agents.index(agent)
+            return exploits.flood(self._reached[worker], self._state.places[worker])
+
+        return {"flood every row": flood}
+
+    @property
+    def _reached(self) -> tuple[Box, Box]:
+        """The part of the map in which each worker lays planks."""
+        return self.task.sides if self._reach == "side" else (self.task.box, self.task.box)
 
 
 def _terms(reward: texts.Reward, score: Score) -> dict[str, float]:

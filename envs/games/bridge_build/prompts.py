@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from ..blocks import AIR, Fill
+from ..blocks import AIR, Box, Fill
 from ..commands import allowed, read_orders
 from ..fog import Cell, Feedback, action, as_json, cell, is_on_map, listed, message, num_words, walk, with_score
 from .rules import BLOCKS, MAX_COMMANDS, PLANK, Action, Bridge, State, visible
@@ -27,8 +27,8 @@ be a plank, beside a false one none. Planks never cover pillars.
 Reply with one JSON object and nothing else:
 {{"comm": "a message to your partner, or empty", "probe": [[x, z]], "cmds": ["/fill x1 z1 x2 z2 oak_planks"], \
 "path": [[x, z], [x, z]]}}
-probe: up to {probes} cells whose kind you want to know. cmds: up to {commands}, of oak_planks or air. path: where you \
-walk, cell by cell from where you are, to any of the eight cells around at each step{steps}.
+probe: up to {probes} cells whose kind you want to know. cmds: up to {commands}, of oak_planks or air{reach}. path: \
+where you walk, cell by cell from where you are, to any of the eight cells around at each step{steps}.
 {state}"""
 PLACES = {
     "state": True,
@@ -43,6 +43,7 @@ PLACES = {
     "probes": False,
     "commands": False,
     "steps": False,
+    "reach": False,
 }
 """Places of a template; one of those that are true must be in it."""
 _COSTS = {
@@ -70,8 +71,9 @@ def fields(
     max_probes: int,
     max_steps: int | None,
     reward: Reward,
+    reached: tuple[Box, Box],
 ) -> dict[str, str | int]:
-    """What stands in the prompt's fields."""
+    """What stands in the prompt's fields; `reached` is where each worker lays planks."""
     return dict(
         number=worker + 1,
         x=bridge.width - 1,
@@ -83,6 +85,7 @@ def fields(
         probes=max_probes,
         commands=MAX_COMMANDS // 2,
         steps="" if max_steps is None else f", at most {max_steps} steps",
+        reach=_reach(bridge, reached[worker], reached[1 - worker]),
         costs=_COSTS[reward].format(plank=5 / bridge.num_placeable),
         state=state_text(bridge, state, worker, view=view, heard=""),
     )
@@ -91,6 +94,15 @@ def fields(
 def prompt(values: Mapping[str, str | int]) -> str:
     """What a worker reads first."""
     return _PROMPT.format(**values)
+
+
+def _reach(bridge: Bridge, own: Box, other: Box) -> str:
+    """Where a worker lays planks, and where its partner does; nothing where both reach the whole map."""
+    if own == other == bridge.box:
+        return ""
+    axis = 0 if own.width < bridge.width or other.width < bridge.width else 2
+    first, second = (f"{'xyz'[axis]} = {box.lower[axis]}..{box.upper[axis]}" for box in (own, other))
+    return f", at {first} alone (your partner: {second})"
 
 
 def feedback(bridge: Bridge, state: State, worker: int, *, view: int, heard: str, value: float, mode: Feedback) -> str:
@@ -127,15 +139,24 @@ def fogged_rows(bridge: Bridge, state: State, worker: int, view: int) -> list[st
 
 
 def parsed_action(
-    reply: str, bridge: Bridge, place: Cell, *, max_probes: int, max_steps: int | None
+    reply: str, bridge: Bridge, place: Cell, *, reached: Box, max_probes: int, max_steps: int | None
 ) -> tuple[Action, str]:
-    """What a reply orders, as far as it is legal, and what it says to the partner."""
+    """What a reply orders, as far as it is legal, and what it says to the partner.
+
+    Args:
+        reply: anything.
+        bridge: the task.
+        place: where the worker is.
+        reached: where it lays planks; a command that goes beyond is illegal.
+        max_probes: probes that count.
+        max_steps: steps that are walked; None: all.
+    """
     wanted = action(reply, _KEYS)
     said = message(wanted.get("comm"))
     lines = wanted.get("cmds")
     orders = read_orders(
         "\n".join(_lifted(line) for line in lines) if isinstance(lines, list) else "",
-        bridge.box,
+        reached,
         allowed(BLOCKS, (PLANK,)),
         verb="fill",
         max_commands=MAX_COMMANDS // 2,

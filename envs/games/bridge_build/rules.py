@@ -19,7 +19,8 @@ BLOCKS = ("air", "oak_planks")
 PLANK = 1
 MAX_COMMANDS = 40  # per turn, both workers together
 
-_KINDS = frozenset("#.STYN")
+_ALL = "#.STYN"
+_KINDS = frozenset(_ALL)
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,24 @@ class Bridge(Shared):
     def plan(self) -> frozenset[Cell] | None:
         """Planks that score 0; None if this map has no such."""
         return _plan(self)
+
+    @cached_property
+    def sides(self) -> tuple[Box, Box]:
+        """The part of the map on worker 0's bank and on worker 1's, cut half way from S to T.
+
+        The cut is across x or z, whichever is longer from S to T; a line of cells in the middle is on both sides.
+        """
+        (x0, z0), (x1, z1) = min(self.cells("S")), min(self.cells("T"))
+        is_along_z = abs(z1 - z0) >= abs(x1 - x0)
+        first, second = (z0, z1) if is_along_z else (x0, x1)
+        size = self.depth if is_along_z else self.width
+        low, high = (first + second) // 2 + 1, -(-(first + second) // 2)  # where one ends, and the other begins
+        parts = ((0, low), (high, size - high))
+        boxes = [
+            replace(self.box, z=start, depth=length) if is_along_z else replace(self.box, x=start, width=length)
+            for start, length in (parts if first < second else parts[::-1])
+        ]
+        return boxes[0], boxes[1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,15 +250,26 @@ def visible(bridge: Bridge, state: State, worker: int, view: int) -> frozenset[C
 
 def missing(bridge: Bridge, state: State, worker: int) -> list[Fill]:
     """What one worker has to do so that the plan lies: of the changes, from the top, worker 0 does the first half."""
-    plan = bridge.plan or frozenset()
-    planks = plank_cells(state.world)
-    changes = [
-        fill._replace(block=block)
-        for cells, block in ((planks - plan, AIR), (plan - planks, PLANK))
-        for fill in cover(_world(bridge, cells), bridge.box)
-    ]
+    changes = _changes(bridge, state, bridge.cells(_ALL))
     half = (len(changes) + 1) // 2
     return changes[half:] if worker else changes[:half]
+
+
+def missing_on_side(bridge: Bridge, state: State, worker: int) -> list[Fill]:
+    """The same where each worker reaches its own side alone: what is on both sides is worker 0's to do."""
+    first = frozenset((x, z) for x, z in bridge.cells(_ALL) if bridge.sides[0].contains(x, 0, z))
+    return _changes(bridge, state, bridge.cells(_ALL) - first if worker else first)
+
+
+def _changes(bridge: Bridge, state: State, where: frozenset[Cell]) -> list[Fill]:
+    """Fills that make these cells what they are in the plan: what is too many goes first."""
+    plan = bridge.plan or frozenset()
+    planks = plank_cells(state.world)
+    return [
+        fill._replace(block=block)
+        for cells, block in ((planks - plan, AIR), (plan - planks, PLANK))
+        for fill in cover(_world(bridge, cells & where), bridge.box)
+    ]
 
 
 def _is_touched(pillar: Cell, planks: frozenset[Cell]) -> bool:

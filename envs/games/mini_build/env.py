@@ -173,6 +173,6 @@ class MiniBuild(PicturedEnv):
 
 
 def _task_number(task: Any) -> int:
-    if isinstance(task, int) and not isinstance(task, bool):
+    if isinstance(task, int) and not isinstance(task, bool) and task >= 0:
         return task
-    raise ValueError(f"a MiniBuild task is the number of a goal in its split, an integer; got {task!r}")
+    raise ValueError(f"a MiniBuild task is the number of a goal in its split, a whole number from 0 up; got {task!r}")

@@ -151,8 +151,16 @@ class ArxivExpansion(Writers):
     In a larger team the later writers divide method, findings and implications, and are scored as in `TLDR`.
 
     Args:
-        data, split, test_fraction, num_agents, variant, prompts, render_mode: as of `TLDR`.
-        columns: the data's name of the field "abstract", such as {"abstract": "source"}.
+        data: "builtin", a file, a directory, a hub name, a Dataset, a list or iterable of dicts, or one of these per
+            split; see `collm.envs.data.load_tasks`. The field is "abstract".
+        split: "train", "test", or another that the data has.
+        columns: the data's name of the field, such as {"abstract": "source"}.
+        test_fraction: share of the rows that make up the test split, for data without splits.
+        num_agents: writers, 2 to 4.
+        variant: "ours" or "published": CoMLRL's terms, which know nothing of the source, for two writers.
+        prompts: what each writer reads, with a place "{source}", and a "system" prompt: a mapping by agent, or a folder
+            of files such as writer_0.txt; None for the package's own.
+        render_mode: see `TextParallelEnv`.
     """
 
     metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "arxiv_expansion_v1"}

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from collm.envs.data import Tasks, files, load_tasks
+from collm.envs.data import Tasks, files, load_tasks, spool
 from collm.envs.data import tasks as data_module
 
 POSTS = [{"post": f"Post number {i}.", "score": i} for i in range(1, 5)]
@@ -367,6 +367,21 @@ def test_of_an_endless_iterable_the_first_rows_are_taken(caplog, monkeypatch, la
     assert texts(load(endless)) == texts(tasks), "other copies of an environment are given the same object"
     caplog.clear()
     assert len(load(itertools.islice(endless, 2_500))) == 2_500 and not caplog.text
+
+
+@pytest.mark.parametrize("is_dataset", [False, True])
+@pytest.mark.parametrize("large", [5, 1_000])
+@pytest.mark.parametrize("max_rows", [1, 6, 7, 8, 19, 20, 21])
+def test_more_rows_are_told_of_wherever_the_cut_falls_in_a_block(monkeypatch, max_rows, large, is_dataset):
+    monkeypatch.setattr(spool, "BLOCK", 7)
+    monkeypatch.setattr(files, "LARGE_ROWS", large)
+    rows = [{"post": f"Post {number}."} for number in range(20)]
+    given = iter(rows)
+    if is_dataset:
+        given = pytest.importorskip("datasets").Dataset.from_list(rows).to_iterable_dataset()
+    taken, has_more = files.rows_of_stream(given, max_rows)
+    assert list(taken) == list(enumerate(rows[:max_rows], start=1))
+    assert has_more == (max_rows < 20)
 
 
 def iterables(datasets):

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collm.envs.games.bridge_build import Bridge, BridgeBuild, new_bridge
-from collm.envs.games.bridge_build.rules import MAX_COMMANDS, beginning, missing
+from collm.envs.games.bridge_build.rules import MAX_COMMANDS, beginning, missing, missing_on_side
 
 ROWS = ["##S##", ".....", ".Y.N.", ".....", "##T##"]
 BY_THE_WEST = ["/fill 1 1 2 1 oak_planks", "/fill 1 3 2 3 oak_planks"]
@@ -52,7 +52,7 @@ def act(*cmds, comm="", probe=(), path=()):
     ],
 )
 def test_partial_builds_score_by_hand_as_published(strait, first, second, expected):
-    env = strait(reward="reference")
+    env = strait(reward="reference", reach="map")
     _, rewards, over, _, infos = env.step({"worker_0": first, "worker_1": second})
     assert rewards["worker_0"] == rewards["worker_1"] == pytest.approx(expected, abs=1e-9)
     info = infos["worker_0"]
@@ -67,15 +67,25 @@ PLANK = 5 / 23  # of 25 cells two are pillars
     ("first", "second", "expected"),
     [
         ("", "", 0),
-        (act("/fill 2 1 2 3 oak_planks"), "", 5 + 10 - 8 - 3 * PLANK),
+        (act("/fill 2 1 2 2 oak_planks"), act("/fill 2 3 2 3 oak_planks"), 5 + 10 - 8 - 3 * PLANK),
         (act("/fill 2 1 2 1 oak_planks"), "", -PLANK),
         (act("/fill 1 1 1 1 oak_planks"), "", 5 - PLANK),
         (act("/fill 3 1 3 1 oak_planks"), "", -8 - PLANK),
-        (act(*BY_THE_WEST), "", 15 - 4 * PLANK),
         (act(BY_THE_WEST[0]), act(BY_THE_WEST[1], probe=[[3, 2]]), 15 - 4 * PLANK - 0.3),
         (act(comm="two words!"), act(comm="ok"), -0.004),
-        (act(*BY_THE_WEST), act("/fill 0 0 4 4 air"), 0),
-        (act("/fill 4 4 0 0 oak_planks"), "", 5 - 8 + 10 - 5),
+        (act("/fill 4 2 0 0 oak_planks"), act("/fill 0 4 4 2 oak_planks"), 5 - 8 + 10 - 5),
+        # beyond the own side nothing is laid, be it by one command in part, and nothing taken away
+        (act(*BY_THE_WEST), "", 5 - 2 * PLANK),
+        ("", act(*BY_THE_WEST), 5 - 2 * PLANK),
+        (act(*BY_THE_WEST), act(*BY_THE_WEST), 15 - 4 * PLANK),
+        (act(BY_THE_WEST[0]), act(BY_THE_WEST[0]), 5 - 2 * PLANK),
+        (act("/fill 2 1 2 3 oak_planks"), "", 0),
+        (act("/fill 4 4 0 0 oak_planks"), act("/fill 0 0 4 4 oak_planks"), 0),
+        (act(BY_THE_WEST[0]), act("/fill 0 0 4 4 air", "/fill 0 1 4 1 air"), 5 - 2 * PLANK),
+        # the row in the middle is both workers'
+        (act("/fill 0 2 0 2 oak_planks"), "", 5 - PLANK),
+        ("", act("/fill 0 2 0 2 oak_planks"), 5 - PLANK),
+        (act("/fill 0 2 0 2 oak_planks"), act("/fill 0 2 0 2 air"), 0),
     ],
 )
 def test_partial_builds_score_by_hand(strait, first, second, expected):
@@ -94,15 +104,16 @@ def test_nothing_is_earned_by_taking_away_and_laying_again(strait):
 
 
 def flood(env):
-    """Every row filled, half of them by each worker."""
+    """Every row filled, by whoever reaches it."""
     rows = [f"/fill 0 {z} {env.task.width - 1} {z} oak_planks" for z in range(env.task.depth)]
-    return {"worker_0": act(*rows[::2]), "worker_1": act(*rows[1::2])}
+    return {"worker_0": act(*rows), "worker_1": act(*rows)}
 
 
 def band(env):
-    """All water between the columns of S and T, and one column more."""
+    """All water between the columns of S and T, and one column more, row by row, by whoever reaches it."""
     xs = [x for x, _ in env.task.cells("ST")]
-    return {"worker_0": act(f"/fill {max(0, min(xs) - 1)} 1 {max(xs)} {env.task.depth - 2} oak_planks"), "worker_1": ""}
+    rows = [f"/fill {max(0, min(xs) - 1)} {z} {max(xs)} {z} oak_planks" for z in range(1, env.task.depth - 1)]
+    return {"worker_0": act(*rows), "worker_1": act(*rows)}
 
 
 @pytest.mark.parametrize("settings", [{"difficulty": d} for d in range(1, 6)] + [{"split": "all", "data": "builtin"}])
@@ -114,8 +125,65 @@ def test_covering_the_water_blindly_gets_at_most_sixty_percent(settings, play):
         env.reset(seed=0, options={"task": task})
         best += env.step({agent: env.reference_reply(agent) for agent in env.agents})[1]["worker_0"]
         env.reset(seed=0, options={"task": task})
-        reached += env.step(play(env))[1]["worker_0"]
+        _, rewards, _, _, infos = env.step(play(env))
+        assert infos["worker_0"]["metric/planks"] > env.task.depth // 2  # that neither worker's were refused
+        reached += rewards["worker_0"]
     assert reached <= 0.6 * best
+
+
+@pytest.mark.parametrize("settings", [{"difficulty": d} for d in range(1, 6)] + [{"split": "all", "data": "builtin"}])
+def test_one_worker_that_knows_the_map_gets_at_most_sixty_percent(settings):
+    """All planks of the plan, ordered by one worker, which may even join a small map: pillars carry."""
+    env = BridgeBuild(**settings)
+    best, reached, num_joined = 0.0, {"worker_0": 0.0, "worker_1": 0.0}, 0
+    for task in range(20 if "difficulty" in settings else 10):
+        env.reset(seed=0, options={"task": task})
+        best += env.step({agent: env.reference_reply(agent) for agent in env.agents})[1]["worker_0"]
+        for doer in reached:
+            env.reset(seed=0, options={"task": task})
+            planks = [f"/fill {x} {z} {x} {z} oak_planks" for x, z in sorted(env.task.plan)]
+            while env.agents:
+                part = planks[env.turn * 20 :] if env.turn * 20 < len(planks) else planks
+                _, rewards, _, _, infos = env.step({agent: act(*part) if agent == doer else "" for agent in env.agents})
+                reached[doer] += rewards[doer]
+            num_joined += infos[doer]["metric/connected"]
+    assert 0 < max(reached.values()) <= 0.6 * best and num_joined <= 2
+
+
+@pytest.mark.parametrize("settings", [{"difficulty": d} for d in (1, 3, 5)] + [{"split": "all", "data": "builtin"}])
+def test_reference_workers_earn_on_their_sides_what_they_earn_where_each_reaches_the_whole_map(settings):
+    whole, parted = BridgeBuild(**settings, reach="map"), BridgeBuild(**settings)
+    for task in range(40 if "difficulty" in settings else 10):
+        earned = []
+        for env in (whole, parted):
+            env.reset(seed=0, options={"task": task})
+            _, rewards, over, _, infos = env.step({agent: env.reference_reply(agent) for agent in env.agents})
+            earned.append(rewards["worker_0"])
+            assert all(over.values()) and infos["worker_0"]["metric/rejected"] == 0.0
+        assert earned[0] == pytest.approx(earned[1], abs=1e-12)
+        assert earned[1] == pytest.approx(
+            10 + 5 * len(env.task.true_pillars) - 5 * len(env.task.plan) / env.task.num_placeable
+        )
+
+
+@pytest.mark.parametrize(
+    ("rows", "first", "second"),
+    [
+        (["S..T"], "x = 0..1", "x = 2..3"),
+        (["S...T"], "x = 0..2", "x = 2..4"),
+        (["T...S"], "x = 2..4", "x = 0..2"),
+        (["..", "T.", "..", ".S"], "z = 2..3", "z = 0..2"),
+        (["S.", ".T"], "z = 0..0", "z = 1..1"),
+        ([".....", "S...T", "....."], "x = 0..2", "x = 2..4"),
+    ],
+)
+def test_the_map_is_cut_half_way_from_s_to_t_and_the_prompt_says_where(tmp_path, rows, first, second):
+    path = tmp_path / "maps.json"
+    path.write_text(json.dumps([{"task_id": "one", "map": rows}]))
+    read = BridgeBuild("all", data=str(path)).reset(seed=0)[0]
+    assert f"oak_planks or air, at {first} alone (your partner: {second})." in read["worker_0"]
+    assert f"oak_planks or air, at {second} alone (your partner: {first})." in read["worker_1"]
+    assert "your partner:" not in BridgeBuild("all", data=str(path), reach="map").reset(seed=0)[0]["worker_0"]
 
 
 @pytest.mark.parametrize("cut", range(1, 4))
@@ -129,8 +197,7 @@ def test_no_plank_of_the_plan_is_one_too_many(cut):
         for left_out in plan[::cut]:
             env.reset(seed=0, options={"task": task})
             cells = [f"/fill {x} {z} {x} {z} oak_planks" for x, z in plan if (x, z) != left_out]
-            half = len(cells) // 2
-            rewards = env.step({"worker_0": act(*cells[:half]), "worker_1": act(*cells[half:])})[1]
+            rewards = env.step({"worker_0": act(*cells[:20]), "worker_1": act(*cells[:20])})[1]
             assert rewards["worker_0"] < best
 
 
@@ -175,7 +242,8 @@ def test_splits_share_no_map():
 def test_a_generated_plan_fits_the_limit_of_commands():
     for seed in range(50):
         bridge = new_bridge(seed, 5)
-        assert all(len(missing(bridge, beginning(bridge), worker)) <= MAX_COMMANDS // 2 for worker in (0, 1))
+        for share in (missing, missing_on_side):
+            assert all(len(share(bridge, beginning(bridge), worker)) <= MAX_COMMANDS // 2 for worker in (0, 1))
 
 
 def test_a_worker_sees_only_near_where_it_has_been(strait):
@@ -248,7 +316,8 @@ def test_a_malformed_map_is_refused(rows, message):
 
 
 @pytest.mark.parametrize(
-    "kwargs", [{"feedback": "all"}, {"reward": "iou"}, {"view": -1}, {"difficulty": 6}, {"split": "valid"}]
+    "kwargs",
+    [{"feedback": "all"}, {"reward": "iou"}, {"reach": "bank"}, {"view": -1}, {"difficulty": 6}, {"split": "valid"}],
 )
 def test_wrong_settings_are_refused(kwargs):
     with pytest.raises(ValueError, match="must"):

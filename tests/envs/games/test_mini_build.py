@@ -182,8 +182,8 @@ def test_wrong_settings_are_refused(kwargs):
         MiniBuild(**kwargs)
 
 
-@pytest.mark.parametrize("task", ["roof", "3", 3.5, True])
-def test_a_task_that_is_no_integer_is_refused(task):
+@pytest.mark.parametrize("task", ["roof", "3", 3.5, True, -1])
+def test_a_task_that_is_no_number_from_0_up_is_refused(task):
     with pytest.raises(ValueError, match="number of a goal"):
         MiniBuild().reset(options={"task": task})
 

@@ -130,6 +130,24 @@ def test_a_way_goes_round_land_is_no_way_and_pillars_cost_nothing():
 
 
 @pytest.mark.parametrize("seed", range(12))
+def test_two_workers_make_the_plan_each_on_its_own_side_and_the_sides_are_alike(seed):
+    bridge = next(each for each in (random_bridge(100 * seed + n, 5, 4) for n in range(100)) if each.plan)
+    rng = random.Random(seed)
+    junk = {(x, z) for x in range(5) for z in range(4) if rng.random() < 0.3} - cells_of(bridge, "YN")
+    state = replace(bridges.beginning(bridge), world=laid(bridge, junk))
+    shares = [bridges.missing_on_side(bridge, state, worker) for worker in (0, 1)]
+    for side, fills in zip(bridge.sides, shares, strict=True):
+        assert all(side.contains(*fill[:3]) and side.contains(*fill[3:6]) for fill in fills)
+    assert bridges.plank_cells(built(state.world, bridge.box, shares[0] + shares[1])) == bridge.plan
+    assert sum(fill.volume for fill in shares[0] + shares[1]) == len(junk ^ bridge.plan)
+    for mine, others, side in zip(state.places, reversed(state.places), bridge.sides, strict=True):
+        across = 0 if abs(mine[0] - others[0]) > abs(mine[1] - others[1]) else 1
+        for cell in ((x, z) for x in range(5) for z in range(4)):
+            is_near = abs(cell[across] - mine[across]) <= abs(cell[across] - others[across])
+            assert side.contains(cell[0], 0, cell[1]) == is_near
+
+
+@pytest.mark.parametrize("seed", range(12))
 def test_two_workers_make_the_plan_of_any_world_the_first_the_upper_half(seed):
     bridge = next(each for each in (random_bridge(100 * seed + n, 5, 4) for n in range(100)) if each.plan)
     rng = random.Random(seed)

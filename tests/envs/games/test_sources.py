@@ -36,6 +36,13 @@ def test_a_number_names_the_same_task_of_a_range_each_time():
     assert env.task.text == texts[1]
 
 
+@pytest.mark.parametrize("task", [-1, -7, 2.0, True, "3"])
+@pytest.mark.parametrize("game", GAMES)
+def test_what_is_no_number_of_a_generated_task_is_refused(game, task):
+    with pytest.raises(ValueError, match=r"a whole number from 0 up; got"):
+        game(difficulty="1-2").reset(options={"task": task})
+
+
 @pytest.mark.parametrize("difficulty", ["0-2", "3-2", "1-9", "2-", "hard", "1-2-3", 2.5, True, None])
 @pytest.mark.parametrize("game", [StrBuild, HouseBuild])
 def test_a_range_that_the_generator_does_not_have_is_refused(game, difficulty):

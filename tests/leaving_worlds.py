@@ -1,0 +1,27 @@
+"""HouseBuild with builders that leave, for models that know no commands; worker processes import it without torch."""
+
+from __future__ import annotations
+
+from random import Random
+
+from collm.envs.games.house_build import HouseBuild
+
+
+class SpokenHouse(HouseBuild):
+    """Words stand for commands: a reply decides, as a seed, which of its reference's commands a builder gives.
+
+    In three turns of ten it also leaves.
+    """
+
+    def __init__(self, **kwargs):
+        super().__init__(
+            num_agents=3, difficulty=1, can_leave=True, reward="iou", prompts={"prompt": "{layers}"}, **kwargs
+        )
+
+    def turned(self, replies):
+        return super().turned({agent: self.meant(agent, reply) for agent, reply in replies.items()})
+
+    def meant(self, agent, reply):
+        rng = Random(f"{agent} {reply}")
+        lines = [line for line in self.reference(agent).splitlines() if rng.random() < 0.7]
+        return "\n".join([*lines, "/done"] if rng.random() < 0.3 else lines)
