@@ -79,3 +79,16 @@ def test_on_a_cpu_nothing_moves():
     turns = offloading.Turns({1: [weight], 2: []}, moves=True)
     turns.only([2])
     assert weight.data_ptr() == place
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU: its weights are elsewhere than in host memory")
+def test_weights_wait_in_host_memory_and_come_back_as_they_were():
+    own, others = (torch.nn.Parameter(torch.tensor([1.0, 2.0], device="cuda")) for _ in range(2))
+    turns = offloading.Turns({1: [own], 2: [others]}, moves=True)
+    turns.only([2])
+    assert (own.device.type, others.device.type) == ("cpu", "cuda")
+    with turns.turn([1], then=[1, 2]):
+        assert (own.device.type, others.device.type) == ("cuda", "cpu")
+    assert (own.device.type, others.device.type) == ("cuda", "cuda")
+    assert own.tolist() == others.tolist() == [1.0, 2.0]

@@ -49,6 +49,21 @@ def test_a_gradient_that_is_not_finite_is_refused_and_changes_nothing(gradient):
     assert parameter.tolist() == [1.0, -2.0]
 
 
+def test_a_scaled_gradient_that_overflows_halves_the_scale_and_changes_nothing():
+    parameter = nn.Parameter(torch.tensor([1.0, -2.0]))
+    optimizer = Optimizer([parameter], 0.1, TrainConfig(), scales_loss=True)
+    optimizer.backward(parameter.sum() * 0.0)  # which sets the scale up
+    optimizer.zero_grad()
+    scale = optimizer.scaler.get_scale()
+    optimizer.backward((parameter * torch.tensor([3e38, 1.0])).sum())
+    assert optimizer.step(float(optimizer.clip())) is None
+    assert (optimizer.scaler.get_scale(), parameter.tolist()) == (scale / 2, [1.0, -2.0])
+    optimizer.zero_grad()
+    optimizer.backward((parameter * torch.tensor([3.0, 4.0])).sum())
+    assert optimizer.step(float(optimizer.clip())) == pytest.approx(5.0)  # the scale is divided out again
+    assert parameter.tolist() != [1.0, -2.0]
+
+
 CASES = [  # settings, then the rate of each update as a share of the peak
     ({"num_updates": 3}, [1, 1, 1]),
     ({"num_updates": 3, "warmup_updates": 3}, [1 / 4, 2 / 4, 3 / 4, 1]),
