@@ -17,7 +17,7 @@ from .finiteness import Numbers, Tally, check_finite, numbers_of
 from .offloading import to_host
 
 UNGUARDED_DEVICES = {"cpu", "mps"}
-"""Kinds of devices on which a step is not queued under a flag: a CPU queues nothing, and Apple's kernel reads no flag."""
+"""Kinds of devices on which no step is queued under a flag: a CPU queues nothing, and Apple's kernel reads no flag."""
 NORM = "grad_norm"
 PASSED = "limit_passed"
 SMALLEST_SCALE = 1.0

@@ -393,8 +393,8 @@ def _check_deterministic(config: TrainConfig, model: ModelConfig) -> None:
         )
     if config.deterministic and model.sampler == "continuous":
         raise ValueError(
-            "deterministic=True needs sampler='arena', but sampler='continuous' rounds by what it batches; leave one of "
-            "them out"
+            "deterministic=True needs sampler='arena', but sampler='continuous' rounds by what it batches; leave one "
+            "of them out"
         )
 
 
