@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -14,8 +15,8 @@ from ...agents.core import Critic, CriticInput, Divergence
 from ...agents.numeric.moments import RunningMoments
 from ..config import ActorCriticConfig
 from ..functions.losses import value_loss
-from .finiteness import Tally, check_finite
-from .optimizer import Optimizer
+from .finiteness import Tally
+from .optimizer import Descent, Optimizer
 from .passes import tokens_per_pass
 
 
@@ -97,13 +98,11 @@ class CriticLearner:
         drawn = [torch.randperm(len(memory), generator=self.generator) for _ in range(self.config.critic_steps)]
         chosen = [order[: self.config.critic_batch_size].tolist() for order in drawn]
         earlier = self._earlier(memory, sorted({i for numbers in chosen for i in numbers}))
-        total_loss = total_norm = 0.0
-        for numbers in chosen:
-            loss, norm = self._step(self.optimizer, [memory[i] for i in numbers], [earlier.get(i) for i in numbers])
-            total_loss += loss
-            total_norm += norm
-        steps = self.config.critic_steps
-        return {"value_loss": total_loss / steps, "critic_grad_norm": total_norm / steps}
+        descent = Descent(self.optimizer)
+        for step, numbers in enumerate(chosen, start=1):
+            entries, known = [memory[i] for i in numbers], [earlier.get(i) for i in numbers]
+            descent.step(partial(self._gradient, self.optimizer, entries, known), reads=step == len(chosen))
+        return {"value_loss": descent.mean("value_loss"), "critic_grad_norm": descent.mean("grad_norm")}
 
     def _earlier(self, memory: Sequence[ReplayEntry], numbers: Sequence[int]) -> dict[int, Tensor]:
         """What the critic says of these entries before this update's steps; nothing where values are not clipped.
@@ -116,19 +115,6 @@ class CriticLearner:
         inputs = [memory[i].input for i in numbers]
         outputs = self._outputs(inputs).split([_num_values(each) for each in inputs])
         return dict(zip(numbers, outputs, strict=True))
-
-    def _step(
-        self, optimizer: Optimizer, drawn: Sequence[ReplayEntry], earlier: Sequence[Tensor | None]
-    ) -> tuple[float, float]:
-        norm = None
-        while norm is None:  # a scaled gradient that overflowed is computed again, at a smaller scale
-            optimizer.zero_grad()
-            tally = self._gradient(optimizer, drawn, earlier)
-            tally.add("grad_norm", optimizer.clip())
-            found, _ = tally.read()  # the host waits here, and not between the passes
-            check_finite({"value_loss": found["value_loss"]}, self.critic.parameters())
-            norm = optimizer.step(found["grad_norm"])
-        return found["value_loss"], norm
 
     def _gradient(self, optimizer: Optimizer, drawn: Sequence[ReplayEntry], earlier: Sequence[Tensor | None]) -> Tally:
         """Add up the gradient of a mini-batch; returns its metrics."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -53,25 +54,57 @@ def check_finite(numbers: Mapping[str, float], parameters: Iterable[nn.Parameter
             raise Divergence(f"{name} is {number}", parameters)
 
 
+class Numbers(NamedTuple):
+    """What passes found, by name."""
+
+    sums: dict[str, float]
+    largest: dict[str, float]
+
+
 class Tally:
     """Numbers that passes leave on the device, by name, to be read all at once: each reading makes the host wait."""
 
     def __init__(self) -> None:
         self._numbers: list[Tensor] = []
-        self._uses: list[tuple[str, float]] = []
+        self._uses: list[tuple[str, float | None]] = []
 
     def add(self, name: str, number: Tensor, weight: float = 1.0) -> None:
         """Add a number, times a weight, to those of this name."""
         self._numbers.append(number.detach())
         self._uses.append((name, weight))
 
-    def read(self) -> tuple[dict[str, float], dict[str, float]]:
-        """The sum, and the largest, of the numbers of each name."""
-        sums: dict[str, float] = defaultdict(float)
-        largest: dict[str, float] = {}
-        if self._numbers:
-            read = torch.stack([number.double() for number in self._numbers]).cpu().tolist()
-            for number, (name, weight) in zip(read, self._uses, strict=True):
-                sums[name] += number * weight
-                largest[name] = max(largest.get(name, -math.inf), number * weight)
-        return dict(sums), largest
+    def compare(self, name: str, number: Tensor) -> None:
+        """Have the largest of the numbers of this name."""
+        self._numbers.append(number.detach())
+        self._uses.append((name, None))
+
+    def is_finite(self) -> Tensor:
+        """Whether all that is added up is finite, on the device: bool []."""
+        added = [number for number, (_, weight) in zip(self._numbers, self._uses, strict=True) if weight is not None]
+        return torch.stack([number.double() for number in added]).isfinite().all()
+
+    def total(self, name: str) -> Tensor:
+        """The sum of the numbers of this name, on the device: float64 []."""
+        found = zip(self._numbers, self._uses, strict=True)
+        return torch.stack([n.double() * weight for n, (own, weight) in found if own == name and weight]).sum()
+
+    def read(self) -> Numbers:
+        """The sum, or the largest, of the numbers of each name."""
+        return numbers_of([self])[0]
+
+
+def numbers_of(tallies: Sequence[Tally]) -> list[Numbers]:
+    """The numbers of several tallies; the host waits once."""
+    left = [number.double() for tally in tallies for number in tally._numbers]
+    read = iter(torch.stack(left).cpu().tolist() if left else [])
+    found = []
+    for tally in tallies:
+        numbers = Numbers(defaultdict(float), {})
+        for name, weight in tally._uses:
+            number = next(read)
+            if weight is None:
+                numbers.largest[name] = max(numbers.largest.get(name, -math.inf), number)
+            else:
+                numbers.sums[name] += number * weight
+        found.append(Numbers(dict(numbers.sums), numbers.largest))
+    return found

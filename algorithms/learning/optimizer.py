@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,10 +13,13 @@ from torch import Tensor, nn
 from ..._ranges import MAX_LEARNING_RATE
 from ...agents.core import Divergence
 from ..config import TrainConfig
+from .finiteness import Numbers, Tally, check_finite, numbers_of
 from .offloading import to_host
 
-FUSED_DEVICES = {"cpu", "cuda", "mps", "xpu"}
-"""Kinds of devices with a kernel that does a whole step: once through memory, without a copy of the weights' size."""
+UNGUARDED_DEVICES = {"cpu", "mps"}
+"""Kinds of devices on which no step is queued under a flag: a CPU queues nothing, and Apple's kernel reads no flag."""
+NORM = "grad_norm"
+PASSED = "limit_passed"
 SMALLEST_SCALE = 1.0
 """Loss scale at which a gradient that is not finite is the model's own fault, and not the scale's."""
 
@@ -48,18 +51,17 @@ class Optimizer:
         self.parameters = list(parameters)
         self.config = config
         self.learning_rate = learning_rate
-        devices = {weight.device.type for weight in self.parameters}
         self.adamw = torch.optim.AdamW(
             self.parameters,
             lr=learning_rate,
             betas=(config.adam_beta1, config.adam_beta2),
             eps=config.adam_epsilon,
             weight_decay=config.weight_decay,
-            fused=devices <= FUSED_DEVICES or None,
+            fused=True,  # once through memory, without a copy of the weights' size
         )
         self.offloads = config.offload != "none"
-        device = self.parameters[0].device.type if self.parameters else "cpu"
-        self.scaler = torch.amp.GradScaler(device, enabled=scales_loss)
+        self._kind = self.parameters[0].device.type if self.parameters else "cpu"
+        self.scaler = torch.amp.GradScaler(self._kind, enabled=scales_loss)
 
     def zero_grad(self) -> None:
         self.adamw.zero_grad(set_to_none=True)
@@ -90,14 +92,41 @@ class Optimizer:
         if not math.isfinite(norm) and self.scaler.get_scale() > SMALLEST_SCALE:
             self.scaler.update(self.scaler.get_scale() / 2)
             return None
-        if not math.isfinite(norm):
-            divergence = Divergence(f"the gradient's norm is {norm}", self.parameters)
-            divergence.learning_rate = self.learning_rate
-            raise divergence
+        self.check(norm)
         with self._moments_here():
             self.scaler.step(self.adamw)
         self.scaler.update()
         return norm
+
+    def check(self, norm: float) -> None:
+        """Refuse a gradient's norm that is not finite.
+
+        Raises:
+            Divergence: with the learning rate.
+        """
+        if not math.isfinite(norm):
+            divergence = Divergence(f"the gradient's norm is {norm}", self.parameters)
+            divergence.learning_rate = self.learning_rate
+            raise divergence
+
+    @property
+    def can_queue(self) -> bool:
+        """Whether `step_unless` works: on a device that reads a flag, where no loss is scaled."""
+        return not self.scaler.is_enabled() and self._kind not in UNGUARDED_DEVICES
+
+    def step_unless(self, is_over: Tensor) -> None:
+        """Queue a step with the clipped gradient, which the device skips where the flag says so; nothing is waited for.
+
+        Args:
+            is_over: bool [], on the device.
+        """
+        # The fused kernel's own way to skip a step, made for scaled losses: weights, moments and count stay.
+        self.adamw.found_inf = is_over.float()  # type: ignore[attr-defined]
+        try:
+            with self._moments_here():
+                self.adamw.step()
+        finally:
+            del self.adamw.found_inf  # type: ignore[attr-defined]
 
     @contextmanager
     def _moments_here(self) -> Iterator[None]:
@@ -127,6 +156,80 @@ class Optimizer:
         self.adamw.load_state_dict(state)
         if self.scaler.is_enabled():
             self.scaler.load_state_dict(state["scaler"])
+
+
+class Descent:
+    """The optimizer steps of an update, of which the host hears as late as it may.
+
+    Where it would have to wait, steps are queued under a flag on the device: once a loss, a metric or a gradient is not
+    finite, or a limit is passed, no later step changes a weight. What is read at last then leads to the same weights,
+    metrics and errors as if each step had been looked at before it was taken, which is what happens on a CPU.
+
+    Args:
+        optimizer: takes the steps.
+        limit: name and limit of a metric; a step that exceeds it is the last.
+    """
+
+    def __init__(self, optimizer: Optimizer, limit: tuple[str, float] | None = None):
+        self.taken: list[Numbers] = []
+        self._optimizer = optimizer
+        self._limit = limit
+        self._queued: list[Tally] = []
+        self._is_over: Tensor | None = None
+
+    def step(self, gradient: Callable[[], Tally], *, reads: bool) -> bool:
+        """Take a step.
+
+        Args:
+            gradient: adds up the step's gradient; returns the numbers of its passes.
+            reads: whether the host is to know of this step, and of those queued before, now: for the last of all.
+
+        Returns:
+            Whether there may be another.
+
+        Raises:
+            Divergence: if a number is not finite; the weights are those before the step that it belongs to.
+        """
+        if self._optimizer.can_queue and not reads:
+            self._queue(self._computed(gradient))
+            return True
+        while True:
+            *earlier, last = numbers_of([*self._queued, self._computed(gradient)])
+            self._queued, self._is_over = [], None
+            for numbers in earlier:
+                self._optimizer.check(self._checked(numbers))
+                self.taken.append(numbers)
+                if numbers.largest[PASSED]:
+                    return False
+            if self._optimizer.step(self._checked(last)) is not None:
+                self.taken.append(last)
+                return self._limit is None or last.sums[self._limit[0]] <= self._limit[1]
+            # A scaled gradient overflowed: it is computed again, at a smaller scale.
+
+    def mean(self, name: str) -> float:
+        """Mean of a number over the steps that were taken."""
+        return sum(numbers.sums[name] for numbers in self.taken) / len(self.taken)
+
+    def _computed(self, gradient: Callable[[], Tally]) -> Tally:
+        self._optimizer.zero_grad()
+        tally = gradient()
+        tally.add(NORM, self._optimizer.clip())
+        return tally
+
+    def _queue(self, tally: Tally) -> None:
+        is_ruined = ~tally.is_finite()
+        is_over = is_ruined if self._is_over is None else self._is_over | is_ruined
+        self._optimizer.step_unless(is_over)
+        has_passed = torch.zeros_like(is_over) if self._limit is None else tally.total(self._limit[0]) > self._limit[1]
+        tally.compare(PASSED, has_passed)
+        self._is_over = is_over | has_passed
+        self._queued.append(tally)
+
+    def _checked(self, numbers: Numbers) -> float:
+        """The norm of the gradient; the other numbers are finite."""
+        others = {name: number for name, number in numbers.sums.items() if name != NORM}
+        check_finite(others, self._optimizer.parameters)
+        return numbers.sums[NORM]
 
 
 def scheduled(update: int, config: TrainConfig) -> float:

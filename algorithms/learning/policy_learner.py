@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -21,8 +20,8 @@ from ..functions.losses import (
     entropy_bonus,
     value_loss,
 )
-from .finiteness import Tally, check_finite
-from .optimizer import Optimizer
+from .finiteness import Tally
+from .optimizer import Descent, Optimizer
 from .passes import tokens_per_pass
 
 
@@ -98,30 +97,19 @@ class PolicyLearner:
     ) -> dict[str, float]:
         rows = _Rows.of(tracks, self.device)
         parts = _Parts(*(None if part is None else sent(part, self.device) for part in _parts(batch)))
-        sums: dict[str, float] = defaultdict(float)
-        num_steps = 0
-        error = 0.0
-        for chosen in steps:
-            norm = None
-            while norm is None:  # a scaled gradient that overflowed is computed again, at a smaller scale
-                self.optimizer.zero_grad()
-                tally = self._gradient(parts, rows, chosen)
-                tally.add("grad_norm", self.optimizer.clip())
-                found, largest = tally.read()  # the host waits here, and not between the passes
-                grad_norm, distance = found.pop("grad_norm"), largest["logprob_error"]
-                del found["logprob_error"]
-                check_finite(found, self.policy.parameters())
-                norm = self.optimizer.step(grad_norm)
-            error = error if num_steps else distance
-            for name, value in found.items():
-                sums[name] += value
-            sums["grad_norm"] += norm
-            num_steps += 1
-            if self.config.target_kl is not None and found["kl_to_sampler"] > self.config.target_kl:
+        limit = self.config.target_kl
+        descent = Descent(self.optimizer, None if limit is None else ("kl_to_sampler", limit))
+        per_epoch = len(steps) // self.config.ppo_epochs
+        for number, chosen in enumerate(steps, start=1):
+            # A limit is looked at once per epoch, as it may spare the rest; all else when all steps are queued.
+            reads = number == len(steps) or (limit is not None and number % per_epoch == 0)
+            if not descent.step(partial(self._gradient, parts, rows, chosen), reads=reads):
                 break
         self.policy.forget()
-        means = {name: total / num_steps for name, total in sums.items()}
-        return means | {"logprob_error": error, "optimizer_steps": float(num_steps)}
+        first = descent.taken[0]
+        means = {name: descent.mean(name) for name in first.sums}
+        error = first.largest["logprob_error"]
+        return means | {"logprob_error": error, "optimizer_steps": float(len(descent.taken))}
 
     def _gradient(self, batch: _Parts, rows: _Rows, chosen: Sequence[int]) -> Tally:
         """Add up the gradient of a mini-batch.
@@ -139,7 +127,7 @@ class PolicyLearner:
             token_index = sent(torch.cat([rows.tokens[i] for i in micro]), self.device)
             sampled = rows.sampled[token_index]
             loss = self._loss(batch, evaluation, sampled, turn_index, token_index, num_turns, num_tokens, tally)
-            tally.add("logprob_error", (evaluation.logprobs.detach() - sampled).abs().max())
+            tally.compare("logprob_error", (evaluation.logprobs.detach() - sampled).abs().max())
             share = len(sampled) / num_tokens
             tally.add("kl_to_sampler", approximate_kl(evaluation.logprobs, sampled), share)
             self.optimizer.backward(loss)

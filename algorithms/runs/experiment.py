@@ -391,6 +391,11 @@ def _check_deterministic(config: TrainConfig, model: ModelConfig) -> None:
             f"deterministic=True needs models that sample in this process, but server={model.server!r} batches "
             "requests as they come; leave one of them out"
         )
+    if config.deterministic and model.sampler == "continuous":
+        raise ValueError(
+            "deterministic=True needs sampler='arena', but sampler='continuous' rounds by what it batches; leave one "
+            "of them out"
+        )
 
 
 def _check_joint_mode(algorithm: Algorithm[Any], env: ParallelEnv[str, Any, Any]) -> None:

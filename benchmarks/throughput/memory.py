@@ -19,12 +19,13 @@ from pathlib import Path
 from typing import Any
 
 SIZES: dict[str, dict[str, Any]] = {
-    "50M": {"hidden_size": 512, "intermediate_size": 1536, "num_hidden_layers": 10},
+    "50M": {"hidden_size": 512, "intermediate_size": 1536, "num_hidden_layers": 11},
     "80M": {"hidden_size": 640, "intermediate_size": 1920, "num_hidden_layers": 12},
     "120M": {"hidden_size": 768, "intermediate_size": 2304, "num_hidden_layers": 14},
 }
 """Qwen3 shapes with a vocabulary of 32,000, in millions of weights, about."""
 VOCABULARY = 32_000
+MODULE = "collm.benchmarks.throughput.memory"
 
 
 def measured(size: str, settings: Sequence[str] = ()) -> dict[str, Any]:
@@ -40,7 +41,7 @@ def measured(size: str, settings: Sequence[str] = ()) -> dict[str, Any]:
     Raises:
         RuntimeError: if the process fails, with what it said.
     """
-    command = [sys.executable, "-m", __name__, "--measure", size, *settings]
+    command = [sys.executable, "-m", MODULE, "--measure", size, *settings]
     # Freed memory goes back at once, so that the resident set is what is in use.
     environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -112,7 +113,7 @@ def _measure(size: str, settings: Sequence[str]) -> dict[str, Any]:
             trainer = experiment.make_trainer()
         trainer._collect = watched("decoding", trainer._collect)  # type: ignore[method-assign]
         for learner in trainer.unique_learners().values():
-            learner.update = watched("update", learner.update)  # type: ignore[method-assign]
+            learner._update = watched("update", learner._update)  # type: ignore[method-assign]
         for critic in trainer.unique_critics().values():
             critic.learn = watched("critic", critic.learn)  # type: ignore[method-assign]
         for _ in range(2):  # moments are there from the second on

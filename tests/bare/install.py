@@ -21,13 +21,18 @@ BUNDLE = ROOT / ".gpu-bundle"
 BROUGHT = ("torch", "transformers", "peft")
 OFFLINE = ("--no-index", "--find-links", str(BUNDLE), "--no-deps", "--no-compile", "-q")
 CHECK = """
-import importlib.metadata as metadata, re
+import importlib.metadata as metadata
+from packaging.requirements import Requirement
 for line in metadata.requires("collm"):
-    if ";" in line: continue
-    name = re.match(r"[A-Za-z0-9_.-]+", line)[0]
-    try: print(f"{line}: {metadata.version(name)}")
-    except metadata.PackageNotFoundError: print(f"{line}: left out")
-"""
+    wanted = Requirement(line)
+    is_asked = wanted.marker is None or any(wanted.marker.evaluate({"extra": each}) for each in EXTRAS)
+    if wanted.name == "collm" or not is_asked: continue
+    try: found = metadata.version(wanted.name)
+    except metadata.PackageNotFoundError: found = "left out"
+    else: found += "" if wanted.specifier.contains(found, prereleases=True) else ", which is another version"
+    print(f"{wanted.name}{wanted.specifier}: {found}")
+""".replace("EXTRAS", repr(("train", "cli", "data", "pictures")))
+"""Says of each package that training needs whether it is there: the extra "train" names three others."""
 
 
 def main() -> int:

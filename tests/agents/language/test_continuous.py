@@ -10,11 +10,15 @@ import pytest
 import torch
 from architectures import model_of
 from fakes import adapted_policies
+from probes import AGENTS, random_llama, word_tokenizer
 
+from collm.agents.config import ModelConfig
+from collm.agents.core import Request
 from collm.agents.decoding.decoder import Decoder
 from collm.agents.decoding.samples import Prompt
 from collm.agents.decoding.sampling import Sampling
 from collm.agents.language.continuous import ContinuousBatching
+from collm.agents.loading import load_policies
 from collm.agents.scoring.scorer import Scorer
 
 STOPS = [3, 5, 7, 11, 13, 17, 19, 23]
@@ -125,6 +129,20 @@ def test_another_type_than_the_weights_is_refused(continuous):
         continuous.generate(prompts_of(1), GREEDY)
     with pytest.raises(ValueError, match="deterministic"):
         continuous.fix_shapes()
+
+
+def test_the_setting_makes_policies_that_decode_so(tmp_path):
+    random_llama().save_pretrained(tmp_path)
+    word_tokenizer().save_pretrained(tmp_path)
+    config = ModelConfig(model=str(tmp_path), temperature=1e-4, max_new_tokens=4, device="cpu")
+    said = {}
+    for sampler, kind in (("arena", Decoder), ("continuous", ContinuousBatching)):
+        policies = load_policies(replace(config, sampler=sampler), AGENTS)
+        assert {type(policy.language_model.generator) for policy in policies.values()} == {kind}
+        (done,) = policies[AGENTS[0]].act([Request(AGENTS[0], "say red", (0, 0, 0, 0))])
+        policies[AGENTS[0]].forget()
+        said[sampler] = done.action, done.tokens.completion_ids.tolist()
+    assert said["continuous"] == said["arena"]  # nearly greedy
 
 
 @pytest.mark.gpu

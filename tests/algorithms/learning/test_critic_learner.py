@@ -74,8 +74,8 @@ def test_the_replay_keeps_the_updates_that_it_is_told_to():
 def test_steps_and_their_size_are_the_settings(steps, size):
     learner = numbers(critic_steps=steps, critic_batch_size=size)
     drawn = []
-    inner = learner._step
-    learner._step = lambda optimizer, items, earlier: drawn.append(len(items)) or inner(optimizer, items, earlier)
+    inner = learner._gradient
+    learner._gradient = lambda optimizer, items, earlier: drawn.append(len(items)) or inner(optimizer, items, earlier)
     step(learner, inputs(4), torch.zeros(12))
     assert drawn == [min(size, 12)] * steps
 

@@ -93,3 +93,23 @@ def test_a_saved_optimizer_goes_on_as_the_one_that_never_stopped():
     for each in (one, first), (other, second):
         step(*each, [0.1, 0.2])
     assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_a_flag_on_the_device_skips_a_step_with_weights_moments_and_count(device):
+    """Steps under a flag, one of them skipped, end bit for bit where the others alone do."""
+    ends = []
+    for is_flagged in (True, False):
+        weight = nn.Parameter(torch.tensor([1.0, -2.0], device=device))
+        optimizer = Optimizer([weight], 0.1, TrainConfig())
+        for gradient in ([3.0, 4.0], [float("nan"), 1.0], [0.5, -0.1]):
+            is_bad = not math.isfinite(sum(gradient))
+            weight.grad = torch.tensor(gradient, device=device)
+            if is_flagged:
+                optimizer.clip()
+                optimizer.step_unless(torch.tensor(is_bad, device=device))
+            elif not is_bad:
+                optimizer.step(float(optimizer.clip()))
+        ends.append([weight.detach(), *optimizer.adamw.state[weight].values()])
+    for one, other in zip(*ends, strict=True):
+        assert torch.equal(one, other)

@@ -28,6 +28,8 @@ def test_a_training_that_cannot_fit_is_refused_with_what_would(capsys):
     said = capsys.readouterr().out
     assert "it fits with --offload learner" in said.replace("\n", " ")
     assert "update of" in said
+    assert main(["doctor", *TRAIN, "--model", "Qwen/Qwen3-4B", "--memory", "80GB", "--offload", "learner"]) == 0
+    assert "it fits" in capsys.readouterr().out
 
 
 def test_a_plan_is_data_with_phases_that_add_up(capsys):

@@ -14,5 +14,5 @@ from collm.benchmarks.throughput.memory import SIZES, measured
 @pytest.mark.parametrize("size", SIZES)
 def test_the_plan_is_within_15_percent_of_what_a_training_takes(size):
     found = measured(size)
-    assert found["weights"] > 48e6
+    assert found["weights"] >= 50e6
     assert found["planned_peak"] == pytest.approx(found["measured_peak"], rel=0.15)

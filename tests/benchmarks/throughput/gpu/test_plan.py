@@ -130,6 +130,10 @@ def test_every_part_runs_end_to_end_with_tiny_shapes(part, tmp_path):
     assert plan.run(results, [part], 10, print) == (0, [])
     broken = [what for what, row in results.rows(part).items() if row.get("holds") is False]
     assert broken == []
+    for row in results.rows(part).values():  # a phase that nothing is seen of would be a phase that is not watched
+        timed = [name for name, value in row.items() if name.endswith(", s") and isinstance(value, dict)]
+        assert [name for name in timed if row[name]["maximum"] <= 0] == []
+        assert part.name != "memory" or {"critic, planned, GiB", "policies, planned, GiB"} <= set(row)
 
 
 @pytest.mark.gpu

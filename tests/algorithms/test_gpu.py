@@ -1,0 +1,92 @@
+"""What only a GPU can show of training: pinned copies, events, free memory, offload, fused steps, autocast critics."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from probes import AGENTS, TextProbe, random_llama, word_tokenizer
+
+from collm.agents.batching import sent
+from collm.agents.core import CriticInput
+from collm.agents.decoding.decoder import Decoder
+from collm.agents.decoding.feed import Reading
+from collm.agents.language.critics import TextCritic
+from collm.agents.language.policy import LanguageModel, LanguagePolicy
+from collm.algorithms import algorithm_spec
+from collm.algorithms.learning.offloading import Turns, to_host
+from collm.algorithms.memory.devices import capacity
+from collm.algorithms.runs.teams import make_trainer
+from collm.envs.vectors.vector import SyncVector
+
+pytestmark = pytest.mark.gpu
+GPU = torch.device("cuda")
+
+
+def test_pinned_copies_and_events_carry_numbers_there_and_back():
+    numbers = np.arange(1000)
+    there = sent(numbers, GPU)
+    readings = [Reading(there * factor) for factor in range(5)]  # all queued before the first is read
+    for factor, reading in enumerate(readings):
+        np.testing.assert_array_equal(reading.numbers(), numbers * factor)
+
+
+def test_free_memory_bounds_the_rows_of_a_decoder():
+    free, total = torch.cuda.mem_get_info(GPU)
+    assert 0 < free <= total
+    assert 0 < capacity(GPU) < total
+    engine = Decoder(random_llama().to(GPU), [1])._engine
+    few, many = engine.max_rows(4096), engine.max_rows(64)
+    assert few is not None and many is not None and 0 < few < many
+
+
+def test_weights_wait_in_pinned_memory_and_come_back_as_they_were():
+    weights = [torch.nn.Parameter(torch.randn(100, device=GPU)) for _ in range(2)]
+    before = [weight.detach().clone() for weight in weights]
+    turns = Turns({0: weights[:1], 1: weights[1:]}, moves=True)
+    turns.only([1])
+    assert weights[0].device.type == "cpu" and weights[0].is_pinned() and weights[1].device.type == "cuda"
+    turns.only([0, 1])
+    assert all(torch.equal(weight, old) for weight, old in zip(weights, before, strict=True))
+    assert to_host(weights[0]).is_pinned()
+
+
+@pytest.mark.parametrize("offload", ["none", "moments", "learner"])
+def test_updates_take_queued_steps_and_leave_only_weights_on_the_device(offload):
+    spec = algorithm_spec("maac")
+    rates = {"agent_learning_rate": 1e-3, "critic_learning_rate": 1e-3, "critic_warmup": 0, "critic_steps": 3}
+    clip = {"clip_range": 0.2, "ppo_epochs": 3}
+    algorithm = spec.make(spec.config(rollout_buffer_size=4, critic_batch_size=2, offload=offload, **rates, **clip))
+    policies = {
+        agent: LanguagePolicy(
+            LanguageModel(random_llama(seed).to(GPU), word_tokenizer(), compute_dtype=torch.bfloat16), max_new_tokens=3
+        )
+        for seed, agent in enumerate(AGENTS)
+    }
+    before = [weight.detach().clone() for policy in policies.values() for weight in policy.parameters()]
+    trainer = make_trainer(algorithm, SyncVector(lambda: TextProbe("delayed"), 4), policies)
+    for _ in range(2):
+        _, metrics = trainer.step()
+        assert metrics["optimizer_steps"] == 3
+        assert all(math.isfinite(metrics[name]) for name in ("policy_loss", "grad_norm", "value_loss"))
+    after = [weight for policy in policies.values() for weight in policy.parameters()]
+    assert {weight.device.type for weight in after} == {"cuda"} and all(weight.grad is None for weight in after)
+    assert not all(torch.equal(weight, old) for weight, old in zip(after, before, strict=True))
+    for learner in trainer.unique_learners().values():
+        kinds = {value.device.type for state in learner.optimizer.adamw.state.values() for value in state.values()}
+        assert kinds == {"cuda" if offload == "none" else "cpu"}
+        assert learner.policy.language_model.generator.kv_bytes == 0
+
+
+def test_critics_compute_in_16_bits_and_say_what_they_say_in_32():
+    item = CriticInput(("say red", "say red\nnow blue"))
+    said = {}
+    for dtype in (None, torch.bfloat16):
+        critic = TextCritic.small(word_tokenizer(), device=GPU, compute_dtype=dtype)
+        torch.nn.init.ones_(critic.head.get_parameter("weight"))  # a new critic says 0 of everything
+        said[dtype] = critic.values([item]).detach()
+    assert {values.dtype for values in said.values()} == {torch.float32}
+    torch.testing.assert_close(said[torch.bfloat16], said[None], rtol=0.05, atol=0.02)
+    assert not torch.equal(said[torch.bfloat16], said[None])
