@@ -103,7 +103,7 @@ def test_threads_are_used_where_they_pay(monkeypatch, devices, cores, threads, e
     places = [Workplace(number, torch.device(device)) for number, device in enumerate(devices)]
     assert SideBySide()._uses_threads(places) == expected
     assert SideBySide(True)._uses_threads(places) and not SideBySide(False)._uses_threads(places)
-    assert not SideBySide(True)._uses_threads(places[:1])
+    assert not SideBySide(True)._uses_threads(places[:1]) and not SideBySide()._uses_threads(places[:1])
 
 
 def trained(is_on, name="magrpo", **settings):
