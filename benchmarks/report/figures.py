@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ def draw_figures(charts: Sequence[Chart], methods: Sequence[str], folder: Path) 
             costs = [cost for cost in COSTS if cost in chart.series[0]["costs"]]
             for cost in costs:
                 path = folder / f"{slug(chart.name.replace('curve', f'curve {COSTS[cost]}', 1))}.png"
-                _save(path, chart, lambda axes, chart, styles, cost=cost: _curves(axes, chart, styles, cost), styles)
+                _save(path, chart, partial(_curves, cost=cost), styles)
                 paths.append(path)
         elif chart.kind in DRAWN:
             path = folder / f"{slug(chart.name)}.png"
@@ -83,7 +84,7 @@ def _curves(axes: Any, chart: Chart, styles: Styles, cost: str) -> None:
 def _intervals(axes: Any, chart: Chart, styles: Styles) -> None:
     if chart.level is not None:
         axes.axvline(chart.level, color="#777777", linestyle=":", linewidth=1)
-        axes.set_xlabel(f"{chart.x} (dotted: before training)")
+        axes.set_xlabel(f"{chart.x}\n(dotted: before training)")
     for row, entry in enumerate(chart.series):
         _row(axes, row, entry, styles)
     _name_rows(axes, chart)

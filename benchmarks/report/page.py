@@ -52,7 +52,7 @@ def page(contents: Contents) -> str:
     """The whole page: the headline and its figure, the comparison, and all else folded."""
     assets = files(__package__) / "assets"
     scripts = [_script(name) for name in SCRIPTS]
-    compared, *_ = [each for each in contents.figures if each.title.startswith(COMPARED)] or [None]
+    compared = next((each for each in contents.figures if each.title.startswith(COMPARED)), None)
     folded = list(_folded(contents, compared))
     parts = {
         "TITLE": html.escape(contents.title),

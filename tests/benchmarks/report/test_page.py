@@ -137,7 +137,7 @@ def test_smoothing_costs_and_log_axes_redraw_the_curves(browser):
     script = "const s = document.querySelector('[data-state=cost]'); s.value = 'seconds/total'; "
     script += "s.dispatchEvent(new Event('change'))"
     browser.run(script)
-    assert "seconds" in browser.run("return document.querySelector('#learning-curves svg').textContent")
+    assert "seconds" in browser.run("return document.querySelector('#learning-curves svg[role=img]').textContent")
     assert browser.complaints() == []
 
 
