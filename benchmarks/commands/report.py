@@ -47,11 +47,13 @@ def run(args: Sequence[str]) -> None:
 
     from ...algorithms.runs.checkpoint import CONFIG_FILE  # here, and below: help needs no torch
     from ..comparison.summaries import EPISODES_FILE, SUMMARIES_FILE, run_directories, write_summaries
+    from ..report.charts import sections
     from ..report.comparison import Comparison
     from ..report.episodes import pack
     from ..report.figures import draw_figures
+    from ..report.headline import headline
     from ..report.marl_eval import marl_eval_json
-    from ..report.page import page
+    from ..report.page import Contents, page
     from ..report.tables import costs, final_scores, settings, tables
 
     console = Console()
@@ -63,15 +65,29 @@ def run(args: Sequence[str]) -> None:
     out = arguments.out or directory
     out.mkdir(parents=True, exist_ok=True)
     comparison = Comparison(summaries)
-    results = tables(comparison)
-    figures = draw_figures(comparison, out / "figures")
+    first, figures, results = headline(comparison), sections(comparison), tables(comparison)
+    charts = [*first.charts, *(chart for section in figures for chart in section.charts)]
+    draw_figures(charts, comparison.algorithms, out / "figures")
     different, same = settings(comparison)
     name = arguments.title or directory.resolve().name
     lead = [*arguments.notes, *lead_lines(comparison, directory, len(episodes))]
-    html = page(name, lead, results, figures, [costs(comparison), different, same], pack(episodes))
+    contents = Contents(
+        title=name,
+        lead=lead,
+        headline=first,
+        figures=figures,
+        results=results,
+        settings=[costs(comparison), different, same],
+        methods=comparison.algorithms,
+        reference=comparison.reference(),
+        library=pack(episodes),
+    )
+    html = page(contents)
     (out / "report.html").write_text(html, encoding="utf-8")
     text = "\n".join(table.markdown() for table in [*results, costs(comparison), different])
-    (out / "tables.md").write_text("\n".join([f"## {name}", "", *(f"{line}\n" for line in lead), text]))
+    (out / "tables.md").write_text(
+        "\n".join([f"## {name}", "", f"**{first.sentence}**\n", *(f"{line}\n" for line in lead), text])
+    )
     (out / "marl_eval.json").write_text(json.dumps(marl_eval_json(summaries), indent=1) + "\n")
     is_run = (out / CONFIG_FILE).is_file()  # its own episodes.jsonl is a record, not what a report keeps
     if run_directories(directory) and not is_run:

@@ -64,10 +64,7 @@ class Comparison:
 
     def paired_scores(self, first: str, second: str, environment: str, how: str = "sampled") -> tuple[Floats, Floats]:
         """[R, 1] and [R, 1]: returns of the seeds that both have finished."""
-        by_seed = [self._scores_by_seed(name, environment, how) for name in (first, second)]
-        seeds = sorted(by_seed[0].keys() & by_seed[1].keys())
-        one, other = (np.array([[scores[seed]] for seed in seeds]).reshape(-1, 1) for scores in by_seed)
-        return one, other
+        return paired(*(self.seeds_and_scores(name, [environment], how) for name in (first, second)))
 
     def _scores_by_seed(self, algorithm: str, environment: str, how: str) -> dict[int, float]:
         """Scores of the runs that have one; without an episode that ended in training there is none."""
@@ -76,18 +73,26 @@ class Comparison:
 
     def matrix(self, algorithm: str) -> Floats | None:
         """[R, K] returns of the seeds finished in all K environments; None where there is no such seed."""
-        seeds = [{each.seed for each in self.runs(algorithm, name)} for name in self.environments]
-        common = sorted(set.intersection(*seeds)) if seeds else []
-        if not common:
-            return None
-        columns = [
-            [{each.seed: each.score() for each in self.runs(algorithm, name)}[seed] for seed in common]
-            for name in self.environments
-        ]
-        scores: Floats = np.array(columns).T
-        return scores
+        seeds, scores = self.seeds_and_scores(algorithm, self.environments)
+        return scores if seeds else None
+
+    def seeds_and_scores(
+        self, algorithm: str, environments: Sequence[str], how: str = "sampled"
+    ) -> tuple[list[int], Floats]:
+        """R seeds with a return in each of K environments, in ascending order, and their returns, [R, K]."""
+        columns = [self._scores_by_seed(algorithm, name, how) for name in environments]
+        common = sorted(set.intersection(*(set(column) for column in columns))) if columns else []
+        scores: Floats = np.array([[column[seed] for column in columns] for seed in common])
+        return common, scores.reshape(len(common), len(columns))
 
     def reference(self) -> str:
         """Name of the method that others are compared with: multi-agent actor-critic if there, else the first."""
         by_kind = {each.experiment["algorithm"]: each.algorithm for each in reversed(self.finished)}
         return by_kind.get("maac", self.algorithms[0] if self.finished else "none")
+
+
+def paired(first: tuple[list[int], Floats], second: tuple[list[int], Floats]) -> tuple[Floats, Floats]:
+    """Seeds and scores of two methods, [R, K] and [S, K] → scores of the seeds that both have, in one order."""
+    common = sorted(set(first[0]) & set(second[0]))
+    one, other = (scores[[seeds.index(seed) for seed in common]] for seeds, scores in (first, second))
+    return one, other

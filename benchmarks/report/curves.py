@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from ...algorithms.rollout.intervals import Floats, bootstrap_indices, resampled
-from .statistics import NUM_RESAMPLES
+from .statistics import NUM_RESAMPLES, student_quantile
 
 NEVER = float("inf")
 
@@ -39,6 +41,33 @@ def smoothed(scores: Floats, width: int) -> Floats:
     starts = np.maximum(0, ends - width)
     means: Floats = (sums[ends] - sums[starts]) / (ends - starts)
     return means
+
+
+def thinned(values: Floats, max_points: int, *, keeps: Literal["mean", "last"] = "mean") -> Floats:
+    """At most that many values: the mean, or the last, of as many neighbours as it takes."""
+    size = math.ceil(len(values) / max_points)
+    if size <= 1:
+        return values
+    pieces = [values[start : start + size] for start in range(0, len(values), size)]
+    return np.array([piece.mean() if keeps == "mean" else piece[-1] for piece in pieces])
+
+
+def mean_curve(curves: Sequence[tuple[Floats, Floats]], width: int) -> tuple[Floats, Floats, Floats | None]:
+    """Mean over R runs of smoothed curves on a common grid, [M], and half of its 95 % Student interval, [M].
+
+    Args:
+        curves: cost and scores of each run, at least one.
+        width: points that a smoothed one is the mean of.
+
+    Returns:
+        The grid, the mean, and the half interval, which one run does not have.
+    """
+    grid = common_grid([costs for costs, _ in curves])
+    values = np.array([aligned(costs, smoothed(scores, width), grid) for costs, scores in curves])
+    middle: Floats = values.mean(axis=0)
+    if len(values) < 2:
+        return grid, middle, None
+    return grid, middle, student_quantile(0.975, len(values) - 1) * values.std(axis=0, ddof=1) / math.sqrt(len(values))
 
 
 def cost_to_reach(cost: Floats, scores: Floats, threshold: float, *, width: int = 5) -> float:

@@ -1,9 +1,8 @@
-"""A comparison → figures, one PNG file each, small enough to be read on a phone."""
+"""Charts → figures, one PNG file each, small enough to be read on a phone, for papers and READMEs."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,74 +11,52 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ...algorithms.rollout.intervals import Floats
 from ..comparison.suite import slug
-from ..comparison.summaries import RunSummary
-from .comparison import Comparison
-from .curves import NEVER, aligned, common_grid, median_cost, smoothed
-from .statistics import interval, mean, profile_bands, student_quantile
+from .charts import COSTS, Chart
+from .curves import mean_curve
 
-# Okabe and Ito's colours, which colour-blind people tell apart, then grey.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8B6F00", "#777777")
+# Okabe and Ito's colours, which colour-blind people tell apart, then a dark and a grey one.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#332288", "#777777")
 LINES = ("-", "--", "-.", ":")
 SMOOTHING = 5
 BELOW = 0.18  # rows from a method's bar to its runs' dots, which the bar would hide
-COSTS = {
-    "environment_steps": "environment steps",
-    "sampled_tokens": "generated tokens",
-    "seconds/total": "seconds",
-}
 
-Draw = Callable[[Any], None]
+Styles = Mapping[str, Mapping[str, Any]]
+Draw = Callable[[Any, Chart, Styles], None]
 
 
-def draw_figures(comparison: Comparison, folder: Path) -> dict[str, list[Path]]:
-    """Draw all figures; returns their files by the section of the page."""
+def draw_figures(charts: Sequence[Chart], methods: Sequence[str], folder: Path) -> list[Path]:
+    """Draw each chart into a file called after it; of curves, one for each cost.
+
+    Args:
+        methods: names of all methods, which have the same colour in all figures.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    sections: dict[str, list[Path]] = {}
-    for section, name, title, draw in _figures(comparison):
-        path = folder / f"{slug(name)}.png"
-        _save(path, title, draw, comparison)
-        sections.setdefault(section, []).append(path)
-    return sections
+    styles = {
+        name: {"color": COLOURS[place % len(COLOURS)], "linestyle": LINES[place // len(COLOURS) % len(LINES)]}
+        for place, name in enumerate(methods)
+    }
+    paths = []
+    for chart in charts:
+        if chart.kind == "curves":
+            costs = [cost for cost in COSTS if cost in chart.series[0]["costs"]]
+            for cost in costs:
+                path = folder / f"{slug(chart.name.replace('curve', f'curve {COSTS[cost]}', 1))}.png"
+                _save(path, chart, partial(_curves, cost=cost), styles)
+                paths.append(path)
+        elif chart.kind in DRAWN:
+            path = folder / f"{slug(chart.name)}.png"
+            _save(path, chart, DRAWN[chart.kind], styles)
+            paths.append(path)
+    return paths
 
 
-def _figures(comparison: Comparison) -> Iterator[tuple[str, str, str, Draw]]:
-    for cost, label in COSTS.items():
-        names = comparison.environments
-        for name in filter(comparison.writes_text, names) if cost == "sampled_tokens" else names:
-            yield (
-                f"Learning curves against {label}",
-                f"curve {label} {name}",
-                name,
-                partial(_curves, comparison=comparison, environment=name, cost=cost),
-            )
-    for name in comparison.environments:
-        yield "Final scores", f"final {name}", name, partial(_final, comparison=comparison, environment=name)
-    for name in comparison.thresholds:
-        title = f"{name}: return of {comparison.thresholds[name]:g}"
-        yield "Steps to a threshold", f"steps to threshold {name}", title, partial(_reaching, comparison, name)
-    if comparison.has_one_scale:
-        yield "Performance profiles", "profile", "all environments", partial(_profiles, comparison=comparison)
-    for field, section, file, draw in (
-        ("explained_variance", "Explained variance of the critics", "explained variance", _explained_variance),
-        ("advantage_square", "Spread of the advantages", "advantages", _advantages),
-    ):
-        for name in _with(comparison, field):
-            yield section, f"{file} {name}", name, partial(draw, comparison=comparison, environment=name)
-
-
-def _with(comparison: Comparison, field: str) -> list[str]:
-    """Environments where some run has the diagnostic; agents that act by vectors have none."""
-    having = {run.environment for run in comparison.finished if not np.isnan(_column(run, field)).all()}
-    return [name for name in comparison.environments if name in having]
-
-
-def _save(path: Path, title: str, draw: Draw, comparison: Comparison) -> None:
+def _save(path: Path, chart: Chart, draw: Draw, styles: Styles) -> None:
     figure = Figure(figsize=(5.2, 3.9), layout="constrained")
     axes = figure.subplots()
-    axes.set_title(title, fontsize=11)
-    draw(axes)
+    axes.set_title(chart.title, fontsize=11)
+    axes.set(xlabel=chart.x, ylabel=chart.y)
+    draw(axes, chart, styles)
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     handles, labels = axes.get_legend_handles_labels()
@@ -88,127 +65,75 @@ def _save(path: Path, title: str, draw: Draw, comparison: Comparison) -> None:
     figure.savefig(path, dpi=130, metadata={"Software": None})
 
 
-def _style(comparison: Comparison, algorithm: str) -> dict[str, str]:
-    number = comparison.algorithms.index(algorithm)
-    return {"color": COLOURS[number % len(COLOURS)], "linestyle": LINES[number // len(COLOURS) % len(LINES)]}
-
-
-def _curves(axes: Any, comparison: Comparison, environment: str, cost: str) -> None:
+def _curves(axes: Any, chart: Chart, styles: Styles, cost: str) -> None:
     means = []
-    for algorithm in comparison.algorithms:
-        curves = [run.learning_curve(cost) for run in comparison.runs(algorithm, environment)]
-        curves = [(costs, returns) for costs, returns in curves if len(returns) > 1]
-        if not curves:
-            continue
-        grid = common_grid([costs for costs, _ in curves])
-        values = np.array([aligned(costs, smoothed(returns, SMOOTHING), grid) for costs, returns in curves])
-        style = _style(comparison, algorithm)
-        means.append(values.mean(axis=0))
-        axes.plot(grid, values.mean(axis=0), label=algorithm, linewidth=1.8, **style)
-        if len(curves) > 1:
-            half = student_half_width(values)
-            axes.fill_between(
-                grid, values.mean(axis=0) - half, values.mean(axis=0) + half, color=style["color"], alpha=0.13, lw=0
-            )
-    axes.set(xlabel=COSTS[cost], ylabel="team return")
-    if means:
-        # Bands of two or three seeds can be wider than all returns; the picture is of the means.
-        low, high = min(map(np.min, means)), max(map(np.max, means))
-        margin = max(0.05, 0.6 * (high - low))
-        axes.set_ylim(low - margin, high + margin)
+    for method in dict.fromkeys(entry["method"] for entry in chart.series):
+        runs = [entry for entry in chart.series if entry["method"] == method]
+        grid, middle, half = mean_curve([(np.array(run["costs"][cost]), np.array(run["y"])) for run in runs], SMOOTHING)
+        means.append(middle)
+        axes.plot(grid, middle, label=method, linewidth=1.8, **styles[method])
+        if half is not None:
+            axes.fill_between(grid, middle - half, middle + half, color=styles[method]["color"], alpha=0.13, lw=0)
+    axes.set_xlabel(COSTS[cost])
+    # Bands of two or three seeds can be wider than all returns; the picture is of the means.
+    low, high = min(map(np.min, means)), max(map(np.max, means))
+    margin = max(0.05, 0.6 * (high - low))
+    axes.set_ylim(low - margin, high + margin)
 
 
-def student_half_width(values: Floats) -> Floats:
-    """[R, M] → [M]: half of the 95 % interval of the mean over runs, point by point."""
-    num_runs = len(values)
-    spread = values.std(axis=0, ddof=1) / math.sqrt(num_runs)
-    half: Floats = student_quantile(0.975, num_runs - 1) * spread
-    return half
+def _intervals(axes: Any, chart: Chart, styles: Styles) -> None:
+    if chart.level is not None:
+        axes.axvline(chart.level, color="#777777", linestyle=":", linewidth=1)
+        axes.set_xlabel(f"{chart.x}\n(dotted: before training)")
+    for row, entry in enumerate(chart.series):
+        _row(axes, row, entry, styles)
+    _name_rows(axes, chart)
 
 
-def _final(axes: Any, comparison: Comparison, environment: str) -> None:
-    names = [name for name in comparison.algorithms if len(comparison.scores(name, environment))]
-    for row, name in enumerate(names):
-        scores = comparison.scores(name, environment)
-        estimate = interval(mean, scores[:, None])
-        color = _style(comparison, name)["color"]
-        axes.scatter(scores, [row + BELOW] * len(scores), color=color, alpha=0.5, s=18, linewidths=0)
-        if len(scores) > 1:
-            axes.plot([estimate.low, estimate.high], [row, row], color=color, linewidth=3, alpha=0.8)
-        axes.plot([estimate.value], [row], "|", color="black", markersize=13, markeredgewidth=2)
-    starts = [run.start_score() for run in comparison.finished if run.environment == environment]
-    if starts:
-        axes.axvline(float(np.mean(starts)), color="#777777", linestyle=":", linewidth=1)
-    axes.set(yticks=range(len(names)), yticklabels=names, xlabel="held-out return (dotted: before training)")
-    axes.set_ylim(len(names) - 0.5, -0.5)
-
-
-def _reaching(comparison: Comparison, environment: str, axes: Any) -> None:
-    names = [name for name in comparison.algorithms if comparison.runs(name, environment)]
-    end = max(float(run.curve("environment_steps")[-1]) for name in names for run in comparison.runs(name, environment))
+def _costs(axes: Any, chart: Chart, styles: Styles) -> None:
+    end = chart.level or 1.0
     never = 1.08 * end  # beyond the budget, where runs stand that did not get there
-    for row, name in enumerate(names):
-        costs = comparison.costs_to_reach(name, environment, "environment_steps")
-        found = median_cost(costs)
-        low, high, middle = (never if value == NEVER else value for value in (found.low, found.high, found.median))
-        color = _style(comparison, name)["color"]
-        drawn = [never if cost == NEVER else cost for cost in costs]
-        axes.scatter(drawn, [row + BELOW] * len(drawn), color=color, alpha=0.5, s=18, linewidths=0)
-        if len(costs) > 1:
-            axes.plot([low, high], [row, row], color=color, linewidth=3, alpha=0.8)
-        axes.plot([middle], [row], "|", color="black", markersize=13, markeredgewidth=2)
+    for row, entry in enumerate(chart.series):
+        drawn = {name: never if entry[name] is None else entry[name] for name in ("value", "low", "high")}
+        runs = [never if run is None else run for run in entry["runs"]]
+        _row(axes, row, {"method": entry["method"], "runs": runs, **drawn}, styles)
     axes.axvspan(1.04 * end, 1.12 * end, color="#777777", alpha=0.12, lw=0)
-    axes.set(yticks=range(len(names)), yticklabels=names, xlabel="environment steps (grey: not within the budget)")
     axes.set_xlim(0, 1.12 * end)
-    axes.set_ylim(len(names) - 0.5, -0.5)
+    _name_rows(axes, chart)
 
 
-def _profiles(axes: Any, comparison: Comparison) -> None:
-    for name in comparison.algorithms:
-        matrix = comparison.matrix(name)
-        if matrix is None:
-            continue
-        thresholds = np.linspace(0, 1, 101)
-        value, low, high = profile_bands(matrix, thresholds)
-        style = _style(comparison, name)
-        axes.plot(thresholds, value, label=name, linewidth=1.8, **style)
-        axes.fill_between(thresholds, low, high, color=style["color"], alpha=0.1, lw=0)
-    axes.set(xlabel="return", ylabel="share of runs above it", ylim=(-0.02, 1.02))
+def _row(axes: Any, row: int, entry: Mapping[str, Any], styles: Styles) -> None:
+    color = styles[entry["method"]]["color"]
+    axes.scatter(entry["runs"], [row + BELOW] * len(entry["runs"]), color=color, alpha=0.5, s=18, linewidths=0)
+    if len(entry["runs"]) > 1:
+        axes.plot([entry["low"], entry["high"]], [row, row], color=color, linewidth=3, alpha=0.8)
+    axes.plot([entry["value"]], [row], "|", color="black", markersize=13, markeredgewidth=2)
 
 
-def _by_turn(axes: Any, comparison: Comparison, environment: str, field: str) -> None:
-    for name in comparison.algorithms:
-        curves = [_column(run, field) for run in comparison.runs(name, environment)]
-        curves = [curve for curve in curves if len(curve) and not np.isnan(curve).all()]
-        if not curves:
-            continue
-        length = max(map(len, curves))
-        padded = np.array([np.pad(curve, (0, length - len(curve)), constant_values=np.nan) for curve in curves])
-        columns = [column[~np.isnan(column)] for column in padded.T]
-        turns = [turn for turn, column in enumerate(columns) if len(column)]
-        means = [columns[turn].mean() for turn in turns]
-        spread = [columns[turn].std(ddof=1) if len(columns[turn]) > 1 else 0.0 for turn in turns]
-        offset = 0.03 * (comparison.algorithms.index(name) - len(comparison.algorithms) / 2)
-        style = _style(comparison, name)
-        axes.errorbar(np.array(turns) + 1 + offset, means, spread, label=name, marker="o", ms=4, capsize=2, **style)
-    axes.set_xlabel("turn (bars: deviation between seeds)")
+def _name_rows(axes: Any, chart: Chart) -> None:
+    axes.set(yticks=range(len(chart.series)), yticklabels=[entry["method"] for entry in chart.series])
+    axes.set_ylim(len(chart.series) - 0.5, -0.5)
+
+
+def _lines(axes: Any, chart: Chart, styles: Styles) -> None:
+    for entry in chart.series:
+        style = styles[entry["method"]]
+        axes.plot(entry["x"], entry["value"], label=entry["method"], linewidth=1.8, **style)
+        axes.fill_between(entry["x"], entry["low"], entry["high"], color=style["color"], alpha=0.1, lw=0)
+    axes.set_ylim(-0.02, 1.02)
+
+
+def _turns(axes: Any, chart: Chart, styles: Styles) -> None:
+    for place, entry in enumerate(chart.series):
+        offset = 0.03 * (place - len(chart.series) / 2)
+        style = styles[entry["method"]]
+        turns = np.array(entry["x"]) + offset
+        axes.errorbar(
+            turns, entry["value"], entry["spread"], label=entry["method"], marker="o", ms=4, capsize=2, **style
+        )
+    axes.axhline(0, color="#777777", linewidth=1)
     axes.set_xlim(0.5, axes.get_xlim()[1].round() + 0.5)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))  # with 2, one turn would get fractions
 
 
-def _explained_variance(axes: Any, comparison: Comparison, environment: str) -> None:
-    _by_turn(axes, comparison, environment, "explained_variance")
-    axes.axhline(0, color="#777777", linewidth=1)
-    axes.set_ylabel("explained variance")
-    axes.set_ylim(max(-1.0, axes.get_ylim()[0]), 1.02)
-
-
-def _advantages(axes: Any, comparison: Comparison, environment: str) -> None:
-    _by_turn(axes, comparison, environment, "advantage_square")
-    axes.set_ylabel("mean square of advantages")
-    axes.set_ylim(bottom=0)
-
-
-def _column(run: RunSummary, field: str) -> Floats:
-    values: Sequence[float | None] = [getattr(turn, field) for turn in run.diagnostics]
-    return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
+DRAWN: Mapping[str, Draw] = {"intervals": _intervals, "costs": _costs, "lines": _lines, "turns": _turns}

@@ -3,19 +3,40 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from ...algorithms.rollout.intervals import Interval
 from ..markdown import markdown_table
 from .comparison import Comparison
-from .curves import median_cost
+from .curves import Reaching, median_cost
 from .statistics import difference, improvement, interquartile_mean, interval, mean, median
 
 NONE = "-"
 SHARE = "evaluation/sampled/metric/share/"
+
+
+class Estimate(str):
+    """A cell's text that keeps the numbers it was made of."""
+
+    interval: Interval
+
+    def __new__(cls, text: str, interval: Interval) -> Estimate:
+        cell = super().__new__(cls, text)
+        cell.interval = interval
+        return cell
+
+    @property
+    def is_certain(self) -> bool:
+        """True where there is an interval, as there is not of one run."""
+        return bool(np.isfinite(self.interval.value)) and not np.isnan(self.interval.low)
+
+    def excludes(self, value: float) -> bool:
+        """True where the interval, to the three digits that the text shows, lies to one side of a value."""
+        return self.is_certain and not round(self.interval.low, 3) <= value <= round(self.interval.high, 3)
 
 
 @dataclass(frozen=True)
@@ -26,9 +47,52 @@ class TableOfText:
     note: str
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
+    best: Literal["highest", "lowest"] | None = None
+    """Which estimate of a column is the best; None where they are not to be compared."""
+    even: float | None = None
+    """Value at which neither of two methods is better, in a table that compares two; None in others."""
+
+    def marks(self) -> dict[tuple[int, int], str]:
+        """Marks of cells by row and column.
+
+        "best" and, where the interval overlaps the best one's, "near"; or "above" and "below", where an interval
+        excludes `even`.
+        """
+        found = {}
+        for column in range(1, len(self.header)):
+            cells = {row: cells[column] for row, cells in enumerate(self.rows)}
+            known = {row: cell for row, cell in cells.items() if isinstance(cell, Estimate)}
+            if self.even is not None:
+                for row, cell in known.items():
+                    if cell.excludes(self.even):
+                        found[row, column] = "above" if cell.interval.value > self.even else "below"
+            elif self.best is not None and len(known) > 1:
+                found |= {(row, column): mark for row, mark in _against_best(known, self.best).items()}
+        return found
 
     def markdown(self) -> str:
         return "\n".join([f"### {self.title}", "", self.note, "", markdown_table(self.header, self.rows), ""])
+
+
+def _against_best(cells: Mapping[int, Estimate], best: str) -> dict[int, str]:
+    """Mark of each row that holds the best value of a column, or cannot be told from it."""
+    sign = 1 if best == "highest" else -1
+    top = max(sign * cell.interval.value for cell in cells.values())
+    if not np.isfinite(top) or len({cell.interval.value for cell in cells.values()}) == 1:
+        return {}
+    leaders = [cell for cell in cells.values() if sign * cell.interval.value == top]
+    marks = {}
+    for row, cell in cells.items():
+        if sign * cell.interval.value == top:
+            marks[row] = "best"
+        elif cell.is_certain and all(
+            leader.is_certain
+            and cell.interval.low <= leader.interval.high
+            and leader.interval.low <= cell.interval.high
+            for leader in leaders
+        ):
+            marks[row] = "near"
+    return marks
 
 
 def tables(comparison: Comparison) -> list[TableOfText]:
@@ -69,6 +133,7 @@ def final_scores(comparison: Comparison, how: str) -> TableOfText:
         "[95 % interval]. Bootstrap over seeds, widened for few of them.",
         ["", *comparison.environments],
         rows,
+        best="highest",
     )
 
 
@@ -89,6 +154,7 @@ def aggregates(comparison: Comparison) -> TableOfText:
         "All returns lie between 0 and 1 and are not normalized. Stratified bootstrap, [95 %].",
         ["", "mean", "median", "interquartile mean", "seeds"],
         rows,
+        best="highest",
     )
 
 
@@ -111,6 +177,7 @@ def differences(comparison: Comparison, how: str) -> TableOfText:
         "for their number.",
         ["", *comparison.environments],
         [[row[0], *map(_starred, row[1:])] for row in rows],
+        even=0,
     )
 
 
@@ -132,6 +199,7 @@ def improvements(comparison: Comparison) -> TableOfText:
         f"Chance that a run of {reference} ends higher than a run of the other, ties counted half [95 %].",
         ["", *comparison.environments],
         rows,
+        even=0.5,
     )
 
 
@@ -169,7 +237,7 @@ def sample_efficiency(comparison: Comparison, cost: str) -> TableOfText:
         row = [algorithm]
         for environment in thresholds:
             costs = comparison.costs_to_reach(algorithm, environment, cost)
-            row.append(str(median_cost(costs)) if costs else NONE)
+            row.append(_reached(median_cost(costs)) if costs else NONE)
         rows.append(row)
     unit = {"environment_steps": "environment steps", "sampled_tokens": "generated tokens"}[cost]
     return TableOfText(
@@ -178,6 +246,7 @@ def sample_efficiency(comparison: Comparison, cost: str) -> TableOfText:
         'and how many runs reached it. "never": more than half of the runs did not within the budget.',
         ["", *(f"{environment}, {threshold:g}" for environment, threshold in thresholds.items())],
         rows,
+        best="lowest",
     )
 
 
@@ -233,14 +302,13 @@ def _flat(experiment: object, prefix: str = "") -> dict[str, str]:
     return {prefix: experiment if isinstance(experiment, str) else json.dumps(experiment)}
 
 
-def _with_runs(estimate: Interval, num_runs: int) -> str:
-    if num_runs < 2:
-        return f"{estimate.value:.3f} (one run)"
-    return str(estimate)
+def _with_runs(estimate: Interval, num_runs: int) -> Estimate:
+    return Estimate(f"{estimate.value:.3f} (one run)" if num_runs < 2 else str(estimate), estimate)
+
+
+def _reached(found: Reaching) -> Estimate:
+    return Estimate(str(found), Interval(found.median, found.low, found.high))
 
 
 def _starred(cell: str) -> str:
-    if "[" not in cell:
-        return cell
-    low, high = (float(number) for number in cell[cell.index("[") + 1 : -1].split(", "))
-    return f"{cell} *" if low > 0 or high < 0 else cell
+    return Estimate(f"{cell} *", cell.interval) if isinstance(cell, Estimate) and cell.excludes(0) else cell

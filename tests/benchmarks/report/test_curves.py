@@ -5,7 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from collm.benchmarks.report.curves import NEVER, aligned, common_grid, cost_to_reach, median_cost, smoothed
+from collm.benchmarks.report.curves import (
+    NEVER,
+    aligned,
+    common_grid,
+    cost_to_reach,
+    mean_curve,
+    median_cost,
+    smoothed,
+    thinned,
+)
 
 
 def test_a_common_grid_is_what_all_curves_cover():
@@ -29,6 +38,21 @@ def test_aligning_keeps_a_curve_at_its_own_points():
 def test_smoothing_by_hand():
     assert smoothed(np.array([2.0, 4.0, 6.0, 8.0]), 2).tolist() == [2.0, 3.0, 5.0, 7.0]
     assert smoothed(np.full(7, 3.0), 5) == pytest.approx(3.0)
+
+
+def test_a_long_curve_is_thinned_to_means_of_neighbours():
+    values = np.arange(1.0, 8.0)
+    assert thinned(values, 7) is values
+    assert thinned(values, 3).tolist() == [2.0, 5.0, 7.0]
+    assert thinned(values, 3, keeps="last").tolist() == [3.0, 6.0, 7.0]
+
+
+def test_a_mean_curve_has_the_student_interval_of_its_points():
+    costs, line = np.array([0.0, 10.0]), np.array([1.0, 3.0])
+    grid, middle, half = mean_curve([(costs, line), (costs, line + 2.0)], 1)
+    assert (grid[0], grid[-1]) == (0.0, 10.0) and middle == pytest.approx(2.0 + 0.2 * grid)
+    assert half == pytest.approx(12.706, abs=1e-3)  # t(0.975, 1) * sqrt(2) / sqrt(2)
+    assert mean_curve([(costs, line)], 1)[2] is None
 
 
 def test_the_cost_to_reach_a_threshold_by_hand():

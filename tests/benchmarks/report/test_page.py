@@ -1,89 +1,232 @@
-"""The page in a real browser: nothing in the console, keys work, narrow and wide, quick with 10,000 episodes."""
+"""The page in a real browser: figures, tables and episodes answer, nothing complains, 10,000 episodes are quick."""
 
 from __future__ import annotations
 
+import json
 import os
-import socket
 import time
+from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from chromium import Browser, missing
 from recorded import write_run
-from webdriver import Browser, missing
 
+from collm.algorithms.runs.loggers import JsonLines, read_lines
 from collm.benchmarks.commands.report import run
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing()), reason=missing())]
 
+HOSTILE = "</pre></script><script>window.hurt = 1</script><img src=x onerror='window.hurt = 1'> zebra"
+ALL = "document.querySelectorAll('details').forEach((each) => { each.open = true; });"
+CURVES = "document.getElementById('learning-curves').open = true;"
+LINES = "#learning-curves svg g[stroke-width='2'] path"
+SETTLED = "await new Promise((done) => setTimeout(done, 800));"
+
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory) -> Path:
-    """A page of 10,000 episodes."""
+    """A page of 10,000 episodes, one of which is hostile."""
     folder = tmp_path_factory.mktemp("comparison")
     for seed in range(2):
         write_run(folder / "magrpo" / f"{seed}", "magrpo", seed, episodes=2_500)
         write_run(folder / "maac" / f"{seed}", "maac", seed, episodes=2_500, bonus=0.1)
+    file = folder / "maac" / "1" / "episodes.jsonl"
+    rows = read_lines(file)
+    rows[-1]["agents"]["builder_0"]["turns"][0]["wrote"] = HOSTILE
+    file.unlink()
+    JsonLines(file).write(rows)
     run([str(folder)])
     return folder / "report.html"
 
 
-@pytest.fixture
-def browser(tmp_path):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    with Browser(tmp_path / "profile", port) as found:
+@pytest.fixture(scope="module")
+def window(tmp_path_factory) -> Iterator[Browser]:
+    with Browser(tmp_path_factory.mktemp("profile")) as found:
         yield found
+
+
+@pytest.fixture
+def browser(window, page) -> Browser:
+    window.emulate()
+    window.resize(1400, 900)
+    window.open(page.as_uri())
+    window.run(SETTLED)
+    return window
 
 
 def selected(browser: Browser) -> int:
     return int(browser.run("return document.querySelector('[aria-selected=true]').getAttribute('aria-posinset')"))
 
 
-@pytest.mark.parametrize("width", [390, 1440])
-def test_the_page_fits_and_says_nothing_in_the_console(browser, page, width):
-    browser.resize(width, 900)
-    browser.open(page.as_uri())
-    time.sleep(1)
-    assert browser.complaints() == []
-    assert browser.run("return document.documentElement.scrollWidth") <= width
-    assert browser.run("return document.querySelectorAll('#episode .agent').length") == 4
-    assert browser.run("return document.querySelectorAll('#episode .scene svg rect').length") == 16
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1400])
+def test_the_page_fits_and_says_nothing_in_the_console(window, page, width, scheme):
+    window.resize(width, 900)
+    window.emulate(scheme=scheme)
+    window.open(page.as_uri())
+    window.run(SETTLED)
     folder = os.environ.get("COLLM_SCREENSHOTS")
     if folder:
-        browser.screenshot(Path(folder) / f"top-{width}.png")
-        browser.run("document.getElementById('episodes').scrollIntoView({behavior: 'instant'})")
-        browser.screenshot(Path(folder) / f"episodes-{width}.png")
+        window.screenshot(Path(folder) / f"top-{width}-{scheme}.png", whole=True)
+    assert window.run("return document.querySelector('.headline').textContent").startswith("MAAC ends highest")
+    assert window.run("return document.querySelectorAll('details.section[open]').length") == 0
+    drawn = "return [...document.querySelectorAll('.plot svg')].map((each) => each.clientWidth > 200)"
+    assert window.run(drawn) == [True, True]  # the headline's figure and the comparison's
+    window.run(ALL + SETTLED)
+    empty = (
+        "return [...document.querySelectorAll('.charts')].filter((each) => !each.querySelector('svg[role=img]')).length"
+    )
+    assert window.run(empty) == 0
+    assert window.run("return document.querySelectorAll('#episode .agent').length") == 4
+    assert window.run("return document.querySelectorAll('#episode .scene svg rect').length") == 16
+    assert window.complaints() == []
+    assert window.run("return document.documentElement.scrollWidth") <= width
+    paper = window.run("return getComputedStyle(document.body).backgroundColor")
+    assert paper == {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 25, 31)"}[scheme]
+    assert [each for each in window.requests() if not each.startswith(("file:", "data:"))] == []
 
 
-def test_ten_thousand_episodes_open_at_once(browser, page):
-    browser.resize(1440, 900)
+def test_a_reader_of_the_page_by_ear_or_by_keys_finds_names_for_everything(browser):
+    browser.run(ALL + SETTLED)
+    nameless = """
+        const named = (each) => each.getAttribute('aria-label') || each.textContent.trim() || each.labels?.length;
+        return [...document.querySelectorAll('button, select, input, a, [role=region], [role=listbox], svg[role=img]')]
+            .filter((each) => !named(each)).map((each) => each.outerHTML.slice(0, 80));"""
+    assert browser.run(nameless) == []
+    levels = browser.run(
+        "return [...document.querySelectorAll('h1, h2, h3, h4')].map((each) => Number(each.tagName[1]))"
+    )
+    assert levels[0] == 1 and all(after - before <= 1 for before, after in pairwise(levels))
+    twice = "const ids = [...document.querySelectorAll('[id]')].map((each) => each.id); "
+    twice += "return ids.length - new Set(ids).size"
+    assert browser.run(twice) == 0
+
+
+@pytest.mark.skipif("COLLM_AXE" not in os.environ, reason="COLLM_AXE: path of axe.min.js (npm: axe-core)")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_no_violation(browser, scheme):
+    browser.emulate(scheme=scheme)
+    browser.run(ALL + SETTLED)
+    browser.evaluate(Path(os.environ["COLLM_AXE"]).read_text(encoding="utf-8"))
+    found = browser.run("return (await axe.run()).violations.map((each) => [each.id, each.impact, each.nodes.length])")
+    assert found == []
+
+
+def test_methods_are_switched_on_and_off_in_the_figures(browser):
+    browser.run(CURVES + SETTLED)
+    count = f'return document.querySelectorAll("{LINES}").length'
+    assert browser.run(count) == 2
+    browser.run("document.querySelector('#learning-curves [data-method=MAGRPO]').click()")
+    assert browser.run(count) == 1
+    browser.run("document.querySelector('#learning-curves .chips button').click()")
+    assert browser.run(count) == 2
+
+
+def test_smoothing_costs_and_log_axes_redraw_the_curves(browser):
+    browser.run(CURVES + SETTLED)
+    path = f"""return document.querySelector("{LINES}").getAttribute('d')"""
+    seen = [browser.run(path)]
+    browser.run("const s = document.querySelector('[type=range]'); s.value = 1; s.dispatchEvent(new Event('input'))")
+    seen.append(browser.run(path))
+    for name in ("logX", "logY"):
+        browser.run(f"document.querySelector('[data-state={name}]').click()")
+        seen.append(browser.run(path))
+    assert len(set(seen)) == 4 and not any("NaN" in each for each in seen)
+    script = "const s = document.querySelector('[data-state=cost]'); s.value = 'seconds/total'; "
+    script += "s.dispatchEvent(new Event('change'))"
+    browser.run(script)
+    assert "seconds" in browser.run("return document.querySelector('#learning-curves svg[role=img]').textContent")
+    assert browser.complaints() == []
+
+
+def test_pointing_at_a_figure_tells_its_numbers(browser):
+    place = "const b = document.querySelector('[data-section=headline] svg').getBoundingClientRect();"
+    x, y = browser.run(place + "return [b.x + b.width / 2, b.y + 25]")
+    browser.point(x, y)
+    assert "0.905 [" in browser.run("return document.querySelector('[data-section=headline] svg').textContent")
+
+
+def test_another_method_is_compared_with_the_others(browser):
+    read = "const box = document.querySelector(\"[data-section='Paired differences, drawn']\"); "
+    assert "MAAC minus the other" in browser.run(read + "return box.textContent")
+    browser.run(
+        read + "const s = box.querySelector('select'); s.value = 'MAGRPO'; s.dispatchEvent(new Event('change'))"
+    )
+    assert "MAGRPO minus the other" in browser.run(read + "return box.textContent")
+
+
+def test_figures_and_tables_are_saved_as_csv(browser):
+    catch = "window.saved = []; collm.save = (text, name) => window.saved.push([name, text]);"
+    browser.run(catch + "document.getElementById('learning-curves').open = true;" + SETTLED)
+    press = (
+        "[...document.querySelectorAll('#learning-curves button')].find((each) => each.textContent === 'CSV').click();"
+    )
+    ((name, text),) = browser.run(press + "return window.saved")
+    lines = text.split("\r\n")
+    assert name == "Learning curves.csv"
+    assert lines[0] == "figure,method,seed,environment steps,generated tokens,seconds,team return"
+    assert lines[1] == "build,MAGRPO,0,8,40,1.5,0.1" and len(lines) == 2 + 4 * 8
+    assert browser.run("return collm.csv([['a,b', 'c\"d']])") == '"a,b","c""d"\r\n'
+
+
+def test_tables_are_sorted_by_a_column_and_their_first_one_stays(browser):
+    browser.run("document.getElementById('tables').open = true;" + SETTLED)
+    names = "return [...document.querySelector('#tables tbody').rows].map((row) => row.cells[0].textContent)"
+    press = "document.querySelectorAll('#tables table')[0].querySelectorAll('.sort')[1].click();"
+    assert browser.run(names) == ["before training", "MAGRPO", "MAAC"]
+    assert browser.run(press + names) == ["MAAC", "MAGRPO", "before training"]
+    assert browser.run(press + names) == ["before training", "MAGRPO", "MAAC"]
+    assert browser.run("return document.querySelector('#tables [aria-sort]').getAttribute('aria-sort')") == "ascending"
+    assert browser.run("return getComputedStyle(document.querySelector('tbody th')).position") == "sticky"
+    assert (
+        browser.run("return document.querySelectorAll('#tables table')[0].querySelector('.best').textContent")[:5]
+        == "0.905"
+    )
+
+
+def test_printed_it_is_unfolded_without_the_controls(browser):
+    browser.emulate(media="print", scheme="dark")
+    browser.run("dispatchEvent(new Event('beforeprint'));" + SETTLED)
+    assert browser.run("return document.querySelectorAll('details.section:not([open])').length") == 1  # the episodes
+    shown = (
+        "return [...document.querySelectorAll('button, select, input')].filter((each) => each.checkVisibility()).length"
+    )
+    assert browser.run(shown) == len(browser.run("return [...document.querySelectorAll('.sort')].map(() => 0)"))
+    assert browser.run("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    browser.run("dispatchEvent(new Event('afterprint'))")
+    assert browser.run("return document.querySelectorAll('details.section[open]').length") == 0
+
+
+def test_ten_thousand_episodes_open_at_once(window, page):
+    window.resize(1440, 900)
     start = time.perf_counter()
-    browser.open(page.as_uri())
+    window.open(page.as_uri())
     opening = time.perf_counter() - start
-    assert browser.run("return document.getElementById('count').textContent") == "10000 episodes"
-    assert browser.run("return document.querySelectorAll('.row').length") < 60
+    assert window.run("return document.getElementById('count').textContent") == "10000 episodes"
+    window.run("document.getElementById('episodes').open = true;" + SETTLED)
+    assert window.run("return document.querySelectorAll('.row').length") < 60
     script = "const a = performance.now(); document.getElementById('order').value = 'best'; "
     script += "document.getElementById('order').dispatchEvent(new Event('change')); return performance.now() - a"
-    sorting = browser.run(script)
+    sorting = window.run(script)
     script = "const a = performance.now(); document.getElementById('by-seed').value = '1'; "
     script += "document.getElementById('by-seed').dispatchEvent(new Event('change')); return performance.now() - a"
-    filtering = browser.run(script)
-    paint = browser.run("return performance.getEntriesByName('first-contentful-paint')[0].startTime")
+    filtering = window.run(script)
+    paint = window.run("return performance.getEntriesByName('first-contentful-paint')[0].startTime")
+    size = page.stat().st_size
     times = f"opened in {opening:.2f} s, painted after {paint:.0f} ms, sorted in {sorting:.0f} ms, "
-    print(f"{times}filtered in {filtering:.0f} ms, {page.stat().st_size / 1e6:.1f} MB")
+    print(f"{times}filtered in {filtering:.0f} ms, {size / 1e6:.1f} MB")
     # On a machine that may do other work; alone it is far less.
-    assert opening < 8 and paint < 5_000 and sorting < 1_000 and filtering < 1_000
+    assert opening < 8 and paint < 5_000 and sorting < 1_000 and filtering < 1_000 and size <= 3e6
 
 
-def test_episodes_are_read_with_keys_alone(browser, page):
-    browser.resize(1440, 900)
-    browser.open(page.as_uri())
+def test_episodes_are_read_with_keys_alone(browser):
     browser.press("Tab")
     assert browser.run("return document.activeElement.textContent") == "Skip to the episodes"
     assert selected(browser) == 1
     browser.press("j", "j", "j", "k")
-    assert selected(browser) == 3
+    assert browser.run("return document.getElementById('episodes').open") and selected(browser) == 3
     browser.run("document.getElementById('list').focus()")
     browser.press("End")
     assert selected(browser) == 10_000
@@ -96,14 +239,73 @@ def test_episodes_are_read_with_keys_alone(browser, page):
     worst = browser.run("return Number(document.querySelector('[aria-selected=true] b').textContent)")
     assert best >= worst
     browser.press("/")
-    assert browser.run("return document.activeElement.id") == "by-environment"
+    assert browser.run("return document.activeElement.id") == "search"
     assert browser.complaints() == []
 
 
-def test_filters_narrow_the_list(browser, page):
-    browser.open(page.as_uri())
-    script = "const s = document.getElementById('by-algorithm'); s.value = 'MAAC'; s.dispatchEvent(new Event('change'))"
-    browser.run(script)
+def test_filters_narrow_the_list(browser):
+    script = (
+        "const s = document.getElementById('by-algorithm'); s.value = 'MAAC'; s.dispatchEvent(new Event('change'));"
+    )
+    browser.run(script + SETTLED)
     assert browser.run("return document.getElementById('count').textContent") == "5000 episodes"
-    time.sleep(0.5)
     assert "MAAC" in browser.run("return document.querySelector('#episode h3').textContent")
+
+
+def searched(browser: Browser, words: str) -> str:
+    script = f"const s = document.getElementById('search'); s.value = {json.dumps(words)}; "
+    script += "s.dispatchEvent(new Event('input'));"
+    wait = "const end = performance.now() + 20000; await new Promise((done) => setTimeout(done, 300));"
+    wait += "const count = document.getElementById('count'); while (count.textContent.startsWith('searching') && "
+    wait += "performance.now() < end) await new Promise((done) => setTimeout(done, 50));"
+    found: str = browser.run(script + wait + "return count.textContent")
+    return found
+
+
+def test_words_are_found_in_all_episodes_and_hostile_ones_do_nothing(browser):
+    browser.run("document.getElementById('episodes').open = true;" + SETTLED)
+    assert searched(browser, "ZEBRA") == "1 episode"
+    browser.run(SETTLED)
+    assert browser.run("return document.querySelector('#episode .wrote').textContent") == HOSTILE
+    assert browser.run("return [window.hurt ?? null, CSS.highlights.get('found').size]") == [None, 1]
+    assert searched(browser, "no such words") == "0 episodes"
+    assert searched(browser, "") == "10000 episodes"
+    assert browser.complaints() == []
+
+
+def test_an_address_leads_to_an_episode_and_follows_the_reader(window, page):
+    window.open(page.as_uri() + "#episode-7003")
+    window.run(SETTLED)
+    assert window.run("return document.querySelector('#episode h3 a').getAttribute('href')") == "#episode-7003"
+    assert window.run("return document.getElementById('episodes').open")
+    window.press("j")
+    window.run(SETTLED)
+    address = window.run("return document.querySelector('#episode h3 a').getAttribute('href')")
+    assert address != "#episode-7003" and window.run("return location.hash") == address
+
+
+def test_the_first_and_the_last_episode_of_a_run_stand_side_by_side(browser):
+    browser.press("f")
+    browser.run(SETTLED)
+    notes = browser.run(
+        "return [...document.querySelectorAll('#episode article > .note')].map((each) => each.textContent)"
+    )
+    assert [note.split(" · ")[:2] for note in notes] == [
+        ["first of the run", "update 1"],
+        ["last of the run", "update 8"],
+    ]
+    left, right = browser.run(
+        "return [...document.querySelectorAll('#episode article')].map((each) => each.getBoundingClientRect().x)"
+    )
+    assert left < right
+
+
+def test_prompts_are_folded_until_asked_for(browser):
+    browser.run("document.getElementById('episodes').open = true;" + SETTLED)
+    folded = "return [...document.querySelectorAll('#episode .read')].map((each) => each.open)"
+    assert set(browser.run(folded)) == {False}
+    browser.run("document.getElementById('unfolded').click()")
+    assert set(browser.run(folded)) == {True}
+    browser.press("j")
+    browser.run(SETTLED)
+    assert set(browser.run(folded)) == {True}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import hashlib
 import json
 import re
 from dataclasses import replace
@@ -130,16 +131,47 @@ def test_the_page_is_whole_and_needs_nothing_else(folder):
     run([str(folder), "--notes", "on <two> cores"])
     text = (folder / "report.html").read_text()
     assert "on &lt;two&gt; cores" in text
-    assert not re.findall(r"""(?:src|href)=["']?(?!data:|#)[^"'\s>]+""", text)
-    assert "{{" not in text and "http://" not in text.replace("http://www.w3.org/2000/svg", "")
+    markup = re.sub(r"<script.*?</script>", "", text, flags=re.S)
+    assert not re.findall(r"""(?:src|href)=["']?(?!data:|#)[^"'\s>]+""", markup)
+    assert "{{" not in markup and "//" not in markup
+    assert not re.findall(r"https?://(?!www\.w3\.org/|d3js\.org )[\w.]+", text)  # names of formats and of a library
     index = json.loads(re.search(r'id="index">(.*?)</script>', text, re.S).group(1))
     chunks = re.findall(r'id="chunk-\d+">(.*?)</script>', text)
     episodes = [each for chunk in chunks for each in json.loads(gzip.decompress(base64.b64decode(chunk)))]
     assert len(index["index"]["run"]) == len(episodes) == 6 * 16
+    packed = re.search(r'id="charts">(.*?)</script>', text).group(1)
+    drawn = json.loads(gzip.decompress(base64.b64decode(packed)))
+    assert drawn["methods"] == ["MAGRPO", "MAAC"] and {"headline", "Learning curves"} <= drawn["sections"].keys()
     assert {"scenes", "agents", "infos", "palette"} <= episodes[0].keys()
     assert sorted(path.suffix for path in (folder / "figures").iterdir()) == [".png"] * len(
         list((folder / "figures").iterdir())
     )
+
+
+def test_a_page_runs_the_scripts_it_came_with_and_loads_nothing(folder):
+    run([str(folder)])
+    text = (folder / "report.html").read_text()
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="(.*?)"', text).group(1)
+    scripts = re.findall(r"<script>(.*?)</script>", text, re.S)
+    digests = [base64.b64encode(hashlib.sha256(each.encode()).digest()).decode() for each in scripts]
+    assert policy.startswith("default-src 'none';")
+    assert policy.partition("script-src ")[2] == " ".join(f"'sha256-{digest}'" for digest in digests)
+    assert len(scripts) == 5 and sum("permission notice appear in all copies" in each for each in scripts) == 2
+
+
+def test_names_and_replies_that_are_markup_stay_text(folder):
+    hostile = "</script><script>alert(1)</script><img src=x onerror=alert(1)>"
+    for file in folder.glob("maac/*/episodes.jsonl"):
+        rows = read_lines(file)
+        rows[0]["agents"]["builder_0"]["turns"][0]["wrote"] = hostile
+        file.unlink()
+        JsonLines(file).write(rows)
+    for file in folder.glob("maac/*/benchmark.json"):
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"algorithm": hostile, "environment": hostile}))
+    run([str(folder), "--title", hostile, "--notes", hostile])
+    text = (folder / "report.html").read_text()
+    assert "alert(1)</script>" not in text and "<img" not in text
+    assert len(re.findall(r"<script>", text)) == 5
 
 
 def test_tables_come_from_kept_summaries_alone(folder, tmp_path_factory):

@@ -1,15 +1,19 @@
 "use strict";
+// Episodes: a list that draws only what is seen, search, addresses, and an episode or two side by side.
 (() => {
   const ROW = 44;
   const { runs, index, chunkSize } = JSON.parse(document.getElementById("index").textContent);
   const element = (id) => document.getElementById(id);
   const list = element("list"), spacer = element("spacer"), detail = element("episode");
   const filters = { environment: element("by-environment"), algorithm: element("by-algorithm"), run_seed: element("by-seed") };
-  const order = element("order");
+  const order = element("order"), section = element("episodes");
+  const search = element("search"), inPrompts = element("in-prompts"), unfolded = element("unfolded"), contrast = element("contrast");
   const total = index.run.length;
-  const unpacked = new Map();
+  const unpacked = new Map(), searchable = new Map();
   let shown = [];
   let selected = -1;
+  let found = null; // numbers of the episodes that hold the words searched for; null: no search
+  let searching = 0; // counts searches, so that one overtaken by the next one stops
 
   function made(name, className, text) {
     const node = document.createElement(name);
@@ -20,15 +24,51 @@
 
   const number = (value) => (value === null || value === undefined ? "–" : String(Math.round(value * 1000) / 1000));
 
+  function unpack(chunk) {
+    const bytes = Uint8Array.from(atob(element("chunk-" + chunk).textContent), (c) => c.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+    return new Response(stream).json();
+  }
+
   async function episode(which) {
     const chunk = Math.floor(which / chunkSize);
     if (!unpacked.has(chunk)) {
-      const bytes = Uint8Array.from(atob(element("chunk-" + chunk).textContent), (c) => c.charCodeAt(0));
-      const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-      unpacked.set(chunk, new Response(stream).json());
+      unpacked.set(chunk, unpack(chunk));
       if (unpacked.size > 30) unpacked.delete(unpacked.keys().next().value);
     }
     return (await unpacked.get(chunk))[which % chunkSize];
+  }
+
+  const needle = () => search.value.trim().toLowerCase();
+
+  // What was written and what was read in each episode of a chunk, kept once it was searched.
+  async function texts(chunk) {
+    if (!searchable.has(chunk)) {
+      searchable.set(chunk, (await unpack(chunk)).map((content) => {
+        const records = Object.values(content.agents), turns = records.flatMap((record) => record.turns);
+        const read = [...turns.flatMap((turn) => turn.read), ...records.flatMap((record) => record.last_read)];
+        return [turns.map((turn) => turn.wrote), read.map(([, text]) => text)].map((each) => each.join("\n").toLowerCase());
+      }));
+    }
+    return searchable.get(chunk);
+  }
+
+  async function look() {
+    const mine = ++searching, words = needle(), readsPrompts = inPrompts.checked;
+    if (!words) {
+      found = null;
+      choose();
+      return;
+    }
+    const hits = new Set();
+    for (let start = 0; start < total; start += chunkSize) {
+      const contents = await texts(start / chunkSize);
+      if (mine !== searching) return;
+      contents.forEach(([wrote, read], i) => { if (wrote.includes(words) || (readsPrompts && read.includes(words))) hits.add(start + i); });
+      element("count").textContent = `searching, ${Math.round((100 * start) / total)} %`;
+    }
+    found = hits;
+    choose();
   }
 
   function fill(select, name) {
@@ -39,7 +79,7 @@
   function choose() {
     const fits = runs.map((run) => Object.entries(filters).every(([name, select]) => !select.value || String(run[name]) === select.value));
     shown = [];
-    for (let i = 0; i < total; i++) if (fits[index.run[i]]) shown.push(i);
+    for (let i = 0; i < total; i++) if (fits[index.run[i]] && (found === null || found.has(i))) shown.push(i);
     const sign = { best: -1, worst: 1 }[order.value];
     if (sign) shown.sort((a, b) => sign * (index.return[a] - index.return[b]) || a - b);
     else shown.sort((a, b) => index.update[a] - index.update[b] || a - b);
@@ -64,13 +104,13 @@
       row.setAttribute("aria-posinset", place + 1);
       row.append(made("b", "", number(index.return[which])), made("span", "", run.algorithm + " · update " + index.update[which]));
       row.append(made("span", "where", run.environment + " · seed " + run.run_seed));
-      row.addEventListener("click", () => select(place));
+      row.addEventListener("click", () => select(place, true));
       rows.push(row);
     }
     spacer.replaceChildren(...rows);
   }
 
-  async function select(place) {
+  async function select(place, isAsked = false) {
     selected = place;
     if (place < 0) {
       draw();
@@ -84,18 +124,62 @@
     draw();
     list.setAttribute("aria-activedescendant", "row-" + place);
     const which = shown[place];
-    const content = await episode(which);
-    if (selected === place && shown[place] === which) show(content, runs[index.run[which]]);
+    if (isAsked) history.replaceState(null, "", "#episode-" + which);
+    const wanted = contrast.getAttribute("aria-pressed") === "true" ? ends(index.run[which]) : [which];
+    const contents = await Promise.all(wanted.map(episode));
+    if (selected !== place || shown[place] !== which) return;
+    const box = made("div", wanted.length > 1 ? "pair" : "");
+    contents.forEach((content, i) => {
+      const one = made("article");
+      one.append(...parts(content, runs[index.run[wanted[i]]], wanted[i], wanted.length > 1 ? ["first of the run", "last of the run"][i] + " · " : ""));
+      box.append(one);
+    });
+    detail.replaceChildren(box);
+    highlight();
   }
 
-  function show(content, run) {
-    const parts = [made("h3", "", run.algorithm + " · " + run.environment + " · seed " + run.run_seed)];
-    parts.push(made("p", "note", "update " + content.update + " · return " + number(content.return) + " · task seed " + content.seed));
+  // The first and the last episode of a run that the page has.
+  function ends(run) {
+    let first = -1, last = -1;
+    for (let i = 0; i < total; i++) {
+      if (index.run[i] !== run) continue;
+      if (first < 0 || index.update[i] < index.update[first]) first = i;
+      if (last < 0 || index.update[i] >= index.update[last]) last = i;
+    }
+    return first === last ? [first] : [first, last];
+  }
+
+  function highlight() {
+    if (!("highlights" in CSS)) return;
+    const words = needle(), ranges = [];
+    if (words) {
+      const walker = document.createTreeWalker(detail, NodeFilter.SHOW_TEXT);
+      for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+        const text = node.data.toLowerCase();
+        for (let at = text.indexOf(words); at >= 0; at = text.indexOf(words, at + words.length)) {
+          const range = new Range();
+          range.setStart(node, at);
+          range.setEnd(node, Math.min(node.length, at + words.length));
+          ranges.push(range);
+        }
+      }
+    }
+    CSS.highlights.set("found", new Highlight(...ranges));
+  }
+
+  function parts(content, run, which, role) {
+    const heading = made("h3", "", run.algorithm + " · " + run.environment + " · seed " + run.run_seed + " ");
+    const link = made("a", "", "link");
+    link.href = "#episode-" + which;
+    link.setAttribute("aria-label", "link to this episode");
+    heading.append(link);
+    const parts = [heading];
+    parts.push(made("p", "note", role + "update " + content.update + " · return " + number(content.return) + " · task seed " + content.seed));
     const agents = Object.entries(content.agents);
     const turns = Math.max(...agents.map(([, record]) => record.turns.length));
     for (let t = 0; t < turns; t++) {
       const turn = made("div", "turn");
-      turn.append(made("header", "", "Turn " + (t + 1) + " of " + turns));
+      turn.append(made("p", "turn-name", "Turn " + (t + 1) + " of " + turns));
       const columns = made("div", "agents");
       for (const [name, record] of agents) if (record.turns[t]) columns.append(column(name, record.turns[t], run.language));
       turn.append(columns);
@@ -106,7 +190,7 @@
     const last = agents.filter(([, record]) => record.last_read.length);
     if (last.length) {
       const turn = made("div", "turn");
-      turn.append(made("header", "", "After the last turn"));
+      turn.append(made("p", "turn-name", "After the last turn"));
       const columns = made("div", "agents");
       for (const [name, record] of last) {
         const box = made("div", "agent");
@@ -117,7 +201,7 @@
       turn.append(columns);
       parts.push(turn);
     }
-    detail.replaceChildren(...parts);
+    return parts;
   }
 
   function column(name, turn, language) {
@@ -139,9 +223,10 @@
   }
 
   function read(author, text) {
-    const node = made("pre", "read", text);
-    node.setAttribute("aria-label", "read from " + author);
-    node.title = author;
+    const node = made("details", "read");
+    node.open = unfolded.checked;
+    const start = text.trim().replace(/\s+/g, " ");
+    node.append(made("summary", "", author + ": " + (start.length > 70 ? start.slice(0, 70) + "…" : start)), made("pre", "", text));
     return node;
   }
 
@@ -211,22 +296,46 @@
     choose();
   }
 
+  function toggle() {
+    contrast.setAttribute("aria-pressed", contrast.getAttribute("aria-pressed") !== "true");
+    select(selected);
+  }
+
+  // The episode that the address names, whatever the filters say.
+  function follow() {
+    const asked = /^#episode-(\d+)$/.exec(location.hash);
+    if (!asked || Number(asked[1]) >= total) return;
+    const which = Number(asked[1]);
+    section.open = true;
+    if (!shown.includes(which)) {
+      for (const each of Object.values(filters)) each.value = "";
+      search.value = "";
+      searching++;
+      found = null;
+      choose();
+    }
+    select(shown.indexOf(which));
+    section.scrollIntoView();
+  }
+
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.target instanceof HTMLSelectElement) {
-      if (event.key === "Escape") list.focus();
+    if (event.target instanceof HTMLSelectElement || event.target instanceof HTMLInputElement) {
+      if (event.key === "Escape" && section.contains(event.target)) list.focus();
       return;
     }
     const inList = event.target === list;
     const page = Math.max(1, Math.floor(list.clientHeight / ROW) - 1);
     const move = { j: 1, k: -1 }[event.key] ?? (inList ? { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -shown.length, End: shown.length }[event.key] : undefined);
+    if (move === undefined && !"bwtf/".includes(event.key)) return;
+    section.open = true;
     if (move !== undefined) {
-      if (shown.length) select(Math.min(shown.length - 1, Math.max(0, selected + move)));
+      if (shown.length) select(Math.min(shown.length - 1, Math.max(0, selected + move)), true);
     } else if (event.key === "b") arrange("best");
     else if (event.key === "w") arrange("worst");
     else if (event.key === "t") arrange("time");
-    else if (event.key === "/") filters.environment.focus();
-    else return;
+    else if (event.key === "f") toggle();
+    else search.focus();
     event.preventDefault();
   });
 
@@ -235,7 +344,15 @@
     select.addEventListener("change", choose);
   }
   order.addEventListener("change", choose);
+  contrast.addEventListener("click", toggle);
+  unfolded.addEventListener("change", () => { for (const each of detail.querySelectorAll(".read")) each.open = unfolded.checked; });
+  let waiting = 0;
+  const soon = () => { clearTimeout(waiting); waiting = setTimeout(look, 200); };
+  search.addEventListener("input", soon);
+  inPrompts.addEventListener("change", soon);
   list.addEventListener("scroll", draw, { passive: true });
   new ResizeObserver(draw).observe(list);
+  addEventListener("hashchange", follow);
   choose();
+  follow();
 })();

@@ -1,0 +1,111 @@
+"""What a comparison says first: one sentence and one figure, the interquartile mean of the final returns by method."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...algorithms.rollout.intervals import Floats, Interval
+from .charts import Chart, interval_entry, start_level
+from .comparison import Comparison, paired
+from .statistics import difference, interquartile_mean, interval, mean
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The first lines of a page."""
+
+    sentence: str
+    note: str
+    charts: Sequence[Chart]
+
+
+def headline(comparison: Comparison) -> Headline:
+    """Which method ended highest, and whether the runs tell it from the others.
+
+    Over all environments where their returns can be averaged; else environment by environment. Where nothing was
+    evaluated, of the returns in the last half of training.
+    """
+    how = "sampled" if any(run.evaluations for run in comparison.finished) else "training"
+    names = comparison.environments
+    if len(names) > 1 and comparison.has_one_scale:
+        matrices = {name: comparison.seeds_and_scores(name, names, how) for name in comparison.algorithms}
+        found = [_Ranking(f"{len(names)} environments", matrices, how)]
+        level = _mean([start_level(comparison, name) for name in names])
+    else:
+        found = [
+            _Ranking(
+                name, {each: comparison.seeds_and_scores(each, [name], how) for each in comparison.algorithms}, how
+            )
+            for name in names
+        ]
+        level = start_level(comparison, names[0]) if len(names) == 1 else None
+    found = [each for each in found if each.order]
+    what = "held-out returns at the end of training" if how == "sampled" else "returns in the last half of training"
+    note = (
+        f"Interquartile mean of the {what}, all seeds and tasks together, and its 95 % interval by stratified "
+        "bootstrap, widened for few seeds; dots: the seeds' own means. Whether two methods differ is decided seed by "
+        "seed, with no correction for the number of methods."
+    )
+    sentence = " ".join(each.sentence(is_named=len(names) > 1 and len(found) > 1) for each in found)
+    charts = [each.chart(level if len(found) == 1 else start_level(comparison, each.where)) for each in found]
+    return Headline(sentence or "No run has finished yet.", note, charts)
+
+
+class _Ranking:
+    """Methods by their interquartile mean."""
+
+    def __init__(self, where: str, scores: dict[str, tuple[list[int], Floats]], how: str):
+        self.where = where
+        self._scores = {name: found for name, found in scores.items() if found[0]}
+        self._how = how
+        self._is_over_many = any(matrix.shape[1] > 1 for _, matrix in self._scores.values())
+        self._estimates = {name: interval(interquartile_mean, matrix) for name, (_, matrix) in self._scores.items()}
+        self.order = sorted(self._estimates, key=lambda name: -self._estimates[name].value)
+
+    def sentence(self, *, is_named: bool) -> str:
+        best, *others = self.order
+        place = f"In {self.where}, " if is_named else ""
+        over = f" over {self.where}" if self._is_over_many else ""
+        score = f"an interquartile mean return of {_said(self._estimates[best])}{over}"
+        if not others:
+            return f"{place}{best} reaches {score}."
+        gaps = {name: self._gap(best, name) for name in others}
+        tied = [name for name, gap in gaps.items() if gap is None or not gap.low > 0]
+        if tied:
+            listed = tied[0] if len(tied) == 1 else f"{', '.join(tied[:-1])} or {tied[-1]}"
+            return f"{place}{best} ends highest, at {score}; the runs do not tell it from {listed}."
+        gap = gaps[others[0]]
+        return f"{place}{best} ends highest, at {score}, {_said(gap)} above {others[0]}, the next." if gap else ""
+
+    def chart(self, level: float | None) -> Chart:
+        series = [
+            interval_entry(name, self._estimates[name], self._scores[name][1].mean(axis=1)) for name in self.order
+        ]
+        what = "final held-out return" if self._how == "sampled" else "return in the last half of training"
+        return Chart(
+            kind="intervals",
+            name=f"headline {self.where}",
+            title=self.where,
+            x=f"interquartile mean of the {what}",
+            series=series,
+            level=level,
+        )
+
+    def _gap(self, first: str, second: str) -> Interval | None:
+        """Mean paired difference over the seeds that both have; None where they share fewer than two."""
+        one, other = paired(self._scores[first], self._scores[second])
+        return difference(mean, one, other) if len(one) > 1 else None
+
+
+def _said(estimate: Interval) -> str:
+    if not np.isfinite(estimate.low):
+        return f"{estimate.value:.3g} (one run)"
+    return f"{estimate.value:.3g} [{estimate.low:.3g}, {estimate.high:.3g}]"
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if len(known) == len(values) and known else None

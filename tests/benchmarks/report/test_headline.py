@@ -1,0 +1,96 @@
+"""What a page says first: the order of the methods, and no more than the runs can tell."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from recorded import read_summaries, write_classic_run, write_run
+
+from collm.algorithms.rollout.intervals import Interval
+from collm.benchmarks.report.charts import sections
+from collm.benchmarks.report.comparison import Comparison
+from collm.benchmarks.report.headline import headline
+from collm.benchmarks.report.tables import Estimate, TableOfText
+
+
+def comparison(folder: Path, bonus: dict[str, float], seeds: int = 3) -> Comparison:
+    for seed in range(seeds):
+        for name, more in bonus.items():
+            write_run(folder / name / f"{seed}", name, seed, bonus=more)
+    return Comparison(read_summaries(folder))
+
+
+def test_the_highest_is_named_with_what_lies_between_it_and_the_next(tmp_path):
+    found = headline(comparison(tmp_path, {"magrpo": 0.0, "maac": 0.1}))
+    assert found.sentence.startswith("MAAC ends highest, at an interquartile mean return of 0.91 [")
+    assert found.sentence.endswith(", 0.1 [0.1, 0.1] above MAGRPO, the next.")
+    (chart,) = found.charts
+    assert [entry["method"] for entry in chart.series] == ["MAAC", "MAGRPO"]
+    assert chart.series[0]["runs"] == pytest.approx([0.9, 0.91, 0.92]) and chart.level == pytest.approx(0.06, abs=0.02)
+
+
+def test_methods_that_end_alike_are_not_told_apart(tmp_path):
+    found = headline(comparison(tmp_path, {"magrpo": 0.0, "maac": 0.0}))
+    assert "the runs do not tell it from" in found.sentence and "above" not in found.sentence
+
+
+def test_a_single_seed_claims_nothing(tmp_path):
+    found = headline(comparison(tmp_path, {"magrpo": 0.0, "maac": 0.1}, seeds=1))
+    assert found.sentence == (
+        "MAAC ends highest, at an interquartile mean return of 0.9 (one run); the runs do not tell it from MAGRPO."
+    )
+    assert found.charts[0].series[0]["low"] is None
+
+
+def test_environments_on_different_scales_are_ranked_one_by_one(tmp_path):
+    for seed in range(3):
+        write_run(tmp_path / "maac" / f"{seed}", "maac", seed)
+        write_classic_run(tmp_path / "cart" / f"{seed}", "iac", seed, rate=20.0)
+    found = headline(Comparison(read_summaries(tmp_path)))
+    assert [chart.title for chart in found.charts] == ["build", "CartPole"]
+    assert found.sentence.startswith("In build, MAAC reaches") and "In CartPole, IAC reaches" in found.sentence
+
+
+def test_without_a_finished_run_it_says_so():
+    assert headline(Comparison([])).sentence == "No run has finished yet."
+    assert sections(Comparison([])) == []
+
+
+def test_pairs_of_methods_are_drawn_once(tmp_path):
+    first, *_ = sections(comparison(tmp_path, {"magrpo": 0.0, "maac": 0.1}))
+    (chart,) = first.charts
+    (entry,) = chart.series
+    assert (entry["method"], entry["other"]) == ("MAGRPO", "MAAC") and entry["value"] == pytest.approx(-0.1)
+
+
+def cell(value: float, low: float, high: float) -> Estimate:
+    return Estimate(f"{value}", Interval(value, low, high))
+
+
+def test_the_best_cell_and_those_whose_intervals_overlap_it_are_marked():
+    rows = [["a", cell(0.9, 0.8, 1.0)], ["b", cell(0.7, 0.6, 0.8)], ["c", cell(0.5, 0.4, 0.79)], ["d", "-"]]
+    assert TableOfText("", "", ["", "x"], rows, best="highest").marks() == {(0, 1): "best", (1, 1): "near"}
+    lowest = TableOfText("", "", ["", "x"], rows, best="lowest").marks()
+    assert lowest == {(2, 1): "best", (1, 1): "near"}
+    assert TableOfText("", "", ["", "x"], rows).marks() == {}
+
+
+def test_a_cost_that_was_never_reached_is_not_the_best_and_equal_cells_are_not_either():
+    never = float("inf")
+    rows = [["a", cell(never, never, never)], ["b", cell(50.0, 40.0, never)]]
+    assert TableOfText("", "", ["", "x"], rows, best="lowest").marks() == {(1, 1): "best"}
+    assert TableOfText("", "", ["", "x"], [rows[0], rows[0]], best="lowest").marks() == {}
+    assert TableOfText("", "", ["", "x"], [rows[1], rows[1]], best="lowest").marks() == {}
+
+
+def test_a_run_without_an_interval_overlaps_nothing():
+    rows = [["a", cell(0.9, 0.8, 1.0)], ["b", cell(0.85, np.nan, np.nan)]]
+    assert TableOfText("", "", ["", "x"], rows, best="highest").marks() == {(0, 1): "best"}
+
+
+def test_differences_are_marked_by_the_side_of_zero_that_their_intervals_lie_on():
+    rows = [["a", cell(0.2, 0.1, 0.3), cell(-0.2, -0.3, -0.1)], ["b", cell(0.2, -0.1, 0.5), cell(0.1, 0.0001, 0.2)]]
+    found = TableOfText("", "", ["", "x", "y"], rows, even=0).marks()
+    assert found == {(0, 1): "above", (0, 2): "below"}  # 0.0001 would be printed as 0.000

@@ -1,0 +1,158 @@
+"""A browser to look at pages with: Chromium through its debugging pipe, which needs neither a driver nor a library."""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import json
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+FLAGS = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--remote-debugging-pipe"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars"),
+)
+KEYS = {"Down": "ArrowDown", "Up": "ArrowUp"}
+CODES = {"ArrowDown": 40, "ArrowUp": 38, "End": 35, "Home": 36, "PageDown": 34, "Tab": 9, "Enter": 13}
+READS, WRITES = 3, 4  # the descriptors that Chromium reads commands from and writes answers to
+
+
+def missing() -> str:
+    """Why there is no browser; empty where there is one."""
+    return "" if shutil.which("chromium") else "chromium not installed (Debian: chromium)"
+
+
+class Browser:
+    """One window; a context manager."""
+
+    def __init__(self, profile: Path):
+        (commands, self._commands), (self._answers, answers) = os.pipe(), os.pipe()
+        # Out of the way of 3 and 4, which are laid over them in the child.
+        ends = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 20) for end in (commands, answers)]
+        os.close(commands)
+        os.close(answers)
+        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        places = [*((os.POSIX_SPAWN_DUP2, null, each) for each in (1, 2))]
+        places += [(os.POSIX_SPAWN_DUP2, end, place) for end, place in zip(ends, (READS, WRITES), strict=True)]
+        command = ["chromium", *FLAGS, f"--user-data-dir={profile}", "about:blank"]
+        self._process = os.posix_spawnp("chromium", command, dict(os.environ), file_actions=places, setpgroup=0)
+        for end in (*ends, null):
+            os.close(end)
+        self._number, self._read, self._session = 0, b"", ""
+        self._events: list[dict[str, Any]] = []
+        target = self._ask("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self._ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self._ask(f"{domain}.enable")
+
+    def __enter__(self) -> Browser:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        os.killpg(self._process, signal.SIGKILL)
+        os.waitpid(self._process, 0)
+        os.close(self._commands)
+        os.close(self._answers)
+
+    def resize(self, width: int, height: int) -> None:
+        """The page's own size, below what a window of a browser can have, too."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+        self._ask("Emulation.setDeviceMetricsOverride", **size)
+
+    def emulate(self, *, scheme: str = "light", media: str = "") -> None:
+        """Colours that the reader prefers, "light" or "dark", and the medium: "print", or "" for the screen."""
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        self._ask("Emulation.setEmulatedMedia", media=media, features=features)
+
+    def open(self, url: str) -> None:
+        """Load a page, and wait until it has."""
+        self._ask("Page.navigate", url="about:blank")  # else an address that differs after the # loads nothing
+        self._wait("Page.loadEventFired")
+        self._events.clear()
+        self._ask("Page.navigate", url=url)
+        self._wait("Page.loadEventFired")
+
+    def run(self, script: str) -> Any:
+        """What a script returns; a promise is waited for."""
+        code = f"(async () => {{ {script} }})()"
+        found = self._ask("Runtime.evaluate", expression=code, returnByValue=True, awaitPromise=True)
+        if "exceptionDetails" in found:
+            raise RuntimeError(found["exceptionDetails"]["exception"].get("description"))
+        return found["result"].get("value")
+
+    def evaluate(self, library: str) -> None:
+        """Run a script of one's own in the page, whatever the page allows."""
+        self._ask("Runtime.evaluate", expression=library)
+
+    def press(self, *keys: str) -> None:
+        """Press keys, one after the other."""
+        for name in keys:
+            key = KEYS.get(name, name)
+            code = {"key": key, "windowsVirtualKeyCode": CODES.get(key, 0)} | ({} if key in CODES else {"text": key})
+            self._ask("Input.dispatchKeyEvent", type="keyDown", **code)
+            self._ask("Input.dispatchKeyEvent", type="keyUp", key=key)
+        time.sleep(0.3)
+
+    def point(self, x: float, y: float) -> None:
+        """Move the mouse."""
+        self._ask("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y, pointerType="mouse")
+        time.sleep(0.3)
+
+    def screenshot(self, path: Path, *, whole: bool = False) -> None:
+        """A picture of the window, or of the whole page."""
+        path.write_bytes(base64.b64decode(self._ask("Page.captureScreenshot", captureBeyondViewport=whole)["data"]))
+
+    def complaints(self) -> list[str]:
+        """What the console has said, and what was thrown, since the page was opened."""
+        self.run("return 0")  # events before the answer have been read
+        found = []
+        for event in self._events:
+            of, what = event["method"], event["params"]
+            if of == "Runtime.exceptionThrown":
+                found.append(what["exceptionDetails"].get("exception", {}).get("description", "thrown"))
+            elif of == "Log.entryAdded":
+                found.append(what["entry"]["text"])
+            elif of == "Runtime.consoleAPICalled":
+                found.append(str([each.get("value") for each in what["args"]]))
+        return found
+
+    def requests(self) -> list[str]:
+        """Addresses that the page asked for since it was opened."""
+        self.run("return 0")
+        return [
+            each["params"]["request"]["url"] for each in self._events if each["method"] == "Network.requestWillBeSent"
+        ]
+
+    def _wait(self, name: str) -> None:
+        while not any(event["method"] == name for event in self._events):
+            self._events.append(self._next())
+
+    def _ask(self, method: str, **params: Any) -> dict[str, Any]:
+        self._number += 1
+        message: dict[str, Any] = {"id": self._number, "method": method, "params": params}
+        if self._session:
+            message["sessionId"] = self._session
+        os.write(self._commands, json.dumps(message).encode() + b"\0")
+        while True:
+            answer = self._next()
+            if "id" not in answer:
+                self._events.append(answer)
+            elif answer["id"] == self._number:
+                if "error" in answer:
+                    raise RuntimeError(f"{method}: {answer['error']['message']}")
+                result: dict[str, Any] = answer["result"]
+                return result
+
+    def _next(self) -> dict[str, Any]:
+        while b"\0" not in self._read:
+            piece = os.read(self._answers, 1 << 20)
+            if not piece:
+                raise RuntimeError("Chromium ended")
+            self._read += piece
+        message, _, self._read = self._read.partition(b"\0")
+        found: dict[str, Any] = json.loads(message)
+        return found
