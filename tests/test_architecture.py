@@ -12,7 +12,7 @@ LAYERS = ("envs", "agents", "algorithms", "benchmarks")
 ORDER = {
     "envs": (
         "spaces",
-        "core data sandbox",
+        "core data sandbox foreign",
         "templates",
         "players writing coding games",
         "wrappers",
