@@ -69,12 +69,16 @@ class TurnBased(ParallelEnv[str, Any, Any]):
     def _told(self, observations: dict[str, Any], infos: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Observations and infos with the masks of those who wait."""
         acting = self.aec_env.agent_selection if self.aec_env.agents else None
-        seen, told = dict(observations), {agent: dict(info) for agent, info in infos.items()}
+        seen = dict(observations)
+        # The masks say who is in turn; PettingZoo's text beside them fits into no array.
+        told = {
+            agent: {name: it for name, it in info.items() if name != "active_agent"} for agent, info in infos.items()
+        }
         for agent, mask in self._waiting.items():
             if agent == acting or not len(mask):
                 continue
             if not has_mask(self.observation_space(agent)):
-                told[agent] = {**told.get(agent, {}), MASK: mask}
+                told[agent] = {**told.get(agent, {}), MASK: mask.copy()}
             elif agent in seen:
-                seen[agent] = {**seen[agent], MASK: mask}
+                seen[agent] = {**seen[agent], MASK: mask.copy()}
         return seen, told

@@ -6,6 +6,7 @@ from .aec import to_aec
 from .codecs import ByteCodec, Codec, WordCodec
 from .conversation import Conversation, Conversations, Heard
 from .flat import FlatObservations, NumericInfos
+from .masks import MaskedObservations
 from .partners import Partner
 from .phrases import PhraseActions, reference_phrases
 from .privileged import PrivilegedState, with_truth
@@ -24,6 +25,7 @@ __all__ = [
     "FlatObservations",
     "GymAsParallel",
     "Heard",
+    "MaskedObservations",
     "NumericInfos",
     "Partner",
     "PhraseActions",

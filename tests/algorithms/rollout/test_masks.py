@@ -152,6 +152,7 @@ def test_random_players_and_random_partners_take_open_gates_only(convention):
             seen, *_, infos = partnered.step({"a_0": int(mask.argmax())})
 
 
+@pytest.mark.slow
 def test_masks_come_from_worker_processes_too():
     with ProcessVector(Gates, 2, num_workers=1) as vector:
         collector("info", vector).collect([Plan(seed) for seed in range(3)])

@@ -21,7 +21,7 @@ class Nim(AECEnv):
 
     def __init__(self, tells_masks: bool = True, is_parallelizable: bool = False):
         self.metadata = {**self.metadata, "is_parallelizable": is_parallelizable}
-        self.possible_agents = ["first", "second"]
+        self.possible_agents = ["player_0", "player_1"]
         self.tells_masks = tells_masks
         seen = Box(0, 5, (1,), np.float32)
         masked = Dict(observation=seen, action_mask=Box(0, 1, (2,), np.int8))
@@ -47,7 +47,7 @@ class Nim(AECEnv):
         self._cumulative_rewards = dict.fromkeys(self.agents, 0.0)
         self.terminations, self.truncations = dict.fromkeys(self.agents, False), dict.fromkeys(self.agents, False)
         self.infos = {agent: {} for agent in self.agents}
-        self.agent_selection = "first"
+        self.agent_selection = "player_0"
 
     def step(self, action):
         agent = self.agent_selection
@@ -70,22 +70,22 @@ def test_a_turn_based_game_keeps_the_contract():
 def test_only_the_action_of_who_is_in_turn_counts():
     env = TurnBased(Nim())
     seen, _ = env.reset(seed=0)
-    assert seen["first"]["action_mask"].tolist() == [1, 1] and seen["second"]["action_mask"].tolist() == [1, 0]
-    seen, *_ = env.step({"first": 1, "second": 1})
-    assert seen["second"]["observation"] == 3
-    assert seen["first"]["action_mask"].tolist() == [1, 0] and seen["second"]["action_mask"].tolist() == [1, 1]
-    env.step({"first": 0, "second": 1})
-    seen, rewards, terminations, _, _ = env.step({"first": 0, "second": 0})
-    assert rewards == {"first": 1.0, "second": -1.0} and all(terminations.values()) and env.agents == []
+    assert seen["player_0"]["action_mask"].tolist() == [1, 1] and seen["player_1"]["action_mask"].tolist() == [1, 0]
+    seen, *_ = env.step({"player_0": 1, "player_1": 1})
+    assert seen["player_1"]["observation"] == 3
+    assert seen["player_0"]["action_mask"].tolist() == [1, 0] and seen["player_1"]["action_mask"].tolist() == [1, 1]
+    env.step({"player_0": 0, "player_1": 1})
+    seen, rewards, terminations, _, _ = env.step({"player_0": 0, "player_1": 0})
+    assert rewards == {"player_0": 1.0, "player_1": -1.0} and all(terminations.values()) and env.agents == []
     assert all(each["action_mask"].tolist() == [1, 0] for each in seen.values())  # nobody is in turn
 
 
 def test_without_masks_of_its_own_the_info_tells_who_waits():
     env = TurnBased(Nim(tells_masks=False))
     _, infos = env.reset(seed=0)
-    assert "action_mask" not in infos["first"] and infos["second"]["action_mask"].tolist() == [1, 0]
-    *_, infos = env.step({"first": 0, "second": 1})
-    assert "action_mask" not in infos["second"] and infos["first"]["action_mask"].tolist() == [1, 0]
+    assert "action_mask" not in infos["player_0"] and infos["player_1"]["action_mask"].tolist() == [1, 0]
+    *_, infos = env.step({"player_0": 0, "player_1": 1})
+    assert "action_mask" not in infos["player_1"] and infos["player_0"]["action_mask"].tolist() == [1, 0]
 
 
 def test_every_choice_of_a_waiting_agent_has_its_first_option():
@@ -95,7 +95,7 @@ def test_every_choice_of_a_waiting_agent_has_its_first_option():
             self.action_spaces = dict.fromkeys(self.possible_agents, MultiDiscrete([2, 3]))
 
     _, infos = TurnBased(Several()).reset(seed=0)
-    assert infos["second"]["action_mask"].tolist() == [1, 0, 1, 0, 0]
+    assert infos["player_1"]["action_mask"].tolist() == [1, 0, 1, 0, 0]
 
 
 def test_an_entry_point_may_build_an_aec_environment():
@@ -103,6 +103,7 @@ def test_an_entry_point_may_build_an_aec_environment():
     assert not isinstance(make(f"{__name__}:Nim", is_parallelizable=True), TurnBased)
 
 
+@pytest.mark.filterwarnings("ignore:The old environment creation API")
 def test_a_module_of_pettingzoo_s_form_is_an_environment():
     pytest.importorskip("pygame")
     env = make("pettingzoo.classic.tictactoe_v3")
