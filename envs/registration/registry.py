@@ -25,6 +25,7 @@ from ..._plugins import load_plugins
 from ..foreign.team import as_team
 from ..wrappers.partnered import Partnered
 from ..wrappers.reward_functions import RewardFunctions
+from .held_out import HeldOut, held_out_seeds
 from .mirrors import mirror
 from .turn_limit import TurnLimit
 
@@ -95,6 +96,11 @@ class EnvSpec:
     def version(self) -> int:
         """The number at the end of the id."""
         return int(self.id.rpartition("-v")[2])
+
+    @property
+    def held_out(self) -> HeldOut | None:
+        """Fixed seeds on which teams are compared; None where this version has none."""
+        return held_out_seeds(self.id)
 
     def constructor(self) -> Callable[..., Any]:
         """What builds the environment, imported if need be."""
