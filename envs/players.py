@@ -10,7 +10,7 @@ from gymnasium.spaces import Space
 from pettingzoo import ParallelEnv
 
 from .core import TextParallelEnv
-from .foreign.legality import MASK, sampled
+from .spaces.masks import MASK, sampled
 
 Player: TypeAlias = Callable[[str, Any], Any]
 """(agent, observation) -> action."""

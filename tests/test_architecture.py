@@ -12,7 +12,7 @@ LAYERS = ("envs", "agents", "algorithms", "benchmarks")
 ORDER = {
     "envs": (
         "spaces",
-        "core data sandbox foreign",
+        "core data sandbox",
         "templates",
         "players writing coding games",
         "wrappers",

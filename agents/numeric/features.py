@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from ...envs.foreign.legality import MASK, OBSERVATION, flat_mask, has_mask
+from ...envs.spaces.masks import MASK, OBSERVATION, flat_mask, has_mask
 
 
 @dataclass(frozen=True)

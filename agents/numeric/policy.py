@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from ...envs.foreign.legality import flat_mask
+from ...envs.spaces.masks import flat_mask
 from ..batching import sent
 from ..core import Completion, Divergence, Evaluation, Request, TrainablePolicy
 from ..decoding.streams import uniforms

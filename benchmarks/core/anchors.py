@@ -47,7 +47,8 @@ def anchors() -> Mapping[str, Anchor]:
     for id, each in found.items():
         if each["seeds_sha256"] != seeds_of(id).sha256:
             raise ValueError(
-                f"{ANCHORS_FILE.name}: {id} was measured on other seeds; make them anew: python -m collm.benchmarks.core.anchors"
+                f"{ANCHORS_FILE.name}: {id} was measured on other seeds; make the file anew: "
+                "python -m collm.benchmarks.core.anchors"
             )
     return {id: Anchor(each["floor"], each["reference"]) for id, each in found.items()}
 

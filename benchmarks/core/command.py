@@ -91,7 +91,9 @@ def plain_name(team: str) -> str:
 def show(console: Console, submissions: Sequence[Submission]) -> None:
     """Print the table."""
     header, cells = rows(submissions)
-    table = Table(*(Text(shown(name)) for name in header), title=Text(TITLE), title_justify="left")
+    table = Table(title=Text(TITLE), title_justify="left")
+    for name in header:
+        table.add_column(Text(shown(name)))
     for row in cells:
         table.add_row(*row)
     console.print(table)

@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from pettingzoo import ParallelEnv
 
-from ..foreign.legality import sampled
 from ..spaces import OpenText
+from ..spaces.masks import sampled
 
 Env: TypeAlias = "ParallelEnv[str, Any, Any]"
 Chooser: TypeAlias = Callable[[str, Any, random.Random], Any]

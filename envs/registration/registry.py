@@ -22,9 +22,9 @@ from pettingzoo import ParallelEnv
 
 from ..._errors import UserError
 from ..._plugins import load_plugins
-from ..foreign.team import as_team
 from ..wrappers.partnered import Partnered
 from ..wrappers.reward_functions import RewardFunctions
+from .foreign.team import as_team
 from .held_out import HeldOut, held_out_seeds
 from .mirrors import mirror
 from .turn_limit import TurnLimit
@@ -33,7 +33,7 @@ Range: TypeAlias = tuple[float, float]
 
 GROUP = "collm.envs"  # of entry points
 _FIXED_LENGTH = "the length of its episodes is fixed; collm.envs.views.TurnLimit(env, max_turns) cuts them short"
-_GYM_TEAM = "collm.envs.foreign.team:gym_team"
+_GYM_TEAM = "collm.envs.registration.foreign.team:gym_team"
 _JUDGING = ("reward_funcs", "reward_weights")  # arguments that any text environment takes; see `RewardFunctions`
 _MAKERS = "parallel_env", "env"  # what PettingZoo's modules call what builds an environment
 _PARTNERS = "partners"  # an argument that any environment takes; see `Partnered`

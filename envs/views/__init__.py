@@ -1,6 +1,6 @@
 """Other views of the same environments, for libraries that know numbers, dicts, turns or one agent only."""
 
-from ..foreign import GymAsParallel, TupleTeam, TurnBased
+from ..registration.foreign import GymAsParallel, TupleTeam, TurnBased
 from ..registration.turn_limit import TurnLimit
 from .aec import to_aec
 from .codecs import ByteCodec, Codec, WordCodec

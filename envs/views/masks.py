@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium.spaces import Box, Dict, Space
 from pettingzoo import ParallelEnv
 
-from ..foreign.legality import MASK, OBSERVATION, flat_mask, options_of
+from ..spaces.masks import MASK, OBSERVATION, flat_mask, options_of
 from .view import View
 
 

@@ -9,8 +9,8 @@ from typing import Any
 from pettingzoo import ParallelEnv
 from pettingzoo.utils import BaseParallelWrapper
 
-from ..foreign.legality import MASK
 from ..players import PLAYERS, RandomPlayer, fixed_player, reference_player
+from ..spaces.masks import MASK
 
 
 class Partnered(BaseParallelWrapper[str, Any, Any]):

@@ -1,4 +1,4 @@
-"""The core suite: submissions say what they were measured on, and scores are the way from random play to the reference."""
+"""The core suite: submissions say what they were measured on; scores go from random play to the reference."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_the_table_has_the_mean_only_of_who_played_everything():
     assert [row[0] for row in cells] == [*core_ids(), "mean"]
     assert cells[-1][1].startswith("0.500") and cells[-1][2] == "-"
     assert sum(row[2] != "-" for row in cells) == 1
-    assert markdown([whole, part]).count("\n| ") == 15
+    assert markdown([whole, part]).count("\n| ") == 16
 
 
 def test_a_submission_is_read_as_it_was_written(tmp_path):
