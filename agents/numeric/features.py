@@ -39,6 +39,7 @@ class Features:
                 mask, `Dict(observation=…, action_mask=…)`.
         """
         if has_mask(space):
+            assert isinstance(space, gymnasium.spaces.Dict)  # what has a mask
             return replace(cls.of(space[OBSERVATION]), is_masked=True)
         if isinstance(space, gymnasium.spaces.Discrete):
             return cls(num_choices=(int(space.n),), starts=(int(space.start),))
@@ -58,7 +59,8 @@ class Features:
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Features:
         """The features that `dataclasses.asdict` wrote, after a way through JSON."""
-        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()})
+        given: dict[str, Any] = {name: tuple(it) if isinstance(it, list) else it for name, it in fields.items()}
+        return cls(**given)
 
     @property
     def size(self) -> int:

@@ -35,7 +35,7 @@ def suite_score(returns: Mapping[str, Sequence[float]]) -> Interval:
     """
     ids = sorted(returns)
     scores = np.array([[anchors()[id].score(value) for value in returns[id]] for id in ids]).T  # [R, K]
-    indices = bootstrap_indices(*scores.shape, NUM_RESAMPLES)
+    indices = bootstrap_indices(scores.shape[0], scores.shape[1], NUM_RESAMPLES)
     return percentile_interval(float(scores.mean()), resampled(scores, indices).mean(axis=(1, 2)), 0.95)
 
 

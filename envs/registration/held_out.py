@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 SEEDS_FILE = Path(__file__).with_name("held_out_seeds.json")
 FIRST_HELD_OUT_SEED, END_OF_SEEDS = 3 * 2**30, 2**32
@@ -37,7 +38,8 @@ def held_out_seeds(id: str) -> HeldOut | None:
     found = _lists().get(id)
     if found is None:
         return None
-    seeds, told = tuple(found["seeds"]), found["sha256"]
+    seeds: tuple[int, ...] = tuple(found["seeds"])
+    told: str = found["sha256"]
     if digest(id, seeds) != told:
         raise ValueError(f"{SEEDS_FILE.name}: the seeds of {id} are not those that its sha256 names; restore the file")
     return HeldOut(seeds, told)
@@ -60,6 +62,6 @@ def drawn_seeds(id: str, count: int = NUM_SEEDS) -> tuple[int, ...]:
 
 
 @cache
-def _lists() -> dict[str, dict[str, list[int] | str]]:
-    lists: dict[str, dict[str, list[int] | str]] = json.loads(SEEDS_FILE.read_text(encoding="utf-8"))
+def _lists() -> dict[str, dict[str, Any]]:
+    lists: dict[str, dict[str, Any]] = json.loads(SEEDS_FILE.read_text(encoding="utf-8"))
     return lists

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import gymnasium
 import numpy as np
@@ -38,10 +38,12 @@ class TupleTeam(ParallelEnv[str, Any, Any]):
                 f"{env.observation_space} and {env.action_space}"
             )
         self.env = env
-        self.possible_agents = [f"agent_{number}" for number in range(len(env.action_space.spaces))]
+        seen: tuple[Space[Any], ...] = tuple(cast(Any, env.observation_space).spaces)
+        acted: tuple[Space[Any], ...] = tuple(cast(Any, env.action_space).spaces)
+        self.possible_agents = [f"agent_{number}" for number in range(len(acted))]
         self.agents: list[str] = []
-        self.observation_spaces = dict(zip(self.possible_agents, env.observation_space.spaces, strict=True))
-        self.action_spaces = dict(zip(self.possible_agents, env.action_space.spaces, strict=True))
+        self.observation_spaces = dict(zip(self.possible_agents, seen, strict=True))
+        self.action_spaces = dict(zip(self.possible_agents, acted, strict=True))
         self.render_mode = env.render_mode
         self.metadata = metadata_of(env)
 

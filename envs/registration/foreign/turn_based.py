@@ -37,10 +37,12 @@ class TurnBased(ParallelEnv[str, Any, Any]):
         return self.aec_env.unwrapped
 
     def observation_space(self, agent: str) -> Space[Any]:
-        return self.aec_env.observation_space(agent)
+        space: Space[Any] = self.aec_env.observation_space(agent)
+        return space
 
     def action_space(self, agent: str) -> Space[Any]:
-        return self.aec_env.action_space(agent)
+        space: Space[Any] = self.aec_env.action_space(agent)
+        return space
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
