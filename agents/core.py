@@ -55,6 +55,8 @@ class Request:
     """Names the random stream of this decision, (seed, episode, agent, turn): no other request draws from it."""
     previous: Completion | None = None
     """The same agent's last completion in this episode, so that its tokens are extended and not made anew."""
+    action_mask: Any = None
+    """Which of the options are legal, where the environment's info tells it; None: all that the observation allows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,5 +50,5 @@ class RandomPolicy(Policy):
         actions = []
         for request in requests:
             self._player.seed(request.agent, int(uniforms(request.stream, 1)[0] * np.iinfo(np.int32).max))
-            actions.append(Completion(self._player(request.agent, request.observation)))
+            actions.append(Completion(self._player(request.agent, request.observation, request.action_mask)))
         return actions

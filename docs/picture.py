@@ -1,4 +1,4 @@
-"""`python docs/picture.py` trains three teams and draws the picture of the README: before, after, and the curve between.
+"""`python docs/picture.py` trains teams and draws the picture of the README: before, after, and the curve between.
 
 A minute or two on two cores. Of 64 held-out episodes, sampled, the one with the median return is shown.
 """

@@ -10,6 +10,7 @@ from gymnasium.spaces import Space
 from pettingzoo import ParallelEnv
 
 from .core import TextParallelEnv
+from .spaces.masks import MASK, sampled
 
 Player: TypeAlias = Callable[[str, Any], Any]
 """(agent, observation) -> action."""
@@ -19,7 +20,7 @@ PLAYERS = ("reference", "random", "empty")
 
 
 class RandomPlayer:
-    """Draws each agent's actions from a copy of its action space.
+    """Draws each agent's actions from a copy of its action space; with an action mask, of the legal ones.
 
     Args:
         spaces: action spaces by agent.
@@ -35,8 +36,10 @@ class RandomPlayer:
         """Start an agent's draws anew."""
         self._spaces[agent].seed(seed)
 
-    def __call__(self, agent: str, observation: Any) -> Any:
-        return self._spaces[agent].sample()
+    def __call__(self, agent: str, observation: Any, mask: Any = None) -> Any:
+        if mask is None and isinstance(observation, Mapping):
+            mask = observation.get(MASK)
+        return self._spaces[agent].sample() if mask is None else sampled(self._spaces[agent], mask)
 
 
 def fixed_player(action: Any) -> Player:

@@ -42,7 +42,7 @@ ORDER = {
     "benchmarks": (
         "arguments configuration errors markdown",
         "cli completion leaderboard",
-        "comparison throughput",
+        "comparison core throughput",
         "report",
         "commands",
     ),

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ..decoding.sampling import Sampling, draw
+from ..decoding.sampling import LOWEST_LOGIT, Sampling, draw
 from .config import LOG_STD_BOUNDS
 
 HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
@@ -34,6 +34,18 @@ class ActionHead(nn.Module, ABC):
     settings: dict[str, Any]  # what makes the same head again, as JSON
     num_outputs: int
     num_uniforms: int  # random numbers that one action takes
+
+    def masked(self, outputs: Tensor, legal: Tensor) -> Tensor:
+        """The outputs with which no action that is illegal has any probability, nor any gradient.
+
+        Args:
+            outputs: [N, O] of the network.
+            legal: bool [N, O], with a legal option of each choice.
+
+        Raises:
+            ValueError: if actions are no choices.
+        """
+        raise ValueError("an action mask needs actions that are choices; use Discrete or MultiDiscrete")
 
     @abstractmethod
     def drawn(self, outputs: Tensor, uniforms: Tensor | None) -> Tensor:
@@ -75,6 +87,9 @@ class CategoricalHead(ActionHead):
         }
         self.num_outputs = sum(self.num_choices)
         self.num_uniforms = len(self.num_choices)
+
+    def masked(self, outputs: Tensor, legal: Tensor) -> Tensor:
+        return outputs.masked_fill(~legal, LOWEST_LOGIT)
 
     def drawn(self, outputs: Tensor, uniforms: Tensor | None) -> Tensor:
         sampling = Sampling(greedy=uniforms is None)

@@ -9,6 +9,7 @@ from ..._errors import UserError
 from ..._ranges import Checked, Count, Finite
 
 Activation = Literal["tanh", "relu"]
+Images = Literal["auto", "convolved", "flat"]
 LOG_STD_BOUNDS = (-20.0, 2.0)
 
 
@@ -20,6 +21,9 @@ class NetworkConfig(Checked):
     """Widths of the hidden layers of policies and critics."""
     activation: Activation = "tanh"
     """Activation function after each hidden layer."""
+    images: Images = "auto"
+    """Network for observations with three axes: convolutions in front of the hidden layers, or one flat vector. auto:
+    convolutions for images of bytes with sides of at least 5."""
     is_squashed: bool = False
     """Squash continuous actions into their bounds by a tanh. False: clip them to the bounds."""
     initial_log_std: Finite = 0.0

@@ -14,10 +14,11 @@ from torch import Tensor, nn
 
 from ..batching import sent
 from ..core import Critic, CriticInput, HeadCritic
-from .config import Activation
+from .config import Activation, Images
 from .features import Features
-from .perceptron import Normalizer, NumericNetwork, Perceptron, linear
+from .perceptron import Normalizer, NumericNetwork, linear
 from .policy import NumericPolicy
+from .trunk import trunk_for
 
 
 class NumericCritic(NumericNetwork, Critic):
@@ -32,6 +33,7 @@ class NumericCritic(NumericNetwork, Critic):
             of `CriticInput.actions` is that agent's action; with more it is a sequence of theirs.
         hidden_dims: width of each hidden layer.
         activation: after each hidden layer.
+        images: whether observations with three axes are convolved, as in `NetworkConfig.images`.
         normalizes_observations: normalize by the running mean and deviation of what `observe` was shown.
         seed: draws the initial weights.
         device: where it computes.
@@ -48,6 +50,7 @@ class NumericCritic(NumericNetwork, Critic):
         *,
         hidden_dims: Sequence[int] = (64, 64),
         activation: Activation = "tanh",
+        images: Images = "flat",
         normalizes_observations: bool = False,
         seed: int = 0,
         device: torch.device | str = "cpu",
@@ -56,8 +59,7 @@ class NumericCritic(NumericNetwork, Critic):
         self.observation = observation
         self.actions = tuple(actions)
         self._num_action_inputs = sum(action.size for action in actions) + 1 if actions else 0
-        size = observation.size + self._num_action_inputs
-        trunk = Perceptron(size, hidden_dims, activation, generator)
+        trunk = trunk_for(observation, self._num_action_inputs, hidden_dims, activation, images, generator)
         self.value = nn.Sequential(trunk, linear(trunk.width, 1, 1.0, generator))
         self.normalizer = Normalizer(observation.size) if normalizes_observations else None
         settings = {
@@ -65,6 +67,7 @@ class NumericCritic(NumericNetwork, Critic):
             "actions": [asdict(action) for action in actions],
             "hidden_dims": list(hidden_dims),
             "activation": activation,
+            "images": images,
             "normalizes_observations": normalizes_observations,
         }
         super().__init__({"value": self.value, "normalizer": self.normalizer}, settings, device)

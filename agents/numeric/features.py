@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gymnasium
 import numpy as np
 from numpy.typing import NDArray
+
+from ...envs.spaces.masks import MASK, OBSERVATION, flat_mask, has_mask
 
 
 @dataclass(frozen=True)
@@ -21,19 +23,32 @@ class Features:
     """Options of each choice; empty where the space is one of numbers."""
     starts: tuple[int, ...] = ()
     """The number of each choice's first option."""
+    image: tuple[int, ...] = ()
+    """Shape of a space of numbers with three axes; empty for others."""
+    scale: float = 1.0
+    """Largest value of an image's bytes; 1 where its numbers are no bytes."""
+    is_masked: bool = False
+    """Whether an element is a dict that has an action mask beside the observation."""
 
     @classmethod
     def of(cls, space: gymnasium.Space[Any]) -> Features:
         """The features of a space.
 
         Raises:
-            ValueError: if it is none of Box, Discrete, MultiDiscrete, MultiBinary.
+            ValueError: if it is none of Box, Discrete, MultiDiscrete, MultiBinary, nor one of these with an action
+                mask, `Dict(observation=…, action_mask=…)`.
         """
+        if has_mask(space):
+            assert isinstance(space, gymnasium.spaces.Dict)  # what has a mask
+            return replace(cls.of(space[OBSERVATION]), is_masked=True)
         if isinstance(space, gymnasium.spaces.Discrete):
             return cls(num_choices=(int(space.n),), starts=(int(space.start),))
         if isinstance(space, gymnasium.spaces.MultiDiscrete):
             choices = tuple(int(n) for n in space.nvec.ravel())
             return cls(num_choices=choices, starts=tuple(int(n) for n in space.start.ravel()))
+        if isinstance(space, gymnasium.spaces.Box) and len(space.shape) == 3:
+            scale = 255.0 if space.dtype == np.uint8 else 1.0
+            return cls(num_numbers=int(np.prod(space.shape)), image=space.shape, scale=scale)
         if isinstance(space, gymnasium.spaces.Box | gymnasium.spaces.MultiBinary):
             return cls(num_numbers=int(np.prod(space.shape)))
         raise ValueError(
@@ -44,12 +59,17 @@ class Features:
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Features:
         """The features that `dataclasses.asdict` wrote, after a way through JSON."""
-        return cls(fields["num_numbers"], tuple(fields["num_choices"]), tuple(fields["starts"]))
+        given: dict[str, Any] = {name: tuple(it) if isinstance(it, list) else it for name, it in fields.items()}
+        return cls(**given)
 
     @property
     def size(self) -> int:
         """Length of the vector."""
         return self.num_numbers + sum(self.num_choices)
+
+    def mask(self, element: Any) -> NDArray[np.bool_] | None:
+        """The action mask in an element; None where elements have none."""
+        return flat_mask(element[MASK]) if self.is_masked else None
 
     def vector(self, element: Any) -> NDArray[np.float32]:
         """The element as a vector.
@@ -57,6 +77,8 @@ class Features:
         Raises:
             ValueError: if it does not have the size, or the options, of the space.
         """
+        if self.is_masked:
+            element = element[OBSERVATION]
         if not self.num_choices:
             numbers = np.asarray(element, dtype=np.float32).ravel()
             if len(numbers) != self.num_numbers:

@@ -18,13 +18,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from ...envs.spaces.masks import flat_mask
 from ..batching import sent
 from ..core import Completion, Divergence, Evaluation, Request, TrainablePolicy
 from ..decoding.streams import uniforms
-from .action_heads import HEADS, ActionHead, head_for
-from .config import LOG_STD_BOUNDS, Activation
+from .action_heads import HEADS, ActionHead, CategoricalHead, head_for
+from .config import LOG_STD_BOUNDS, Activation, Images
 from .features import Features
-from .perceptron import Normalizer, NumericNetwork, Perceptron, linear
+from .perceptron import Normalizer, NumericNetwork, linear
+from .trunk import trunk_for
 
 FIXED_ROWS = 64  # of a pass that decides, in fixed shapes
 SETTINGS_FILE = "collm_numeric_policy.json"
@@ -38,6 +40,8 @@ class NumericRecord:
     """[F] the observation, not normalized."""
     raw: NDArray[Any]
     """[R] what was drawn, before clipping or squashing."""
+    legal: NDArray[np.bool_] | None = None
+    """[O] outputs of the network that legal actions are made of; None: all."""
 
 
 class NumericPolicy(NumericNetwork, TrainablePolicy):
@@ -48,6 +52,7 @@ class NumericPolicy(NumericNetwork, TrainablePolicy):
         head: the distribution.
         hidden_dims: width of each hidden layer.
         activation: after each hidden layer.
+        images: whether observations with three axes are convolved, as in `NetworkConfig.images`.
         has_value_head: estimate V(observation) from the last hidden layer too.
         normalizes_observations: normalize by the running mean and deviation of what it was shown (`observe`), as of
             the last `forget`.
@@ -66,6 +71,7 @@ class NumericPolicy(NumericNetwork, TrainablePolicy):
         *,
         hidden_dims: Sequence[int] = (64, 64),
         activation: Activation = "tanh",
+        images: Images = "flat",
         has_value_head: bool = False,
         normalizes_observations: bool = False,
         seed: int = 0,
@@ -75,7 +81,7 @@ class NumericPolicy(NumericNetwork, TrainablePolicy):
         self.observation = observation
         self.head = head
         self._num_fixed = 0  # rows of each pass that decides, however many are asked for; 0: as many as that
-        self.trunk = Perceptron(observation.size, hidden_dims, activation, generator)
+        self.trunk = trunk_for(observation, 0, hidden_dims, activation, images, generator)
         # 0.01: the first policy is close to uniform, whatever it reads.
         self.output = linear(self.trunk.width, head.num_outputs, 0.01, generator)
         self.value_head = linear(self.trunk.width, 1, 1.0, generator) if has_value_head else None
@@ -85,6 +91,7 @@ class NumericPolicy(NumericNetwork, TrainablePolicy):
             "head": {"kind": head.kind, **head.settings},
             "hidden_dims": list(hidden_dims),
             "activation": activation,
+            "images": images,
             "has_value_head": has_value_head,
             "normalizes_observations": normalizes_observations,
         }
@@ -112,7 +119,7 @@ class NumericPolicy(NumericNetwork, TrainablePolicy):
         """The policy that fits an environment's spaces; further settings as in the constructor.
 
         Args:
-            observation_space: Box, Discrete, MultiDiscrete or MultiBinary.
+            observation_space: Box, Discrete, MultiDiscrete or MultiBinary, or one of these with an action mask.
             action_space: Discrete, MultiDiscrete or Box.
             is_squashed: for a Box, squash actions into its bounds rather than clip them to it.
             initial_log_std, has_state_std, log_std_bounds: for a Box, its standard deviation, as in `GaussianHead`.
@@ -127,7 +134,12 @@ class NumericPolicy(NumericNetwork, TrainablePolicy):
             has_state_std=has_state_std,
             log_std_bounds=log_std_bounds,
         )
-        return cls(Features.of(observation_space), head, **settings)
+        observation = Features.of(observation_space)
+        if observation.is_masked and not isinstance(head, CategoricalHead):
+            raise ValueError(
+                f"observations have an action mask, but {action_space} has no options; use Discrete or MultiDiscrete"
+            )
+        return cls(observation, head, **settings)
 
     @classmethod
     def load(cls, directory: Path, device: torch.device | str = "cpu") -> NumericPolicy:
@@ -147,7 +159,8 @@ class NumericPolicy(NumericNetwork, TrainablePolicy):
         if not greedy:
             numbers = [uniforms(request.stream, self.head.num_uniforms) for request in requests]
             noise = sent(np.stack(numbers), self._device)
-        raw, logprobs, entropies, *values = self._decisions(features, noise)
+        legal = [self._legal(request) for request in requests]
+        raw, logprobs, entropies, *values = self._decisions(features, noise, self._stacked(legal))
         wrong = np.flatnonzero(np.isnan(logprobs[:, 0]))
         if len(wrong):
             divergence = Divergence("the network's outputs are not numbers", self.parameters())
@@ -158,7 +171,7 @@ class NumericPolicy(NumericNetwork, TrainablePolicy):
                 action=self.head.action(drawn),
                 logprobs=logprobs[i],
                 entropies=entropies[i],
-                tokens=NumericRecord(features[i], drawn),
+                tokens=NumericRecord(features[i], drawn, legal[i]),
                 value=float(values[0][i]) if values else None,
             )
             for i, drawn in enumerate(raw)
@@ -175,7 +188,8 @@ class NumericPolicy(NumericNetwork, TrainablePolicy):
 
     def evaluate(self, tracks: Sequence[Sequence[Completion]]) -> Evaluation:
         records: list[NumericRecord] = [completion.tokens for track in tracks for completion in track]
-        outputs, values = self._outputs(np.stack([record.features for record in records]))
+        features, legal = np.stack([record.features for record in records]), [record.legal for record in records]
+        outputs, values = self._outputs(features, self._stacked(legal))
         raw = sent(np.stack([record.raw for record in records]), self._device)
         return Evaluation(
             logprobs=self.head.logprobs(outputs, raw),
@@ -214,7 +228,9 @@ class NumericPolicy(NumericNetwork, TrainablePolicy):
         return twin
 
     @torch.no_grad()
-    def _decisions(self, features: NDArray[np.float32], noise: Tensor | None) -> tuple[NDArray[Any], ...]:
+    def _decisions(
+        self, features: NDArray[np.float32], noise: Tensor | None, legal: NDArray[np.bool_] | None
+    ) -> tuple[NDArray[Any], ...]:
         """Raw actions [N, R], log-probabilities [N, 1], entropies [N, 1], and values [N] where there is a head."""
         count, size = len(features), self._num_fixed
         if size and count != size:
@@ -223,19 +239,38 @@ class NumericPolicy(NumericNetwork, TrainablePolicy):
                 rows = slice(first, min(first + size, count))
                 missing = size - (rows.stop - rows.start)
                 own = None if noise is None else functional.pad(noise[rows], (0, 0, 0, missing), value=0.5)
-                found = self._decisions(np.pad(features[rows], ((0, missing), (0, 0))), own)
+                padding = (0, missing), (0, 0)
+                allowed = None if legal is None else np.pad(legal[rows], padding, constant_values=True)
+                found = self._decisions(np.pad(features[rows], padding), own, allowed)
                 parts.append([each[: size - missing] for each in found])
             return tuple(np.concatenate(each) for each in zip(*parts, strict=True))
-        outputs, values = self._outputs(features)
+        outputs, values = self._outputs(features, legal)
         raw = self.head.drawn(outputs, noise)
         logprobs, entropies = self.head.logprobs(outputs, raw)[:, None], self.head.entropies(outputs)[:, None]
         tensors = [raw, logprobs, entropies] + ([] if values is None else [values])
         return tuple(each.cpu().numpy() for each in tensors)
 
-    def _outputs(self, features: NDArray[np.float32]) -> tuple[Tensor, Tensor | None]:
+    def _legal(self, request: Request) -> NDArray[np.bool_] | None:
+        """What the masks of a request, in its observation and beside it, both allow; None without a mask."""
+        masks = [self.observation.mask(request.observation)]
+        masks += [None if request.action_mask is None else flat_mask(request.action_mask)]
+        given = [mask for mask in masks if mask is not None]
+        return np.logical_and.reduce(given) if given else None
+
+    def _stacked(self, legal: Sequence[NDArray[np.bool_] | None]) -> NDArray[np.bool_] | None:
+        """[N, O] the masks of all rows; None where no row has one."""
+        if all(row is None for row in legal):
+            return None
+        free = np.ones(self.head.num_outputs, dtype=np.bool_)
+        return np.stack([free if row is None else row for row in legal])
+
+    def _outputs(
+        self, features: NDArray[np.float32], legal: NDArray[np.bool_] | None = None
+    ) -> tuple[Tensor, Tensor | None]:
         inputs = sent(features, self._device)
         if self.normalizer is not None:
             inputs = self.normalizer(inputs)
         hidden = self.trunk(inputs)
         values = None if self.value_head is None else self.value_head(hidden)[:, 0]
-        return self.output(hidden), values
+        outputs = self.output(hidden)
+        return outputs if legal is None else self.head.masked(outputs, sent(legal, self._device)), values

@@ -21,7 +21,7 @@ from ...agents.numeric.features import Features
 from ...envs.vectors.faults import EnvironmentFault, StepResult
 from ...envs.vectors.vector import VectorEnv
 from .episode import Episode, Turn
-from .plays import Plan, Play, grouped_plans, mean_info
+from .plays import Plan, Play, grouped_plans, masks_of, mean_info
 from .replay import ReplayError, is_same, replayed
 from .side_by_side import SideBySide, Task
 
@@ -216,12 +216,12 @@ class RolloutCollector:
         start = time.perf_counter()
         play = self._unfinished[place] = Play(plan, self.next_index, place, num_agents=len(self._number))
         self.next_index += 1
-        observations, _ = self.vector.reset(place, plan.seed, plan.options())
-        self._begin(play, observations)
+        observations, infos = self.vector.reset(place, plan.seed, plan.options())
+        self._begin(play, observations, infos)
         self.seconds["environment"] += time.perf_counter() - start
 
-    def _begin(self, play: Play, observations: dict[str, Any]) -> None:
-        play.observations = observations
+    def _begin(self, play: Play, observations: dict[str, Any], infos: Mapping[str, Any]) -> None:
+        play.observations, play.masks = observations, masks_of(infos)
         play.agents = list(observations)
         play.tracks = {agent: [] for agent in play.agents}
         if self.reads_state:
@@ -239,7 +239,7 @@ class RolloutCollector:
             stepping.remove(place)
             play = running[place]
             if not play.agents:
-                self._begin(play, arrived[place][0])
+                self._begin(play, arrived[place][0], arrived[place][4])
             elif self._stepped(play, arrived[place]):
                 ended.append(play)
         return ended
@@ -264,7 +264,9 @@ class RolloutCollector:
             for agent in play.agents:
                 policy = self.policies[agent]
                 stream = (play.plan.seed, play.index, self._number[agent], play.num_turns)
-                request = Request(agent, play.observations[agent], stream, play.previous.get(agent))
+                request = Request(
+                    agent, play.observations[agent], stream, play.previous.get(agent), play.masks.get(agent)
+                )
                 asked[policy.batch_key()].append((policy, request, play))
         tasks = []
         for asks in asked.values():
@@ -291,7 +293,7 @@ class RolloutCollector:
         play.paid.append({agent: float(rewards[agent]) for agent in play.agents})
         play.infos.append(mean_info(infos))
         play.num_turns += 1
-        play.observations = observations
+        play.observations, play.masks = observations, masks_of(infos)
         play.agents = [agent for agent in observations if agent not in play.is_terminated]
         if self.reads_state:
             play.states.append(self._state(play))
@@ -352,12 +354,13 @@ class RolloutCollector:
         )
         name = f"episode {play.index} (seed {play.plan.seed})"
         steps = replayed(self.vector, play.place, play.plan, kept["actions"])
-        play.observations = next(steps)[0]
+        begun = next(steps)
+        play.observations, play.masks = begun[0], masks_of(begun[4])
         for turn, (paid, result) in enumerate(zip(play.paid, steps, strict=True), start=1):
             found = {agent: float(result[1][agent]) for agent in paid}
             if not is_same(found, paid):
                 raise ReplayError(f"{name} paid {paid} in turn {turn}, but pays {found} when {UNREPEATABLE}")
-            play.observations = result[0]
+            play.observations, play.masks = result[0], masks_of(result[4])
         if not is_same(play.observations, kept["observations"]):
             when = f"after turn {len(play.paid)}" if play.paid else "at reset"
             raise ReplayError(f"{name} shows other observations {when} when {UNREPEATABLE}")

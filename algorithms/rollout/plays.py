@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...agents.core import Completion
+from ...envs.spaces.masks import MASK
 from .episode import Episode, Turn
 
 
@@ -42,6 +43,8 @@ class Play:
     place: int
     """Number of the environment copy that plays it."""
     observations: dict[str, Any] = field(default_factory=dict)
+    masks: dict[str, Any] = field(default_factory=dict)
+    """Action masks that the last infos told, by agent."""
     agents: list[str] = field(default_factory=list)
     """Live agents; empty before the episode has begun."""
     states: list[Any] = field(default_factory=list)
@@ -85,6 +88,7 @@ class Play:
             self.index,
             self.place,
             self.observations,
+            self.masks,
             self.agents,
             self.states[-1:],
             {agent: [] for agent in self.agents},
@@ -94,6 +98,11 @@ class Play:
             num_agents=self.num_agents,
             paid=self.paid,
         )
+
+
+def masks_of(infos: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Action masks by agent, of those whose info tells one."""
+    return {agent: info[MASK] for agent, info in infos.items() if MASK in info}
 
 
 def mean_info(infos: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:

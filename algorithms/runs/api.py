@@ -35,8 +35,7 @@ from ..learning.shaping import RewardProcessor
 from ..registry import AlgorithmSpec, algorithm_spec
 from ..rollout.collector import RolloutCollector
 from .checkpoint import has_newest_models, models_update, newest_update
-from .evaluation import EvaluationResult
-from .evaluation import evaluate as play_held_out
+from .evaluation import FIRST_EVALUATION_SEED, EvaluationResult, evaluate_on
 from .experiment import MAX_DEFAULT_ENVS, Experiment, fix_shapes, load_experiment
 from .loggers import LogConfig, Logger, check_sinks, read_lines
 from .loggers.display import TrainingDisplay
@@ -84,7 +83,13 @@ class Run:
         return read_lines(self.directory / "episodes.jsonl")
 
     def evaluate(
-        self, num_episodes: int = 100, *, greedy: bool = False, split: str = "test", **env_kwargs: Any
+        self,
+        num_episodes: int = 100,
+        *,
+        greedy: bool = False,
+        split: str = "test",
+        seeds: Sequence[int] | None = None,
+        **env_kwargs: Any,
     ) -> EvaluationResult:
         """Let the team play held-out tasks.
 
@@ -92,15 +97,19 @@ class Run:
             num_episodes: how many, always the same tasks in the same order.
             greedy: take the likeliest token in place of sampling.
             split: of the environment's tasks, where it has splits.
+            seeds: seeds of the tasks, in place of a number of them.
             env_kwargs: arguments of the environment that differ from training's.
         """
+        if seeds is None:
+            seeds = range(FIRST_EVALUATION_SEED, FIRST_EVALUATION_SEED + num_episodes)
+        num_episodes = len(seeds)
         if num_episodes < 1:
             raise ValueError(f"num_episodes must be at least 1, got {num_episodes}")
         experiment = replace(self.experiment, env_kwargs={**self.experiment.env_kwargs, **env_kwargs})
         vector = experiment.make_vector(split, min(num_episodes, MAX_DEFAULT_ENVS), has_shares=True)
         try:
             with _threads(experiment.model, None), failures_kept(self.directory, experiment.env, split):
-                return play_held_out(RolloutCollector(vector, self.policies), num_episodes, greedy=greedy)
+                return evaluate_on(RolloutCollector(vector, self.policies), seeds, greedy=greedy)
         finally:
             vector.close()
 

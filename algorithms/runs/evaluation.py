@@ -67,8 +67,19 @@ def evaluate(
         greedy: take the likeliest token; symmetric agents can then block each other, so report both ways.
         first_seed: seed of the first task.
     """
+    return evaluate_on(collector, range(first_seed, first_seed + num_episodes), greedy=greedy)
+
+
+def evaluate_on(collector: RolloutCollector, seeds: Sequence[int], *, greedy: bool) -> EvaluationResult:
+    """Play the tasks of given seeds, in order; see `evaluate`.
+
+    Args:
+        collector: collector on held-out tasks; its count of episodes is reset.
+        seeds: a seed per episode.
+        greedy: take the likeliest token.
+    """
     collector.next_index = 0
-    plans = [Plan(first_seed + i, group=i) for i in range(num_episodes)]
+    plans = [Plan(seed, group=i) for i, seed in enumerate(seeds)]
     episodes = collector.collect(plans, greedy=greedy)
     returns = [episode.team_return for episode in episodes]
     return EvaluationResult(

@@ -158,7 +158,7 @@ class Experiment:
         _check_deterministic(self.config, self.model)
         env = make(self.env, **self.env_kwargs)
         try:
-            check_team(env, self.team_model, self.config.seed)
+            check_team(env, self.team_model, self.config.seed, self.network.images)
             agent_learning_rates(self.config, env.possible_agents)
             _check_joint_mode(algorithm, env)
             _check_reward_model(algorithm, env)

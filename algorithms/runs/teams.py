@@ -33,7 +33,7 @@ from ...agents.loading import (
     where_of,
 )
 from ...agents.loading import load_team as load_language_team
-from ...agents.numeric.config import NetworkConfig
+from ...agents.numeric.config import Images, NetworkConfig
 from ...agents.numeric.critics import NumericActorHead, NumericCritic
 from ...agents.numeric.features import Features
 from ...agents.numeric.policy import SETTINGS_FILE, NumericPolicy
@@ -182,13 +182,14 @@ def seat_of(env: Any, agent: str, model: ModelConfig, algorithm: Algorithm[Any] 
     )
 
 
-def check_team(env: Any, model: ModelConfig, seed: int = 0) -> None:
+def check_team(env: Any, model: ModelConfig, seed: int = 0, images: Images = "auto") -> None:
     """Refuse a team that cannot be made, before a weight is loaded.
 
     Args:
         env: environment that the team will play, which is reset.
         model: settings of the team's models.
         seed: seed of the episode whose first prompts must fit into the models' contexts.
+        images: how perceptrons read images, as in `NetworkConfig.images`.
 
     Raises:
         ValueError: if there is no policy for the agents' spaces, or if agents with different spaces share weights.
@@ -216,7 +217,7 @@ def check_team(env: Any, model: ModelConfig, seed: int = 0) -> None:
         check_device(device)
     spaces = {agent: (env.observation_space(agent), env.action_space(agent)) for agent in others}
     for observation_space, action_space in spaces.values():
-        NumericPolicy.for_spaces(observation_space, action_space, hidden_dims=(1,))
+        NumericPolicy.for_spaces(observation_space, action_space, hidden_dims=(1,), images=images)
     if model.weights == "adapters":
         raise ValueError("weights='adapters' is for language models; perceptrons are 'own' or 'shared'")
     unlike = [agent for agent in others if spaces[agent] != spaces[others[0]]]
@@ -372,6 +373,7 @@ def _perceptrons(
             log_std_bounds=network.log_std_bounds,
             hidden_dims=network.hidden_dims,
             activation=network.activation,
+            images=network.images,
             normalizes_observations=network.normalizes_observations,
             has_value_head=algorithm.has_actor_heads,
             seed=algorithm.config.seed + 1000 * env.possible_agents.index(agent),
@@ -446,11 +448,13 @@ def _perceptron_critic(
     """A separate critic for vectors, on an agent's own observations or on the joint ones."""
     agents = vector.possible_agents if agent is None else [agent]
     actions = [Features.of(vector.action_space(each)) for each in agents] if config.critic_type == "q" else []
+    observation = _joint_features(vector, config.seed) if agent is None else policy.observation
     return NumericCritic(
-        _joint_features(vector, config.seed) if agent is None else policy.observation,
+        observation,
         actions,
         hidden_dims=network.hidden_dims,
         activation=network.activation,
+        images=network.images if observation.image else "flat",  # observations in a row are no image
         normalizes_observations=network.normalizes_observations,
         seed=config.seed + 1000 * number + 500,
         device=device_of_policy(policy) if config.critic_device is None else device_of(config.critic_device),

@@ -34,6 +34,7 @@ EXAMPLES = (
     "collm evaluate runs/build",
     "collm evaluate --model Qwen/Qwen3-0.6B --env collm/MiniCode-v0 --is-chat --episodes 50",
     "collm evaluate --model tiny,runs/a/agents/main_0 --env collm/MiniCode-v0",
+    "collm evaluate --suite core --model tiny --submissions theirs.json",
     "collm evaluate runs/a runs/b --model tiny openai:my-model@http://localhost:8000 --env collm/MiniCode-v0",
 )
 
@@ -47,6 +48,11 @@ class EvaluateArguments(Checked):
     models: Annotated[tuple[str, ...], Also("model", "model_name_or_path")] = ()
     """Teams of models that were not trained here, each one model for all agents or one per agent separated by commas:
     a folder, a hub name, "tiny", a registered policy, or openai:MODEL@URL, a chat server's."""
+    suite: Literal["core"] | None = None
+    """Suite of environments to play, on fixed held-out seeds in place of --episodes: core has all of the package, and
+    --env narrows it. Teams may then also be scripted players: reference, random, empty. None: one environment."""
+    submissions: tuple[Path, ...] = ()
+    """Submissions to the suite, as others or earlier calls wrote them, to show in the same table."""
     env: str | None = None
     """Id of the environment. None: that of the runs."""
     env_kwargs: tuple[str, ...] = ()
@@ -70,7 +76,10 @@ class EvaluateArguments(Checked):
 
 def run(args: Sequence[str]) -> None:
     arguments = parsed(EvaluateArguments, "evaluate", args, left_out=("model",), examples=EXAMPLES)
-    evaluate_teams(arguments, Console())
+    if arguments.suite is None:
+        evaluate_teams(arguments, Console())
+    else:
+        play_suite(arguments, Console())
 
 
 def evaluate_teams(arguments: EvaluateArguments, console: Console) -> None:
@@ -122,6 +131,33 @@ def evaluate_teams(arguments: EvaluateArguments, console: Console) -> None:
             console.print(shown(line), markup=False)
 
 
+def play_suite(arguments: EvaluateArguments, console: Console) -> None:
+    """Play the suite, which is the same for everybody: nothing of it can be chosen but who plays, and how."""
+    from ..core.command import evaluate_suite
+
+    with refusals():
+        untouched = EvaluateArguments()
+        for name in ("env_kwargs", "episodes", "split"):
+            if getattr(arguments, name) != getattr(untouched, name):
+                raise UserError(f"--{name.replace('_', '-')} is fixed in a suite; leave it out")
+        if not (arguments.directories or arguments.models or arguments.submissions):
+            raise UserError("nobody plays: give --model, run directories, or --submissions to show")
+        folder = arguments.out or Path("runs") / f"{arguments.suite}-{datetime.now():%Y%m%d-%H%M%S}"
+        check_folder(folder, "--out")
+        evaluate_suite(
+            console,
+            folder,
+            directories=arguments.directories,
+            models=arguments.models,
+            submissions=arguments.submissions,
+            ids=() if arguments.env is None else (arguments.env,),
+            ways=tuple(dict.fromkeys(arguments.played)),
+            model=arguments.model,
+            trust=arguments.trust,
+            is_json=arguments.json,
+        )
+
+
 def check_call(arguments: EvaluateArguments) -> None:
     """Refuse a call that names nobody, or no place to play.
 
@@ -132,6 +168,8 @@ def check_call(arguments: EvaluateArguments) -> None:
         raise UserError("nobody plays: give a run directory, or --model with --env")
     if arguments.models and arguments.env is None and not arguments.directories:
         raise UserError(f"--model {' '.join(arguments.models)} needs --env ID; `collm envs` lists the environments")
+    if arguments.submissions:
+        raise UserError("--submissions are results of a suite; add --suite core")
     if not arguments.played:
         raise UserError("--played names no way of playing; give sampled, greedy, or both")
 

@@ -9,7 +9,7 @@ config = {agent_learning_rate = 5e-4}       # for all algorithms
 id = "collm/MiniBuild-v0"
 name = "build, 4 turns"                     # default: the id
 kwargs = {max_turns = 4}
-model = {max_new_tokens = 8}
+model = {max_new_tokens = 8}                # language models; network = {…} where agents act by vectors
 threshold = 0.5                             # return whose cost is reported as sample efficiency
 budget = {environment_steps = 2_560}        # in place of the suite's
 
@@ -32,6 +32,7 @@ from typing import Any, Literal, cast, get_args
 from ..._errors import UserError, nearest
 from ..._ranges import Checked, Finite, Seed
 from ...agents.config import ModelConfig
+from ...agents.numeric.config import NetworkConfig
 from ...algorithms.registry import UnknownAlgorithmError, algorithm_spec
 from ...algorithms.runs.experiment import Experiment
 
@@ -76,6 +77,7 @@ class EnvironmentEntry(Checked):
     name: str
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     model: Mapping[str, Any] = field(default_factory=dict)
+    network: Mapping[str, Any] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
     budget: Budget | None = None  # None: the suite's
     threshold: Finite | None = None  # a return; None: no sample efficiency
@@ -104,6 +106,7 @@ class Suite(Checked):
     budget: Budget | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
     model: Mapping[str, Any] = field(default_factory=dict)
+    network: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def folder(self) -> str:
@@ -187,6 +190,7 @@ def parse_suite(table: Mapping[str, Any], *, default_name: str = "benchmark") ->
         budget=Budget.read(table["budget"]) if "budget" in table else None,
         config=table.get("config", {}),
         model=table.get("model", {}),
+        network=table.get("network", {}),
     )
     _check(suite)
     return suite
@@ -246,9 +250,15 @@ def _job(suite: Suite, environment: EnvironmentEntry, algorithm: AlgorithmEntry,
         env=environment.id,
         env_kwargs=dict(environment.kwargs),
         model=ModelConfig(**{**suite.model, **environment.model}),
+        network=NetworkConfig(**_with_tuples({**suite.network, **environment.network})),
     )
     place = environment.place, algorithm.place
     return Job(algorithm.name, environment.name, seed, experiment, budget, environment.threshold, place)
+
+
+def _with_tuples(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with tuples in place of lists, which are all that TOML has."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in table.items()}
 
 
 def _check(suite: Suite) -> None:
@@ -271,13 +281,16 @@ def _check(suite: Suite) -> None:
         for where, config in {"config": algorithm.config, **algorithm.config_in}.items():
             _refuse_shared(f"{where} of {algorithm.name}", config, SHARED)
         _refuse_unknown(f"config_in of {algorithm.name}", algorithm.config_in, {e.name for e in suite.environments})
+    networks = {each.name for each in fields(NetworkConfig)}
     for environment in suite.environments:
         if environment.budget is None and suite.budget is None:
             raise ValueError(f"{environment.name} has no budget; give it or the suite one")
         _refuse_shared(f"config of {environment.name}", environment.config, SHARED[:-1])
         _refuse_unknown(f"model of {environment.name}", environment.model, {each.name for each in fields(ModelConfig)})
+        _refuse_unknown(f"network of {environment.name}", environment.network, networks)
     _refuse_shared("config of the suite", suite.config, SHARED[:-1])
     _refuse_unknown("model of the suite", suite.model, {each.name for each in fields(ModelConfig)})
+    _refuse_unknown("network of the suite", suite.network, networks)
 
 
 def _refuse_shared(where: str, config: Mapping[str, Any], names: Sequence[str]) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from pettingzoo import ParallelEnv
 
 from ..spaces import OpenText
+from ..spaces.masks import sampled
 
 Env: TypeAlias = "ParallelEnv[str, Any, Any]"
 Chooser: TypeAlias = Callable[[str, Any, random.Random], Any]
@@ -147,7 +148,7 @@ class Babbler:
                 return self._echo(observation, rng)[: space.max_length].ljust(space.min_length)
             return space.sample()
         mask = observation.get("action_mask") if isinstance(observation, Mapping) else None
-        return space.sample() if mask is None else space.sample(mask)
+        return space.sample() if mask is None else sampled(space, mask)
 
     @staticmethod
     def _echo(text: str, rng: random.Random) -> str:

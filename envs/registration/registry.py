@@ -24,6 +24,8 @@ from ..._errors import UserError
 from ..._plugins import load_plugins
 from ..wrappers.partnered import Partnered
 from ..wrappers.reward_functions import RewardFunctions
+from .foreign.team import as_team
+from .held_out import HeldOut, held_out_seeds
 from .mirrors import mirror
 from .turn_limit import TurnLimit
 
@@ -31,8 +33,9 @@ Range: TypeAlias = tuple[float, float]
 
 GROUP = "collm.envs"  # of entry points
 _FIXED_LENGTH = "the length of its episodes is fixed; collm.envs.views.TurnLimit(env, max_turns) cuts them short"
-_GYM_AS_PARALLEL = "collm.envs.views.gym_as_parallel:GymAsParallel"
+_GYM_TEAM = "collm.envs.registration.foreign.team:gym_team"
 _JUDGING = ("reward_funcs", "reward_weights")  # arguments that any text environment takes; see `RewardFunctions`
+_MAKERS = "parallel_env", "env"  # what PettingZoo's modules call what builds an environment
 _PARTNERS = "partners"  # an argument that any environment takes; see `Partnered`
 _PAYING_THE_SAME = {"render_mode", "split"}  # arguments that no reward depends on
 _ID = re.compile(r"(?P<name>[\w-]+/[\w.-]+?)(-v(?P<version>\d+))?")
@@ -94,6 +97,11 @@ class EnvSpec:
         """The number at the end of the id."""
         return int(self.id.rpartition("-v")[2])
 
+    @property
+    def held_out(self) -> HeldOut | None:
+        """Fixed seeds on which teams are compared; None where this version has none."""
+        return held_out_seeds(self.id)
+
     def constructor(self) -> Callable[..., Any]:
         """What builds the environment, imported if need be."""
         if not isinstance(self.entry_point, str):
@@ -137,9 +145,11 @@ class EnvSpec:
                     f"{self.id} cannot be made with the arguments {used or 'none'}: {type(error).__name__}: {error}"
                 ) from error
             raise
+        env = as_team(env)
         if not isinstance(env, ParallelEnv):
             raise EnvironmentArgumentsError(
-                f"{self.id}: its entry point must build a pettingzoo.ParallelEnv, it built a {type(env).__name__}"
+                f"{self.id}: its entry point must build an environment of PettingZoo or Gymnasium, "
+                f"it built a {type(env).__name__}"
             )
         if self.max_turns is not None:
             env = TurnLimit(env, self.max_turns)
@@ -219,9 +229,10 @@ def register(
 def spec(id: str) -> EnvSpec:
     """The registered specification of an id; without a version, the newest one, with a warning.
 
-    Not registered but understood: "gymnasium/CartPole-v1" or "CartPole-v1", any of Gymnasium as a team of one;
-    "gymnasium/minigrid:MiniGrid-Empty-5x5-v0", one that a module registers with Gymnasium when it is imported; and
-    "package.module:parallel_env", any class or function that builds a parallel environment.
+    Not registered but understood: "gymnasium/CartPole-v1" or "CartPole-v1", any of Gymnasium as a team, of one or of as
+    many agents as its Tuple spaces have; "gymnasium/minigrid:MiniGrid-Empty-5x5-v0", one that a module registers there
+    when it is imported; "pettingzoo.classic.tictactoe_v3", a module of PettingZoo's form; and
+    "package.module:function", any class or function that builds an environment of PettingZoo or Gymnasium.
 
     Raises:
         UnknownEnvironmentError: naming the nearest id and, where the version is wrong, the newest.
@@ -342,6 +353,8 @@ def _listed(names: frozenset[str]) -> str:
 def _foreign(id: str) -> EnvSpec | None:
     if re.fullmatch(r"[\w.]+:[\w.]+", id):
         return EnvSpec(f"unregistered/{id.rpartition(':')[2]}-v0", id)
+    if re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)+", id):
+        return _module_spec(id)
     name = id.removeprefix("gymnasium/")
     if name != id and re.fullmatch(r"[\w.]+:[\w./-]+", name):
         module, _, registered = name.partition(":")
@@ -353,10 +366,24 @@ def _foreign(id: str) -> EnvSpec | None:
             near = difflib.get_close_matches(registered, gymnasium.registry, 1, 0.5)
             hint = f"did you mean {near[0]!r}?" if near else "gymnasium.pprint_registry() lists all"
             raise UnknownEnvironmentError(f"{id!r}: module {module!r} registers no {registered!r}; {hint}")
-        return EnvSpec(f"gymnasium/{registered.rpartition('/')[2]}", _GYM_AS_PARALLEL, {"env": name})
+        return EnvSpec(f"gymnasium/{registered.rpartition('/')[2]}", _GYM_TEAM, {"env": name})
     if "/" not in name and name in gymnasium.registry:
-        return EnvSpec(f"gymnasium/{name}", _GYM_AS_PARALLEL, {"env": name})
+        return EnvSpec(f"gymnasium/{name}", _GYM_TEAM, {"env": name})
     return None
+
+
+def _module_spec(name: str) -> EnvSpec:
+    """The environment of a module of PettingZoo's form: its `parallel_env`, else its `env`."""
+    try:
+        module = importlib.import_module(name)
+    except ImportError as error:
+        raise UnknownEnvironmentError(f"{name!r} cannot be imported as a module: {error}") from error
+    makers = [maker for maker in _MAKERS if callable(getattr(module, maker, None))]
+    if not makers:
+        raise UnknownEnvironmentError(
+            f"module {name!r} has no {' or '.join(_MAKERS)}; name what builds the environment: {name}:function"
+        )
+    return EnvSpec(f"unregistered/{name.rpartition('.')[2]}-v0", f"{name}:{makers[0]}")
 
 
 def _nearest(id: str) -> str:

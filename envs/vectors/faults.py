@@ -14,6 +14,7 @@ from gymnasium import spaces
 from pettingzoo import ParallelEnv
 
 from ..._errors import UserError
+from ..spaces.masks import MASK, OBSERVATION, flat_mask, has_mask, mask_problem, options_of
 
 Observations: TypeAlias = dict[str, Any]
 Infos: TypeAlias = dict[str, dict[str, Any]]
@@ -92,6 +93,8 @@ class Watch:
     def __init__(self, env: ParallelEnv[str, Any, Any]):
         self.possible_agents = list(env.possible_agents)
         self._checks = {agent: check_of(env.observation_space(agent)) for agent in self.possible_agents}
+        self._options = {agent: options_of(env.action_space(agent)) for agent in self.possible_agents}
+        self._masked = {agent for agent in self.possible_agents if has_mask(env.observation_space(agent))}
         state_space = getattr(env, "state_space", None)
         self._state_check = check_of(state_space)
         self._ended: set[str] = set()  # agents whose episode is over
@@ -115,7 +118,8 @@ class Watch:
             raise EnvironmentFault("reset returned no observation, but an episode needs at least one agent")
         for agent, observation in observations.items():
             self._check_observation(agent, observation)
-        return observations, self._infos(infos)
+        self._check_masks(observations, infos := self._infos(infos))
+        return observations, infos
 
     def step(self, env: ParallelEnv[str, Any, Any], actions: Mapping[str, Any]) -> StepResult:
         """Play a joint turn of the agents that act.
@@ -150,7 +154,8 @@ class Watch:
                 self._ended.add(agent)
         if len(observations) > len(actions) or self._ended:
             self._check_nobody_joins(observations, actions, env)
-        return observations, earned, terminations, truncations, self._infos(infos)
+        self._check_masks(observations, infos := self._infos(infos))
+        return observations, earned, terminations, truncations, infos
 
     def state(self, env: ParallelEnv[str, Any, Any]) -> Any:
         """The environment's state; None where it has none.
@@ -193,6 +198,23 @@ class Watch:
             raise EnvironmentFault(f"{again[0]!r} has left the episode and joins it again", again[0])
         self._gone |= self._ended - live
 
+    def _check_masks(self, observations: Observations, infos: Infos) -> None:
+        """Refuse masks that leave an agent nothing to do; of agents whose episode is over they do not matter."""
+        for agent, options in self._options.items():
+            if agent in self._ended or agent not in observations:
+                continue
+            masks = [info[MASK]] if (info := infos.get(agent)) and MASK in info else []
+            if agent in self._masked:
+                masks.append(observations[agent][MASK])
+            for mask in masks:
+                problem = mask_problem(mask, options)
+                if problem:
+                    raise EnvironmentFault(f"the action mask of {agent!r} {problem}", agent)
+            if len(masks) == 2 and (problem := mask_problem(flat_mask(masks[0]) & flat_mask(masks[1]), options)):
+                raise EnvironmentFault(
+                    f"the action masks of {agent!r} in info and observation together {problem}", agent
+                )
+
     def _infos(self, infos: Any) -> Infos:
         _check_mapping("infos", infos)
         for agent, info in infos.items():
@@ -215,6 +237,13 @@ def check_of(space: Any) -> Check:
     if isinstance(space, spaces.Box):
         shape = space.shape
         return lambda value: _array_problem(value, shape)
+    if has_mask(space):
+        check = check_of(space[OBSERVATION])
+        return lambda value: (
+            check(value[OBSERVATION])
+            if isinstance(value, Mapping) and OBSERVATION in value and MASK in value
+            else f"is {_shown(value)}, but must have {OBSERVATION!r} and {MASK!r}"
+        )
     if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
         return lambda value: None if space.contains(value) else f"is {_shown(value)}, which is not in {space}"
     return lambda value: "is None" if value is None else None

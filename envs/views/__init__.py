@@ -1,11 +1,12 @@
 """Other views of the same environments, for libraries that know numbers, dicts, turns or one agent only."""
 
+from ..registration.foreign import GymAsParallel, TupleTeam, TurnBased
 from ..registration.turn_limit import TurnLimit
 from .aec import to_aec
 from .codecs import ByteCodec, Codec, WordCodec
 from .conversation import Conversation, Conversations, Heard
 from .flat import FlatObservations, NumericInfos
-from .gym_as_parallel import GymAsParallel
+from .masks import MaskedObservations
 from .partners import Partner
 from .phrases import PhraseActions, reference_phrases
 from .privileged import PrivilegedState, with_truth
@@ -24,6 +25,7 @@ __all__ = [
     "FlatObservations",
     "GymAsParallel",
     "Heard",
+    "MaskedObservations",
     "NumericInfos",
     "Partner",
     "PhraseActions",
@@ -31,6 +33,8 @@ __all__ = [
     "SingleAgent",
     "TokenActions",
     "TokenObservations",
+    "TupleTeam",
+    "TurnBased",
     "TurnLimit",
     "View",
     "WordCodec",

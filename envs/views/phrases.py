@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from gymnasium.spaces import Discrete
+from numpy.typing import NDArray
 from pettingzoo import ParallelEnv
 
+from ..spaces.masks import MASK
 from .view import View, require_text
+
+Legality: TypeAlias = Callable[[ParallelEnv[str, Any, Any], str, str], bool]
+"""(environment, agent, phrase) -> whether the agent may say it now."""
 
 
 class PhraseActions(View):
@@ -20,6 +25,9 @@ class PhraseActions(View):
         env: an environment of texts.
         phrases: the replies to choose from: one list for all agents, or one for each.
         agents: whose view it is; None: everybody's.
+        is_legal: says of the environment, an agent and a phrase whether the agent may say it now. Infos then have an
+            "action_mask" of int8, 1 per legal phrase, as `Discrete.sample` takes it; see `MaskedObservations` for
+            libraries that look for it in observations. None: all phrases are legal, and there is no mask.
 
     Raises:
         ValueError: if a viewer has no phrases.
@@ -30,8 +38,10 @@ class PhraseActions(View):
         env: ParallelEnv[str, Any, Any],
         phrases: Sequence[str] | Mapping[str, Sequence[str]],
         agents: Iterable[str] | None = None,
+        is_legal: Legality | None = None,
     ):
         super().__init__(env, agents)
+        self.is_legal = is_legal
         self.phrases = {
             agent: tuple(phrases.get(agent, ()) if isinstance(phrases, Mapping) else phrases) for agent in self.viewers
         }
@@ -43,6 +53,25 @@ class PhraseActions(View):
 
     def acted(self, agent: str, action: Any) -> str:
         return self.phrases[agent][int(np.asarray(action).item())]
+
+    def mask(self, agent: str) -> NDArray[np.int8]:
+        """1 per phrase that a viewer may say now.
+
+        Raises:
+            ValueError: if that is none.
+        """
+        assert self.is_legal is not None  # what asks for masks
+        mask = np.array([self.is_legal(self.env, agent, phrase) for phrase in self.phrases[agent]], dtype=np.int8)
+        if not mask.any():
+            raise ValueError(f"none of the {len(mask)} phrases of {agent!r} is legal now; add one that always is")
+        return mask
+
+    def _all_told(self, infos: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        told = super()._all_told(infos)
+        if self.is_legal is None:
+            return told
+        live = [agent for agent in self.env.agents if agent in self.viewers]
+        return {**told, **{agent: {**told.get(agent, {}), MASK: self.mask(agent)} for agent in live}}
 
 
 def reference_phrases(env: ParallelEnv[str, Any, Any], num_episodes: int = 16) -> dict[str, tuple[str, ...]]:

@@ -10,6 +10,7 @@ from pettingzoo import ParallelEnv
 from pettingzoo.utils import BaseParallelWrapper
 
 from ..players import PLAYERS, RandomPlayer, fixed_player, reference_player
+from ..spaces.masks import MASK
 
 
 class Partnered(BaseParallelWrapper[str, Any, Any]):
@@ -46,6 +47,7 @@ class Partnered(BaseParallelWrapper[str, Any, Any]):
         self._random = RandomPlayer({agent: env.action_space(agent) for agent in partners})
         self._rng = random.Random(0)
         self._observations: dict[str, Any] = {}
+        self._infos: dict[str, dict[str, Any]] = {}
 
     @property
     def possible_agents(self) -> list[str]:
@@ -62,19 +64,22 @@ class Partnered(BaseParallelWrapper[str, Any, Any]):
             self._rng = random.Random(seed)
         for agent in self._partners:
             self._random.seed(agent, self._rng.randrange(2**31))
-        self._observations, infos = self.env.reset(seed=seed, options=options)
-        return self._own(self._observations), self._own(infos)
+        self._observations, self._infos = self.env.reset(seed=seed, options=options)
+        return self._own(self._observations), self._own(self._infos)
 
     def step(self, actions: dict[str, Any]) -> tuple[Any, ...]:
         replies = {agent: self._reply(agent) for agent in self.env.agents if agent in self._partners}
         parts = self.env.step({**actions, **replies})
-        self._observations = parts[0]
+        self._observations, self._infos = parts[0], parts[4]
         return tuple(self._own(part) for part in parts)
 
     def _reply(self, agent: str) -> Any:
         name = self._partners[agent]
+        if name == "random":
+            mask = self._infos.get(agent, {}).get(MASK)
+            return self._random(agent, self._observations.get(agent), mask)
         # A reference is asked for anew each time: a copy of this environment must ask the copy inside it.
-        player = {"reference": reference_player(self.env), "random": self._random, "empty": fixed_player("")}[name]
+        player = reference_player(self.env) if name == "reference" else fixed_player("")
         assert player is not None
         return player(agent, self._observations.get(agent))
 

@@ -52,6 +52,7 @@ TRIALS = (
     Trial("agilerl", "agilerl_ippo.py"),
     Trial("gymnasium", "gymnasium_ippo.py"),
     Trial("pettingzoo", "pettingzoo_ippo.py"),
+    Trial("classics", tests="tests/envs/registration/test_classics.py"),
     Trial("textarena", "textarena_ippo.py", "tests/envs/views/test_textarena.py"),
     Trial("chat_servers", tests="tests/agents/language/test_chat_served.py"),
     Trial("verifiers", tests="tests/agents/interop/test_verifiers.py", needs_torch=False),

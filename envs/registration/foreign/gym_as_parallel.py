@@ -7,7 +7,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Box, Discrete, MultiDiscrete, Space
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Space
 from pettingzoo import ParallelEnv
 
 AGENT = "agent_0"
@@ -35,9 +35,7 @@ class GymAsParallel(ParallelEnv[str, Any, Any]):
         self.observation_spaces = {AGENT: env.observation_space}
         self.action_spaces = {AGENT: env.action_space}
         self.render_mode = env.render_mode
-        name = env.spec.id if env.spec is not None else f"{type(env.unwrapped).__name__}-v0"
-        self.metadata = {**env.metadata, "name": re.sub(r"\W", "_", name.lower()), "is_parallelizable": True}
-        self.metadata.setdefault("render_modes", [])
+        self.metadata = metadata_of(env)
 
     def observation_space(self, agent: str) -> Space[Any]:
         return self.observation_spaces[agent]
@@ -57,7 +55,7 @@ class GymAsParallel(ParallelEnv[str, Any, Any]):
     ) -> tuple[dict[str, Any], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]:
         if not self.agents:
             raise RuntimeError("no episode is running; call reset() first")
-        action = _in_space(self.action_spaces[AGENT], actions[AGENT])
+        action = in_space(self.action_spaces[AGENT], actions[AGENT])
         observation, reward, is_terminated, is_truncated, info = self.env.step(action)
         if is_terminated or is_truncated:
             self.agents = []
@@ -76,7 +74,38 @@ class GymAsParallel(ParallelEnv[str, Any, Any]):
         self.env.close()
 
 
-def _in_space(space: Space[Any], action: Any) -> Any:
+class Part(gymnasium.ObservationWrapper[Any, Any, Any]):
+    """A Gymnasium environment of which one entry of the dict observations is seen.
+
+    Args:
+        env: an environment whose observation space is a `Dict`.
+        key: the entry.
+
+    Raises:
+        TypeError: if there is no such entry.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any], key: str):
+        super().__init__(env)
+        space = env.observation_space
+        if not isinstance(space, Dict) or key not in space.spaces:
+            raise TypeError(f"observed={key!r} needs observations with an entry of this name, but the space is {space}")
+        self.key = key
+        self.observation_space = space[key]
+
+    def observation(self, observation: Any) -> Any:
+        return observation[self.key]
+
+
+def metadata_of(env: gymnasium.Env[Any, Any]) -> dict[str, Any]:
+    """Metadata of a parallel environment, from those of a Gymnasium environment."""
+    name = env.spec.id if env.spec is not None else f"{type(env.unwrapped).__name__}-v0"
+    named = {"name": re.sub(r"\W", "_", name.lower()), "is_parallelizable": True}
+    return {"render_modes": [], **env.metadata, **named}
+
+
+def in_space(space: Space[Any], action: Any) -> Any:
+    """An action in the type of its space; of a `Box` the nearest point."""
     if isinstance(space, Discrete):
         return space.dtype.type(np.asarray(action).item())
     if isinstance(space, Box):

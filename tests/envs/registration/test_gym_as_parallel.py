@@ -8,7 +8,7 @@ import pytest
 from pettingzoo.test.parallel_test import parallel_api_test
 
 from collm.envs import check_env, make
-from collm.envs.views.gym_as_parallel import GymAsParallel
+from collm.envs.registration.foreign.gym_as_parallel import GymAsParallel
 
 NAMES = ["CartPole-v1", "Pendulum-v1", "FrozenLake-v1", "Blackjack-v1", "Acrobot-v1"]
 

@@ -1,0 +1,134 @@
+"""Submissions: what a team reached on the held-out seeds, as one JSON file that anybody can write, read and check.
+
+{"schema": "collm/core", "version": 1, "collm": "0.4.0", "team": "tiny", "models": ["tiny"],
+ "environments": {"collm/MiniBuild-v0": {"seeds_sha256": "…", "returns": {"sampled": [0.5, …], "greedy": [0.6, …]}}, …}}
+
+A return is the mean over the agents of what they were paid in an episode, in the order of the seeds.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from ...envs.registration.held_out import HeldOut, held_out_seeds
+from ...envs.registration.registry import specs
+from ..errors import UserError
+
+SCHEMA, VERSION = "collm/core", 1
+WAYS = ("sampled", "greedy")
+KEYS = {"schema", "version", "collm", "team", "models", "environments"}
+
+
+@dataclass(frozen=True)
+class Submission:
+    """Returns of one team, by environment and by way of playing."""
+
+    team: str
+    """Name of the team in the table."""
+    models: Sequence[str]
+    """Names of its models, or of its runs."""
+    returns: Mapping[str, Mapping[str, Sequence[float]]]
+    """By id and way of playing, the team return of each held-out seed, in order."""
+    collm: str = field(default_factory=lambda: version("collm"))
+    """Version of the package that played."""
+
+    def to_json(self) -> dict[str, Any]:
+        played = {
+            id: {"seeds_sha256": seeds_of(id).sha256, "returns": {way: list(each) for way, each in ways.items()}}
+            for id, ways in self.returns.items()
+        }
+        named = {"schema": SCHEMA, "version": VERSION, "collm": self.collm, "team": self.team}
+        return {**named, "models": list(self.models), "environments": played}
+
+    def write(self, file: Path) -> None:
+        """Write it as JSON."""
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(self.to_json(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def core_ids() -> tuple[str, ...]:
+    """The environments of the suite: all of this package's that have held-out seeds."""
+    return tuple(spec.id for spec in specs() if spec.held_out is not None)
+
+
+def seeds_of(id: str) -> HeldOut:
+    """The held-out seeds of an environment of the suite.
+
+    Raises:
+        UserError: if it is not in the suite.
+    """
+    found = held_out_seeds(id)
+    if found is None:
+        raise UserError(f"{id} is not in the core suite; it has {', '.join(core_ids())}")
+    return found
+
+
+def read_submission(file: Path) -> Submission:
+    """A submission that somebody handed in.
+
+    Raises:
+        UserError: naming the file and what is wrong: no JSON, another schema, other seeds, or returns that are missing
+            or no numbers.
+    """
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise UserError(f"{file} cannot be read as a submission: {error}") from error
+    try:
+        return parsed_submission(found)
+    except UserError as error:
+        raise UserError(f"{file}: {error}") from error
+
+
+def parsed_submission(found: Any) -> Submission:
+    """The submission that a JSON object describes.
+
+    Raises:
+        UserError: saying what is wrong.
+    """
+    if not isinstance(found, dict) or (found.get("schema"), found.get("version")) != (SCHEMA, VERSION):
+        raise UserError(f'no submission of this schema; it must have "schema": "{SCHEMA}" and "version": {VERSION}')
+    if set(found) != KEYS:
+        raise UserError(f"a submission has the keys {', '.join(sorted(KEYS))}; got {', '.join(sorted(found))}")
+    models, environments = found["models"], found["environments"]
+    if not all(isinstance(found[name], str) and found[name] for name in ("team", "collm")):
+        raise UserError("team and collm must be texts")
+    if not isinstance(models, list) or not all(isinstance(name, str) for name in models):
+        raise UserError("models must be a list of names")
+    if not isinstance(environments, dict) or not environments:
+        raise UserError("environments must be an object with the results by id, and have at least one")
+    returns = {id: _checked_returns(id, entry) for id, entry in environments.items()}
+    return Submission(found["team"], models, returns, found["collm"])
+
+
+def _checked_returns(id: str, entry: Any) -> dict[str, list[float]]:
+    held_out = seeds_of(id)
+    if not isinstance(entry, dict) or set(entry) != {"seeds_sha256", "returns"}:
+        raise UserError(f'{id} must have "seeds_sha256" and "returns"')
+    if entry["seeds_sha256"] != held_out.sha256:
+        raise UserError(
+            f"{id} was played on other seeds: seeds_sha256 is {entry['seeds_sha256']!r}, not {held_out.sha256!r}"
+        )
+    ways = entry["returns"]
+    if not isinstance(ways, dict) or not ways or not set(ways) <= set(WAYS):
+        raise UserError(f"returns of {id} must be by way of playing: {' or '.join(WAYS)}")
+    for way, values in ways.items():
+        if not isinstance(values, list) or len(values) != len(held_out.seeds):
+            raise UserError(f"{way} returns of {id} must be {len(held_out.seeds)} numbers, one per seed")
+        if not all(type(value) in (int, float) and math.isfinite(value) for value in values):
+            raise UserError(f"{way} returns of {id} must be finite numbers")
+        low, high = _bounds(id)
+        if wrong := [value for value in values if not low - 1e-6 <= value <= high + 1e-6]:
+            raise UserError(f"{way} returns of {id} must lie in {low:g} to {high:g}, got {wrong[0]:g}")
+    return ways
+
+
+def _bounds(id: str) -> tuple[float, float]:
+    declared = next(spec.return_range for spec in specs() if spec.id == id)
+    return declared if declared is not None else (-math.inf, math.inf)

@@ -1,0 +1,8 @@
+"""Environments of others as teams: Gymnasium's, with one agent or a tuple of them, and PettingZoo's turn-based ones."""
+
+from .gym_as_parallel import GymAsParallel
+from .team import as_team
+from .tuple_team import TupleTeam
+from .turn_based import TurnBased
+
+__all__ = ["GymAsParallel", "TupleTeam", "TurnBased", "as_team"]

@@ -1,0 +1,38 @@
+"""Any environment of Gymnasium or PettingZoo → a parallel environment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+from pettingzoo import AECEnv, ParallelEnv
+from pettingzoo.utils.conversions import aec_to_parallel_wrapper
+
+from .gym_as_parallel import GymAsParallel, Part
+from .tuple_team import TupleTeam, is_tuple_team
+from .turn_based import TurnBased
+
+
+def gym_team(env: str, *, observed: str | None = None, **kwargs: Any) -> ParallelEnv[str, Any, Any]:
+    """A registered Gymnasium environment as a team: of one agent, or of as many as its Tuple spaces have.
+
+    Args:
+        env: id, "module:Id" where a module registers it.
+        observed: entry of dict observations that an agent sees, such as "image" in MiniGrid; None: all.
+        kwargs: arguments of `gymnasium.make`.
+    """
+    made = gymnasium.make(env, disable_env_checker=True, **kwargs)
+    return as_team(made if observed is None else Part(made, observed))
+
+
+def as_team(env: Any) -> Any:
+    """A parallel environment from Gymnasium's or PettingZoo's; what is neither comes back as it is.
+
+    AEC environments in which all agents act before anything happens go through PettingZoo's `aec_to_parallel`, others
+    through its `turn_based_aec_to_parallel`.
+    """
+    if isinstance(env, AECEnv):
+        return aec_to_parallel_wrapper(env) if env.metadata.get("is_parallelizable") else TurnBased(env)
+    if isinstance(env, gymnasium.Env):
+        return TupleTeam(env) if is_tuple_team(env) else GymAsParallel(env)
+    return env

@@ -1,0 +1,107 @@
+"""A Gymnasium environment of several agents, with Tuple spaces and a list of rewards, as a team."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Space, Tuple
+from pettingzoo import ParallelEnv
+
+from .gym_as_parallel import in_space, metadata_of
+
+
+class TupleTeam(ParallelEnv[str, Any, Any]):
+    """The convention of EPyMARL, Level-Based Foraging and Robotic Warehouse: an entry per agent in every tuple.
+
+    Agents are `agent_0`, `agent_1`, …; all of them play until the episode ends. Rewards are the agents' own. Where the
+    environment says for each agent whether it is done, the episode ends when all are, as in EPyMARL.
+
+    Args:
+        env: an environment, or the id of one ("Foraging-8x8-2p-2f-v3").
+        kwargs: arguments of `gymnasium.make`, for an id.
+
+    Raises:
+        TypeError: if its spaces are no tuples of the same length.
+    """
+
+    def __init__(self, env: str | gymnasium.Env[Any, Any], **kwargs: Any):
+        if isinstance(env, str):
+            env = gymnasium.make(env, disable_env_checker=True, **kwargs)
+        elif kwargs:
+            raise TypeError(f"{sorted(kwargs)} are arguments for an environment's id, but an environment was given")
+        if not is_tuple_team(env):
+            raise TypeError(
+                "TupleTeam needs one observation space and one action space per agent, each in a Tuple, got "
+                f"{env.observation_space} and {env.action_space}"
+            )
+        self.env = env
+        seen: tuple[Space[Any], ...] = tuple(cast(Any, env.observation_space).spaces)
+        acted: tuple[Space[Any], ...] = tuple(cast(Any, env.action_space).spaces)
+        self.possible_agents = [f"agent_{number}" for number in range(len(acted))]
+        self.agents: list[str] = []
+        self.observation_spaces = dict(zip(self.possible_agents, seen, strict=True))
+        self.action_spaces = dict(zip(self.possible_agents, acted, strict=True))
+        self.render_mode = env.render_mode
+        self.metadata = metadata_of(env)
+
+    def observation_space(self, agent: str) -> Space[Any]:
+        return self.observation_spaces[agent]
+
+    def action_space(self, agent: str) -> Space[Any]:
+        return self.action_spaces[agent]
+
+    def reset(
+        self, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+        observations, infos = self.env.reset(seed=seed, options=options)
+        self.agents = list(self.possible_agents)
+        return self._by_agent("observations", observations), self._infos(infos)
+
+    def step(
+        self, actions: dict[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]:
+        if not self.agents:
+            raise RuntimeError("no episode is running; call reset() first")
+        joint = tuple(in_space(self.action_spaces[agent], actions[agent]) for agent in self.agents)
+        observations, rewards, terminated, truncated, infos = self.env.step(joint)
+        agents = self.possible_agents
+        is_terminated, is_truncated = bool(np.all(terminated)), bool(np.all(truncated))
+        # Some done, some out of time: nobody is left to play.
+        if not is_terminated and not is_truncated and np.all(np.logical_or(terminated, truncated)):
+            is_truncated = True
+        if is_terminated or is_truncated:
+            self.agents = []
+        paid = self._by_agent("rewards", rewards)
+        return (
+            self._by_agent("observations", observations),
+            {agent: float(reward) for agent, reward in paid.items()},
+            dict.fromkeys(agents, is_terminated),
+            dict.fromkeys(agents, is_truncated),
+            self._infos(infos),
+        )
+
+    def render(self) -> Any:
+        return self.env.render()
+
+    def close(self) -> None:
+        self.env.close()
+
+    def _by_agent(self, name: str, values: Any) -> dict[str, Any]:
+        if not isinstance(values, (Sequence, np.ndarray)) or len(values) != len(self.possible_agents):
+            raise TypeError(f"{name} must have an entry for each of {len(self.possible_agents)} agents, got {values!r}")
+        return dict(zip(self.possible_agents, values, strict=True))
+
+    def _infos(self, infos: Any) -> dict[str, dict[str, Any]]:
+        """An info per agent: its own where there is a list of them, else what concerns all."""
+        if isinstance(infos, Mapping):
+            return {agent: dict(infos) for agent in self.possible_agents}
+        return {agent: dict(info) for agent, info in self._by_agent("infos", infos).items()}
+
+
+def is_tuple_team(env: gymnasium.Env[Any, Any]) -> bool:
+    """Whether an environment has a tuple of action spaces, and one observation space for each."""
+    seen, acted = env.observation_space, env.action_space
+    return isinstance(seen, Tuple) and isinstance(acted, Tuple) and len(seen.spaces) == len(acted.spaces)

@@ -1,0 +1,86 @@
+"""A turn-based environment of PettingZoo (AEC) as a team whose waiting agents have one legal action, without effect."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gymnasium.spaces import Space
+from pettingzoo import AECEnv, ParallelEnv
+from pettingzoo.utils.conversions import turn_based_aec_to_parallel_wrapper
+
+from ...spaces.masks import MASK, has_mask, only_first, options_of
+
+
+class TurnBased(ParallelEnv[str, Any, Any]):
+    """PettingZoo's `turn_based_aec_to_parallel`: in each joint turn one agent's action counts, the others' do not.
+
+    Where actions are choices, the waiting agents' mask leaves the first option of each, so that what they "choose" has
+    the probability 1, no entropy and no gradient. It stands where the environment has its masks: in the observation,
+    else in the info.
+
+    Args:
+        env: an AEC environment in which one agent acts at a time.
+    """
+
+    def __init__(self, env: AECEnv[str, Any, Any]):
+        self.aec_env = env
+        self.env = turn_based_aec_to_parallel_wrapper(env)
+        self.possible_agents = list(env.possible_agents)
+        self.agents: list[str] = []
+        self.metadata = {**env.metadata, "is_parallelizable": True}
+        self.render_mode = getattr(env, "render_mode", None)
+        self.state_space = getattr(env, "state_space", None)  # most have none
+        self._waiting = {agent: only_first(options_of(env.action_space(agent))) for agent in self.possible_agents}
+
+    @property
+    def unwrapped(self) -> Any:
+        return self.aec_env.unwrapped
+
+    def observation_space(self, agent: str) -> Space[Any]:
+        space: Space[Any] = self.aec_env.observation_space(agent)
+        return space
+
+    def action_space(self, agent: str) -> Space[Any]:
+        space: Space[Any] = self.aec_env.action_space(agent)
+        return space
+
+    def reset(
+        self, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+        observations, infos = self.env.reset(seed=seed, options=options)
+        self.agents = list(self.env.agents)
+        return self._told(observations, infos)
+
+    def step(self, actions: dict[str, Any]) -> tuple[Any, ...]:
+        if not self.agents:
+            raise RuntimeError("no episode is running; call reset() first")
+        observations, rewards, terminations, truncations, infos = self.env.step(actions)
+        self.agents = list(self.env.agents)
+        seen, told = self._told(observations, infos)
+        return seen, rewards, terminations, truncations, told
+
+    def render(self) -> Any:
+        return self.aec_env.render()
+
+    def close(self) -> None:
+        self.aec_env.close()
+
+    def state(self) -> Any:
+        return self.aec_env.state()
+
+    def _told(self, observations: dict[str, Any], infos: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Observations and infos with the masks of those who wait."""
+        acting = self.aec_env.agent_selection if self.aec_env.agents else None
+        seen = dict(observations)
+        # The masks say who is in turn; PettingZoo's text beside them fits into no array.
+        told = {
+            agent: {name: it for name, it in info.items() if name != "active_agent"} for agent, info in infos.items()
+        }
+        for agent, mask in self._waiting.items():
+            if agent == acting or not len(mask):
+                continue
+            if not has_mask(self.observation_space(agent)):
+                told[agent] = {**told.get(agent, {}), MASK: mask.copy()}
+            elif agent in seen:
+                seen[agent] = {**seen[agent], MASK: mask.copy()}
+        return seen, told

@@ -1,0 +1,103 @@
+"""Convolutions in front of numeric policies and critics."""
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+
+from collm.agents.core import CriticInput, Request
+from collm.agents.numeric.convolution import Convolution
+from collm.agents.numeric.critics import NumericCritic
+from collm.agents.numeric.features import Features
+from collm.agents.numeric.perceptron import Perceptron
+from collm.agents.numeric.policy import NumericPolicy
+
+GRID = gymnasium.spaces.Box(0, 255, (7, 7, 3), np.uint8)
+ACTIONS = gymnasium.spaces.Discrete(3)
+
+
+def made(shape, **settings):
+    generator = torch.Generator().manual_seed(0)
+    return Convolution(shape, settings.get("scale", 255.0), settings.get("num_others", 0), (8,), "tanh", generator)
+
+
+@pytest.mark.parametrize(
+    ("shape", "num_features"),
+    [
+        ((7, 7, 3), 32 * 3 * 3),  # 7 -> 5 -> 3
+        ((3, 7, 9), 32 * 3 * 5),
+        ((84, 84, 4), 64 * 7 * 7),  # 84 -> 20 -> 9 -> 7, as in the paper
+        ((457, 120, 3), 64 * 53 * 11),  # pistonball
+    ],
+)
+def test_the_layers_give_as_many_numbers_as_counted_by_hand(shape, num_features):
+    network = made(shape)
+    assert network.hidden[0].in_features == num_features
+    assert network(torch.zeros(2, np.prod(shape))).shape == (2, 8)
+
+
+def test_channels_first_and_last_are_the_same_image():
+    last, first = made((6, 8, 3)), made((3, 6, 8))
+    image = torch.rand(4, 6, 8, 3, generator=torch.Generator().manual_seed(1)) * 255
+    torch.testing.assert_close(last(image.flatten(1)), first(image.permute(0, 3, 1, 2).flatten(1)))
+
+
+def test_the_first_layer_is_a_correlation_with_the_scaled_image():
+    network = made((5, 6, 2))
+    image = np.random.default_rng(0).integers(0, 256, (5, 6, 2))
+    kernel = network.layers[0].weight.detach().numpy()[3]  # [channels, 3, 3]
+    expected = sum(kernel[c, i, j] * image[1 + i, 2 + j, c] / 255 for c in range(2) for i in range(3) for j in range(3))
+    shown = torch.tensor(image, dtype=torch.float32).permute(2, 0, 1)[None] / 255
+    assert network.layers[0](shown)[0, 3, 1, 2].item() == pytest.approx(expected, abs=1e-5)
+
+
+def test_numbers_beside_the_image_pass_by_the_convolutions():
+    network = made((5, 5, 1), num_others=2)
+    rows = torch.zeros(2, 27)
+    rows[1, 25:] = 1
+    one, other = network(rows)
+    assert not torch.equal(one, other)
+    assert torch.equal(network.layers(torch.zeros(1, 1, 5, 5)), torch.zeros(1, 32))
+
+
+def test_images_of_bytes_are_convolved_and_other_arrays_are_not():
+    kinds = {
+        Convolution: [GRID],
+        Perceptron: [gymnasium.spaces.Box(0, 1, (7, 7, 3)), gymnasium.spaces.Box(0, 255, (4, 4, 3), np.uint8)],
+    }
+    for kind, spaces in kinds.items():
+        for space in spaces:
+            assert type(NumericPolicy.for_spaces(space, ACTIONS, images="auto").trunk) is kind
+    assert type(NumericPolicy.for_spaces(GRID, ACTIONS, images="flat").trunk) is Perceptron
+    asked = NumericPolicy.for_spaces(gymnasium.spaces.Box(0, 1, (7, 7, 3)), ACTIONS, images="convolved")
+    assert type(asked.trunk) is Convolution and asked.trunk.scale == 1
+
+
+def test_what_cannot_be_convolved_is_refused():
+    with pytest.raises(ValueError, match="three axes"):
+        NumericPolicy.for_spaces(gymnasium.spaces.Box(0, 1, (7,)), ACTIONS, images="convolved")
+    with pytest.raises(ValueError, match="4 x 4 is too small"):
+        NumericPolicy.for_spaces(gymnasium.spaces.Box(0, 1, (4, 4, 3)), ACTIONS, images="convolved")
+
+
+@pytest.mark.parametrize("normalizes", [False, True])
+def test_a_convolving_policy_learns_in_every_weight_and_is_read_back(normalizes, tmp_path):
+    masked = gymnasium.spaces.Dict(observation=GRID, action_mask=gymnasium.spaces.Box(0, 1, (3,), np.int8))
+    policy = NumericPolicy.for_spaces(masked, ACTIONS, images="auto", normalizes_observations=normalizes)
+    images = np.random.default_rng(0).integers(0, 256, (12, 7, 7, 3), dtype=np.uint8)
+    seen = [{"observation": image, "action_mask": np.array([1, 1, 0], np.int8)} for image in images]
+    track = policy.act([Request("a", each, (i,)) for i, each in enumerate(seen)])
+    policy.evaluate([track]).logprobs.square().sum().backward()
+    assert all(weight.grad is not None and weight.grad.any() for weight in policy.parameters())
+    policy.save(tmp_path)
+    again = NumericPolicy.load(tmp_path).evaluate([track]).logprobs
+    torch.testing.assert_close(again, policy.evaluate([track]).logprobs)
+
+
+def test_a_convolving_critic_reads_actions_beside_the_image(tmp_path):
+    critic = NumericCritic(Features.of(GRID), [Features.of(ACTIONS)], images="auto")
+    item = CriticInput(histories=(np.full((7, 7, 3), 9, np.uint8),) * 2, actions=(0, 2))
+    values = critic.values([item])
+    assert values.shape == (4,) and len(set(values[[0, 2, 3]].tolist())) == 3
+    critic.save(tmp_path)
+    torch.testing.assert_close(NumericCritic.load(tmp_path).values([item]), values)

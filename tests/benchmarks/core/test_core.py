@@ -1,0 +1,173 @@
+"""The core suite: submissions say what they were measured on; scores go from random play to the reference."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from collm.algorithms.runs.evaluation import FIRST_EVALUATION_SEED
+from collm.benchmarks.cli import main
+from collm.benchmarks.core import anchors as anchors_module
+from collm.benchmarks.core.anchors import anchors, written_anchors
+from collm.benchmarks.core.play import player_submission
+from collm.benchmarks.core.submission import Submission, core_ids, parsed_submission, read_submission, seeds_of
+from collm.benchmarks.core.table import markdown, rows, score, suite_score
+from collm.benchmarks.errors import UserError
+
+ID = "collm/MiniBuild-v0"
+RESULTS = Path(__file__).parents[3] / "benchmarks" / "results" / "core"
+
+
+def returns_of(value, *, of=core_ids):
+    """The same score everywhere, in returns."""
+    found = {}
+    for id in of():
+        anchor = anchors()[id]
+        found[id] = {"sampled": [anchor.floor + value * (anchor.reference - anchor.floor)] * len(seeds_of(id).seeds)}
+    return found
+
+
+def test_the_suite_has_all_thirteen_environments():
+    assert len(core_ids()) == 13 and ID in core_ids()
+    assert {len(seeds_of(id).seeds) for id in core_ids()} == {50}
+
+
+def test_random_play_scores_0_and_the_reference_1():
+    floor, reference = (read_submission(RESULTS / f"{name}.json") for name in ("random", "reference"))
+    for id in core_ids():
+        assert score(id, floor.returns[id]["sampled"]).value == pytest.approx(0, abs=1e-12)
+        assert score(id, reference.returns[id]["sampled"]).value == pytest.approx(1)
+    committed = json.loads(anchors_module.ANCHORS_FILE.read_text())
+    assert committed == written_anchors(floor, reference)
+
+
+@pytest.mark.parametrize("name", ["random", "reference"])
+def test_the_committed_results_are_what_the_players_reach_now(name):
+    kept = read_submission(RESULTS / f"{name}.json")
+    played = player_submission(name, (ID, "collm/ResourceGathering-v1"), lambda *_: None)
+    for id, ways in played.returns.items():
+        assert ways["sampled"] == pytest.approx(kept.returns[id]["sampled"])
+
+
+def test_scores_by_hand():
+    anchor = anchors()["collm/HouseBuild-v1"]
+    middle = (anchor.floor + anchor.reference) / 2
+    found = score("collm/HouseBuild-v1", [middle] * 50)
+    assert (found.value, found.low, found.high) == pytest.approx((0.5, 0.5, 0.5))
+
+
+def test_the_mean_over_the_suite_weighs_environments_alike_and_resamples_within_each():
+    played = {id: ways["sampled"] for id, ways in returns_of(0.25).items()}
+    assert suite_score(played).value == pytest.approx(0.25)
+    assert suite_score(played).high - suite_score(played).low < 1e-9, "scores that do not vary within a task"
+    anchor = anchors()[ID]
+    span = anchor.reference - anchor.floor
+    played[ID] = [anchor.floor + span * (number % 2) for number in range(50)]
+    found = suite_score(played)
+    assert found.value == pytest.approx((12 * 0.25 + 0.5) / 13)
+    # One task's mean of 50 coins, by the normal approximation, counts a thirteenth.
+    width = 2 * 1.96 * np.sqrt(0.25 / 50) / 13
+    assert found.high - found.low == pytest.approx(width, rel=0.1)
+
+
+def test_the_table_has_the_mean_only_of_who_played_everything():
+    whole = Submission("whole", ["a"], returns_of(0.5))
+    part = Submission("part", ["b"], returns_of(0.5, of=lambda: (ID,)))
+    header, cells = rows([whole, part])
+    assert header == ["environment", "whole, sampled", "part, sampled"]
+    assert [row[0] for row in cells] == [*core_ids(), "mean"]
+    assert cells[-1][1].startswith("0.500") and cells[-1][2] == "-"
+    assert sum(row[2] != "-" for row in cells) == 1
+    assert markdown([whole, part]).count("\n| ") == 16
+
+
+def test_a_submission_is_read_as_it_was_written(tmp_path):
+    made = Submission("a / b", ["a", "b"], returns_of(0.5), "1.2.3")
+    made.write(tmp_path / "x.json")
+    assert read_submission(tmp_path / "x.json") == made
+
+
+def broken(change):
+    found = copy.deepcopy(Submission("a", ["a"], returns_of(0.5)).to_json())
+    change(found)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda it: it.update(version=2), '"version": 1'),
+        (lambda it: it.update(more=1), "got .*more"),
+        (lambda it: it.update(team=""), "team and collm must be texts"),
+        (lambda it: it.update(environments={}), "at least one"),
+        (lambda it: it["environments"].update({"collm/Other-v0": {}}), "collm/Other-v0 is not in the core suite"),
+        (lambda it: it["environments"][ID].update(seeds_sha256="0" * 64), f"{ID} was played on other seeds"),
+        (lambda it: it["environments"][ID]["returns"]["sampled"].pop(), "must be 50 numbers"),
+        (lambda it: it["environments"][ID]["returns"].update(best=[0.0] * 50), "sampled or greedy"),
+        (lambda it: it["environments"][ID]["returns"].update(greedy=[float("nan")] * 50), "finite"),
+        (lambda it: it["environments"][ID]["returns"].update(greedy=[True] * 50), "finite numbers"),
+        (lambda it: it["environments"][ID]["returns"].update(greedy=[2.0] * 50), "must lie in 0 to 1, got 2"),
+    ],
+)
+def test_a_submission_that_says_something_else_is_refused(change, problem):
+    with pytest.raises(UserError, match=problem):
+        parsed_submission(broken(change))
+
+
+def test_the_command_plays_writes_and_shows(tmp_path, capsys):
+    theirs = tmp_path / "theirs.json"
+    Submission("theirs", ["x"], returns_of(0.5)).write(theirs)
+    out = tmp_path / "out"
+    call = [
+        "evaluate",
+        "--suite",
+        "core",
+        "--model",
+        "random",
+        "--env",
+        ID,
+        "--submissions",
+        str(theirs),
+        "--out",
+        str(out),
+    ]
+    assert main(call) == 0
+    assert "mean return" in capsys.readouterr().out
+    assert read_submission(out / "random.json").returns[ID]["sampled"] == pytest.approx([0.0] * 50, abs=0.2)
+    assert "| 0.500 [0.500, 0.500] |" in (out / "table.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("call", "problem"),
+    [
+        (["--suite", "core"], "nobody plays"),
+        (["--suite", "core", "--model", "random", "--episodes", "3"], "--episodes is fixed"),
+        (["--suite", "core", "--model", "random", "--split", "train"], "--split is fixed"),
+        (["--suite", "core", "--model", "random", "--env", "CartPole-v1"], "not in the core suite"),
+        (["--model", "tiny", "--env", ID, "--submissions", "x.json"], "add --suite core"),
+    ],
+)
+def test_what_the_suite_fixes_cannot_be_chosen(call, problem, capsys):
+    assert main(["evaluate", *call]) == 2
+    assert problem in capsys.readouterr().err
+
+
+def test_a_model_plays_the_seeds_of_the_list_and_no_others(tmp_path, monkeypatch):
+    from collm.agents.config import ModelConfig
+    from collm.algorithms.rollout.collector import RolloutCollector
+    from collm.benchmarks.core.play import model_submission
+
+    seen = []
+    collect = RolloutCollector.collect
+    monkeypatch.setattr(
+        RolloutCollector,
+        "collect",
+        lambda self, plans, **how: seen.append([plan.seed for plan in plans]) or collect(self, plans, **how),
+    )
+    made = model_submission(ModelConfig(), (ID,), ("greedy",), tmp_path, lambda *_: None)
+    assert seen == [list(seeds_of(ID).seeds)] and set(made.returns[ID]) == {"greedy"}
+    assert min(seen[0]) > FIRST_EVALUATION_SEED

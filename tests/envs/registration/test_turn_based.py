@@ -1,0 +1,114 @@
+"""PettingZoo's turn-based environments as teams: who waits has one legal action, and nothing to learn from it."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
+from pettingzoo import AECEnv
+
+from collm.envs import UnknownEnvironmentError, check_env, make
+from collm.envs.views import TurnBased
+
+
+class Nim(AECEnv):
+    """Five matches; who is in turn takes one or two, and who takes the last has won."""
+
+    metadata: ClassVar = {"name": "nim_v0", "render_modes": [], "is_parallelizable": False}
+    render_mode = None
+
+    def __init__(self, tells_masks: bool = True, is_parallelizable: bool = False):
+        self.metadata = {**self.metadata, "is_parallelizable": is_parallelizable}
+        self.possible_agents = ["player_0", "player_1"]
+        self.tells_masks = tells_masks
+        seen = Box(0, 5, (1,), np.float32)
+        masked = Dict(observation=seen, action_mask=Box(0, 1, (2,), np.int8))
+        self.observation_spaces = dict.fromkeys(self.possible_agents, masked if tells_masks else seen)
+        self.action_spaces = dict.fromkeys(self.possible_agents, Discrete(2))
+
+    def observation_space(self, agent):
+        return self.observation_spaces[agent]
+
+    def action_space(self, agent):
+        return self.action_spaces[agent]
+
+    def observe(self, agent):
+        seen = np.array([self.matches], np.float32)
+        if not self.tells_masks:
+            return seen
+        mask = [1, int(self.matches > 1)] if agent == self.agent_selection and self.matches else [0, 0]
+        return {"observation": seen, "action_mask": np.array(mask, np.int8)}
+
+    def reset(self, seed=None, options=None):
+        self.matches, self.agents = 5, list(self.possible_agents)
+        self.rewards = dict.fromkeys(self.agents, 0.0)
+        self._cumulative_rewards = dict.fromkeys(self.agents, 0.0)
+        self.terminations, self.truncations = dict.fromkeys(self.agents, False), dict.fromkeys(self.agents, False)
+        self.infos = {agent: {} for agent in self.agents}
+        self.agent_selection = "player_0"
+
+    def step(self, action):
+        agent = self.agent_selection
+        if self.terminations[agent]:
+            self._was_dead_step(action)
+            return
+        assert action + 1 <= self.matches, "an illegal move"
+        self.matches -= action + 1
+        other = self.possible_agents[1 - self.possible_agents.index(agent)]
+        if not self.matches:
+            self.rewards = {agent: 1.0, other: -1.0}
+            self.terminations = dict.fromkeys(self.agents, True)
+        self.agent_selection = other
+
+
+def test_a_turn_based_game_keeps_the_contract():
+    assert "same_seed" in check_env(lambda: TurnBased(Nim()))
+
+
+def test_only_the_action_of_who_is_in_turn_counts():
+    env = TurnBased(Nim())
+    seen, _ = env.reset(seed=0)
+    assert seen["player_0"]["action_mask"].tolist() == [1, 1] and seen["player_1"]["action_mask"].tolist() == [1, 0]
+    seen, *_ = env.step({"player_0": 1, "player_1": 1})
+    assert seen["player_1"]["observation"] == 3
+    assert seen["player_0"]["action_mask"].tolist() == [1, 0] and seen["player_1"]["action_mask"].tolist() == [1, 1]
+    env.step({"player_0": 0, "player_1": 1})
+    seen, rewards, terminations, _, _ = env.step({"player_0": 0, "player_1": 0})
+    assert rewards == {"player_0": 1.0, "player_1": -1.0} and all(terminations.values()) and env.agents == []
+    assert all(each["action_mask"].tolist() == [1, 0] for each in seen.values())  # nobody is in turn
+
+
+def test_without_masks_of_its_own_the_info_tells_who_waits():
+    env = TurnBased(Nim(tells_masks=False))
+    _, infos = env.reset(seed=0)
+    assert "action_mask" not in infos["player_0"] and infos["player_1"]["action_mask"].tolist() == [1, 0]
+    *_, infos = env.step({"player_0": 0, "player_1": 1})
+    assert "action_mask" not in infos["player_1"] and infos["player_0"]["action_mask"].tolist() == [1, 0]
+
+
+def test_every_choice_of_a_waiting_agent_has_its_first_option():
+    class Several(Nim):
+        def __init__(self):
+            super().__init__(tells_masks=False)
+            self.action_spaces = dict.fromkeys(self.possible_agents, MultiDiscrete([2, 3]))
+
+    _, infos = TurnBased(Several()).reset(seed=0)
+    assert infos["player_1"]["action_mask"].tolist() == [1, 0, 1, 0, 0]
+
+
+def test_an_entry_point_may_build_an_aec_environment():
+    assert isinstance(make(f"{__name__}:Nim"), TurnBased)
+    assert not isinstance(make(f"{__name__}:Nim", is_parallelizable=True), TurnBased)
+
+
+@pytest.mark.filterwarnings("ignore:The old environment creation API")
+def test_a_module_of_pettingzoo_s_form_is_an_environment():
+    pytest.importorskip("pygame")
+    env = make("pettingzoo.classic.tictactoe_v3")
+    assert isinstance(env, TurnBased) and env.possible_agents == ["player_1", "player_2"]
+    with pytest.raises(UnknownEnvironmentError, match="no parallel_env or env"):
+        make("os.path")
+    with pytest.raises(UnknownEnvironmentError, match="cannot be imported"):
+        make("pettingzoo.classic.no_such_game_v0")
