@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ...agents.core import Divergence
+from ..distribution.group import current
 from ..rollout.episode import Episode
 
 
@@ -54,7 +55,10 @@ def check_finite(numbers: Mapping[str, float], parameters: Iterable[nn.Parameter
 
 
 class Tally:
-    """Numbers that passes leave on the device, by name, to be read all at once: each reading makes the host wait."""
+    """Numbers that passes leave on the device, by name, to be read all at once: each reading makes the host wait.
+
+    A tally is of one rank's passes; what is read is of all ranks'.
+    """
 
     def __init__(self) -> None:
         self._numbers: list[Tensor] = []
@@ -65,8 +69,13 @@ class Tally:
         self._numbers.append(number.detach())
         self._uses.append((name, weight))
 
+    def add_common(self, name: str, number: Tensor) -> None:
+        """Add a number that is the same on every rank, and counts once."""
+        if current().is_writer:
+            self.add(name, number)
+
     def read(self) -> tuple[dict[str, float], dict[str, float]]:
-        """The sum, and the largest, of the numbers of each name."""
+        """The sum, and the largest, of the numbers of each name, on all ranks."""
         sums: dict[str, float] = defaultdict(float)
         largest: dict[str, float] = {}
         if self._numbers:
@@ -74,4 +83,10 @@ class Tally:
             for number, (name, weight) in zip(read, self._uses, strict=True):
                 sums[name] += number * weight
                 largest[name] = max(largest.get(name, -math.inf), number * weight)
-        return dict(sums), largest
+        total: dict[str, float] = defaultdict(float)
+        greatest: dict[str, float] = {}
+        for their_sums, their_largest in current().gather((dict(sums), largest)):
+            for name, number in their_sums.items():
+                total[name] += number
+                greatest[name] = max(greatest.get(name, -math.inf), their_largest[name])
+        return dict(total), greatest

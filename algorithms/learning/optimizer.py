@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from ..._ranges import MAX_LEARNING_RATE
 from ...agents.core import Divergence
 from ..config import TrainConfig
+from ..distribution.gradients import add_up_gradients
 from .offloading import to_host
 
 FUSED_DEVICES = {"cpu", "cuda", "mps", "xpu"}
@@ -69,7 +70,8 @@ class Optimizer:
         torch.autograd.backward(self.scaler.scale(loss))
 
     def clip(self) -> Tensor:
-        """Clip the gradient; returns its norm before that, on the device."""
+        """Clip the gradient, the sum of all ranks' parts; returns its norm before that, on the device."""
+        add_up_gradients(self.parameters)
         self.scaler.unscale_(self.adamw)
         return torch.nn.utils.clip_grad_norm_(self.parameters, self.config.max_grad_norm)
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from ...agents.batching import sent
 from ...agents.core import Completion, Evaluation, TrainablePolicy
 from ..algorithm import Algorithm, PolicyBatch
+from ..distribution.group import current
 from ..functions.losses import (
     KL_ESTIMATORS,
     approximate_kl,
@@ -23,7 +24,7 @@ from ..functions.losses import (
 )
 from .finiteness import Tally, check_finite
 from .optimizer import Optimizer
-from .passes import tokens_per_pass
+from .passes import Pass, dealt, tokens_per_pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +74,11 @@ class PolicyLearner:
     def logprobs(self, policy: TrainablePolicy, tracks: Sequence[Sequence[Completion]]) -> list[Tensor]:
         """Log-probabilities of the sampled tokens under a policy (the learner's or its reference), by track."""
         found: dict[int, Tensor] = {}
-        for batch in policy.batches(tracks, range(len(tracks)), self.max_tokens):
+        for batch, _ in self._passes(policy, tracks, range(len(tracks))):
             evaluation = policy.evaluate([tracks[i] for i in batch])
             lengths = [sum(len(turn.logprobs) for turn in tracks[i]) for i in batch]
             found |= dict(zip(batch, torch.split(evaluation.logprobs, lengths), strict=True))
+        found = current().union(found)
         return [found[i] for i in range(len(tracks))]
 
     def update(self, batch: TurnBatch) -> dict[str, float]:
@@ -106,7 +108,7 @@ class PolicyLearner:
             while norm is None:  # a scaled gradient that overflowed is computed again, at a smaller scale
                 self.optimizer.zero_grad()
                 tally = self._gradient(parts, rows, chosen)
-                tally.add("grad_norm", self.optimizer.clip())
+                tally.add_common("grad_norm", self.optimizer.clip())
                 found, largest = tally.read()  # the host waits here, and not between the passes
                 grad_norm, distance = found.pop("grad_norm"), largest["logprob_error"]
                 del found["logprob_error"]
@@ -132,8 +134,9 @@ class PolicyLearner:
         """
         num_turns = sum(len(rows.turns[i]) for i in chosen)
         num_tokens = sum(len(rows.tokens[i]) for i in chosen)
-        tally = Tally()
-        for micro in self.policy.batches(rows.tracks, chosen, self.max_tokens):
+        counted, spare = Tally(), Tally()
+        for micro, weight in self._passes(self.policy, rows.tracks, chosen):
+            tally = counted if weight else spare
             evaluation = self.policy.evaluate([rows.tracks[i] for i in micro])
             turn_index = sent(torch.cat([rows.turns[i] for i in micro]), self.device)
             token_index = sent(torch.cat([rows.tokens[i] for i in micro]), self.device)
@@ -142,8 +145,15 @@ class PolicyLearner:
             tally.add("logprob_error", (evaluation.logprobs.detach() - sampled).abs().max())
             share = len(sampled) / num_tokens
             tally.add("kl_to_sampler", approximate_kl(evaluation.logprobs, sampled), share)
-            self.optimizer.backward(loss)
-        return tally
+            self.optimizer.backward(weight * loss)
+        return counted
+
+    def _passes(
+        self, policy: TrainablePolicy, tracks: Sequence[Sequence[Completion]], chosen: Sequence[int]
+    ) -> list[Pass]:
+        """This rank's share of the passes over some tracks."""
+        num_tokens = sum(policy.num_tokens(tracks[i]) for i in chosen)
+        return dealt(lambda limit: policy.batches(tracks, chosen, limit), num_tokens, self.max_tokens)
 
     def _loss(
         self,
