@@ -37,8 +37,8 @@ def joined(patience_s: float = PATIENCE_S) -> Iterator[Group]:
         return
     if missing := [name for name in VARIABLES if name not in os.environ]:
         raise UserError(
-            f"WORLD_SIZE is {os.environ['WORLD_SIZE']}, but {', '.join(missing)} not set; start all ranks by torchrun, or "
-            "unset WORLD_SIZE to train alone"
+            f"WORLD_SIZE is {os.environ['WORLD_SIZE']}, but {', '.join(missing)} not set; start all ranks by "
+            "torchrun, or unset WORLD_SIZE to train alone"
         )
     dist.init_process_group(_backend(), timeout=TIMEOUT)
     ranks = Ranks()

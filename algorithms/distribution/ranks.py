@@ -86,8 +86,8 @@ class Ranks(Group):
         except RuntimeError as error:  # of torch's backends, which have no class of their own for it
             cause = str(error).strip().splitlines()[0]
             raise LostRankError(
-                f"another rank is gone, as rank {self.rank} of {self.size} sees ({cause}); all ranks end here, and what "
-                "is saved stays"
+                f"another rank is gone, as rank {self.rank} of {self.size} sees ({cause}); all ranks end here, and "
+                "what is saved stays"
             ) from error
 
 

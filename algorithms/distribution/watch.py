@@ -86,8 +86,8 @@ class Watch:
     def _end(self, who: str) -> None:
         if self.is_first_to_say(""):
             print(
-                f"error: no sign of life from {who} for {self._patience_s:.0f} s; all ranks end here, and what is saved "
-                "stays",
+                f"error: no sign of life from {who} for {self._patience_s:.0f} s; all ranks end here, and what is "
+                "saved stays",
                 file=sys.stderr,
                 flush=True,
             )
