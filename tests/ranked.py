@@ -8,7 +8,7 @@ import traceback
 from multiprocessing import get_context
 from typing import Any, NamedTuple
 
-TIMEOUT_S = 300
+TIMEOUT_S = 1500
 
 
 def free_port() -> int:

