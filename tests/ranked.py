@@ -217,6 +217,32 @@ def runs(group, folder):
     return [sorted(each.name for each in (folder / name).iterdir()) for name in ("by two", "by one, then two")]
 
 
+class LateSignal:
+    """A signal that comes to one rank alone, before its fourth turn."""
+
+    def __init__(self, is_here):
+        self.left = 4 if is_here else 10_000
+
+    def check(self):
+        from collm.algorithms.runs.stopping import StopAsked
+
+        self.left -= 1
+        if self.left <= 0:
+            raise StopAsked(15)
+
+
+def stopped(group, folder):
+    """The message and status with which all ranks stop where one is asked to."""
+    from collm.algorithms.runs.run import run_experiment
+    from collm.algorithms.runs.stopping import Stopped
+
+    try:
+        run_experiment(experiment(2), folder / "stopped", stop=LateSignal(group.rank == 1))
+    except Stopped as error:
+        return str(error), error.status
+    return "not stopped", 0
+
+
 def experiment(num_updates):
     """A short training of the embedded model, with metrics and evaluations to compare."""
     from collm.agents.config import ModelConfig
@@ -263,4 +289,9 @@ def exchanged(group):
 
 def everything(group, folder):
     """What the quick tests compare, by one pair of ranks."""
-    return {"exchanged": exchanged(group), "updates": all_trained(group, QUICK), "runs": runs(group, folder)}
+    return {
+        "exchanged": exchanged(group),
+        "updates": all_trained(group, QUICK),
+        "runs": runs(group, folder),
+        "stopped": stopped(group, folder),
+    }

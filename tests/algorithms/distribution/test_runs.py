@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import ranked
 
+from collm.algorithms.runs.checkpoint import newest_update
 from collm.algorithms.runs.loggers import read_lines
 from collm.algorithms.runs.run import run_experiment
 
@@ -53,3 +54,10 @@ def check_like(directory, expected):
     assert [row["update"] for row in first] == [0, 2, 3]
     for mine, theirs in ((first[0], last[0]), (first[2], last[1])):
         assert mine == pytest.approx(theirs, rel=1e-3, abs=1e-4)
+
+
+def test_a_signal_to_one_rank_stops_all_with_one_checkpoint(pair, folder):
+    message, status = pair[0]["stopped"]
+    assert pair[1]["stopped"] == (message, status) and status == 128 + 15
+    update = int(message.split()[3].rstrip(";"))
+    assert newest_update(folder / "stopped") == update == len(measured(folder / "stopped"))
