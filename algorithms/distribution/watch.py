@@ -35,6 +35,7 @@ class Watch:
         self._store = dist.PrefixStore("collm", _connection())
         self._told = dist.PrefixStore("collm", _connection())
         self._is_over = threading.Event()
+        self._has_failed = False
         self._thread = threading.Thread(target=self._look, name="collm-watch", daemon=True)
 
     def __enter__(self) -> Watch:
@@ -44,6 +45,7 @@ class Watch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self._has_failed = error is not None
         self._is_over.set()
         self._thread.join(self._patience_s)
 
@@ -78,6 +80,8 @@ class Watch:
             lost = [other for other in self._others if missed[other] > BEATS]
             if lost:
                 self._end(f"rank {', '.join(map(str, lost))}")
+        if self._has_failed:
+            return  # the others are to miss this rank: some may wait for it where nothing else would tell them
         try:
             self._store.set(str(self._rank), _DONE.decode())
         except RuntimeError:
