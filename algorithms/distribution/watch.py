@@ -11,12 +11,13 @@ import threading
 from hashlib import sha256
 from types import TracebackType
 
-import torch.distributed as dist
+from torch.distributed import TCPStore  # type: ignore[attr-defined]  # public, but hidden from checkers
 
 PATIENCE_S = 40.0
 BEATS = 8
 """Signs of life within the patience."""
 _DONE = b"done"
+_SAID = "collm/said"
 
 
 class Watch:
@@ -32,8 +33,8 @@ class Watch:
         self._others = [other for other in range(size) if other != rank]
         self._patience_s = patience_s
         # A connection of its own: torch's may be waiting for something.
-        self._store = dist.PrefixStore("collm", _connection())
-        self._told = dist.PrefixStore("collm", _connection())
+        self._store = _connection()
+        self._told = _connection()
         self._is_over = threading.Event()
         self._has_failed = False
         self._thread = threading.Thread(target=self._look, name="collm-watch", daemon=True)
@@ -53,9 +54,9 @@ class Watch:
         """Whether no other rank has said this line; of the empty one, whether none has said anything."""
         try:
             if line:
-                self._told.add("said anything", 1)
-                return int(self._told.add(f"said {sha256(line.encode()).hexdigest()}", 1)) == 1
-            return int(self._told.add("said anything", 1)) == 1
+                self._told.add(_SAID, 1)
+                return int(self._told.add(f"{_SAID}/{sha256(line.encode()).hexdigest()}", 1)) == 1
+            return int(self._told.add(_SAID, 1)) == 1
         except RuntimeError:  # who kept the notes is gone
             return True
 
@@ -68,9 +69,9 @@ class Watch:
         while not self._is_over.wait(self._patience_s / BEATS):
             beat += 1
             try:
-                self._store.set(str(self._rank), str(beat))
+                self._store.set(_beats(self._rank), str(beat))
                 for other in self._others:
-                    found = bytes(self._store.get(str(other))) if self._store.check([str(other)]) else b""
+                    found = self._beat_of(other)
                     missed[other] = missed[other] + 1 if found == seen.get(other, b"") and found != _DONE else 0
                     seen[other] = found
             except RuntimeError:  # who keeps the notes is gone: the launcher, or rank 0
@@ -83,9 +84,14 @@ class Watch:
         if self._has_failed:
             return  # the others are to miss this rank: some may wait for it where nothing else would tell them
         try:
-            self._store.set(str(self._rank), _DONE.decode())
+            self._store.set(_beats(self._rank), _DONE.decode())
         except RuntimeError:
             return  # and nobody is left to be told
+
+    def _beat_of(self, rank: int) -> bytes:
+        """The last sign of life; empty before the first."""
+        name = _beats(rank)
+        return bytes(self._store.get(name)) if self._store.check([name]) else b""
 
     def _end(self, who: str) -> None:
         if self.is_first_to_say(""):
@@ -98,6 +104,10 @@ class Watch:
         os._exit(1)
 
 
-def _connection() -> dist.Store:
+def _connection() -> TCPStore:
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    return dist.TCPStore(host, port, is_master=False)
+    return TCPStore(host, port, is_master=False)
+
+
+def _beats(rank: int) -> str:
+    return f"collm/beats/{rank}"
