@@ -83,7 +83,7 @@ class Case(NamedTuple):
     critic: str
     is_text: bool = True
     settings: tuple[tuple[str, Any], ...] = ()
-    num_updates: int = 2
+    num_updates: int = 1
 
 
 class Found(NamedTuple):
@@ -197,7 +197,7 @@ def all_trained(group, cases) -> list[Found]:
 
 
 QUICK = [
-    Case("maac", "own", "v"),
+    Case("maac", "own", "v", num_updates=2),
     Case("iac", "adapters", "head"),
     Case("magrpo", "shared", "none"),
     Case("collm-dc", "own", "q", settings=(("reference_kl_in", "reward"),)),

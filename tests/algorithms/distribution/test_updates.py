@@ -20,10 +20,8 @@ def critics_of(name):
     return ("v", "q", "head") if issubclass(config, IACConfig) else ("v", "q")
 
 
-ALL = [Case(n, w, c, num_updates=1) for n, w in itertools.product(NAMES, WEIGHTS) for c in critics_of(n)]
-ALL += [
-    Case(n, w, c, is_text=False, num_updates=1) for n, w in itertools.product(NAMES, WEIGHTS[:2]) for c in critics_of(n)
-]
+ALL = [Case(n, w, c) for n, w in itertools.product(NAMES, WEIGHTS) for c in critics_of(n)]
+ALL += [Case(n, w, c, is_text=False) for n, w in itertools.product(NAMES, WEIGHTS[:2]) for c in critics_of(n)]
 
 
 def check(case, one, ranks):
