@@ -30,7 +30,8 @@ ORDER = {
         "interop",
     ),
     "algorithms": (
-        "config rollout",
+        "config distribution",
+        "rollout",
         "published functions",
         "algorithm",
         "registry iac maac reinforce",

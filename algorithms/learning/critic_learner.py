@@ -14,10 +14,11 @@ from ...agents.batching import micro_batches, sent
 from ...agents.core import Critic, CriticInput, Divergence
 from ...agents.numeric.moments import RunningMoments
 from ..config import ActorCriticConfig
+from ..distribution.group import current
 from ..functions.losses import value_loss
 from .finiteness import Tally
 from .optimizer import Descent, Optimizer
-from .passes import tokens_per_pass
+from .passes import Pass, dealt, tokens_per_pass
 
 
 class ReplayEntry(NamedTuple):
@@ -66,9 +67,10 @@ class CriticLearner:
         """[N] what the critic says of all inputs, flat, in its own units, on the host."""
         sizes = [self.critic.num_tokens(each) for each in inputs]
         found: dict[int, Tensor] = {}
-        for batch in micro_batches(sizes, range(len(inputs)), self.max_tokens):
+        for batch, _ in self._passes(sizes):
             values = self.critic.values([inputs[i] for i in batch])
             found |= dict(zip(batch, torch.split(values, [_num_values(inputs[i]) for i in batch]), strict=True))
+        found = current().union(found)
         outputs = torch.cat([found[i] for i in range(len(inputs))]).float().cpu()
         if not outputs.isfinite().all():
             raise Divergence("the critic's values are not finite", self.critic.parameters())
@@ -123,15 +125,19 @@ class CriticLearner:
         clip_range = self.config.value_clip_range
         sizes = [self.critic.num_tokens(each) for each in inputs]
         tally = Tally()
-        for batch in micro_batches(sizes, range(len(drawn)), self.max_tokens):
+        for batch, weight in self._passes(sizes):
             values = self.critic.values([inputs[i] for i in batch])
             targets = self.moments.normalize(torch.cat([drawn[i].targets for i in batch])).to(values.dtype)
             known = [old for i in batch if (old := earlier[i]) is not None]
             old_values = sent(torch.cat(known), values.device) if known else None
             loss = value_loss(values, sent(targets, values.device), num_values, old_values, clip_range)
-            optimizer.backward(loss)
-            tally.add("value_loss", loss)
+            optimizer.backward(weight * loss)
+            tally.add("value_loss", loss, weight)
         return tally
+
+    def _passes(self, sizes: Sequence[int]) -> list[Pass]:
+        """This rank's share of the passes over inputs of these numbers of tokens."""
+        return dealt(lambda limit: list(micro_batches(sizes, range(len(sizes)), limit)), sum(sizes), self.max_tokens)
 
     def state_dict(self) -> dict[str, Any]:
         return {

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ...agents.core import Divergence
+from ..distribution.group import current
 from ..rollout.episode import Episode
 
 
@@ -62,7 +63,10 @@ class Numbers(NamedTuple):
 
 
 class Tally:
-    """Numbers that passes leave on the device, by name, to be read all at once: each reading makes the host wait."""
+    """Numbers that passes leave on the device, by name, to be read all at once: each reading makes the host wait.
+
+    A tally is of one rank's passes; what is read is of all ranks'.
+    """
 
     def __init__(self) -> None:
         self._numbers: list[Tensor] = []
@@ -72,6 +76,11 @@ class Tally:
         """Add a number, times a weight, to those of this name."""
         self._numbers.append(number.detach())
         self._uses.append((name, weight))
+
+    def add_common(self, name: str, number: Tensor) -> None:
+        """Add a number that is the same on every rank, and counts once."""
+        if current().is_writer:
+            self.add(name, number)
 
     def compare(self, name: str, number: Tensor) -> None:
         """Have the largest of the numbers of this name."""
@@ -89,22 +98,31 @@ class Tally:
         return torch.stack([n.double() * weight for n, (own, weight) in found if own == name and weight]).sum()
 
     def read(self) -> Numbers:
-        """The sum, or the largest, of the numbers of each name."""
+        """The sum, or the largest, of the numbers of each name, on all ranks."""
         return numbers_of([self])[0]
 
 
 def numbers_of(tallies: Sequence[Tally]) -> list[Numbers]:
-    """The numbers of several tallies; the host waits once."""
+    """The numbers of several tallies, on all ranks; the host waits once."""
     left = [number.double() for tally in tallies for number in tally._numbers]
     read = iter(torch.stack(left).cpu().tolist() if left else [])
-    found = []
-    for tally in tallies:
-        numbers = Numbers(defaultdict(float), {})
-        for name, weight in tally._uses:
-            number = next(read)
-            if weight is None:
-                numbers.largest[name] = max(numbers.largest.get(name, -math.inf), number)
-            else:
-                numbers.sums[name] += number * weight
-        found.append(Numbers(dict(numbers.sums), numbers.largest))
-    return found
+    found = [_numbers((name, weight, next(read)) for name, weight in tally._uses) for tally in tallies]
+    return [_together(numbers) for numbers in zip(*current().gather(found), strict=True)]
+
+
+def _numbers(uses: Iterable[tuple[str, float | None, float]]) -> Numbers:
+    sums: dict[str, float] = defaultdict(float)
+    largest: dict[str, float] = {}
+    for name, weight, number in uses:
+        if weight is None:
+            largest[name] = max(largest.get(name, -math.inf), number)
+        else:
+            sums[name] += number * weight
+    return Numbers(dict(sums), largest)
+
+
+def _together(ranks: Sequence[Numbers]) -> Numbers:
+    """The numbers of one tally, from those of each rank."""
+    sums = [(name, 1.0, number) for numbers in ranks for name, number in numbers.sums.items()]
+    largest = [(name, None, number) for numbers in ranks for name, number in numbers.largest.items()]
+    return _numbers([*sums, *largest])

@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from ..._ranges import MAX_LEARNING_RATE
 from ...agents.core import Divergence
 from ..config import TrainConfig
+from ..distribution.gradients import add_up_gradients
+from ..distribution.group import current
 from .finiteness import Numbers, Tally, check_finite, numbers_of
 from .offloading import to_host
 
@@ -71,7 +73,8 @@ class Optimizer:
         torch.autograd.backward(self.scaler.scale(loss))
 
     def clip(self) -> Tensor:
-        """Clip the gradient; returns its norm before that, on the device."""
+        """Clip the gradient, the sum of all ranks' parts; returns its norm before that, on the device."""
+        add_up_gradients(self.parameters)
         self.scaler.unscale_(self.adamw)
         return torch.nn.utils.clip_grad_norm_(self.parameters, self.config.max_grad_norm)
 
@@ -111,8 +114,8 @@ class Optimizer:
 
     @property
     def can_queue(self) -> bool:
-        """Whether `step_unless` works: on a device that reads a flag, where no loss is scaled."""
-        return not self.scaler.is_enabled() and self._kind not in UNGUARDED_DEVICES
+        """Whether `step_unless` works: on a device that reads a flag, where no loss is scaled, on one rank."""
+        return not self.scaler.is_enabled() and self._kind not in UNGUARDED_DEVICES and current().size == 1
 
     def step_unless(self, is_over: Tensor) -> None:
         """Queue a step with the clipped gradient, which the device skips where the flag says so; nothing is waited for.
@@ -213,7 +216,7 @@ class Descent:
     def _computed(self, gradient: Callable[[], Tally]) -> Tally:
         self._optimizer.zero_grad()
         tally = gradient()
-        tally.add(NORM, self._optimizer.clip())
+        tally.add_common(NORM, self._optimizer.clip())
         return tally
 
     def _queue(self, tally: Tally) -> None:

@@ -14,6 +14,7 @@ from torch import Tensor
 from ...agents.batching import sent
 from ...agents.core import Completion, Evaluation, TrainablePolicy
 from ..algorithm import Algorithm, PolicyBatch
+from ..distribution.group import current
 from ..functions.losses import (
     KL_ESTIMATORS,
     approximate_kl,
@@ -22,7 +23,7 @@ from ..functions.losses import (
 )
 from .finiteness import Tally
 from .optimizer import Descent, Optimizer
-from .passes import tokens_per_pass
+from .passes import Pass, dealt, tokens_per_pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +73,11 @@ class PolicyLearner:
     def logprobs(self, policy: TrainablePolicy, tracks: Sequence[Sequence[Completion]]) -> list[Tensor]:
         """Log-probabilities of the sampled tokens under a policy (the learner's or its reference), by track."""
         found: dict[int, Tensor] = {}
-        for batch in policy.batches(tracks, range(len(tracks)), self.max_tokens):
+        for batch, _ in self._passes(policy, tracks, range(len(tracks))):
             evaluation = policy.evaluate([tracks[i] for i in batch])
             lengths = [sum(len(turn.logprobs) for turn in tracks[i]) for i in batch]
             found |= dict(zip(batch, torch.split(evaluation.logprobs, lengths), strict=True))
+        found = current().union(found)
         return [found[i] for i in range(len(tracks))]
 
     def update(self, batch: TurnBatch) -> dict[str, float]:
@@ -120,8 +122,9 @@ class PolicyLearner:
         """
         num_turns = sum(len(rows.turns[i]) for i in chosen)
         num_tokens = sum(len(rows.tokens[i]) for i in chosen)
-        tally = Tally()
-        for micro in self.policy.batches(rows.tracks, chosen, self.max_tokens):
+        counted, spare = Tally(), Tally()
+        for micro, weight in self._passes(self.policy, rows.tracks, chosen):
+            tally = counted if weight else spare
             evaluation = self.policy.evaluate([rows.tracks[i] for i in micro])
             turn_index = sent(torch.cat([rows.turns[i] for i in micro]), self.device)
             token_index = sent(torch.cat([rows.tokens[i] for i in micro]), self.device)
@@ -130,8 +133,15 @@ class PolicyLearner:
             tally.compare("logprob_error", (evaluation.logprobs.detach() - sampled).abs().max())
             share = len(sampled) / num_tokens
             tally.add("kl_to_sampler", approximate_kl(evaluation.logprobs, sampled), share)
-            self.optimizer.backward(loss)
-        return tally
+            self.optimizer.backward(weight * loss)
+        return counted
+
+    def _passes(
+        self, policy: TrainablePolicy, tracks: Sequence[Sequence[Completion]], chosen: Sequence[int]
+    ) -> list[Pass]:
+        """This rank's share of the passes over some tracks."""
+        num_tokens = sum(policy.num_tokens(tracks[i]) for i in chosen)
+        return dealt(lambda limit: policy.batches(tracks, chosen, limit), num_tokens, self.max_tokens)
 
     def _loss(
         self,

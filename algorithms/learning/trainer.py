@@ -17,6 +17,7 @@ from ...agents.numeric.moments import RunningMoments
 from ...envs.vectors.faults import EnvironmentFault
 from ..algorithm import Algorithm, check_warmup_budget
 from ..config import TrainConfig
+from ..distribution.group import current
 from ..rollout.collector import RolloutCollector, grouped_plans
 from ..rollout.episode import Episode
 from ..rollout.side_by_side import Task
@@ -101,6 +102,7 @@ class Trainer:
         weights |= {id(critic): critic.critic.parameters() for critic in self.critics.values()}
         self._turns = Turns(weights, moves=self.config.offload == "learner")
         self._turns.only(self._actors)
+        current().spread(weight for own in weights.values() for weight in own)
 
     def _make_learners(self) -> dict[str, PolicyLearner]:
         """One learner per policy, under the name of each agent that the policy plays."""
@@ -248,9 +250,8 @@ class Trainer:
         for learner in played.values():
             update = learner.prepared(self._batch(learner, episodes, self.credits, references, estimated_in))
             own = [agent for agent in agents if self.learners[agent] is learner]
-            place = (
-                None if self._turns.moves else learner.policy.workplace()
-            )  # where memory is for one, they take turns
+            # Where memory is for one, they take turns; and ranks must meet in one order.
+            place = None if self._turns.moves or current().is_orderly else learner.policy.workplace()
             tasks.append(Task(place, partial(self._learned, learner, own, update)))
         updates = self.collector.side_by_side.results(tasks)
         return metrics | _means(updates)

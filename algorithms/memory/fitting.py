@@ -269,6 +269,8 @@ def _critic_shape(name: str, actor: str) -> ModelShape | None:
 
 
 def canonical(device: str) -> str:
-    """A device's name as a plan has it: "auto" and "cuda" with their number."""
+    """A device's name as a plan has it: "auto" and "cuda" with their number, on a rank that of its own GPU."""
     found = device_named(device)
-    return f"{found.type}:0" if found.type != "cpu" and found.index is None else str(found)
+    if found.type == "cpu" or found.index is not None:
+        return str(found)
+    return f"{found.type}:{torch.cuda.current_device() if found.type == 'cuda' else 0}"

@@ -12,7 +12,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from ...agents.core import Policy, Request
 from ...agents.numeric.features import Features
 from ...envs.vectors.faults import EnvironmentFault, StepResult
 from ...envs.vectors.vector import VectorEnv
+from ..distribution.group import current
 from .episode import Episode, Turn
 from .plays import Plan, Play, grouped_plans, masks_of, mean_info
 from .replay import ReplayError, is_same, replayed
@@ -45,8 +46,17 @@ UNREPEATABLE = (
 )
 
 
+class _Collected(NamedTuple):
+    """What one rank brings of its share."""
+
+    done: list[Episode]
+    lost: set[int]
+    """Groups of episodes that were given up."""
+    skipped: list[EnvironmentFault]
+
+
 class RolloutCollector:
-    """Collects episodes with given policies.
+    """Collects episodes with given policies, each rank its share of them.
 
     An episode depends on its seed, its index and the weights, not on the number of copies that run side by side: its
     texts and rewards exactly, recorded log-probabilities up to rounding, and exactly where the policies compute in
@@ -104,15 +114,30 @@ class RolloutCollector:
         Raises:
             EnvironmentFault: if an environment raises or breaks its contract, or too many episodes were given up.
         """
+        group = current()
+        with self._whole():
+            share = group.shard(list(enumerate(plans, start=self.next_index)))
+            self.next_index += len(plans)
+            parts = group.together(lambda: self._collected(share, len(plans), greedy))
+        done = {episode.index: episode for part in parts for episode in part.done}
+        lost = {number for part in parts for number in part.lost}
+        self.skipped = [fault for part in parts for fault in part.skipped]
+        kept = [done[index] for index in sorted(done) if done[index].group not in lost]
+        if len(self.skipped) > _max_skipped(len(plans)) or (lost and not kept):
+            raise self.skipped[-1]
+        return kept
+
+    def _collected(self, share: Sequence[tuple[int, Plan]], num_plans: int, greedy: bool) -> _Collected:
+        """Play this rank's share of the plans, given with the indices of their episodes."""
         running: dict[int, Play] = {}
         self.skipped = []
-        with self._whole(), self._telling(running):
-            return self._collected(plans, running, greedy)
+        with self._telling(running):
+            return self._played(share, num_plans, running, greedy)
 
-    def _collected(self, plans: Sequence[Plan], running: dict[int, Play], greedy: bool) -> list[Episode]:
-        first = self.next_index
-        self.next_index += len(plans)
-        waiting = deque(zip(range(first, self.next_index), plans, strict=True))
+    def _played(
+        self, share: Sequence[tuple[int, Plan]], num_plans: int, running: dict[int, Play], greedy: bool
+    ) -> _Collected:
+        waiting = deque(share)
         free = deque(range(self.vector.num_envs))
         stepping: set[int] = set()
         done: dict[int, Episode] = {}
@@ -137,7 +162,7 @@ class RolloutCollector:
                 free.append(place)
                 play = running.pop(place)
                 lost.add(play.plan.group)
-                self._skip(play, fault, len(plans))
+                self._skip(play, fault, num_plans)
             now = time.perf_counter()
             self.seconds["environment"] += now - start
             deciding = [play for place, play in running.items() if place not in stepping]
@@ -149,15 +174,12 @@ class RolloutCollector:
                 self.vector.send(actions)
                 stepping |= actions.keys()
                 self.seconds["environment"] += time.perf_counter() - last
-        kept = [done[index] for index in sorted(done) if done[index].group not in lost]
-        if lost and not kept:
-            raise self.skipped[-1]
-        return kept
+        return _Collected(list(done.values()), lost, self.skipped)
 
     def _skip(self, play: Play, fault: EnvironmentFault, num_plans: int) -> None:
         fault.episode = play.index
         self.skipped.append(fault)
-        if len(self.skipped) > max(1, MAX_SKIPPED * num_plans):
+        if len(self.skipped) > _max_skipped(num_plans):
             raise fault
 
     @contextmanager
@@ -194,8 +216,10 @@ class RolloutCollector:
         Raises:
             EnvironmentFault: if an environment raises or breaks its contract.
         """
+        plans = (Plan(seed, difficulty=difficulty) for seed in seeds)
         with self._whole(), self._telling(self._unfinished):
-            return self._segments(num_turns, (Plan(seed, difficulty=difficulty) for seed in seeds))
+            # One rank alone: which episode a copy starts next depends on when those of all others end.
+            return current().by_writer(lambda: self._segments(num_turns, plans))
 
     def _segments(self, num_turns: int, draw: Iterator[Plan]) -> list[Episode]:
         segments: list[Episode] = []
@@ -383,3 +407,7 @@ class RolloutCollector:
                 np.zeros(features.size, dtype=np.float32) if has_left else features.vector(play.observations[agent])
             )
         return np.concatenate(vectors)
+
+
+def _max_skipped(num_plans: int) -> float:
+    return max(1, MAX_SKIPPED * num_plans)

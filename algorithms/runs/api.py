@@ -31,6 +31,8 @@ from ...agents.numeric.config import NetworkConfig
 from ...agents.registry import Seat
 from ...envs.registration.registry import EnvSpec, make, register, registry, specs
 from ...envs.templates import Prompts
+from ..distribution.group import current
+from ..distribution.launch import joined
 from ..learning.shaping import RewardProcessor
 from ..registry import AlgorithmSpec, algorithm_spec
 from ..rollout.collector import RolloutCollector
@@ -114,6 +116,7 @@ class Run:
             vector.close()
 
 
+@joined()
 def train(
     algorithm: str,
     env: Environment,
@@ -177,7 +180,7 @@ def train(
     )
     if partners:
         experiment = with_partners(experiment, partners)
-    directory = Path(out) if out is not None else default_directory(experiment)
+    directory = current().agreed(Path(out) if out is not None else default_directory(experiment))
     if callable(policies):
         policies = _made(policies, experiment)
     return train_experiment(
@@ -195,6 +198,7 @@ def train(
     )
 
 
+@joined()
 def train_experiment(
     experiment: Experiment,
     directory: Path,
@@ -211,6 +215,8 @@ def train_experiment(
         is_prepared: whether `prepare_run` was called already.
         options: those of `run_prepared`.
     """
+    if not current().is_writer:
+        console = Console(quiet=True)
     console = console or Console()
     transformers_logging.disable_progress_bar()
     check_start(threads, options.get("log"))
@@ -234,7 +240,7 @@ def train_experiment(
         )
     console.print(display.evaluation_table())
     console.print(f"run directory: {shown(directory)}", markup=False)
-    if len(display.returns) >= MIN_POINTS:
+    if len(display.returns) >= MIN_POINTS and current().is_writer:
         from .loggers.plots import plot_learning_curves  # here, as matplotlib takes a while
 
         title = f"{experiment.algorithm} on {experiment.env}"

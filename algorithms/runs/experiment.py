@@ -30,6 +30,7 @@ from ...envs.views import with_truth
 from ...envs.wrappers import Shares
 from ..algorithm import Algorithm
 from ..config import TrainConfig
+from ..distribution.group import current
 from ..learning.curriculum import check_curriculum
 from ..learning.passes import tokens_per_pass
 from ..learning.preferences import ModelRewards
@@ -185,7 +186,7 @@ class Experiment:
         model = replace(
             self.team_model, device=",".join(canonical(name) for name in self.model.devices(len(task.agents)))
         )
-        found = check_fit(algorithm, model, task, lambda name: capacity(torch.device(name)))
+        found = current().agreed(check_fit(algorithm, model, task, lambda name: capacity(torch.device(name))))
         return replace(
             self,
             model=replace(self.model, recomputes_activations=found.recomputes, kv_memory=found.kv_memory),

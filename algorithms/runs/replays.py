@@ -15,6 +15,7 @@ from gymnasium import spaces
 from ..._errors import UserError
 from ..._json import read_json
 from ...envs.vectors.faults import EnvironmentFault
+from ..distribution.group import current
 from .experiment import names_code
 from .loggers import read_lines
 
@@ -61,10 +62,11 @@ def keep_failure(directory: Path, fault: EnvironmentFault, env: str, split: str 
     fault.env = env
     name = f"{split}-{fault.episode}"
     folder = directory / FAILURES
-    folder.mkdir(exist_ok=True)
     problem = str(fault)
     trust = " --trust" if names_code(env, {}) else ""
     fault.command = f"collm replay {directory} --failure {name}{trust}"
+    if not current().is_writer:
+        return
     row = {
         "split": split,
         "update": fault.update,
@@ -81,6 +83,7 @@ def keep_failure(directory: Path, fault: EnvironmentFault, env: str, split: str 
         "problem": problem,
         "details": fault.details,
     }
+    folder.mkdir(exist_ok=True)
     (folder / f"{name}.json").write_text(json.dumps(row, indent=1, default=repr) + "\n", encoding="utf-8")
 
 

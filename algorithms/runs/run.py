@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ...agents.core import SMALL_LEARNING_RATE, Policy
+from ..distribution.group import current
 from ..learning.crediting import Credit
 from ..learning.shaping import RewardProcessor
 from ..learning.trainer import Trainer
@@ -76,7 +77,11 @@ def prepare_run(
             raise FileNotFoundError(f"{directory} holds no run: there is no such folder; give the --out of a run")
         if has_checkpoint(directory):
             _changed(directory, experiment)
-    else:
+    current().by_writer(lambda: _prepare_folder(experiment, directory, resume))
+
+
+def _prepare_folder(experiment: Experiment, directory: Path, resume: bool) -> None:
+    if not resume:
         check_is_free(directory, experiment.to_json())
     with tentative(directory):
         prepare_directory(directory)
@@ -106,7 +111,7 @@ def run_prepared(
     reward_processor: RewardProcessor | None = None,
     loggers: Sequence[Logger] = (),
 ) -> Trainer:
-    """Train, and write a run directory.
+    """Train, and write a run directory, which the ranks other than the writer only read.
 
     Args:
         experiment: experiment to run.
@@ -115,23 +120,26 @@ def run_prepared(
             logged after it are dropped.
         init_from: run whose policies and critics a new run begins with.
         log: further places for metrics besides `metrics.jsonl`. None: none.
-        on_update, on_evaluation: called with the number of updates done and the metrics.
+        on_update, on_evaluation: called by the writer with the number of updates done and the metrics.
         on_notice: called with a line on what is unusual about a resumed run.
         stop: signals that ask to stop, with a checkpoint of the last whole update: before the next turn while episodes
             are played, else after learning and evaluation. None: nothing asks.
         policies: policies by agent, in place of those that the settings name.
         critics: objects or a factory, in place of those that the settings name.
         reward_processor: applied to every reward before learning.
-        loggers: further objects that get every update's metrics.
+        loggers: further objects that get every update's metrics, from the writer.
 
     Raises:
         Stopped: if a signal asked for it; the run can be resumed.
         RunFolderError: if the folder is in use, or cannot be written any more.
         FloatingPointError: if a number in the models or their optimizers is not finite any more.
     """
-    with only_one(directory), explained(directory, lambda: _what_is_left(directory)), ExitStack() as stack:
+    group = current()
+    with explained(directory, lambda: _what_is_left(directory)), ExitStack() as stack:
+        if group.is_writer:
+            stack.enter_context(only_one(directory))
         if not resume:
-            check_is_free(directory, experiment.to_json())
+            group.by_writer(lambda: check_is_free(directory, experiment.to_json()))
         checkpoint = newest_checkpoint(directory) if resume else None
         start = StartingWeights.of_run(init_from) if init_from is not None else None
         if resume and start is None:
@@ -140,50 +148,49 @@ def run_prepared(
             policies=policies, critics=critics, reward_processor=reward_processor, start=start
         )
         stack.callback(trainer.collector.vector.close)
-        for line in default_rates(trainer):
+        for line in default_rates(trainer) if group.is_writer else ():
             on_notice(line)
         held_out = _held_out(experiment, trainer)
         stack.callback(held_out.vector.close)
         if checkpoint is None:
-            _begin(experiment, directory, start, resume, on_notice)
-            num_lines = dict.fromkeys(RECORDS, 0)
+            num_lines = group.by_writer(lambda: _begin(experiment, directory, start, resume, on_notice))
         else:
-            num_lines = _go_on(experiment, directory, trainer, checkpoint, on_notice)
-        sinks = () if log is None else log.log
-        sink_loggers = make_loggers(directory, sinks, experiment.to_json(), update=trainer.update, place=log)
-        for logger in (*sink_loggers, *loggers):
-            stack.callback(logger.close)
-        run = _Run(experiment, directory, trainer, held_out, num_lines, [*sink_loggers, *loggers])
-        run.on_update, run.on_evaluation = on_update, on_evaluation
+            trainer.load_state_dict(checkpoint.trainer)
+            num_lines = group.by_writer(lambda: _go_on(experiment, directory, checkpoint, on_notice))
+        run = _Run(experiment, directory, trainer, held_out)
+        if group.is_writer:
+            sinks = () if log is None else log.log
+            made = make_loggers(directory, sinks, experiment.to_json(), update=trainer.update, place=log)
+            run.records = {name: JsonLines(directory / name, num_lines[name]) for name in RECORDS}
+            run.loggers = [*made, *loggers]
+            run.on_update, run.on_evaluation = on_update, on_evaluation
+            for logger in run.loggers:
+                stack.callback(logger.close)
         if checkpoint is None:
             run.record_evaluation()
         run.train(stop)
-        save_models(directory, trainer)
+        group.by_writer(lambda: save_models(directory, trainer))
         return trainer
 
 
 class _Run:
-    """The updates of a run, and what is written of each."""
+    """The updates of a run, and what the writer keeps and tells of each.
 
-    on_update: Callback | None = None
-    on_evaluation: Callback | None = None
+    Attributes:
+        records: files by name; only the writer has any.
+        loggers, on_update, on_evaluation: told of updates; only the writer has any.
+    """
 
-    def __init__(
-        self,
-        experiment: Experiment,
-        directory: Path,
-        trainer: Trainer,
-        held_out: RolloutCollector,
-        num_lines: Mapping[str, int],
-        loggers: Sequence[Logger],
-    ):
+    def __init__(self, experiment: Experiment, directory: Path, trainer: Trainer, held_out: RolloutCollector):
         self.experiment = experiment
         self.config, self.env = experiment.config, experiment.env
         self.directory = directory
         self.trainer = trainer
         self.held_out = held_out
-        self.loggers = loggers
-        self.records = {name: JsonLines(directory / name, num_lines[name]) for name in RECORDS}
+        self.records: Mapping[str, JsonLines] = {}
+        self.loggers: Sequence[Logger] = ()
+        self.on_update: Callback | None = None
+        self.on_evaluation: Callback | None = None
 
     def train(self, stop: StopSignals | None) -> None:
         """Take updates until the budget is used up or something asks to stop."""
@@ -195,14 +202,13 @@ class _Run:
         while not is_over(trainer):
             try:
                 if stop is not None:
-                    stop.check()
+                    current().together(stop.check)
                 self._update()
             except StopAsked as asked:
-                assert stop is not None and stop.number is not None
                 if saved != trainer.update:
                     self._save()
                 raise Stopped(
-                    f"stopped after update {trainer.update}; to go on: collm resume {self.directory}", stop.number
+                    f"stopped after update {trainer.update}; to go on: collm resume {self.directory}", asked.number
                 ) from asked
             is_last = is_over(trainer)
             if is_last or (config.eval_interval and trainer.update % config.eval_interval == 0):
@@ -210,7 +216,7 @@ class _Run:
             interval_s = 60 * config.save_interval_minutes
             is_due = bool(config.save_interval) and trainer.update % config.save_interval == 0
             is_due |= bool(interval_s) and time.monotonic() - saved_at >= interval_s
-            if is_last or is_due:
+            if is_last or current().agreed(is_due):  # clocks differ
                 self._save()
                 saved_at, saved = time.monotonic(), trainer.update
 
@@ -218,14 +224,18 @@ class _Run:
         with failures_kept(self.directory, self.env):
             _, metrics = self.trainer.step(self._record_episodes)
         report_skipped(self.trainer.collector, self.directory, self.env)
-        self.records["metrics.jsonl"].log(self.trainer.update, metrics)
+        self._write("metrics.jsonl", lambda: [{"update": self.trainer.update, **metrics}])
         for logger in self.loggers:
             logger.log(self.trainer.update, metrics)
         if self.on_update is not None:
             self.on_update(self.trainer.update, metrics)
 
     def _record_episodes(self, update: int, episodes: Sequence[Episode], credits: Mapping[str, Credit]) -> None:
-        self.records["episodes.jsonl"].write(episode_records(episodes, credits, update=update))
+        self._write("episodes.jsonl", lambda: episode_records(episodes, credits, update=update))
+
+    def _write(self, name: str, rows: Callable[[], Sequence[Mapping[str, Any]]]) -> None:
+        if name in self.records:
+            self.records[name].write(rows())
 
     def record_evaluation(self) -> None:
         """Evaluate on held-out tasks, and write it."""
@@ -248,7 +258,7 @@ class _Run:
                 metrics |= {f"evaluation/{name}/difficulty/{difficulty}/{key}": value for key, value in numbers}
         trainer = self.trainer
         row = {"update": trainer.update, "environment_steps": trainer.num_turns, **metrics}
-        self.records["evaluation.jsonl"].write([row])
+        self._write("evaluation.jsonl", lambda: [row])
         loggers = [logger for logger in self.loggers if isinstance(logger, EvaluationLogger)]
         if loggers:
             picture = self.directory / "pictures" / f"update-{trainer.update}.gif"
@@ -259,6 +269,9 @@ class _Run:
             self.on_evaluation(trainer.update, metrics)
 
     def _save(self) -> None:
+        current().by_writer(self._save_checkpoint)
+
+    def _save_checkpoint(self) -> None:
         for record in self.records.values():
             if record.num_lines:
                 sync(record.path)  # a checkpoint must not outlive lines that it counts
@@ -268,8 +281,8 @@ class _Run:
 
 def _begin(
     experiment: Experiment, directory: Path, start: StartingWeights | None, resume: bool, on_notice: Notice
-) -> None:
-    """Start a run in its folder, in place of an attempt that came to no checkpoint."""
+) -> dict[str, int]:
+    """Start a run in its folder, in place of an attempt without a checkpoint; returns the lines of each record."""
     had_lines = clear(directory, keeps_settings=resume)
     if resume:
         on_notice(f"{directory} has no checkpoint yet: the run starts from the beginning")
@@ -278,27 +291,25 @@ def _begin(
     if start is not None:
         save_start(directory, start.to_state())
     write_config(directory, experiment.to_json())  # last, as settings are what makes a folder a run's
+    return dict.fromkeys(RECORDS, 0)
 
 
-def _go_on(
-    experiment: Experiment, directory: Path, trainer: Trainer, checkpoint: Checkpoint, on_notice: Notice
-) -> dict[str, int]:
-    """Bring a run back to its checkpoint; returns the lines that each record is cut to."""
+def _go_on(experiment: Experiment, directory: Path, checkpoint: Checkpoint, on_notice: Notice) -> dict[str, int]:
+    """Bring a run's folder back to its checkpoint; returns the lines that each record is cut to."""
     for damage in checkpoint.damage:
         on_notice(f"{damage}: going on from {checkpoint.path}")
     tidy(directory, checkpoint)
-    trainer.load_state_dict(checkpoint.trainer)
     changed = _changed(directory, experiment)
     for name, (old, new) in changed.items():
-        on_notice(f"{name}: {old!r} until update {trainer.update}, {new!r} from there on")
+        on_notice(f"{name}: {old!r} until update {checkpoint.update}, {new!r} from there on")
     if changed:
         write_config(directory, experiment.to_json())
     kept: dict[str, int] = {}
     for name, expected in checkpoint.num_lines.items():
-        kept[name] = cut_lines(directory / name, trainer.update, expected)
+        kept[name] = cut_lines(directory / name, checkpoint.update, expected)
         if kept[name] < expected:
             on_notice(
-                f"{directory / name} holds {kept[name]} of the {expected} lines up to update {trainer.update}: the "
+                f"{directory / name} holds {kept[name]} of the {expected} lines up to update {checkpoint.update}: the "
                 "others are lost, and the run goes on without them"
             )
     return kept
@@ -332,7 +343,7 @@ def default_rates(trainer: Trainer) -> list[str]:
 
 def report_skipped(collector: RolloutCollector, directory: Path, env: str, split: str = "train") -> None:
     """Keep and tell the faults of episodes that were given up."""
-    for fault in collector.skipped:
+    for fault in collector.skipped if current().is_writer else ():
         keep_failure(directory, fault, env, split)
         warnings.warn(f"skipped: {fault}", RuntimeWarning, stacklevel=2)
 

@@ -16,7 +16,15 @@ ASKED = (
 
 
 class StopAsked(Exception):
-    """A signal asked for a stop, and here is a place to do so."""
+    """A signal asked for a stop, and here is a place to do so.
+
+    Args:
+        number: the signal, which need not have come to this rank.
+    """
+
+    def __init__(self, number: int):
+        super().__init__(number)
+        self.number = number
 
 
 class Stopped(KeyboardInterrupt):
@@ -57,7 +65,7 @@ class StopSignals:
             StopAsked: if one did.
         """
         if self.number is not None:
-            raise StopAsked
+            raise StopAsked(self.number)
 
     def _restore(self) -> None:
         for each, handler in self._before.items():

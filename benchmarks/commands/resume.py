@@ -52,16 +52,20 @@ class ResumeArguments(Checked):
 def run(args: Sequence[str]) -> None:
     arguments = parsed(ResumeArguments, "resume", args)
 
-    from ...algorithms.runs.experiment import load_experiment  # here: help needs no torch
+    from ...algorithms.distribution.launch import joined  # here: help needs no torch
+    from ...algorithms.runs.experiment import load_experiment
     from ...algorithms.runs.run import prepare_run
 
-    with refusals():
-        saved = load_experiment(arguments.directory, trust=arguments.trust)
-        experiment = replace(saved, config=_changed(saved.config, arguments), model=_changed(saved.model, arguments))
-        prepare_run(experiment, arguments.directory, resume=True)
-    carried_out(
-        experiment, arguments.directory, resume=True, threads=arguments.threads, is_prepared=True, log=arguments.logging
-    )
+    directory = arguments.directory
+    with joined():
+        with refusals():
+            saved = load_experiment(directory, trust=arguments.trust)
+            config, model = _changed(saved.config, arguments), _changed(saved.model, arguments)
+            experiment = replace(saved, config=config, model=model)
+            prepare_run(experiment, directory, resume=True)
+        carried_out(
+            experiment, directory, resume=True, threads=arguments.threads, is_prepared=True, log=arguments.logging
+        )
 
 
 def _changed(settings: Any, arguments: ResumeArguments) -> Any:

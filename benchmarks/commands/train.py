@@ -89,24 +89,26 @@ def run(args: Sequence[str]) -> None:
         return
     name, arguments, given = training(list(args), "train")
 
-    from ...algorithms.runs.api import check_start, default_directory  # here: help needs no torch
+    from ...algorithms.distribution.launch import joined  # here: help needs no torch
+    from ...algorithms.runs.api import check_start, default_directory
     from ...algorithms.runs.run import prepare_run
 
-    with refusals():
-        experiment = experiment_of(name, arguments, given)
-        directory = arguments.out or default_directory(experiment)
-        check_start(arguments.threads, arguments.logging)
-        check_folder(directory, "--out")
-        prepare_run(experiment, directory, resume=arguments.resume, init_from=arguments.init_from)
-    carried_out(
-        experiment,
-        directory,
-        resume=arguments.resume,
-        init_from=arguments.init_from,
-        threads=arguments.threads,
-        is_prepared=True,
-        log=arguments.logging,
-    )
+    with joined() as group:
+        with refusals():
+            experiment = experiment_of(name, arguments, given)
+            directory = group.agreed(arguments.out or default_directory(experiment))
+            check_start(arguments.threads, arguments.logging)
+            group.by_writer(lambda: check_folder(directory, "--out"))
+            prepare_run(experiment, directory, resume=arguments.resume, init_from=arguments.init_from)
+        carried_out(
+            experiment,
+            directory,
+            resume=arguments.resume,
+            init_from=arguments.init_from,
+            threads=arguments.threads,
+            is_prepared=True,
+            log=arguments.logging,
+        )
 
 
 def training(args: list[str], command: str) -> tuple[str, TrainArguments[Any], Given]:
@@ -221,13 +223,15 @@ def pairs(words: Sequence[str]) -> Mapping[str, str]:
 
 def carried_out(experiment: Experiment, directory: Path, **options: Any) -> None:
     """Train, with the options of `train_experiment`; exit with the signal's status where one stopped the run."""
-    from ...algorithms.runs.api import train_experiment  # here: help needs no torch
+    from ...algorithms.distribution.group import current  # here: help needs no torch
+    from ...algorithms.runs.api import train_experiment
     from ...algorithms.runs.stopping import Stopped
 
     try:
         train_experiment(experiment, directory, **options)
     except Stopped as stopped:
-        print(stopped, file=sys.stderr)
+        if current().is_writer:
+            print(stopped, file=sys.stderr)
         raise SystemExit(stopped.status) from stopped
 
 

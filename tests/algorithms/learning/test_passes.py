@@ -4,24 +4,56 @@ from __future__ import annotations
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from collm.agents.batching import default_max_tokens
+from collm.agents.batching import default_max_tokens, micro_batches
 from collm.algorithms import IACConfig
-from collm.algorithms.learning.passes import tokens_per_pass
+from collm.algorithms.distribution.group import Alone, member
+from collm.algorithms.learning.passes import dealt, tokens_per_pass
 
 CPU = torch.device("cpu")
 
 
-@pytest.mark.parametrize("given", [None, 1, 255, 4096])
-def test_a_pass_has_as_many_tokens_as_the_settings_say_or_as_suit_the_device(given):
-    assert tokens_per_pass(IACConfig(max_batch_tokens=given), CPU) == (given or default_max_tokens(CPU))
+@pytest.mark.parametrize("asked", [None, 1, 255, 4096])
+def test_a_pass_has_as_many_tokens_as_the_settings_say_or_as_suit_the_device(asked):
+    assert tokens_per_pass(IACConfig(max_batch_tokens=asked), CPU) == (asked or default_max_tokens(CPU))
 
 
-@pytest.mark.parametrize("given", [None, 256, 257, 4096])
-def test_with_deterministic_a_pass_has_256_tokens_whatever_memory_there_is(given):
-    assert tokens_per_pass(IACConfig(max_batch_tokens=given, deterministic=True), CPU) == 256
+@pytest.mark.parametrize("asked", [None, 256, 257, 4096])
+def test_with_deterministic_a_pass_has_256_tokens_whatever_memory_there_is(asked):
+    assert tokens_per_pass(IACConfig(max_batch_tokens=asked, deterministic=True), CPU) == 256
 
 
 def test_with_deterministic_less_memory_than_a_pass_needs_is_refused():
     with pytest.raises(ValueError, match="max_batch_tokens is 255; raise it to 256"):
         tokens_per_pass(IACConfig(max_batch_tokens=255, deterministic=True), CPU)
+
+
+class Dealer(Alone):
+    """One of several ranks, without the others."""
+
+    def __init__(self, rank, size):
+        self.rank, self.size = rank, size
+
+
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=20), st.integers(1, 5), st.integers(1, 60))
+def test_every_item_counts_on_one_rank_and_all_ranks_make_equally_many_passes(sizes, num_ranks, limit):
+    own = []
+    for rank in range(num_ranks):
+        with member(Dealer(rank, num_ranks)):
+            own.append(dealt(lambda most: list(micro_batches(sizes, range(len(sizes)), most)), sum(sizes), limit))
+    counted = [item for passes in own for each in passes if each.weight for item in each.items]
+    assert sorted(counted) == list(range(len(sizes)))
+    assert len({len(passes) for passes in own}) == 1
+
+
+def test_one_pass_is_cut_where_there_are_two_ranks_and_not_where_there_is_one():
+    def cut(limit):
+        return list(micro_batches([4, 4, 4, 4], range(4), limit))
+
+    assert dealt(cut, 16, 100) == [([0, 1, 2, 3], 1.0)]
+    with member(Dealer(1, 2)):
+        assert dealt(cut, 16, 100) == [([2, 3], 1.0)]
+    with member(Dealer(4, 5)):
+        assert dealt(cut, 16, 100) == [([0], 0.0)]  # there are fewer items than ranks

@@ -1,0 +1,7 @@
+"""`python -m collm`, which torchrun starts on each rank: torchrun --nproc-per-node 2 -m collm train …"""
+
+import sys
+
+from .benchmarks.cli import main
+
+sys.exit(main())

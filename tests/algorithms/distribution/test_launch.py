@@ -1,0 +1,117 @@
+"""Ranks that fail, die or hang: all end, with one line that says why."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+import ranked
+
+from collm.algorithms.distribution.group import Alone, current, member
+from collm.algorithms.distribution.launch import joined
+
+PROGRAM = """
+import os, signal, sys, time
+from collm.algorithms.distribution.launch import joined
+from collm._errors import UserError
+try:
+    with joined(patience_s=4.0) as group:
+        group.gather(None)
+        if {mode!r} == "die" and group.rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if {mode!r} == "hang" and group.rank == 1:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        if {mode!r} == "raise" and group.rank == 1:
+            raise UserError("rank 1 alone has no memory left")
+        if {mode!r} == "agree":
+            raise UserError("all ranks see this")
+        group.gather(None)
+except UserError as error:
+    print(f"error: {{error}}", file=sys.stderr)
+    sys.exit(2)
+"""
+
+
+def ended(mode, timeout_s=60):
+    """Exit statuses and what both ranks of a program that fails in some way wrote, and in how many seconds."""
+    port = ranked.free_port()
+    begun = time.monotonic()
+    processes = []
+    for rank in range(2):
+        told = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        command = [sys.executable, "-c", textwrap.dedent(PROGRAM.format(mode=mode))]
+        processes.append(subprocess.Popen(command, env=os.environ | told, stderr=subprocess.PIPE, text=True))
+    try:
+        first = processes[0].communicate(timeout=timeout_s)[1]
+        if mode == "hang":
+            os.kill(processes[1].pid, signal.SIGKILL)
+        texts = first + processes[1].communicate(timeout=timeout_s)[1]
+    finally:
+        for process in processes:
+            process.kill()
+    lines = [line for line in texts.splitlines() if line.startswith("error")]
+    return [process.returncode for process in processes], lines, time.monotonic() - begun
+
+
+@pytest.mark.parametrize(
+    "mode, statuses, line",
+    [
+        ("die", [2, -signal.SIGKILL], "error: another rank is gone, as rank 0 of 2 sees"),
+        pytest.param(
+            *("hang", [1, -signal.SIGKILL], "error: no sign of life from rank 1 for 4 s"), marks=pytest.mark.slow
+        ),
+        pytest.param(*("raise", [1, 2], "error: rank 1 alone has no memory left"), marks=pytest.mark.slow),
+    ],
+)
+def test_the_loss_of_a_rank_ends_all_with_one_line(mode, statuses, line):
+    found, lines, seconds = ended(mode)
+    assert found == statuses
+    assert len(lines) == 1 and lines[0].startswith(line)
+    assert seconds < 60
+
+
+@pytest.mark.slow
+def test_what_all_ranks_raise_is_said_once():
+    found, lines, _ = ended("agree")
+    assert sorted(found) == [1, 2]
+    assert lines == ["error: all ranks see this"]
+
+
+def test_ranks_share_add_up_and_fail_together(pair):
+    first, second = (rank["exchanged"] for rank in pair)
+    assert first == second
+    assert first == {
+        "fault": "speaker_0",
+        "shares": [["a", "c", "e"], ["b", "d"]],
+        "sums": ([3.0, 6.0], [2.0] * 3),
+        "spread": [0.0, 0.0],
+        "agreed": 7,
+        "written": "by 0",
+        "union": {0: [3.0, 6.0], 1: [3.0, 6.0]},
+        "is current": True,
+    }
+
+
+def test_a_process_without_torchrun_is_alone(monkeypatch):
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    with joined() as group:
+        assert isinstance(group, Alone) and group.is_writer
+        assert group.shard([1, 2, 3]) == [1, 2, 3] and group.gather("x") == ["x"]
+
+
+def test_half_of_torchrun_s_variables_are_refused(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.delenv("RANK", raising=False)
+    with pytest.raises(ValueError, match=r"WORLD_SIZE is 2, but RANK.* not set"), joined():
+        pass
+
+
+def test_a_group_is_left_with_its_block():
+    with member(Alone()) as group:
+        assert current() is group
+    assert current() is not group

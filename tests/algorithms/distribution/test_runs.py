@@ -1,0 +1,63 @@
+"""Runs of several ranks: one writes, and what it writes is what one process writes; either goes on with the other's."""
+
+from __future__ import annotations
+
+import pytest
+import ranked
+
+from collm.algorithms.runs.checkpoint import newest_update
+from collm.algorithms.runs.loggers import read_lines
+from collm.algorithms.runs.run import run_experiment
+
+FILES = [
+    *(".lock", "agents", "checkpoints", "config.json"),
+    *("critics", "episodes.jsonl", "evaluation.jsonl", "metrics.jsonl"),
+]
+
+
+def measured(directory, name="metrics.jsonl"):
+    return [
+        {key: value for key, value in row.items() if not any(part in key for part in ranked.CLOCK)}
+        for row in read_lines(directory / name)
+    ]
+
+
+@pytest.fixture(scope="module")
+def by_one(tmp_path_factory):
+    """One process's run of three updates."""
+    directory = tmp_path_factory.mktemp("one") / "run"
+    run_experiment(ranked.experiment(3), directory)
+    return directory
+
+
+def test_two_ranks_write_one_run(pair, folder):
+    assert pair[0]["runs"] == pair[1]["runs"] == [FILES, FILES]
+    rows = read_lines(folder / "by two" / "episodes.jsonl")
+    assert [row["index"] for row in rows] == list(range(2 * 4))
+
+
+def test_two_ranks_go_on_with_a_run_of_one_process(pair, folder, by_one):
+    assert [row["update"] for row in measured(folder / "by one, then two")] == [1, 2, 3]
+    check_like(folder / "by one, then two", by_one)
+
+
+def test_one_process_goes_on_with_a_run_of_two_ranks(pair, folder, by_one):
+    run_experiment(ranked.experiment(3), folder / "by two", resume=True)
+    check_like(folder / "by two", by_one)
+
+
+def check_like(directory, expected):
+    """A run that was prolonged was evaluated where it first ended."""
+    for mine, theirs in zip(measured(directory), measured(expected), strict=True):
+        assert mine == pytest.approx(theirs, rel=1e-3, abs=1e-4)
+    first, last = (measured(each, "evaluation.jsonl") for each in (directory, expected))
+    assert [row["update"] for row in first] == [0, 2, 3]
+    for mine, theirs in ((first[0], last[0]), (first[2], last[1])):
+        assert mine == pytest.approx(theirs, rel=1e-3, abs=1e-4)
+
+
+def test_a_signal_to_one_rank_stops_all_with_one_checkpoint(pair, folder):
+    message, status = pair[0]["stopped"]
+    assert pair[1]["stopped"] == (message, status) and status == 128 + 15
+    update = int(message.split()[3].rstrip(";"))
+    assert newest_update(folder / "stopped") == update == len(measured(folder / "stopped"))

@@ -1,0 +1,297 @@
+"""Some processes of one group, as torchrun would start them, that each call a function of a test module."""
+
+from __future__ import annotations
+
+import os
+import socket
+import traceback
+from multiprocessing import get_context
+from typing import Any, NamedTuple
+
+TIMEOUT_S = 1500
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+def start(function, size, *args, patience_s=40.0):
+    """Processes that join a group and call the function, and the queue that (rank, is_fine, result) come in."""
+    context = get_context("spawn")
+    queue: Any = context.Queue()
+    port = free_port()
+    processes = [
+        context.Process(target=_life, args=(function, rank, size, port, patience_s, args, queue), daemon=True)
+        for rank in range(size)
+    ]
+    for process in processes:
+        process.start()
+    return processes, queue
+
+
+def results(function, size, *args, patience_s=40.0):
+    """What the function returns on each of these ranks."""
+    processes, queue = start(function, size, *args, patience_s=patience_s)
+    found = {}
+    try:
+        for _ in processes:
+            rank, is_fine, result = queue.get(timeout=TIMEOUT_S)
+            assert is_fine, f"rank {rank}: {result}"
+            found[rank] = result
+    finally:
+        for process in processes:
+            process.join(5)
+            process.kill()
+    return [found[rank] for rank in range(size)]
+
+
+def _life(function, rank, size, port, patience_s, args, queue):
+    os.environ |= {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(size),
+        "LOCAL_WORLD_SIZE": str(size),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
+    import torch  # here, so that a process that only starts others is small
+
+    from collm.algorithms.distribution.launch import joined
+
+    torch.set_num_threads(1)
+    try:
+        with joined(patience_s) as group:
+            result = function(group, *args)
+        queue.put((rank, True, result))
+    except BaseException:
+        queue.put((rank, False, traceback.format_exc()))
+
+
+NAMES = ("iac", "maac", "ippo", "mappo", "magrpo", "mareinforce", "marloo", "maremax", "collm-cc", "collm-dc")
+WEIGHTS = ("own", "shared", "adapters")
+NUM_EPISODES = 6
+CLOCK = ("second", "tokens_per_second")
+
+
+class Case(NamedTuple):
+    """A training: its algorithm, the team's weights, the kind of critic, and changed settings."""
+
+    name: str
+    weights: str
+    critic: str
+    is_text: bool = True
+    settings: tuple[tuple[str, Any], ...] = ()
+    num_updates: int = 1
+
+
+class Found(NamedTuple):
+    """What a training left on one rank."""
+
+    gradients: dict[int, list[Any]]  # of the first step of each optimizer, the policies' before the critics'
+    metrics: list[dict[str, float]]
+    said: list[tuple[int, str, Any, float]]  # episode, agent, action, reward
+    weights: list[Any]
+    num_played: int  # episodes that this rank began
+
+
+def team(weights, is_text, has_value_head):
+    import torch
+    from probes import AGENTS, NumberProbe, random_llama, word_tokenizer
+
+    from collm.agents.language.policy import LanguageModel, LanguagePolicy
+    from collm.agents.loading import with_adapters
+    from collm.agents.numeric.policy import NumericPolicy
+
+    if not is_text:
+        env = NumberProbe("delayed")
+        spaces = env.observation_space(AGENTS[0]), env.action_space(AGENTS[0])
+        made = [
+            NumericPolicy.for_spaces(*spaces, seed=seed, hidden_dims=(8,), has_value_head=has_value_head)
+            for seed in range(len(AGENTS))
+        ]
+        return dict.fromkeys(AGENTS, made[0]) if weights == "shared" else dict(zip(AGENTS, made, strict=True))
+
+    def model(seed, adapters=()):
+        made = random_llama(seed)
+        return LanguageModel(with_adapters(made, adapters, rank=2) if adapters else made, word_tokenizer())
+
+    settings = {"max_new_tokens": 3, "has_value_head": has_value_head}
+    torch.manual_seed(0)
+    if weights == "own":
+        return {agent: LanguagePolicy(model(i), **settings) for i, agent in enumerate(AGENTS)}
+    if weights == "shared":
+        return dict.fromkeys(AGENTS, LanguagePolicy(model(0), **settings))
+    common = model(0, AGENTS)
+    return {agent: LanguagePolicy(common, adapter=agent, **settings) for agent in AGENTS}
+
+
+def trainer_of(case):
+    from probes import NumberProbe, TextProbe
+
+    from collm.agents.numeric.config import NetworkConfig
+    from collm.algorithms import algorithm_spec
+    from collm.algorithms.config import IACConfig
+    from collm.algorithms.runs.teams import make_trainer
+    from collm.envs.vectors.vector import SyncVector
+
+    spec = algorithm_spec(case.name)
+    chosen = {
+        "rollout_buffer_size": NUM_EPISODES,
+        "num_generations": 2,
+        "agent_learning_rate": 1e-3,
+        "mini_batch_size": None,
+        "max_batch_tokens": 40,
+        "max_grad_norm": 1e9,  # so that what is compared is not divided by its own length
+        "reference_kl_coef": 0.05,
+        "entropy_coef": 0.01,
+    }
+    if case.critic != "none":
+        chosen |= {"critic_warmup": 0, "critic_model_name_or_path": "small", "critic_steps": 2}
+        chosen |= {"critic_type": "q" if case.critic == "q" else "v", "value_clip_range": 0.5, "critic_batch_size": 5}
+        if issubclass(spec.config, IACConfig):
+            chosen["use_separate_critic"] = case.critic != "head"
+    algorithm = spec.make(spec.config(**(chosen | dict(case.settings))))
+    world = TextProbe if case.is_text else NumberProbe
+    policies = team(case.weights, case.is_text, algorithm.has_actor_heads)
+    vector = SyncVector(lambda: world("delayed"), 4)
+    return make_trainer(algorithm, vector, policies, network=NetworkConfig(hidden_dims=(8,)))
+
+
+def trained(case) -> Found:
+    """Some updates of a training, in whatever group this process belongs to."""
+    trainer = trainer_of(case)
+    vector, started = trainer.collector.vector, []
+    reset = vector.send_reset
+    vector.send_reset = lambda *args: (started.append(args), reset(*args))[1]
+    gradients: dict[int, list[Any]] = {}
+    optimizers = [learner.optimizer for learner in trainer.unique_learners().values()]
+    optimizers += [critic.optimizer for critic in trainer.unique_critics().values() if critic.optimizer is not None]
+    for number, optimizer in enumerate(optimizers):
+        _note_gradients(optimizer, number, gradients)
+    said, metrics = [], []
+    for _ in range(case.num_updates):
+        episodes, measured = trainer.step()
+        metrics.append({name: value for name, value in measured.items() if not any(part in name for part in CLOCK)})
+        for episode in episodes:
+            for agent, track in episode.tracks.items():
+                said += [(episode.index, agent, turn.completion.action, turn.reward) for turn in track]
+    weights = [weight.detach().numpy().copy() for each in optimizers for weight in each.parameters]
+    return Found(gradients, metrics, said, weights, len(started))
+
+
+def _note_gradients(optimizer, number, gradients):
+    step = optimizer.step
+
+    def noted(*args):
+        grads = [weight.grad for weight in optimizer.parameters]
+        gradients.setdefault(number, [None if grad is None else grad.numpy().copy() for grad in grads])
+        return step(*args)
+
+    optimizer.step = noted
+
+
+def all_trained(group, cases) -> list[Found]:
+    return [trained(case) for case in cases]
+
+
+QUICK = [
+    Case("maac", "own", "v", num_updates=2),
+    Case("iac", "adapters", "head"),
+    Case("magrpo", "shared", "none"),
+    Case("collm-dc", "own", "q", settings=(("reference_kl_in", "reward"),)),
+    Case("mappo", "own", "v", is_text=False, settings=(("mini_batch_size", 7), ("ppo_epochs", 2))),
+    Case("magrpo", "own", "none", settings=(("max_batch_tokens", 10_000),)),  # one pass, cut for two
+    Case("magrpo", "own", "none", settings=(("joint_mode", "aligned"), ("max_batch_tokens", 130))),  # an uneven share
+    Case("ippo", "own", "v", settings=(("turns_per_update", 2), ("num_generations", 1))),
+]
+
+
+def runs(group, folder):
+    """A run of two updates by all ranks; one process's run goes on in all ranks; the first lines of their metrics."""
+    from collm.algorithms.runs.run import run_experiment
+
+    run_experiment(experiment(2), folder / "by two", on_update=lambda *_: None)
+    run_experiment(experiment(3), folder / "by one, then two", resume=True)
+    return [sorted(each.name for each in (folder / name).iterdir()) for name in ("by two", "by one, then two")]
+
+
+class LateSignal:
+    """A signal that comes to one rank alone, before its fourth turn."""
+
+    def __init__(self, is_here):
+        self.left = 4 if is_here else 10_000
+
+    def check(self):
+        from collm.algorithms.runs.stopping import StopAsked
+
+        self.left -= 1
+        if self.left <= 0:
+            raise StopAsked(15)
+
+
+def stopped(group, folder):
+    """The message and status with which all ranks stop where one is asked to."""
+    from collm.algorithms.runs.run import run_experiment
+    from collm.algorithms.runs.stopping import Stopped
+
+    try:
+        run_experiment(experiment(2), folder / "stopped", stop=LateSignal(group.rank == 1))
+    except Stopped as error:
+        return str(error), error.status
+    return "not stopped", 0
+
+
+def experiment(num_updates):
+    """A short training of the embedded model, with metrics and evaluations to compare."""
+    from collm.agents.config import ModelConfig
+    from collm.algorithms.config import MAACConfig
+    from collm.algorithms.runs.experiment import Experiment
+
+    config = MAACConfig(
+        num_updates=num_updates, rollout_buffer_size=4, eval_num_samples=3, critic_warmup=0, max_batch_tokens=256
+    )
+    model = ModelConfig(max_new_tokens=6, device="cpu")
+    return Experiment(algorithm="maac", config=config, env="collm/MiniWriting-v1", model=model)
+
+
+def exchanged(group):
+    """What each method of a group gives."""
+    import pytest
+    import torch
+
+    from collm.algorithms.distribution.group import current
+    from collm.envs.vectors.faults import EnvironmentFault
+
+    def works():
+        if group.rank == 1:
+            raise EnvironmentFault("it fell over", "speaker_0")
+        return group.rank
+
+    with pytest.raises(EnvironmentFault, match="it fell over") as error:
+        group.together(works)
+    numbers, others = torch.tensor([1.0, 2.0]) * (group.rank + 1), torch.ones(3, dtype=torch.float64)
+    group.add_up([numbers, others])
+    spread = torch.full((2,), float(group.rank))
+    group.spread([spread])
+    return {
+        "fault": error.value.agent,
+        "shares": group.gather(group.shard("abcde")),
+        "sums": (numbers.tolist(), others.tolist()),
+        "spread": spread.tolist(),
+        "agreed": group.agreed(group.rank + 7),
+        "written": group.by_writer(lambda: f"by {group.rank}"),
+        "union": {number: found.tolist() for number, found in group.union({group.rank: numbers}).items()},
+        "is current": current() is group,
+    }
+
+
+def everything(group, folder):
+    """What the quick tests compare, by one pair of ranks."""
+    return {
+        "exchanged": exchanged(group),
+        "updates": all_trained(group, QUICK),
+        "runs": runs(group, folder),
+        "stopped": stopped(group, folder),
+    }
