@@ -71,9 +71,8 @@ def test_every_page_is_of_a_library_that_is_tried(all_trials):
     assert pages == {trial.library for trial in all_trials} - {"sb3"} | {"stable_baselines3"}
 
 
-def test_the_readmes_section_on_reuse_has_a_block_that_the_tests_run():
-    section = (ROOT / "README.md").read_text().split("\n## Reuse the environments\n")[1].split("\n## ")[0]
-    assert "```python run\n" in section  # tests/test_docs.py runs these
+def test_the_page_on_reuse_has_a_block_that_the_tests_run():
+    assert "```python run\n" in (ROOT / "docs" / "learn" / "reuse.md").read_text()  # tests/test_docs.py runs these
 
 
 def test_what_is_tested_with_a_library_is_installed_with_pytest(all_trials):

@@ -131,5 +131,7 @@ def test_suites_that_ship_are_found_by_name(monkeypatch, tmp_path):
     assert read_suite(Path("smoke")).name == "smoke"
     with pytest.raises(FileNotFoundError, match="did you mean 'smoke'"):
         read_suite(Path("smok"))
-    with pytest.raises(FileNotFoundError, match=r"one of ablations, claim, .*, sparsity, teams, traces, tuning"):
+    with pytest.raises(
+        FileNotFoundError, match=r"one of ablations, claim, .*, sparsity, teams, tictactoe, traces, tuning"
+    ):
         read_suite(Path("xyzzy"))
