@@ -87,9 +87,17 @@ class WandbLogger:
         self._wandb = wandb
         file = directory / WANDB_FILE
         known = file.read_text(encoding="utf-8").strip() if file.is_file() else None
-        names = {"project": place.log_project, "name": place.log_name or directory.name, "dir": str(directory)}
-        others = {"entity": place.log_entity, "group": place.log_group, "tags": list(place.log_tags) or None}
-        goes_on = {} if known is None else {"id": known, "resume": "allow"}
+        names: dict[str, Any] = {
+            "project": place.log_project,
+            "name": place.log_name or directory.name,
+            "dir": str(directory),
+        }
+        others: dict[str, Any] = {
+            "entity": place.log_entity,
+            "group": place.log_group,
+            "tags": list(place.log_tags) or None,
+        }
+        goes_on: dict[str, Any] = {} if known is None else {"id": known, "resume": "allow"}
         self._run = wandb.init(**names, **others, **goes_on, config=dict(config))
         file.write_text(f"{self._run.id}\n", encoding="utf-8")
 
