@@ -26,6 +26,7 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from collm.agents.language.policy import LanguageModel, LanguagePolicy
+from collm.agents.loading import with_adapters
 from collm.envs.core import Outcome, TextParallelEnv
 
 PROBES = ("constant", "observed", "coordination", "partner", "delayed")
@@ -189,3 +190,19 @@ def word_policy(seed: int = 0, *, max_new_tokens: int = 1, **settings: Any) -> L
     return LanguagePolicy(
         LanguageModel(random_llama(seed), word_tokenizer()), max_new_tokens=max_new_tokens, **settings
     )
+
+
+def small_team(weights, device="cpu", **settings):
+    """Language policies of the probes' agents over small random models: "own" ones, a "shared" one, or "adapters"."""
+
+    def model(seed, adapters=()):
+        made = random_llama(seed).to(device)
+        return LanguageModel(with_adapters(made, adapters, rank=2) if adapters else made, word_tokenizer())
+
+    torch.manual_seed(0)
+    if weights == "own":
+        return {agent: LanguagePolicy(model(i), **settings) for i, agent in enumerate(AGENTS)}
+    if weights == "shared":
+        return dict.fromkeys(AGENTS, LanguagePolicy(model(0), **settings))
+    common = model(0, AGENTS)
+    return {agent: LanguagePolicy(common, adapter=agent, **settings) for agent in AGENTS}

@@ -97,11 +97,8 @@ class Found(NamedTuple):
 
 
 def team(weights, is_text, has_value_head):
-    import torch
-    from probes import AGENTS, NumberProbe, random_llama, word_tokenizer
+    from probes import AGENTS, NumberProbe, small_team
 
-    from collm.agents.language.policy import LanguageModel, LanguagePolicy
-    from collm.agents.loading import with_adapters
     from collm.agents.numeric.policy import NumericPolicy
 
     if not is_text:
@@ -113,18 +110,7 @@ def team(weights, is_text, has_value_head):
         ]
         return dict.fromkeys(AGENTS, made[0]) if weights == "shared" else dict(zip(AGENTS, made, strict=True))
 
-    def model(seed, adapters=()):
-        made = random_llama(seed)
-        return LanguageModel(with_adapters(made, adapters, rank=2) if adapters else made, word_tokenizer())
-
-    settings = {"max_new_tokens": 3, "has_value_head": has_value_head}
-    torch.manual_seed(0)
-    if weights == "own":
-        return {agent: LanguagePolicy(model(i), **settings) for i, agent in enumerate(AGENTS)}
-    if weights == "shared":
-        return dict.fromkeys(AGENTS, LanguagePolicy(model(0), **settings))
-    common = model(0, AGENTS)
-    return {agent: LanguagePolicy(common, adapter=agent, **settings) for agent in AGENTS}
+    return small_team(weights, max_new_tokens=3, has_value_head=has_value_head)
 
 
 def trainer_of(case):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 
 def any_replies(env, rng):
     """Reference replies: whole, with words left out, exchanged, of some only, of all at once, without lines."""
@@ -18,3 +20,12 @@ def any_replies(env, rng):
     elif kind == 5:
         found = {agent: "\n".join(x for x in text.splitlines() if rng.random() < 0.9) for agent, text in found.items()}
     return found
+
+
+def played(env, seed):
+    """All that an episode of such teams brings: what it begins with, each step, and the state before and after."""
+    rng = random.Random(seed)
+    record = [env.reset(seed=seed), env.state()]
+    while env.agents:
+        record += [env.step(any_replies(env, rng)), env.state()]
+    return record

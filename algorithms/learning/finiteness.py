@@ -97,13 +97,9 @@ class Tally:
         found = zip(self._numbers, self._uses, strict=True)
         return torch.stack([n.double() * weight for n, (own, weight) in found if own == name and weight]).sum()
 
-    def read(self) -> Numbers:
-        """The sum, or the largest, of the numbers of each name, on all ranks."""
-        return numbers_of([self])[0]
-
 
 def numbers_of(tallies: Sequence[Tally]) -> list[Numbers]:
-    """The numbers of several tallies, on all ranks; the host waits once."""
+    """The sum, or the largest, of the numbers of each name, by tally and on all ranks; the host waits once."""
     left = [number.double() for tally in tallies for number in tally._numbers]
     read = iter(torch.stack(left).cpu().tolist() if left else [])
     found = [_numbers((name, weight, next(read)) for name, weight in tally._uses) for tally in tallies]

@@ -7,12 +7,10 @@ import itertools
 import pytest
 import torch
 from pretended import NAME, pretended
-from probes import AGENTS, NumberProbe, TextProbe, random_llama, word_tokenizer
+from probes import AGENTS, NumberProbe, TextProbe, small_team
 
 from collm.agents.core import Divergence, Request
 from collm.agents.decoding.sampling import Sampling
-from collm.agents.language.policy import LanguageModel, LanguagePolicy
-from collm.agents.loading import with_adapters
 from collm.agents.numeric.config import NetworkConfig
 from collm.agents.numeric.policy import NumericPolicy
 from collm.algorithms import algorithm_spec
@@ -67,18 +65,9 @@ def algorithm_of(name, critic, **settings):
 
 
 def writers(weights, device, has_value_head, **settings):
-    def model(seed, adapters=()):
-        made = random_llama(seed).to(device)
-        return LanguageModel(with_adapters(made, adapters, rank=2) if adapters else made, word_tokenizer())
-
-    settings = {"max_new_tokens": MAX_NEW_TOKENS, "has_value_head": has_value_head} | settings
-    torch.manual_seed(0)
-    if weights == "own":
-        return {agent: LanguagePolicy(model(i), **settings) for i, agent in enumerate(AGENTS)}
-    if weights == "shared":
-        return dict.fromkeys(AGENTS, LanguagePolicy(model(0), **settings))
-    common = model(0, AGENTS)
-    return {agent: LanguagePolicy(common, adapter=agent, **settings) for agent in AGENTS}
+    return small_team(
+        weights, device, **{"max_new_tokens": MAX_NEW_TOKENS, "has_value_head": has_value_head} | settings
+    )
 
 
 def movers(weights, device, has_value_head):

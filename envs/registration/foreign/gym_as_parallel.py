@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import gymnasium
-import numpy as np
-from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Space
-from pettingzoo import ParallelEnv
+from gymnasium.spaces import Dict
+
+from .gymnasium_team import GymnasiumTeam, in_space, made
 
 AGENT = "agent_0"
 
 
-class GymAsParallel(ParallelEnv[str, Any, Any]):
+class GymAsParallel(GymnasiumTeam):
     """A Gymnasium environment with one agent, `agent_0`; spaces, rewards and ends are its own.
 
     Observation space: the environment's. Action space: the environment's; actions are brought to its type, and those
@@ -25,23 +24,8 @@ class GymAsParallel(ParallelEnv[str, Any, Any]):
     """
 
     def __init__(self, env: str | gymnasium.Env[Any, Any], **kwargs: Any):
-        if isinstance(env, str):
-            env = gymnasium.make(env, disable_env_checker=True, **kwargs)
-        elif kwargs:
-            raise TypeError(f"{sorted(kwargs)} are arguments for an environment's id, but an environment was given")
-        self.env = env
-        self.possible_agents = [AGENT]
-        self.agents: list[str] = []
-        self.observation_spaces = {AGENT: env.observation_space}
-        self.action_spaces = {AGENT: env.action_space}
-        self.render_mode = env.render_mode
-        self.metadata = metadata_of(env)
-
-    def observation_space(self, agent: str) -> Space[Any]:
-        return self.observation_spaces[agent]
-
-    def action_space(self, agent: str) -> Space[Any]:
-        return self.action_spaces[agent]
+        env = made(env, kwargs)
+        self._take(env, {AGENT: env.observation_space}, {AGENT: env.action_space})
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
@@ -67,12 +51,6 @@ class GymAsParallel(ParallelEnv[str, Any, Any]):
             {AGENT: dict(info)},
         )
 
-    def render(self) -> Any:
-        return self.env.render()
-
-    def close(self) -> None:
-        self.env.close()
-
 
 class Part(gymnasium.ObservationWrapper[Any, Any, Any]):
     """A Gymnasium environment of which one entry of the dict observations is seen.
@@ -95,21 +73,3 @@ class Part(gymnasium.ObservationWrapper[Any, Any, Any]):
 
     def observation(self, observation: Any) -> Any:
         return observation[self.key]
-
-
-def metadata_of(env: gymnasium.Env[Any, Any]) -> dict[str, Any]:
-    """Metadata of a parallel environment, from those of a Gymnasium environment."""
-    name = env.spec.id if env.spec is not None else f"{type(env.unwrapped).__name__}-v0"
-    named = {"name": re.sub(r"\W", "_", name.lower()), "is_parallelizable": True}
-    return {"render_modes": [], **env.metadata, **named}
-
-
-def in_space(space: Space[Any], action: Any) -> Any:
-    """An action in the type of its space; of a `Box` the nearest point."""
-    if isinstance(space, Discrete):
-        return space.dtype.type(np.asarray(action).item())
-    if isinstance(space, Box):
-        return np.clip(np.asarray(action, dtype=space.dtype).reshape(space.shape), space.low, space.high)
-    if isinstance(space, MultiDiscrete):
-        return np.asarray(action, dtype=space.dtype).reshape(space.shape)
-    return action

@@ -7,13 +7,12 @@ from typing import Any, cast
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Space, Tuple
-from pettingzoo import ParallelEnv
+from gymnasium.spaces import Tuple
 
-from .gym_as_parallel import in_space, metadata_of
+from .gymnasium_team import GymnasiumTeam, in_space, made
 
 
-class TupleTeam(ParallelEnv[str, Any, Any]):
+class TupleTeam(GymnasiumTeam):
     """The convention of EPyMARL, Level-Based Foraging and Robotic Warehouse: an entry per agent in every tuple.
 
     Agents are `agent_0`, `agent_1`, …; all of them play until the episode ends. Rewards are the agents' own. Where the
@@ -28,30 +27,15 @@ class TupleTeam(ParallelEnv[str, Any, Any]):
     """
 
     def __init__(self, env: str | gymnasium.Env[Any, Any], **kwargs: Any):
-        if isinstance(env, str):
-            env = gymnasium.make(env, disable_env_checker=True, **kwargs)
-        elif kwargs:
-            raise TypeError(f"{sorted(kwargs)} are arguments for an environment's id, but an environment was given")
+        env = made(env, kwargs)
         if not is_tuple_team(env):
             raise TypeError(
                 "TupleTeam needs one observation space and one action space per agent, each in a Tuple, got "
                 f"{env.observation_space} and {env.action_space}"
             )
-        self.env = env
-        seen: tuple[Space[Any], ...] = tuple(cast(Any, env.observation_space).spaces)
-        acted: tuple[Space[Any], ...] = tuple(cast(Any, env.action_space).spaces)
-        self.possible_agents = [f"agent_{number}" for number in range(len(acted))]
-        self.agents: list[str] = []
-        self.observation_spaces = dict(zip(self.possible_agents, seen, strict=True))
-        self.action_spaces = dict(zip(self.possible_agents, acted, strict=True))
-        self.render_mode = env.render_mode
-        self.metadata = metadata_of(env)
-
-    def observation_space(self, agent: str) -> Space[Any]:
-        return self.observation_spaces[agent]
-
-    def action_space(self, agent: str) -> Space[Any]:
-        return self.action_spaces[agent]
+        seen, acted = (cast(Any, space).spaces for space in (env.observation_space, env.action_space))
+        agents = [f"agent_{number}" for number in range(len(acted))]
+        self._take(env, dict(zip(agents, seen, strict=True)), dict(zip(agents, acted, strict=True)))
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
@@ -82,12 +66,6 @@ class TupleTeam(ParallelEnv[str, Any, Any]):
             dict.fromkeys(agents, is_truncated),
             self._infos(infos),
         )
-
-    def render(self) -> Any:
-        return self.env.render()
-
-    def close(self) -> None:
-        self.env.close()
 
     def _by_agent(self, name: str, values: Any) -> dict[str, Any]:
         if not isinstance(values, (Sequence, np.ndarray)) or len(values) != len(self.possible_agents):

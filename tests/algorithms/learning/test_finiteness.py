@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from collm.agents.core import Divergence
-from collm.algorithms.learning.finiteness import Tally, check_finite
+from collm.algorithms.learning.finiteness import Tally, check_finite, numbers_of
 
 
 def test_a_tally_sums_by_name_with_weights_and_keeps_the_largest_of_what_is_compared():
@@ -18,10 +18,10 @@ def test_a_tally_sums_by_name_with_weights_and_keeps_the_largest_of_what_is_comp
     tally.compare("error", torch.tensor(-4.0))
     tally.compare("error", torch.tensor(-8.0))
     tally.add("other", torch.tensor(7.0), 2.0)
-    assert tally.read() == ({"loss": 2.5, "other": 14.0}, {"error": -4.0})
+    assert numbers_of([tally]) == [({"loss": 2.5, "other": 14.0}, {"error": -4.0})]
     assert (float(tally.total("loss")), float(tally.total("other"))) == (2.5, 14.0)
     assert bool(tally.is_finite())
-    assert Tally().read() == ({}, {})
+    assert numbers_of([Tally()]) == [({}, {})]
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf])
@@ -38,7 +38,7 @@ def test_a_tally_adds_up_in_64_bits():
     tally = Tally()
     for number in (2.0**24, 1.0, 1.0):
         tally.add("tokens", torch.tensor(number))
-    assert tally.read().sums == {"tokens": 2.0**24 + 2}
+    assert numbers_of([tally])[0].sums == {"tokens": 2.0**24 + 2}
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])

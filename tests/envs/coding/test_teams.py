@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from pettingzoo.test import parallel_api_test, parallel_seed_test
-from replies import any_replies
+from replies import any_replies, played
 
 from collm.envs import EnvSpec, check_env
 from collm.envs.checks.exploits import exploit_standings, refuse_exploits
@@ -47,14 +47,6 @@ def best(game):
 def made(game, team):
     """Programs that never end are stopped early, so that many can be tried."""
     return game(num_agents=team, **({} if game is MiniCode else {"test_seconds": 0.2, "max_timeouts": 1}))
-
-
-def played(env, seed):
-    rng = random.Random(seed)
-    record = [env.reset(seed=seed), env.state()]
-    while env.agents:
-        record += [env.step(any_replies(env, rng)), env.state()]
-    return record
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from pettingzoo.test import parallel_api_test, parallel_seed_test
-from replies import any_replies
+from replies import any_replies, played
 
 from collm.envs import EnvSpec, check_env
 from collm.envs.checks.exploits import LIMIT, exploit_standings
@@ -26,14 +26,6 @@ GAMES = (MiniWriting, TLDR, ArxivExpansion)
 TEAMS = (2, 3, 4)
 each_team = pytest.mark.parametrize("team", TEAMS)
 each_game = pytest.mark.parametrize("game", GAMES)
-
-
-def played(env, seed):
-    rng = random.Random(seed)
-    record = [env.reset(seed=seed), env.state()]
-    while env.agents:
-        record += [env.step(any_replies(env, rng)), env.state()]
-    return record
 
 
 @pytest.mark.parametrize(
