@@ -36,9 +36,9 @@ class Turns:
         here = {weight for owner in owners for weight in self._weights.get(owner, ())}
         for weight in self._homes:
             if weight not in here:
-                _put(weight, to_host(weight.data))
+                weight.data = to_host(weight.data)
         for weight in here:
-            _put(weight, weight.data.to(self._homes[weight], non_blocking=True))
+            weight.data = weight.data.to(self._homes[weight], non_blocking=True)
 
     @contextmanager
     def turn(self, owners: Iterable[int], then: Iterable[int]) -> Iterator[None]:
@@ -47,7 +47,3 @@ class Turns:
         yield
         self.only(then)
 
-
-def _put(weight: nn.Parameter, data: Tensor) -> None:
-    if data is not weight.data:
-        weight.data = data

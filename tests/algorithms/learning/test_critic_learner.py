@@ -172,3 +172,9 @@ def test_a_critic_goes_on_from_its_saved_state_as_if_never_stopped():
     for each in (learner, twin):
         step(each, inputs(4, seed=1), torch.linspace(0, 2, 12))
     assert torch.equal(learner.values(inputs(3)), twin.values(inputs(3)))
+
+
+@pytest.mark.parametrize(("dtype", "scales"), [(torch.float16, True), (torch.bfloat16, False), (torch.float32, False)])
+def test_losses_are_scaled_for_a_critic_that_computes_in_float16_alone(dtype, scales, monkeypatch):
+    monkeypatch.setattr(NumericCritic, "compute_dtype", dtype)
+    assert numbers().optimizer.scaler.is_enabled() is scales

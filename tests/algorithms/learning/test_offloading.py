@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 import torch
+from pretended import pretended
 from probes import AGENTS, TextProbe, word_policy
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from collm.algorithms import algorithm_spec
+from collm.algorithms.config import TrainConfig
 from collm.algorithms.learning import offloading, optimizer
 from collm.algorithms.runs.teams import make_trainer
 from collm.envs.vectors.vector import SyncVector
@@ -79,6 +84,73 @@ def test_on_a_cpu_nothing_moves():
     turns = offloading.Turns({1: [weight], 2: []}, moves=True)
     turns.only([2])
     assert weight.data_ptr() == place
+
+
+@dataclass
+class Numbers:
+    """What a weight holds, of which only the place matters."""
+
+    device: str
+
+    def to(self, device, *, non_blocking):
+        return Numbers(device)
+
+
+@dataclass(eq=False)
+class Weight:
+    data: Numbers
+
+    @property
+    def device(self):
+        return self.data.device
+
+
+def test_weights_leave_their_devices_and_come_back(monkeypatch):
+    monkeypatch.setattr(offloading, "to_host", lambda numbers: Numbers("host"))
+    own, others, of_both = Weight(Numbers("one")), Weight(Numbers("two")), Weight(Numbers("one"))
+    turns = offloading.Turns({1: [own, of_both], 2: [others, of_both]}, moves=True)
+
+    def places():
+        return [weight.device for weight in (own, others, of_both)]
+
+    turns.only([2])
+    assert places() == ["host", "two", "one"]
+    with turns.turn([1], then=[]):
+        assert places() == ["one", "host", "one"]
+    assert places() == ["host", "host", "host"]
+    turns.only([1, 2])
+    assert places() == ["one", "two", "one"]
+    offloading.Turns({1: [own], 2: [others]}, moves=False).only([])
+    assert places() == ["one", "two", "one"]
+
+
+@pytest.mark.parametrize(("device", "is_pinned"), [("cuda", True), ("xpu", False), ("mps", False)])
+def test_memory_is_pinned_for_cuda_alone(device, is_pinned, monkeypatch):
+    asked = []
+
+    def empty_like(tensor, *, device, pin_memory):
+        asked.append(pin_memory)
+        return torch.empty(tensor.shape)
+
+    with FakeTensorMode():
+        there = torch.empty(2, device=device)
+        monkeypatch.setattr(torch, "empty_like", empty_like)
+        assert offloading.to_host(there).device.type == "cpu"
+    assert asked == [is_pinned]
+
+
+@pytest.mark.parametrize(("offload", "is_away"), [("none", False), ("moments", True), ("learner", True)])
+def test_moments_wait_in_host_memory_between_steps(offload, is_away):
+    with pretended():
+        weight = torch.nn.Parameter(torch.tensor([1.0, -2.0]).to("far"))
+        adamw = optimizer.Optimizer([weight], 0.1, TrainConfig(offload=offload))
+        for _ in range(2):
+            adamw.backward((weight * weight).sum())
+            adamw.step(float(adamw.clip()))
+            adamw.zero_grad()
+        moments = adamw.adamw.state[weight]
+        assert {moments[name].device.type for name in ("exp_avg", "exp_avg_sq")} == {"cpu" if is_away else "far"}
+        assert weight.device.type == "far"
 
 
 @pytest.mark.gpu

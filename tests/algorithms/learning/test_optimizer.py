@@ -8,10 +8,16 @@ import math
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from pretended import pretended
 from torch import nn
 
 from collm.algorithms.config import TrainConfig
-from collm.algorithms.learning.optimizer import Optimizer, scheduled
+from collm.algorithms.distribution.group import Alone, member
+from collm.algorithms.learning import optimizer as optimizers
+from collm.algorithms.learning.finiteness import Tally
+from collm.algorithms.learning.optimizer import Descent, Optimizer, scheduled
 
 
 def made(values, rate=0.1, **settings):
@@ -113,3 +119,71 @@ def test_a_flag_on_the_device_skips_a_step_with_weights_moments_and_count(device
         ends.append([weight.detach(), *optimizer.adamw.state[weight].values()])
     for one, other in zip(*ends, strict=True):
         assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("rate", [-1e-9, math.nextafter(optimizers.MAX_LEARNING_RATE, math.inf), math.inf, math.nan])
+def test_rates_at_which_no_weight_could_stay_finite_are_refused(rate):
+    with pytest.raises(ValueError, match="learning rate"):
+        made([1.0], rate=rate)
+
+
+@pytest.mark.parametrize("rate", [0.0, optimizers.MAX_LEARNING_RATE])
+def test_rates_at_the_ends_of_the_range_are_taken(rate):
+    assert made([1.0], rate=rate)[1].learning_rate == rate
+
+
+class Team(Alone):
+    def __init__(self, size):
+        self.size = size
+
+
+@pytest.mark.parametrize(
+    ("device", "scales_loss", "size", "can_queue"),
+    [("far", False, 1, True), ("far", False, 2, False), ("far", True, 1, False), ("cpu", False, 1, False)],
+)
+def test_steps_are_queued_on_another_device_by_one_rank_that_scales_no_loss(device, scales_loss, size, can_queue):
+    with pretended(), member(Team(size)):
+        weight = nn.Parameter(torch.tensor([1.0]).to(device))
+        assert Optimizer([weight], 0.1, TrainConfig(), scales_loss=scales_loss).can_queue is can_queue
+
+
+def descended(gradients, metrics, limit, *, is_queued):
+    """Weights, taken steps, and what is raised, of steps whose gradients and metrics are given."""
+    weight = nn.Parameter(torch.tensor([1.0, -2.0]))
+    optimizer = Optimizer([weight], 0.1, TrainConfig(max_grad_norm=1.0))
+    descent = Descent(optimizer, limit)
+    fault = None
+    try:
+        for number, (gradient, metric) in enumerate(zip(gradients, metrics, strict=True)):
+
+            def tally(gradient=gradient, metric=metric):
+                weight.grad = torch.tensor(gradient)
+                found = Tally()
+                found.add("kl", torch.tensor(metric))
+                return found
+
+            if not descent.step(tally, reads=not is_queued or number == len(gradients) - 1):
+                break
+    except FloatingPointError as error:
+        fault = str(error)
+    return weight.tolist(), [numbers.sums for numbers in descent.taken], fault
+
+
+NUMBER = st.floats(-4, 4, width=32)
+METRIC = st.one_of(st.sampled_from([0.0, 0.5, 0.75, 1.0, math.nan, math.inf]), st.floats(0, 2, width=32))
+
+
+@given(
+    st.lists(st.tuples(st.tuples(NUMBER, NUMBER), METRIC), min_size=1, max_size=6),
+    st.sampled_from([None, ("kl", 0.75)]),
+    st.integers(0, 12),
+)
+def test_queued_steps_end_as_steps_that_are_looked_at_one_by_one(steps, limit, ruined):
+    gradients, metrics = [list(gradient) for gradient, _ in steps], [metric for _, metric in steps]
+    if ruined < len(gradients):
+        gradients[ruined][0] = math.nan
+    plain = descended(gradients, metrics, limit, is_queued=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(optimizers, "UNGUARDED_DEVICES", set())
+        queued = descended(gradients, metrics, limit, is_queued=True)
+    assert plain == queued

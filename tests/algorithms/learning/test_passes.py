@@ -57,3 +57,15 @@ def test_one_pass_is_cut_where_there_are_two_ranks_and_not_where_there_is_one():
         assert dealt(cut, 16, 100) == [([2, 3], 1.0)]
     with member(Dealer(4, 5)):
         assert dealt(cut, 16, 100) == [([0], 0.0)]  # there are fewer items than ranks
+
+
+def test_where_there_are_fewer_passes_than_ranks_tokens_are_shared_out_evenly_and_rounded_up():
+    asked = []
+
+    def cut(limit):
+        asked.append(limit)
+        return [[0]]
+
+    with member(Dealer(0, 2)):
+        dealt(cut, 5, 100)
+    assert asked == [100, 3]
