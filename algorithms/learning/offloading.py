@@ -46,4 +46,3 @@ class Turns:
         self.only(owners)
         yield
         self.only(then)
-

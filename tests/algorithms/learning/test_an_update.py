@@ -10,6 +10,7 @@ from probes import AGENTS, TextProbe, word_policy
 from collm.agents.core import Divergence
 from collm.algorithms import algorithm_spec
 from collm.algorithms.config import ActorCriticConfig
+from collm.algorithms.learning import trainer as trainers
 from collm.algorithms.learning.shaping import with_rewards
 from collm.algorithms.learning.trainer import task_seeds
 from collm.algorithms.runs.teams import make_trainer
@@ -153,6 +154,23 @@ def test_keys_and_values_take_no_memory_while_weights_learn():
     trainer.step()
     assert held == [[0, 0]]
     assert [decoder.kv_bytes for decoder in decoders] == [0, 0]
+
+
+def test_tokens_a_second_are_those_sampled_by_the_seconds_of_collecting(monkeypatch):
+    trainer = trainer_of("magrpo")
+    collect, now = trainer._collect, [100.0]
+
+    def slow():
+        now[0] += 4.0
+        return collect()
+
+    monkeypatch.setattr(trainers.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(trainer, "_collect", slow)
+    for update in (1, 2):
+        _, metrics = trainer.step()
+        assert metrics["tokens_per_second"] * 4.0 == metrics["sampled_tokens"] / update
+        assert metrics["seconds/update"] == 4.0 and metrics["seconds/learning"] == 0.0
+        assert metrics["seconds/total"] == 4.0 * update
 
 
 def test_a_record_is_made_once_of_every_update_before_a_weight_changes():

@@ -14,6 +14,7 @@ from collm.agents.language.critics import TextCritic
 from collm.agents.numeric.critics import NumericCritic
 from collm.agents.numeric.features import Features
 from collm.algorithms import MAACConfig
+from collm.algorithms.learning import critic_learner, optimizer
 from collm.algorithms.learning.critic_learner import CriticLearner
 from collm.envs.core import Message, Transcript
 
@@ -178,3 +179,24 @@ def test_a_critic_goes_on_from_its_saved_state_as_if_never_stopped():
 def test_losses_are_scaled_for_a_critic_that_computes_in_float16_alone(dtype, scales, monkeypatch):
     monkeypatch.setattr(NumericCritic, "compute_dtype", dtype)
     assert numbers().optimizer.scaler.is_enabled() is scales
+
+
+def test_a_turn_alone_has_the_action_and_the_completion_of_that_turn():
+    item = CriticInput(("a", "b", "c"), (1, 2, 0), ("one", "two", "three"))
+    entries = critic_learner._turns(critic_learner.ReplayEntry(item, torch.arange(6.0)))
+    assert [entry.input for entry in entries] == [
+        CriticInput(("a",), (1,), ("one",)),
+        CriticInput(("b",), (2,), ("two",)),
+        CriticInput(("c",), (0,), ("three",)),
+    ]
+    assert [entry.targets.tolist() for entry in entries] == [[0.0, 3.0], [1.0, 4.0], [2.0, 5.0]]
+
+
+def test_steps_that_are_queued_learn_what_steps_one_by_one_do(monkeypatch):
+    ends = []
+    for unguarded in ({"cpu"}, set()):
+        monkeypatch.setattr(optimizer, "UNGUARDED_DEVICES", unguarded)
+        torch.manual_seed(0)
+        learner = numbers(critic_steps=3, critic_batch_size=4)
+        ends.append((step(learner, inputs(4), torch.arange(12.0)), learner.values(inputs(2)).tolist()))
+    assert ends[0] == ends[1]

@@ -69,3 +69,15 @@ def test_where_there_are_fewer_passes_than_ranks_tokens_are_shared_out_evenly_an
     with member(Dealer(0, 2)):
         dealt(cut, 5, 100)
     assert asked == [100, 3]
+
+
+def test_as_many_passes_as_ranks_stay_as_they_were_cut():
+    asked = []
+
+    def cut(limit):
+        asked.append(limit)
+        return [[0], [1]]
+
+    with member(Dealer(0, 2)):
+        assert dealt(cut, 5, 100) == [([0], 1.0)]
+    assert asked == [100]

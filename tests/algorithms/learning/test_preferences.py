@@ -131,6 +131,13 @@ def test_one_pass_in_batches_of_16_at_the_rate_of_1e_4_by_default():
     assert model.weight.item() == pytest.approx(2e-4, rel=0.1)
 
 
+def test_weights_do_not_decay():
+    """Pairs of texts as long as each other have no gradient."""
+    model = Weighed(5.0)
+    fit(model, TIED, generator=torch.Generator().manual_seed(0), learning_rate=0.1)
+    assert model.weight.item() == 5.0
+
+
 def test_gradients_are_clipped_to_a_length_of_one_and_do_not_add_up():
     """The gradient of a pair that differs by 200 letters is 100 at rest."""
     seen, used = [], []

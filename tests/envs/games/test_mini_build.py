@@ -87,6 +87,35 @@ def test_splits_share_no_goal_in_any_order():
     assert is_held_out(GOAL) == is_held_out(GOAL[::-1])
 
 
+HELD_OUT = [  # of the goals of one part, in the order of parts and materials
+    *(0, 1, 6, 14, 17, 24, 25, 30, 32, 34, 35, 38, 44, 48, 52, 55, 58, 66, 69, 72, 82, 84, 92, 96, 99, 105, 112, 115),
+    *(116, 122, 127, 134, 149, 153, 158, 164, 171, 172, 181),
+]
+
+
+def test_the_goals_that_are_held_out_stay_those():
+    """Results on the test split of another time are of the same goals."""
+    order = {(part, material): 8 * i + j for i, part in enumerate(PARTS) for j, material in enumerate(MATERIALS)}
+    found = [i for (pair, i) in order.items() if is_held_out((pair,))]
+    assert found == HELD_OUT
+    assert set(new_goal(0, 1, "test")) <= {pair for pair, i in order.items() if i in HELD_OUT}
+
+
+@pytest.mark.parametrize("num_pairs", [1, len(PARTS)])
+def test_goals_have_a_part_or_more_and_each_part_once(num_pairs):
+    assert len({part for part, _ in new_goal(3, num_pairs)}) == num_pairs
+
+
+@pytest.mark.parametrize("num_pairs", [0, len(PARTS) + 1])
+def test_goals_of_no_part_or_more_than_there_are_are_refused(num_pairs):
+    with pytest.raises(ValueError, match="num_pairs must be 1 to 24"):
+        new_goal(3, num_pairs)
+
+
+def test_the_largest_team_is_of_eight():
+    assert len(MiniBuild(num_agents=8, max_turns=3).goal) == 24
+
+
 def test_a_goal_is_a_function_of_its_number():
     assert new_goal(7, 12) == new_goal(7, 12)
     assert new_goal(7, 12) != new_goal(8, 12)

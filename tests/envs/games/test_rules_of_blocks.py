@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import FrozenInstanceError, fields, is_dataclass
+from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
 from itertools import product
 
 import numpy as np
@@ -95,6 +95,13 @@ def test_a_stock_is_half_rounded_up_and_a_quarter_rounded_down(count, stock):
     assert task.stock == {1: stock, 2: 1}
     fills = [houses.Fill(0, 0, 0, 1, 0, 0, 1), houses.Fill(0, 0, 0, 0, 0, 0, 2), houses.Fill(0, 0, 0, 0, 0, 0, AIR)]
     assert houses.stock_left(task, fills) == {1: stock - 2, 2: 0}
+
+
+@pytest.mark.parametrize(("count", "stock"), [(1, 1), (3, 1), (5, 2), (6, 3), (7, 4), (8, 4), (12, 6)])
+def test_each_of_three_has_a_third_rounded_up_and_a_sixth_rounded_down(count, stock):
+    layers = [{"y": 0, "rows": ["B" * count + "CA"]}]
+    task = house({"task_id": "row", "inventory": INVENTORY, "target_spec": {"layers": layers}})
+    assert replace(task, num_builders=3).stock == {1: stock, 2: 1}
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -129,6 +129,11 @@ def test_a_way_goes_round_land_is_no_way_and_pillars_cost_nothing():
     assert len(bridge.plan) == 3 and (3, 1) in bridge.plan
 
 
+def test_one_plank_serves_two_pillars_where_it_can():
+    bridge = Bridge("pair", ("S.T....", ".......", "....Y.Y"))
+    assert bridge.plan == {(1, 0), (5, 2)}
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_two_workers_make_the_plan_each_on_its_own_side_and_the_sides_are_alike(seed):
     bridge = next(each for each in (random_bridge(100 * seed + n, 5, 4) for n in range(100)) if each.plan)
