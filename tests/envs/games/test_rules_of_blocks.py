@@ -277,6 +277,17 @@ def test_a_word_has_a_cell_for_each_kind_of_block_of_its_builders(text):
         word(text, "id", 1, num_cells // 2 + 1)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_kinds_in_turn_differ_from_their_left_and_lower_neighbours_and_are_used_alike(seed):
+    target = np.random.default_rng(seed).random((5, 1, 9)) < 0.8
+    plan = words._in_turn(target, np.array([1, 2, 3, 4, 5, 6], np.uint8))
+    assert ((plan != AIR) == target).all()
+    for one, other in ((plan[:, :, 1:], plan[:, :, :-1]), (plan[1:], plan[:-1])):
+        assert (one[(one == other)] == AIR).all()
+    counts = np.bincount(plan[target], minlength=7)[1:]
+    assert counts.max() - counts.min() <= 2
+
+
 def test_a_word_s_task_says_what_it_is():
     task = word("hi", "an id", 2)
     assert (task.id, task.text, task.difficulty) == ("an id", "HI", 2)

@@ -198,6 +198,12 @@ def share(land, gathered):
     return sum(min(1, has / wants) for has, wants in zip(gathered, land.goal, strict=True)) / 3
 
 
+def test_the_rewards_of_a_turn_of_gathering_by_hand():
+    score = lands.Score(0.5, True, 3, 1, 0.25, -2, 0.125)
+    assert score.bounded == pytest.approx(5 + 4 - 0.1 + 0.15 + 0.0125)
+    assert score.published == pytest.approx(5 + 4 + 0.15 + 0.15 + 0.025)
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_a_turn_of_gathering_is_worth_what_a_loop_finds(seed):
     land, rng, settings = random_land(seed), random.Random(seed), Settings(reach=seed % 3, view=1)
