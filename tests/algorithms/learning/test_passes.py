@@ -71,13 +71,14 @@ def test_where_there_are_fewer_passes_than_ranks_tokens_are_shared_out_evenly_an
     assert asked == [100, 3]
 
 
-def test_as_many_passes_as_ranks_stay_as_they_were_cut():
+@pytest.mark.parametrize(("num_passes", "own"), [(2, [([0], 1.0)]), (4, [([0], 1.0), ([2], 1.0)])])
+def test_as_many_passes_as_ranks_or_more_stay_as_they_were_cut(num_passes, own):
     asked = []
 
     def cut(limit):
         asked.append(limit)
-        return [[0], [1]]
+        return [[item] for item in range(num_passes)]
 
     with member(Dealer(0, 2)):
-        assert dealt(cut, 5, 100) == [([0], 1.0)]
+        assert dealt(cut, 5, 100) == own
     assert asked == [100]
