@@ -25,6 +25,8 @@ _HORIZONS = (6, 6, 6, 6, 6, 4, 3, 2, 8, 12)  # the default most often
 _FEEDBACK: tuple[Feedback, ...] = ("own", "cross", "cross", "both", "none")
 _CODING_MISTAKES = (0.3, 0.5)
 _NUM_PAIRS = (6, 14)
+_NUM_REPLIES = (4, 14)
+_ANSWERED_SHARE = 0.7
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,23 @@ def recall_lesson(rng: Random, encoder: Encoder) -> Lesson:
         ids += question + answer
         is_target += [True] * (len(question) + len(answer))
     return Lesson(tuple(ids), tuple(is_target))
+
+
+def memory_lesson(rng: Random, encoder: Encoder) -> Lesson:
+    """Random pairs of words, then a reply for each of them, in another order, with a word of answer after it or none.
+
+    It teaches not to name again what the own replies have named, as the tasks alone hardly do: there a reply names one
+    of many pairs, and seldom the last that is left.
+    """
+    known = words()
+    keys = rng.sample(known, rng.randint(*_NUM_REPLIES))
+    values = [rng.choice(known) for _ in keys]
+    answers = rng.sample(known, 2) if rng.random() < _ANSWERED_SHARE else [""]
+    listed = " ".join(word for pair in zip(keys, values, strict=True) for word in pair)
+    messages = [Message("user", f" {listed}")]
+    for place in rng.sample(range(len(keys)), len(keys)):
+        messages += [Message("assistant", f"{keys[place]} {values[place]}"), Message("user", rng.choice(answers))]
+    return transcript_lesson(messages, encoder)
 
 
 def demonstration_lessons(rng: Random, encoder: Encoder) -> list[Lesson]:

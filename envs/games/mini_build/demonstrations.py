@@ -1,7 +1,7 @@
 """Imperfect players of MiniBuild, whose episodes a small model is first taught on.
 
-They follow a convention only partly, forget what they have built and blunder often, so that a model taught on them
-plays legal moves, succeeds now and then, and has everything still to learn about dividing the work.
+They never name a part twice, follow no convention and blunder often, so that a model taught on them remembers its own
+moves, plays legal ones, succeeds now and then, and has everything still to learn about dividing the work.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import random
 from ...core import Message
 from .env import MiniBuild
 from .prompts import Feedback, reply
-from .rules import MATERIALS, PARTS, Move, Split
+from .rules import MATERIALS, PARTS, Goal, Move, Split
 
 
 def demonstration(
@@ -21,8 +21,8 @@ def demonstration(
     max_turns: int = 6,
     feedback: Feedback = "cross",
     split: Split = "train",
-    preference: tuple[float, float] = (0.4, 0.6),
-    mistakes: tuple[float, float] = (0.2, 0.35),
+    preference: tuple[float, float] = (0.0, 0.2),
+    mistakes: tuple[float, float] = (0.35, 0.5),
 ) -> dict[str, tuple[Message, ...]]:
     """One episode of noisy players, as each of them saw it.
 
@@ -33,7 +33,7 @@ def demonstration(
         feedback: as of the environment.
         split: where the goal comes from.
         preference: range of the probability with which a player picks from its own share of the goal (the first part
-            of it for builder_0, and so on); otherwise it picks from the whole.
+            of it for builder_0, and so on) as long as it lasts; otherwise it picks from the whole.
         mistakes: range of the probability of a blunder.
 
     Returns:
@@ -45,16 +45,22 @@ def demonstration(
     shares = {agent: goal[i * max_turns : (i + 1) * max_turns] for i, agent in enumerate(env.possible_agents)}
     preferences = {agent: rng.uniform(*preference) for agent in env.possible_agents}
     blunders = {agent: rng.uniform(*mistakes) for agent in env.possible_agents}
+    named: dict[str, set[str]] = {agent: set() for agent in env.possible_agents}
     while env.agents:
         moves: dict[str, str] = {}
         for agent in env.agents:
             wanted = shares[agent] if rng.random() < preferences[agent] else goal
-            move = rng.choice(wanted)
+            move = rng.choice(_others(wanted, named[agent]) or _others(goal, named[agent]))
             if rng.random() < blunders[agent]:
                 move = _blunder(rng, move)
+            named[agent].add(move[0])
             moves[agent] = reply(move)
         observations = env.step(moves)[0]
     return {agent: observations[agent].messages for agent in env.possible_agents}
+
+
+def _others(wanted: Goal, named: set[str]) -> list[Move]:
+    return [move for move in wanted if move[0] not in named]
 
 
 def _blunder(rng: random.Random, move: Move) -> Move:

@@ -13,13 +13,21 @@ from collm.agents.core import Request
 from collm.agents.encoding import Encoder
 from collm.agents.language.policy import LanguageModel, LanguagePolicy
 from collm.agents.tiny import TINY_DIRECTORY
-from collm.agents.tiny.lessons import Lesson, batch, demonstration_lessons, recall_lesson, transcript_lesson
+from collm.agents.tiny.lessons import (
+    Lesson,
+    batch,
+    demonstration_lessons,
+    memory_lesson,
+    recall_lesson,
+    transcript_lesson,
+)
 from collm.agents.tiny.make import Recipe, make, new_model, save, target_loss
 from collm.agents.tiny.vocabulary import MAX_TOKENS, new_tokenizer, words
 from collm.agents.tiny.wiring import NUM_HEADS
 from collm.envs.coding.mini_code import MiniCode
 from collm.envs.core import Message, Transcript
 from collm.envs.games.mini_build import MiniBuild
+from collm.envs.games.mini_build.prompts import parsed_move
 from collm.envs.writing.mini_writing.env import MiniWriting
 
 TOKENIZER = new_tokenizer()
@@ -98,6 +106,48 @@ def test_a_recall_lesson_says_the_pairs_of_its_list_again():
     listed, said = (sorted(zip(half[::2], half[1::2], strict=True)) for half in (text[:end], text[end + 1 :]))
     assert listed == said
     assert list(lesson.is_target) == [False] * (end + 1) + [True] * end
+
+
+def test_a_memory_lesson_answers_every_pair_of_its_list_once_in_replies():
+    encoder = Encoder(TOKENIZER)
+    for seed in range(20):
+        lesson = memory_lesson(random.Random(seed), encoder)
+        end = lesson.is_target.index(True)
+        listed = [TOKENIZER.decode([index]).strip() for index in lesson.ids[: end - 1]]
+        replied = [index for index, is_target in zip(lesson.ids, lesson.is_target, strict=True) if is_target]
+        replies = TOKENIZER.decode(replied).split("<|endoftext|>")[:-1]
+        pairs = [" ".join(pair) for pair in zip(listed[::2], listed[1::2], strict=True)]
+        assert sorted(replies) == sorted(pairs) and len({reply.split()[0] for reply in replies}) == len(replies)
+
+
+def test_wired_heads_of_the_second_layer_look_at_what_replies_began_with():
+    torch.manual_seed(0)
+    model = new_model(TOKENIZER)
+    model.set_attn_implementation("eager")
+    encoder = Encoder(TOKENIZER)
+    ids = encoder.content(" wall stone roof wood door glass\n") + encoder.content("roof wood") + [encoder.end_id]
+    ids += encoder.content("ok\n")
+    attention = model(torch.tensor([ids]), output_attentions=True).attentions[1][0, -NUM_HEADS:, -1]
+    begun = [ids.index(encoder.content(word)[0]) for word in ("roof", "ok")]
+    others = [place for place in range(len(ids)) if place not in begun]
+    assert attention[:, begun].min() > attention[:, others].max()
+    assert attention[:, begun[0]].min() > 2 * attention[:, others].max()
+
+
+def test_it_does_not_name_again_what_it_has_named(shipped):
+    envs = [MiniBuild("test") for _ in range(64)]
+    _, completions = played(shipped, envs, 8)
+    moves = {}
+    for number, completion in enumerate(completions):  # by turn, then environment, then agent
+        seat, turn = number % 128, number // 128
+        if (move := parsed_move(completion.action)) is not None:
+            moves.setdefault(seat, []).append((turn, move[0]))
+    repeats = [
+        part in {earlier for _, earlier in named[:place]}
+        for named in moves.values()
+        for place, (_, part) in enumerate(named)
+    ]
+    assert len(repeats) > 500 and np.mean(repeats) <= 0.03
 
 
 def test_wired_heads_of_the_first_layer_look_at_the_left_neighbour():

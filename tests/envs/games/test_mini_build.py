@@ -193,6 +193,15 @@ def test_demonstrations_are_legal_and_far_from_perfect():
     assert 0.4 < sum(qualities) / 200 < 0.6
 
 
+@pytest.mark.parametrize("preference", [(0.0, 0.0), (1.0, 1.0)])
+def test_demonstrated_players_who_make_no_mistake_never_name_a_part_twice(preference):
+    rng = random.Random(1)
+    for _ in range(30):
+        for messages in demonstration(rng, max_turns=8, preference=preference, mistakes=(0.0, 0.0)).values():
+            parts = [message.content.split()[0] for message in messages if message.role == "assistant"]
+            assert len(set(parts)) == len(parts) == 8
+
+
 @pytest.mark.parametrize(
     "kwargs",
     [
