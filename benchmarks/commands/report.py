@@ -169,6 +169,18 @@ def lead_lines(comparison: Comparison, directory: Path, num_episodes: int) -> li
     if unmoved:
         names = "; ".join(f"{each.algorithm} in {each.environment}, seed {each.seed}" for each in unmoved)
         lines.append(f"The policy never moved: {len(unmoved)} runs, no update of which changed a weight: {names}.")
+    silent = [(each, each.silent_since) for each in comparison.finished]
+    told = [
+        f"{each.algorithm} in {each.environment}, seed {each.seed}: from update {since} on, at a return of "
+        f"{each.learning_curve('update')[1][-1]:.3g}"
+        for each, since in silent
+        if since is not None
+    ]
+    if told:
+        lines.append(
+            f"Learned nothing any more: {len(told)} runs ended with updates in which all episodes of a group had the "
+            f"same return, solved or lost for good: {'; '.join(told)}."
+        )
     undiagnosed = sum(each.writes_text and not each.diagnostics for each in comparison.finished)
     if undiagnosed:
         lines.append(f"Without diagnostics: {undiagnosed}. Their episodes lack raw_advantage and return_to_go.")
