@@ -31,7 +31,7 @@ class BenchmarkArguments(Checked):
     """Compare algorithms: same environments, seeds, starting weights and budgets for all."""
 
     suite: Positional[Path | None] = None
-    """TOML file that describes the comparison, or the name of one that ships (smoke, claim, tuning, ablations,
+    """TOML file that describes the comparison, or the name of one that ships (smoke, shift, claim, tuning, ablations,
     sparsity, estimators, family, teams, traces); None: --algorithms on --envs. classic-control has options of its own:
     `collm benchmark classic-control --help`."""
     algorithms: tuple[str, ...] = ()
