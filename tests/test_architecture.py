@@ -43,7 +43,7 @@ ORDER = {
     "benchmarks": (
         "arguments configuration errors markdown",
         "cli completion leaderboard",
-        "comparison core throughput",
+        "comparison core throughput variance",
         "report",
         "commands",
     ),
