@@ -42,7 +42,7 @@ ORDER = {
     ),
     "benchmarks": (
         "arguments configuration errors markdown",
-        "cli completion leaderboard",
+        "cli completion crossplay leaderboard",
         "comparison core throughput variance",
         "report",
         "commands",

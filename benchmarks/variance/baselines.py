@@ -25,7 +25,7 @@ MAX_LOOKS = 40
 
 def returns_to_go(episode: Episode) -> list[float]:
     """Undiscounted team return from each turn on."""
-    return np.cumsum(episode.team_rewards[::-1])[::-1].tolist()
+    return [float(value) for value in np.cumsum(episode.team_rewards[::-1])[::-1]]
 
 
 def group_mean_values(episodes: Sequence[Episode]) -> Floats:

@@ -123,15 +123,13 @@ def gradient_noise(sums: Iterable[GradientSums], true_kinds: tuple[int, int]) ->
     kept = list(sums)
     count = sum(kept[0].counts)
     halves = [each.halves.double() / torch.tensor(each.counts)[:, None, None] for each in kept]
-    squares = sum(each.squares for each in kept) / count
-    means = sum(
-        ((half * torch.tensor(each.counts)[:, None, None]).sum(dim=0) / count).square().sum(dim=1)
-        for half, each in zip(halves, kept, strict=True)
-    )
-    variances = (squares - means.numpy()) * count / (count - 1)
+    # Each policy has weights of its own: squared lengths and products add up over them.
+    squares = np.sum([each.squares for each in kept], axis=0) / count
+    means = np.sum([(each.halves.double().sum(dim=0) / count).square().sum(dim=1).numpy() for each in kept], axis=0)
     one, other = true_kinds
-    true = sum(float((half[0, one] * half[1, other] + half[0, other] * half[1, one]).sum() / 2) for half in halves)
+    true = sum(float(half[0, one] @ half[1, other] + half[0, other] @ half[1, one]) / 2 for half in halves)
     truth = [(half[:, one] + half[:, other]) / 2 for half in halves]
-    along = sum((half[0] @ mean[1] + half[1] @ mean[0]).numpy() / 2 for half, mean in zip(halves, truth, strict=True))
-    signals = np.square(along) / true if true > 0 else np.full(len(variances), np.nan)
-    return GradientNoise(np.asarray(variances), np.asarray(signals))
+    products = [(half[0] @ mean[1] + half[1] @ mean[0]).numpy() / 2 for half, mean in zip(halves, truth, strict=True)]
+    along = np.sum(products, axis=0)
+    signals = np.square(along) / true if true > 0 else np.full(len(along), np.nan)
+    return GradientNoise((squares - means) * count / (count - 1), signals)

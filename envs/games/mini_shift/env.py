@@ -52,6 +52,8 @@ class MiniShift(PicturedEnv):
     metadata: ClassVar[dict[str, Any]] = {**PicturedEnv.metadata, "name": "mini_shift_v0"}
     block_letters = MiniBuild.block_letters
     block_colours = MiniBuild.block_colours
+    _sites: tuple[Site, ...]  # of the turns that are over
+    _verdicts: tuple[Verdict, ...]  # of the last moves, by seat
 
     def __init__(
         self,
@@ -103,7 +105,7 @@ class MiniShift(PicturedEnv):
                 is_shuffled=self._is_shuffled,
                 num_builders=team,
             )
-            values = {
+            values: dict[str, str | int] = {
                 "offer": words.goal_text(pairs),
                 "seat": seat,
                 "turns": self.max_turns,
@@ -190,8 +192,8 @@ class MiniShift(PicturedEnv):
         )
         self._num_pairs = len(self._offers) * len(self.possible_agents)
         self._num_right = 0
-        self._sites: tuple[Site, ...] = ()  # of the turns that are over
-        self._verdicts: tuple[Verdict, ...] = ()  # of the last moves, by seat
+        self._sites = ()
+        self._verdicts = ()
         self.task = tuple(offer.pairs for offer in self._offers)
 
     def _told(self, seat: int, is_last: bool) -> str:
