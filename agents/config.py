@@ -41,7 +41,7 @@ class ModelConfig(Checked):
     """Arguments of the chat template, for example `enable_thinking False`."""
     max_new_tokens: Annotated[Count | None, Also("max_completion_length")] = None
     """Tokens after which a completion is cut. None: what the environment declares (48 in MiniWriting and MiniCode, 8 in
-    MiniBuild), else 256."""
+    MiniBuild and MiniShift), else 256."""
     temperature: Positive = 1.0
     """Sampling temperature; the distribution that is learned is the tempered one."""
     top_p: Annotated[float, InRange(above=0, most=1)] = 1.0

@@ -24,6 +24,7 @@ COMMANDS = {
     "replay": ("collm.benchmarks.commands.playing.replay", "play an episode of a run again, turn by turn"),
     "resume": ("collm.benchmarks.commands.resume", "go on with a run that was stopped, or prolong a finished one"),
     "evaluate": ("collm.benchmarks.commands.evaluate", "let trained teams or models play held-out tasks"),
+    "crossplay": ("collm.benchmarks.commands.playing.crossplay", "let members of different runs play together"),
     "chat": ("collm.benchmarks.commands.playing.chat", "talk to an agent of a run"),
     "export": ("collm.benchmarks.commands.export", "write a run's models for transformers, with a model card"),
     "demo": ("collm.benchmarks.commands.demo", "watch two small language models learn to write together"),

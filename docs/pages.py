@@ -76,6 +76,7 @@ def page(spec: EnvSpec, has_exploits: bool = True) -> str:
         facts(spec, env),
         "## Scores",
         scores(env),
+        *ceilings(env),
         *(["## Degenerate players", exploits(env)] if has_exploits else []),
         "## Rewards of the reference players",
         rewards(env),
@@ -136,6 +137,15 @@ def scores(env: TextParallelEnv) -> str:
             f"| {' | '.join(f'{value:.2f}' for value in found.values())} |",
         ]
     )
+
+
+def ceilings(env: TextParallelEnv) -> list[str]:
+    """What errorless play reaches that lacks something; nothing where the environment does not know it."""
+    rows = [f"| {lack} | {value:.3f} |" for lack, value in env.ceilings().items()]
+    if not rows:
+        return []
+    title = "Mean return of errorless play that lacks something, computed exactly, with the default settings."
+    return ["\n".join([title, "", "| what it lacks | return |", "|---|---:|", *rows])]
 
 
 def exploits(env: TextParallelEnv) -> str:

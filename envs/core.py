@@ -213,6 +213,13 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
         """
         return {}
 
+    def ceilings(self) -> Mapping[str, float]:
+        """Mean returns of errorless play that lacks something, computed exactly, by what it lacks; empty: not known.
+
+        Between the floor and the reference they say which return needs which skill.
+        """
+        return {}
+
     def absence(self, agent: str) -> str:
         """What stands for an agent's replies where it is left out, to see what they were worth (`wrappers.Shares`)."""
         return ""

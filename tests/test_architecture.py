@@ -42,8 +42,8 @@ ORDER = {
     ),
     "benchmarks": (
         "arguments configuration errors markdown",
-        "cli completion leaderboard",
-        "comparison core throughput",
+        "cli completion crossplay leaderboard",
+        "comparison core throughput variance",
         "report",
         "commands",
     ),

@@ -253,11 +253,13 @@ def explained_variance(values: Tensor, targets: Tensor) -> Tensor:
     """Explained variance of the critic's targets: 1 - Var(target - V) / Var(target); [M] each.
 
     Returns:
-        A scalar: 1 perfect, 0 no better than a constant, below 0 worse; nan where the targets do not vary.
+        A scalar: 1 perfect, 0 no better than a constant, below 0 worse; nan where the targets do not vary, or by no
+        more than rounding: they are computed from values, so that equal ones differ by the rounding of these.
     """
     variance = targets.var(correction=0)
     share = 1 - (targets - values).var(correction=0) / variance
-    return torch.where(variance > 0, share, torch.nan)
+    rounding = 8 * torch.finfo(targets.dtype).eps * torch.maximum(targets.abs().max(), values.abs().max())
+    return torch.where(variance > rounding.square(), share, torch.nan)
 
 
 def _check_tokens(per_token: Tensor, turn_of_token: Tensor) -> None:

@@ -18,6 +18,7 @@ def episode_metrics(episodes: Sequence[Episode]) -> dict[str, float]:
     if ended:
         with np.errstate(over="ignore"):  # inf says it: rewards may be as large as floats are
             metrics |= {"return": float(np.mean(ended)), "return_std": float(np.std(ended))}
+        metrics |= equal_returns(episodes)
     terms: dict[str, list[float]] = defaultdict(list)
     for episode in episodes:
         for name, value in episode_terms(episode).items():
@@ -35,6 +36,28 @@ def episode_metrics(episodes: Sequence[Episode]) -> dict[str, float]:
     if later:
         metrics["reencoded_share"] = float(np.mean([not tokens.is_extension for tokens in later]))
     return metrics
+
+
+def equal_returns(episodes: Sequence[Episode]) -> dict[str, float]:
+    """`equal_returns`: the share of groups whose episodes all have the same return, from which nothing is learned.
+
+    A group is the rollouts of one task; where each task is played once, all episodes that ended are one. Nothing where
+    no group has two episodes that ended.
+    """
+    groups: dict[int, list[float]] = defaultdict(list)
+    for episode in episodes:
+        if episode.is_complete:
+            groups[episode.group].append(episode.team_return + episode.earlier_return)
+    compared = [returns for returns in groups.values() if len(returns) > 1]
+    if not compared and len(groups) > 1:
+        compared = [[value for returns in groups.values() for value in returns]]
+    if not compared:
+        return {}
+    spreads = [max(returns) - min(returns) for returns in compared]
+    sizes = [max(map(abs, returns)) for returns in compared]
+    return {
+        "equal_returns": float(np.mean([spread <= 1e-9 * size for spread, size in zip(spreads, sizes, strict=True)]))
+    }
 
 
 def episode_terms(episode: Episode) -> dict[str, float]:

@@ -39,6 +39,7 @@ from .experiment import MAX_DEFAULT_ENVS, Experiment
 from .files import explained, only_one, sync, tentative
 from .loggers import JsonLines, LogConfig, Logger, cut_lines, make_loggers
 from .loggers.evaluated import evaluated
+from .loggers.silence import SilenceWatch
 from .loggers.sinks import EvaluationLogger
 from .records import episode_records
 from .replays import failures_kept, keep_failure
@@ -121,7 +122,7 @@ def run_prepared(
         init_from: run whose policies and critics a new run begins with.
         log: further places for metrics besides `metrics.jsonl`. None: none.
         on_update, on_evaluation: called by the writer with the number of updates done and the metrics.
-        on_notice: called with a line on what is unusual about a resumed run.
+        on_notice: called with a line on what is unusual about a run: how it was resumed, or that it learns nothing.
         stop: signals that ask to stop, with a checkpoint of the last whole update: before the next turn while episodes
             are played, else after learning and evaluation. None: nothing asks.
         policies: policies by agent, in place of those that the settings name.
@@ -162,7 +163,7 @@ def run_prepared(
             sinks = () if log is None else log.log
             made = make_loggers(directory, sinks, experiment.to_json(), update=trainer.update, place=log)
             run.records = {name: JsonLines(directory / name, num_lines[name]) for name in RECORDS}
-            run.loggers = [*made, *loggers]
+            run.loggers = [*made, SilenceWatch(on_notice), *loggers]
             run.on_update, run.on_evaluation = on_update, on_evaluation
             for logger in run.loggers:
                 stack.callback(logger.close)

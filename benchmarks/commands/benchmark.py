@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     from ..comparison.runner import ComparisonResult
     from ..comparison.suite import Job, Suite
 
-CLASSIC_CONTROL = "classic-control"
+BENCHES = ("classic-control", "variance")
+"""Experiments with options of their own, each a module of `benches/`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,9 +33,9 @@ class BenchmarkArguments(Checked):
     """Compare algorithms: same environments, seeds, starting weights and budgets for all."""
 
     suite: Positional[Path | None] = None
-    """TOML file that describes the comparison, or the name of one that ships (smoke, claim, tuning, ablations,
-    sparsity, estimators, family, teams, traces); None: --algorithms on --envs. classic-control has options of its own:
-    `collm benchmark classic-control --help`."""
+    """TOML file that describes the comparison, or the name of one that ships (smoke, shift, claim, tuning, ablations,
+    sparsity, estimators, family, teams, traces); None: --algorithms on --envs. classic-control and variance have
+    options of their own: `collm benchmark variance --help`."""
     algorithms: tuple[str, ...] = ()
     """Algorithms to compare, by the names of `collm train`; with a suite, only these of its entries; none: all."""
     envs: tuple[str, ...] = ()
@@ -55,14 +57,12 @@ class BenchmarkArguments(Checked):
 
 
 def run(args: Sequence[str]) -> None:
-    if args and args[0] == CLASSIC_CONTROL:
-        from . import classic_control  # here, and below: help needs no torch
-
-        classic_control.run(args[1:])
+    if args and args[0] in BENCHES:
+        importlib.import_module(f"..benches.{args[0].replace('-', '_')}", __name__).run(args[1:])
         return
     arguments = parsed(BenchmarkArguments, "benchmark", args)
 
-    from ..comparison.runner import compare
+    from ..comparison.runner import compare  # here, and below: help needs no torch
     from ..comparison.suite import jobs
 
     console = Console()

@@ -38,6 +38,8 @@ class ReportArguments(Checked):
     """Title of the page; None: the name of the folder of the runs."""
     max_episodes: Count = 10_000
     """Episodes in the page: an equal share per run, its best, its worst, and others evenly spread over training."""
+    contrasts: Path | None = None
+    """Suite whose contrasts, stated before it was run, are estimated and tested: its file or its name; None: none."""
     notes: tuple[str, ...] = ()
     """Lines of text below the title, such as the hardware."""
 
@@ -46,9 +48,11 @@ def run(args: Sequence[str]) -> None:
     arguments = parsed(ReportArguments, "report", args)
 
     from ...algorithms.runs.checkpoint import CONFIG_FILE  # here, and below: help needs no torch
+    from ..comparison.suite import read_suite
     from ..comparison.summaries import EPISODES_FILE, SUMMARIES_FILE, run_directories, write_summaries
     from ..report.charts import sections
     from ..report.comparison import Comparison
+    from ..report.contrasts import contrast_table, findings
     from ..report.episodes import pack
     from ..report.figures import draw_figures
     from ..report.headline import headline
@@ -61,11 +65,14 @@ def run(args: Sequence[str]) -> None:
         directory = arguments.directory or newest_comparison()
         if arguments.out is not None or directory.is_dir():
             check_folder(arguments.out or directory, "--out")
+        contrasts = () if arguments.contrasts is None else read_suite(arguments.contrasts).contrasts
         summaries, episodes = read_comparison(directory, arguments.max_episodes, console)
     out = arguments.out or directory
     out.mkdir(parents=True, exist_ok=True)
     comparison = Comparison(summaries)
     first, figures, results = headline(comparison), sections(comparison), tables(comparison)
+    if contrasts:
+        results = [contrast_table(findings(contrasts, comparison)), *results]
     charts = [*first.charts, *(chart for section in figures for chart in section.charts)]
     draw_figures(charts, comparison.algorithms, out / "figures")
     different, same = settings(comparison)
@@ -94,7 +101,7 @@ def run(args: Sequence[str]) -> None:
         write_summaries(summaries, out / SUMMARIES_FILE)
         with (out / EPISODES_FILE).open("w", encoding="utf-8") as file:
             file.writelines(json.dumps(each, ensure_ascii=False) + "\n" for each in episodes)
-    print_table(final_scores(comparison, "sampled"), console)
+    print_table(results[0] if contrasts else final_scores(comparison, "sampled"), console)
     size = f"{len(html) / 1e6:.1f} MB, {len(episodes)} episodes"
     console.print(f"page: {shown(out / 'report.html')}, {size}", highlight=False, markup=False)
 
@@ -169,6 +176,18 @@ def lead_lines(comparison: Comparison, directory: Path, num_episodes: int) -> li
     if unmoved:
         names = "; ".join(f"{each.algorithm} in {each.environment}, seed {each.seed}" for each in unmoved)
         lines.append(f"The policy never moved: {len(unmoved)} runs, no update of which changed a weight: {names}.")
+    silent = [(each, each.silent_since) for each in comparison.finished]
+    told = [
+        f"{each.algorithm} in {each.environment}, seed {each.seed}: from update {since} on, at a return of "
+        f"{each.learning_curve('update')[1][-1]:.3g}"
+        for each, since in silent
+        if since is not None
+    ]
+    if told:
+        lines.append(
+            f"Learned nothing any more: {len(told)} runs ended with updates in which all episodes of a group had the "
+            f"same return, solved or lost for good: {'; '.join(told)}."
+        )
     undiagnosed = sum(each.writes_text and not each.diagnostics for each in comparison.finished)
     if undiagnosed:
         lines.append(f"Without diagnostics: {undiagnosed}. Their episodes lack raw_advantage and return_to_go.")

@@ -18,6 +18,13 @@ name = "IAC, trace 1"
 algorithm = "iac"
 config = {trace = 1.0}
 config_in = {"build, 4 turns" = {trace = 0.5}}
+
+[[contrasts]]                               # what the comparison is for, said before it is run; see `Contrast`
+name = "trace"
+score = "success"
+terms = [[1, "IAC, trace 1", "build, 4 turns"], [-1, "IAC, trace 0.5", "build, 4 turns"]]
+
+With `starts = ["folder a", "folder b"]` the seeds begin with these models by turns, so that they vary those, too.
 """
 
 from __future__ import annotations
@@ -95,6 +102,23 @@ class AlgorithmEntry(Checked):
     place: int = 0  # in the file
 
 
+ContrastScore = Literal["success", "training success", "episodes"]
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """A weighted sum of scores of the same seed, whose mean over seeds is estimated and tested against 0."""
+
+    name: str
+    terms: Sequence[tuple[float, str, str]]
+    """Weight, algorithm and environment of each term, by the names of the entries."""
+    score: ContrastScore
+    """Score of a run: the share of successful episodes, held out at the end ("success") or over all of training
+    ("training success"), or the binary logarithm of the episodes until four in five succeed ("episodes")."""
+    is_primary: bool = False
+    """Whether the comparison is for this one; p values are corrected within the primary and within the others."""
+
+
 @dataclass(frozen=True)
 class Suite(Checked):
     """A whole comparison."""
@@ -107,6 +131,8 @@ class Suite(Checked):
     config: Mapping[str, Any] = field(default_factory=dict)
     model: Mapping[str, Any] = field(default_factory=dict)
     network: Mapping[str, Any] = field(default_factory=dict)
+    starts: Sequence[str] = ()  # models that the seeds begin with by turns; none: the settings' own
+    contrasts: Sequence[Contrast] = ()
 
     @property
     def folder(self) -> str:
@@ -191,6 +217,8 @@ def parse_suite(table: Mapping[str, Any], *, default_name: str = "benchmark") ->
         config=table.get("config", {}),
         model=table.get("model", {}),
         network=table.get("network", {}),
+        starts=tuple(table.get("starts", ())),
+        contrasts=tuple(_contrast(entry) for entry in _tables(table, "contrasts")),
     )
     _check(suite)
     return suite
@@ -206,6 +234,19 @@ def _tables(table: Mapping[str, Any], name: str) -> Sequence[dict[str, Any]]:
     if not isinstance(entries, (list, tuple)) or not all(isinstance(entry, dict) for entry in entries):
         raise UserError(f"{name} must be a list of tables ([[{name}]] in TOML), got {entries!r}")
     return entries
+
+
+def _contrast(entry: Mapping[str, Any]) -> Contrast:
+    _refuse_unknown("a contrast", entry, {each.name for each in fields(Contrast)})
+    if missing := [name for name in ("name", "terms", "score") if name not in entry]:
+        raise ValueError(f"a contrast needs {missing[0]!r}, got {dict(entry)}")
+    for term in entry["terms"]:
+        if not isinstance(term, (list, tuple)) or [type(each) for each in term[1:]] != [str, str]:
+            raise ValueError(f"a term of a contrast is [weight, algorithm, environment], got {term!r}")
+    if entry["score"] not in get_args(ContrastScore):
+        raise ValueError(f"the score of a contrast is one of {get_args(ContrastScore)}, got {entry['score']!r}")
+    terms = tuple((float(weight), algorithm, environment) for weight, algorithm, environment in entry["terms"])
+    return Contrast(**{**entry, "terms": terms})
 
 
 def jobs(suite: Suite) -> list[Job]:
@@ -244,12 +285,13 @@ def _job(suite: Suite, environment: EnvironmentEntry, algorithm: AlgorithmEntry,
     limit = "max_environment_steps" if budget.unit == "environment_steps" else "max_sampled_tokens"
     # An episode has at least one step and one token, so the budget always ends the run first.
     settings |= {"seed": seed, "num_updates": -(-budget.amount // size), limit: budget.amount}
+    start = {"model": suite.starts[seed % len(suite.starts)]} if suite.starts else {}
     experiment = Experiment(
         algorithm=algorithm.algorithm,
         config=config_class(**settings),
         env=environment.id,
         env_kwargs=dict(environment.kwargs),
-        model=ModelConfig(**{**suite.model, **environment.model}),
+        model=ModelConfig(**{**suite.model, **environment.model, **start}),
         network=NetworkConfig(**_with_tuples({**suite.network, **environment.network})),
     )
     place = environment.place, algorithm.place
@@ -281,6 +323,17 @@ def _check(suite: Suite) -> None:
         for where, config in {"config": algorithm.config, **algorithm.config_in}.items():
             _refuse_shared(f"{where} of {algorithm.name}", config, SHARED)
         _refuse_unknown(f"config_in of {algorithm.name}", algorithm.config_in, {e.name for e in suite.environments})
+    for contrast in suite.contrasts:
+        _refuse_unknown(
+            f"the contrast {contrast.name!r}",
+            {name: 0 for _, name, _ in contrast.terms},
+            {e.name for e in suite.algorithms},
+        )
+        _refuse_unknown(
+            f"the contrast {contrast.name!r}",
+            {name: 0 for *_, name in contrast.terms},
+            {e.name for e in suite.environments},
+        )
     networks = {each.name for each in fields(NetworkConfig)}
     for environment in suite.environments:
         if environment.budget is None and suite.budget is None:

@@ -14,6 +14,7 @@ import numpy as np
 from ...algorithms.rollout.intervals import Floats
 from ...algorithms.runs.checkpoint import CONFIG_FILE, read_config
 from ...algorithms.runs.loggers import read_lines
+from ...algorithms.runs.loggers.silence import silent_since
 from .diagnostics import TurnDiagnostics, diagnostics
 from .worker import FAILURE_FILE, FINISHED_FILE, LABEL_FILE
 
@@ -21,7 +22,8 @@ SUMMARIES_FILE = "summaries.jsonl"
 EPISODES_FILE = "episodes.jsonl"
 CURVES = (
     *("update", "environment_steps", "sampled_tokens", "seconds/total", "return", "return_std", "entropy"),
-    *("explained_variance", "grad_norm", "completion_tokens", "cut_share"),
+    *("explained_variance", "grad_norm", "completion_tokens", "cut_share", "equal_returns", "turns"),
+    *(f"metric/{name}" for name in ("success", "ok", "taken", "own_repeats", "collisions", "wrong", "bad")),
 )
 
 
@@ -63,6 +65,13 @@ class RunSummary:
         rates = [config["agent_learning_rate"], *config["agent_learning_rates"].values()]
         rates = [math.inf if rate is None else rate for rate in rates]  # the model's own default, which is above 0
         return bool((self.curve("grad_norm") > 0).any()) and max(rates) > 0
+
+    @property
+    def silent_since(self) -> int | None:
+        """Update from which on, to the end, all episodes of a group had the same return, so that nothing was learned;
+        None where the run did not end in such a silence."""
+        found = silent_since(self.curve("equal_returns").tolist())
+        return None if found is None else round(float(self.curve("update")[found]))
 
     @property
     def writes_text(self) -> bool:

@@ -106,6 +106,7 @@ def tables(comparison: Comparison) -> list[TableOfText]:
         differences(comparison, "training"),
         improvements(comparison),
         shares(comparison),
+        wasted(comparison),
         sample_efficiency(comparison, "environment_steps"),
         sample_efficiency(comparison, "sampled_tokens"),
     ]
@@ -222,6 +223,33 @@ def shares(comparison: Comparison) -> TableOfText:
         "Share of each agent in the held-out return at the end, sampled play, mean over runs: what the episode loses "
         "when this agent's replies are emptied, of all such losses. 1 and 0: one agent does all; a half each: neither "
         "earns without the other. Episodes in which nobody is missed are left out.",
+        ["", *comparison.environments],
+        rows if any(set(row[1:]) != {NONE} for row in rows) else [],
+    )
+
+
+def wasted(comparison: Comparison) -> TableOfText:
+    """Moves of builders that were taken, before training and at its end: own repeats, and collisions with others."""
+    kinds = ("own_repeats", "collisions")
+    rows = []
+    for algorithm in comparison.algorithms:
+        row = [algorithm]
+        for environment in comparison.environments:
+            cells = []
+            for kind in kinds:
+                name = f"evaluation/sampled/metric/{kind}"
+                runs = [each.evaluations for each in comparison.runs(algorithm, environment) if each.evaluations]
+                ends = [(rows[0][name], rows[-1][name]) for rows in runs if name in rows[0] and name in rows[-1]]
+                if ends:
+                    before, after = np.mean(ends, axis=0)
+                    cells.append(f"{kind.replace('_', ' ')} {before:.2f} → {after:.2f}")
+            row.append(", ".join(cells) or NONE)
+        rows.append(row)
+    return TableOfText(
+        "Wasted moves",
+        "Moves per turn of the whole team on parts that were taken, in sampled play on held-out tasks, before training "
+        "→ at its end, mean over runs. Own repeats: the builder named the part itself in an earlier turn, for want of "
+        "memory. Collisions: only others did, for want of a division of the work.",
         ["", *comparison.environments],
         rows if any(set(row[1:]) != {NONE} for row in rows) else [],
     )

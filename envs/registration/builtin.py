@@ -23,6 +23,7 @@ _BUILT_IN = (
         "Writers expand an abstract into an introduction.",
     ),
     ("collm/MiniBuild-v0", "games.mini_build.env:MiniBuild", "Builders divide one list of parts; paid at the end."),
+    ("collm/MiniShift-v0", "games.mini_shift.env:MiniShift", "Builders divide a new list every turn; paid at the end."),
     ("collm/StrBuild-v1", "games.str_build.env:StrBuild", "Builders write a word in blocks of changing kinds."),
     ("collm/HouseBuild-v1", "games.house_build.env:HouseBuild", "Builders fill regions of blocks, layer by layer."),
     ("collm/BridgeBuild-v1", "games.bridge_build.env:BridgeBuild", "Two workers in the fog bridge a water."),
@@ -44,6 +45,7 @@ _RANGES: dict[str, tuple[Range, Range]] = {
     "collm/TLDR": ((0, 3.48), (0, 3.48)),
     "collm/ArxivExpansion": ((0, 3.48), (0, 3.48)),
     "collm/MiniBuild": ((0, 1), (0, 1)),
+    "collm/MiniShift": ((0, 1), (0, 1)),
     "collm/StrBuild": ((0, 1), (0, 4)),
     "collm/HouseBuild": ((-0.1, 1), (-0.4, 4)),
     "collm/BridgeBuild": ((-inf, inf), (-inf, inf)),
@@ -57,7 +59,7 @@ _RANGES: dict[str, tuple[Range, Range]] = {
 """Rewards of a turn and returns of an episode, by id without its version. What a bridge pays and costs depends on
 the pillars of its map."""
 
-_MAX_NEW_TOKENS = {"collm/MiniWriting": 48, "collm/MiniCode": 48, "collm/MiniBuild": 8}
+_MAX_NEW_TOKENS = {"collm/MiniWriting": 48, "collm/MiniCode": 48, "collm/MiniBuild": 8, "collm/MiniShift": 8}
 """Twice what the longest reference replies need of the embedded model's tokens, and more."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, get_args
 
 from ...core import Message, Outcome
 from ...templates import Prompts, templates
@@ -12,20 +12,21 @@ from ..pictured import PicturedEnv
 from ..pictures import Row
 from ..settings import refuse_other
 from . import prompts as texts
+from .ceilings import ceilings
 from .rules import (
     MATERIALS,
     Goal,
+    Reward,
     Site,
     Split,
     Verdict,
     new_goal,
+    payoff,
     placed,
     quality,
     reference_move,
     refuse_team,
 )
-
-Reward = Literal["sparse", "terminal", "dense"]
 
 _AIR = (203, 222, 236)
 _MATERIAL_COLOURS = (
@@ -91,6 +92,7 @@ class MiniBuild(PicturedEnv):
         self._templates = templates(prompts, self.possible_agents, texts.PLACES)
         self._site = Site(new_goal(0, num_agents * max_turns, split))
         self._verdicts: tuple[Verdict, ...] = ()  # of the last moves, by seat
+        self._named: dict[str, frozenset[str]] = {}  # parts of the goal that each builder has named so far
 
     @property
     def goal(self) -> Goal:
@@ -98,9 +100,10 @@ class MiniBuild(PicturedEnv):
         return self._site.goal
 
     def deal(self, task: Any) -> Mapping[str, Sequence[Message]]:
-        number = self.rng.randrange(2**31) if task is None else _task_number(task)
+        number = self.rng.randrange(2**31) if task is None else task_number(task)
         self._site = Site(new_goal(number, len(self.possible_agents) * self.max_turns, self.split))
         self._verdicts = ()
+        self._named = dict.fromkeys(self.possible_agents, frozenset())
         self.task = self._site.goal
         team = len(self.possible_agents)
         own = {
@@ -127,17 +130,21 @@ class MiniBuild(PicturedEnv):
 
     def play(self, replies: Mapping[str, str]) -> Outcome:
         before = quality(self._site)
-        verdicts = {}
+        verdicts: dict[str, Verdict] = {}
+        num_repeats = 0
         for agent in self.rng.sample(self.possible_agents, len(self.possible_agents)):
-            self._site, verdicts[agent] = placed(self._site, texts.parsed_move(replies[agent]))
+            move = texts.parsed_move(replies[agent])
+            self._site, verdicts[agent] = placed(self._site, move)
+            if move is not None and verdicts[agent] != "bad":
+                num_repeats += verdicts[agent] == "taken" and move[0] in self._named[agent]
+                self._named[agent] |= {move[0]}
         after = quality(self._site)
         is_last = self.turn + 1 == self.max_turns
-        is_success = is_last and after >= self._threshold - 1e-9
-        rewards = {"dense": after - before, "terminal": after * is_last, "sparse": float(is_success)}
         counts = Counter(verdicts.values())
         self._verdicts = tuple(verdicts[agent] for agent in self.possible_agents)
+        reward = payoff(self._reward, after, after - before, threshold=self._threshold, is_last=is_last)
         return Outcome(
-            rewards[self._reward],
+            reward,
             feedback={
                 agent: texts.verdict_text(self._feedback, own, [*self._verdicts[:seat], *self._verdicts[seat + 1 :]])
                 for seat, (agent, own) in enumerate(zip(self.possible_agents, self._verdicts, strict=True))
@@ -145,8 +152,11 @@ class MiniBuild(PicturedEnv):
             terms={"quality_gain": after - before},
             metrics={
                 "quality": after,
-                "success": float(is_success),
+                "success": payoff("sparse", after, after - before, threshold=self._threshold, is_last=is_last),
                 **{word: float(counts[word]) for word in ("ok", "taken", "wrong", "bad")},
+                # What is taken, a builder named itself in an earlier turn, or only others did.
+                "own_repeats": float(num_repeats),
+                "collisions": float(counts["taken"] - num_repeats),
             },
         )
 
@@ -171,8 +181,16 @@ class MiniBuild(PicturedEnv):
         seat = self.possible_agents.index(agent)
         return texts.reply(reference_move(self._site, seat, len(self.possible_agents)))
 
+    def ceilings(self) -> Mapping[str, float]:
+        return ceilings(len(self.possible_agents), self.max_turns, self._reward, self._threshold)
 
-def _task_number(task: Any) -> int:
+
+def task_number(task: Any) -> int:
+    """The task that a reset asked for, as a number.
+
+    Raises:
+        ValueError: if it is none.
+    """
     if isinstance(task, int) and not isinstance(task, bool) and task >= 0:
         return task
-    raise ValueError(f"a MiniBuild task is the number of a goal in its split, a whole number from 0 up; got {task!r}")
+    raise ValueError(f"a task is the number of a goal in its split, a whole number from 0 up; got {task!r}")

@@ -50,8 +50,6 @@ def prompt(
     short = f"builder {seat} goal {goal_text(goal)}"
     if not is_explained:
         return short
-    told = (_TWO_EXPLAINED if num_builders == 2 else _TEAM_EXPLAINED)[feedback]
-    known = told + ("" if feedback == "none" else _WORDS_EXPLAINED)
     partners, everyone, others = (
         ("a partner", "both", "the other")
         if num_builders == 2
@@ -59,10 +57,21 @@ def prompt(
     )
     return (
         _EXPLANATION.format(
-            partners=partners, all=everyone, others=others, turns=turns, feedback=known, example=reply(goal[0])
+            partners=partners,
+            all=everyone,
+            others=others,
+            turns=turns,
+            feedback=told_text(feedback, num_builders),
+            example=reply(goal[0]),
         )
         + short
     )
+
+
+def told_text(feedback: Feedback, num_builders: int) -> str:
+    """Which moves a builder hears about, and by which words, in plain English."""
+    told = (_TWO_EXPLAINED if num_builders == 2 else _TEAM_EXPLAINED)[feedback]
+    return told if feedback == "none" else told + _WORDS_EXPLAINED
 
 
 def goal_text(goal: Goal) -> str:

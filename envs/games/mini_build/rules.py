@@ -21,6 +21,7 @@ MATERIALS = ("wood", "stone", "brick", "glass", "clay", "iron", "sand", "wool")
 MAX_BUILDERS = 8
 
 Split = Literal["train", "test"]
+Reward = Literal["sparse", "terminal", "dense"]
 Goal = tuple[tuple[str, str], ...]
 Verdict = Literal["ok", "taken", "wrong", "bad"]
 Move = tuple[str, str]
@@ -83,6 +84,24 @@ def placed(site: Site, move: Move | None) -> tuple[Site, Verdict]:
 def quality(site: Site) -> float:
     """The share of the goal that stands in the right material, 0 to 1."""
     return len(set(site.goal) & set(site.built)) / len(site.goal)
+
+
+def payoff(reward: Reward, quality: float, gain: float, *, threshold: float, is_last: bool) -> float:
+    """What a turn pays every builder, 0 to 1.
+
+    Args:
+        reward: "sparse": after the last turn 1 if the quality reached the threshold, else 0; "terminal": after the last
+            turn the quality; "dense": in every turn what it added.
+        quality: after the turn.
+        gain: the quality that the turn added.
+        threshold: the quality that counts as success.
+        is_last: whether the episode ends with this turn.
+    """
+    if reward == "dense":
+        return gain
+    if reward == "terminal":
+        return quality * is_last
+    return float(is_last and quality >= threshold - 1e-9)
 
 
 def refuse_team(num_builders: int, max_turns: int) -> None:

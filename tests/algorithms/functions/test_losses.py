@@ -314,6 +314,17 @@ def test_explained_variance_is_1_for_truth_and_0_for_a_constant():
     assert explained_variance(targets, double([2.0, 2.0, 2.0])).isnan()
 
 
+def test_targets_that_are_equal_up_to_rounding_have_no_explained_variance():
+    """Returns of 0 everywhere: (R - V) + V, in 32 bits, leaves what divided by its own square looked like -3e14."""
+    values = torch.linspace(-0.3, 0.4, 64)
+    targets = (0.1 - values) + values
+    assert 0 < targets.var() < 1e-14, "of the values chosen here: rounding is there"
+    assert explained_variance(values, targets).isnan()
+    assert explained_variance(values * 1e6, (1e5 - values * 1e6) + values * 1e6).isnan()
+    varied = torch.where(torch.arange(64) < 32, 0.1, 0.1001)
+    assert explained_variance(values, varied) < -1e6, "what varies by more than rounding is measured"
+
+
 # Entropy and divergence
 
 

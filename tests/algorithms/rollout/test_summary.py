@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from cases import case
@@ -10,6 +12,7 @@ from collm.agents.core import Completion
 from collm.agents.encoding import TokenRecord
 from collm.algorithms.rollout.episode import Episode, Turn
 from collm.algorithms.rollout.summary import episode_metrics
+from collm.algorithms.runs.loggers.silence import PATIENCE, SilenceWatch
 
 
 def turn(reward, logprobs, entropies, time, *, is_cut=False, is_extension=None):
@@ -58,6 +61,7 @@ def test_means_over_episodes_by_hand():
             "num_episodes": 2,
             "return": (3 + 6) / 2,
             "return_std": 1.5,
+            "equal_returns": 0.0,
             "reward/hit": 3.0,
             "metric/size": (5.5 + 1) / 2,
             "turns": (2 + 1 + 3) / 3,
@@ -71,3 +75,36 @@ def test_means_over_episodes_by_hand():
     assert only_cut["num_episodes"] == 0 and "return" not in only_cut
     vectors = [played([1.0], [{}], logprobs=[-1.0], entropies=[0.3])]
     assert "reencoded_share" not in episode_metrics(vectors)
+
+
+@case("equal_returns")
+@pytest.mark.parametrize(
+    ("returns_by_group", "share"),
+    [
+        ([[0.0, 0.0], [1.0, 1.0]], 1.0),  # groups that differ teach nothing while each agrees with itself
+        ([[0.0, 0.0], [1.0, 0.0]], 0.5),
+        ([[0.3, 0.1 + 0.2], [1.0, 0.0], [2.0]], 0.5),  # a lone rollout has nobody to be compared with
+        ([[0.0], [0.0], [0.0]], 1.0),  # tasks played once are one group
+        ([[0.0], [0.0], [1e-3]], 0.0),
+        ([[1.0]], None),
+    ],
+)
+def test_groups_of_equal_returns_are_counted_by_hand(returns_by_group, share):
+    episodes = [
+        replace(played([value], [{}]), group=number)
+        for number, returns in enumerate(returns_by_group)
+        for value in returns
+    ]
+    assert episode_metrics(episodes).get("equal_returns") == share
+    unfinished = [replace(each, is_complete=False) for each in episodes]
+    assert "equal_returns" not in episode_metrics(unfinished)
+
+
+def test_a_run_that_falls_silent_says_so_once():
+    lines: list[str] = []
+    watch = SilenceWatch(lines.append)
+    for update in range(1, 60):
+        watch.log(update, {"return": 0.25, "equal_returns": float(update > 3)})
+        assert len(lines) == (update >= 3 + PATIENCE)
+    assert lines[0].startswith(f"update {3 + PATIENCE}: for {PATIENCE} updates") and "0.25" in lines[0]
+    watch.close()

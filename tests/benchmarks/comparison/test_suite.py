@@ -111,6 +111,48 @@ def test_the_claim_suite_has_all_methods_and_five_seeds():
     assert len(suite.seeds) >= 5
 
 
+def test_seeds_begin_with_the_starts_by_turns(table):
+    found = jobs(parse_suite({**table, "seeds": [0, 1, 5], "starts": ["tiny", "elsewhere"], "model": {"top_k": 3}}))
+    begun = {job.seed: (job.experiment.model.model, job.experiment.model.top_k) for job in found}
+    assert begun == {0: ("tiny", 3), 1: ("elsewhere", 3), 5: ("elsewhere", 3)}
+    assert {job.experiment.model.model for job in jobs(parse_suite(table))} == {"tiny"}
+
+
+CONTRAST = {"name": "more", "score": "success", "terms": [[1, "A", "build"], [-1, "magrpo", "build"]]}
+
+
+def test_contrasts_are_read_as_they_are_stated(table):
+    (contrast,) = parse_suite({**table, "contrasts": [{**CONTRAST, "is_primary": True}]}).contrasts
+    assert contrast.terms == ((1.0, "A", "build"), (-1.0, "magrpo", "build")) and contrast.is_primary
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"terms": [[1, "B", "build"]]}, "contrast 'more' has no 'B'"),
+        ({"terms": [[1, "A", "builds"]]}, "contrast 'more' has no 'builds'"),
+        ({"terms": [["A", "build"]]}, "term of a contrast is"),
+        ({"score": "return"}, "score of a contrast is one of"),
+        ({"weight": 1}, "a contrast has no 'weight'"),
+    ],
+)
+def test_a_contrast_of_what_is_not_there_is_refused(table, change, message):
+    with pytest.raises(ValueError, match=message):
+        parse_suite({**table, "contrasts": [{**CONTRAST, **change}]})
+    with pytest.raises(ValueError, match="needs 'score'"):
+        parse_suite({**table, "contrasts": [{name: CONTRAST[name] for name in ("name", "terms")}]})
+
+
+def test_the_decisive_suite_has_ten_seeds_on_each_of_three_starts_and_says_what_it_is_for():
+    suite = read_suite(next(path for path in SUITES if path.stem == "shift"))
+    starts = [
+        job.experiment.model.model for job in jobs(suite) if (job.algorithm, job.environment) == ("MAGRPO", "both")
+    ]
+    assert len(set(starts)) == 3 and all(starts.count(start) == 10 for start in starts)
+    assert sum(each.is_primary for each in suite.contrasts) == 3
+    assert all(abs(sum(weight for weight, *_ in each.terms)) < 1e-9 for each in suite.contrasts)
+
+
 def test_a_comparison_can_be_given_without_a_file():
     suite = chosen_suite(
         BenchmarkArguments(algorithms=("iac", "maac"), envs=("collm/MiniCode-v0",), seeds=(3,), generated_tokens=99)

@@ -31,8 +31,8 @@ def returns_of(value, *, of=core_ids):
     return found
 
 
-def test_the_suite_has_all_thirteen_environments():
-    assert len(core_ids()) == 13 and ID in core_ids()
+def test_the_suite_has_all_fourteen_environments():
+    assert len(core_ids()) == 14 and ID in core_ids()
     assert {len(seeds_of(id).seeds) for id in core_ids()} == {50}
 
 
@@ -68,9 +68,9 @@ def test_the_mean_over_the_suite_weighs_environments_alike_and_resamples_within_
     span = anchor.reference - anchor.floor
     played[ID] = [anchor.floor + span * (number % 2) for number in range(50)]
     found = suite_score(played)
-    assert found.value == pytest.approx((12 * 0.25 + 0.5) / 13)
-    # One task's mean of 50 coins, by the normal approximation, counts a thirteenth.
-    width = 2 * 1.96 * np.sqrt(0.25 / 50) / 13
+    assert found.value == pytest.approx((13 * 0.25 + 0.5) / 14)
+    # One task's mean of 50 coins, by the normal approximation, counts a fourteenth.
+    width = 2 * 1.96 * np.sqrt(0.25 / 50) / 14
     assert found.high - found.low == pytest.approx(width, rel=0.1)
 
 
@@ -82,7 +82,7 @@ def test_the_table_has_the_mean_only_of_who_played_everything():
     assert [row[0] for row in cells] == [*core_ids(), "mean"]
     assert cells[-1][1].startswith("0.500") and cells[-1][2] == "-"
     assert sum(row[2] != "-" for row in cells) == 1
-    assert markdown([whole, part]).count("\n| ") == 16
+    assert markdown([whole, part]).count("\n| ") == 17
 
 
 def test_a_submission_is_read_as_it_was_written(tmp_path):

@@ -18,7 +18,15 @@ from collm.benchmarks.commands.report import lead_lines, run
 from collm.benchmarks.report.comparison import Comparison
 from collm.benchmarks.report.episodes import slim_episodes
 from collm.benchmarks.report.scenes import Scenes
-from collm.benchmarks.report.tables import aggregates, differences, final_scores, sample_efficiency, settings, shares
+from collm.benchmarks.report.tables import (
+    aggregates,
+    differences,
+    final_scores,
+    sample_efficiency,
+    settings,
+    shares,
+    wasted,
+)
 
 
 @pytest.fixture
@@ -69,6 +77,48 @@ def test_shares_of_the_work_are_the_mean_over_runs_at_the_end_and_no_table_witho
     rows = {row[0]: row[1] for row in shares(Comparison(told)).rows}
     first, second = (each.algorithm for each in (summaries[0], summaries[-1]))
     assert rows == {first: "a_0 0.30, b_0 0.70", second: "a_0 0.50, b_0 0.50"}
+
+
+def test_wasted_moves_are_told_apart_before_and_after_training_and_no_table_without_any(folder):
+    summaries = read_summaries(folder)
+    assert wasted(Comparison(summaries)).rows == []
+    own, collisions = (f"evaluation/sampled/metric/{name}" for name in ("own_repeats", "collisions"))
+    start = [0.5, 0.5, 0.5, 0.1, 0.2, 0.3]
+    told = []
+    for each, before in zip(summaries, start, strict=True):
+        first, *_, last = each.evaluations
+        told.append(
+            replace(
+                each,
+                evaluations=[
+                    {**first, own: before, collisions: 2 * before},
+                    {**last, own: before / 2, collisions: 0.0},
+                ],
+            )
+        )
+    cells = [row[1] for row in wasted(Comparison(told)).rows]
+    assert cells == [
+        "own repeats 0.50 → 0.25, collisions 1.00 → 0.00",
+        "own repeats 0.20 → 0.10, collisions 0.40 → 0.00",
+    ]
+
+
+def test_runs_that_ended_in_silence_are_named(folder):
+    """Twenty updates in which no two returns differ, up to the last one; a shorter or an earlier silence is none."""
+    loud, *others = read_summaries(folder)
+    curves = {**loud.curves, "update": list(range(1, 41)), "return": [0.5] * 10 + [0.0] * 30}
+    shares_of = {"late": [0.0] * 15 + [1.0] * 25, "early": [1.0] * 39 + [0.5], "short": [0.0] * 21 + [1.0] * 19}
+    found = {}
+    for name, equal in shares_of.items():
+        run = replace(loud, curves={**curves, "equal_returns": equal})
+        found[name] = (
+            run.silent_since,
+            [line for line in lead_lines(Comparison([run, *others]), folder, 0) if "Learned nothing" in line],
+        )
+    assert found["early"] == found["short"] == (None, [])
+    since, (line,) = found["late"]
+    assert since == 16
+    assert line.endswith(f"{loud.algorithm} in build, seed 0: from update 16 on, at a return of 0.")
 
 
 def test_settings_tell_apart_what_differs_and_what_does_not(folder):

@@ -148,6 +148,18 @@ def test_feedback_tells_what_its_mode_allows(feedback, first, second):
     assert observations["builder_1"].messages[-1].content == second
 
 
+def test_taken_is_told_apart_into_own_repeats_and_collisions():
+    """An own repeat: the builder named the part itself in an earlier turn; all else is a collision."""
+    env = MiniBuild(max_turns=4)
+    env.reset(seed=0)
+    first, second, third = env.goal[:3]
+    wasted = []
+    for moves in [(first, second), (first, first), (first, second), (third, third)]:
+        infos = env.step(dict(zip(env.possible_agents, map(reply, moves), strict=True)))[4]["builder_0"]
+        wasted.append([infos[f"metric/{name}"] for name in ("taken", "own_repeats", "collisions")])
+    assert wasted == [[0, 0, 0], [2, 1, 1], [2, 2, 0], [1, 0, 1]]
+
+
 def test_sparse_reward_pays_at_the_threshold_and_only_at_the_end():
     env = MiniBuild(max_turns=5)
     for num_right, expected in [(6, 1.0), (5, 0.0)]:

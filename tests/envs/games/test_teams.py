@@ -12,9 +12,9 @@ import pytest
 from pettingzoo.test import parallel_api_test, parallel_seed_test
 
 from collm.envs import EnvSpec, check_env
-from collm.envs.games.font import LETTERS
 from collm.envs.games.house_build import HouseBuild, new_house
 from collm.envs.games.mini_build import MiniBuild, demonstration
+from collm.envs.games.pictures.font import LETTERS
 from collm.envs.games.str_build import BLOCKS, StrBuild, score, word
 
 PARTS = (

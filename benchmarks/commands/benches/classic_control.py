@@ -11,11 +11,11 @@ import torch
 from rich.console import Console
 from tyro.conf import Positional
 
-from ..._errors import nearest
-from ..._ranges import Checked, Seed
-from ..arguments import parsed
-from ..comparison.classic_control import EXPERIMENTS, plot, run_seed, table
-from ..errors import check_folder, refusals
+from ...._errors import nearest
+from ...._ranges import Checked, Seed
+from ...arguments import parsed
+from ...comparison.classic_control import EXPERIMENTS, plot, run_seed, table
+from ...errors import check_folder, refusals
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,110 @@
+"""`collm benchmark variance [run|table]`: noise of advantages and policy gradients by critic, without training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from rich.console import Console
+from tyro.conf import Positional
+
+from ...._ranges import Checked, Count, Seed, Share
+from ...arguments import parsed
+from ...errors import UserError, check_folder, refusals
+
+if TYPE_CHECKING:
+    from ...variance.bench import Cell
+
+
+@dataclass(frozen=True, kw_only=True)
+class VarianceArguments(Checked):
+    """Measure how well each critic's advantages tell what turns of frozen teams truly changed, and their noise."""
+
+    action: Positional[Literal["run", "table"]] = "run"
+    """Step to take: measure all cells that have no file yet, then write the table and the figure (run), or write these
+    from the files alone (table)."""
+    policies: tuple[str, ...] = ("tiny=tiny",)
+    """Frozen teams as NAME=MODEL, MODEL as in `collm train --model`: one folder or hub name, or one per agent."""
+    env: str = "collm/MiniShift-v0"
+    """Environment, whose infos tell the team's progress as `metric/quality`."""
+    horizons: tuple[Count, ...] = (8,)
+    """Numbers of turns per episode."""
+    agents: tuple[Count, ...] = (2,)
+    """Numbers of agents."""
+    feedback: tuple[str, ...] = ("cross",)
+    """Kinds of feedback."""
+    rewards: tuple[str, ...] = ("sparse",)
+    """Kinds of reward."""
+    traces: tuple[Share, ...] = (0.0, 0.5, 0.9, 1.0)
+    """GAE lambdas."""
+    known: Count = 256
+    """Episodes that critics learn from, until what they explain of others stops rising."""
+    groups: Count = 8
+    """Tasks that are measured on; a number above 1."""
+    group_size: Count = 8
+    """Episodes per task; a number above 1."""
+    branches: Count = 8
+    """Branches per turn of an episode, by which its true effect is known; an even number."""
+    seed: Seed = 0
+    """Seed of the critics' first weights and of their batches."""
+    out: Path = Path("runs/variance")
+    """Folder of the results: a JSON file per cell, whose measurement is not repeated, a table and a figure."""
+
+
+def run(args: Sequence[str]) -> None:
+    arguments = parsed(VarianceArguments, "benchmark variance", args)
+
+    from ...variance.bench import Size, write_cell  # here: help needs no models
+    from ...variance.tables import draw, page, read_cells
+
+    console = Console()
+    torch.set_num_threads(1)
+    with refusals():
+        check_folder(arguments.out, "--out")
+        found = cells(arguments)
+        for cell in found if arguments.action == "run" else ():
+            size = Size(
+                num_known=arguments.known,
+                num_groups=arguments.groups,
+                group_size=arguments.group_size,
+                num_branches=arguments.branches,
+                traces=arguments.traces,
+                seed=arguments.seed,
+            )
+            console.print(f"{write_cell(cell, size, arguments.out)}", highlight=False, markup=False)
+        results = read_cells(arguments.out)
+    text = page(results)
+    (arguments.out / "README.md").write_text(text, encoding="utf-8")
+    draw(results, arguments.out / "correlation.png")
+    console.print(f"table: {arguments.out / 'README.md'}, figure: {arguments.out / 'correlation.png'}", markup=False)
+
+
+def cells(arguments: VarianceArguments) -> list[Cell]:
+    """All cells that the arguments span.
+
+    Raises:
+        UserError: if a policy has no name, or a number is too small to compare anything.
+    """
+    from ...variance.bench import Cell
+
+    if arguments.groups < 2 or arguments.group_size < 2:
+        raise UserError(
+            f"--groups {arguments.groups} --group-size {arguments.group_size} compares nothing; give 2 of each or more"
+        )
+    if arguments.branches % 2:
+        raise UserError(f"--branches {arguments.branches} cannot be halved; give an even number")
+    found = []
+    for policy in arguments.policies:
+        name, equals, model = policy.partition("=")
+        if not (name and equals and model):
+            raise UserError(f"--policies are NAME=MODEL, such as start=tiny; got {policy!r}")
+        for horizon, team, feedback, reward in product(
+            arguments.horizons, arguments.agents, arguments.feedback, arguments.rewards
+        ):
+            kwargs = {"max_turns": horizon, "num_agents": team, "feedback": feedback, "reward": reward}
+            found.append(Cell(name, model, arguments.env, kwargs))
+    return found

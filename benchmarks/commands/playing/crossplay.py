@@ -1,0 +1,69 @@
+"""`collm crossplay RUN RUN …`: members of different teams play together, which tells conventions from skills."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from tyro.conf import Positional
+
+from ...._ranges import Checked, Count
+from ...._terminal import shown
+from ...arguments import keyword_arguments, parsed
+from ...errors import check_folder, refusals
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrossPlayArguments(Checked):
+    """Let seat 0 of each run play with the other seats of each, and with scripted partners, on held-out tasks."""
+
+    runs: Positional[tuple[Path, ...]]
+    """Run directories of `collm train` or `collm benchmark`, two or more, trained in the same environment."""
+    env: str | None = None
+    """Environment to play, by registered id. None: the runs' own."""
+    env_kwargs: tuple[str, ...] = ()
+    """Arguments of the environment as key=value, with `--env`."""
+    partners: tuple[str, ...] = ()
+    """Scripted partners for the other seats: reference, random, empty; none: other runs alone."""
+    num_episodes: Count = 100
+    """Episodes per pair."""
+    greedy: bool = False
+    """Take the likeliest tokens in place of sampling."""
+    trust: bool = False
+    """Import code that the runs' settings name."""
+    out: Path = Path("runs/crossplay")
+    """Folder of the table (README.md) and the heat map (crossplay.png)."""
+
+
+def run(args: Sequence[str]) -> None:
+    arguments = parsed(CrossPlayArguments, "crossplay", args)
+
+    from ....algorithms.runs.api import load_run  # here: help needs no torch
+    from ....envs.registration.registry import make
+    from ...crossplay import cross_play, draw, page
+
+    console = Console()
+
+    def told(first: str, others: str, value: float) -> None:
+        console.print(f"{shown(first)} with {shown(others)}: {value:.3f}", highlight=False, markup=False)
+
+    with refusals():
+        check_folder(arguments.out, "--out")
+        kwargs = keyword_arguments(arguments.env_kwargs, "--env-kwargs")
+        env = None if arguments.env is None else make(arguments.env, **kwargs)
+        runs = [load_run(each, env=env, trust=arguments.trust) for each in arguments.runs]
+        found = cross_play(
+            runs,
+            num_episodes=arguments.num_episodes,
+            greedy=arguments.greedy,
+            partners=arguments.partners,
+            told=told,
+        )
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    (arguments.out / "README.md").write_text(page(found), encoding="utf-8")
+    draw(found, arguments.out / "crossplay.png")
+    for name, value in (("self-play", found.self_play()), ("cross-play", found.cross_play()), ("gap", found.gap())):
+        console.print(f"{name} {value}", highlight=False)
+    console.print(f"table and heat map: {shown(arguments.out)}", markup=False)

@@ -1,0 +1,147 @@
+"""Cross-play: members of different teams play together, so that a convention of one team is told from a skill.
+
+Axes: R runs. Seat 0 is taken from one run and all other seats from another. A team that learned a skill plays as well
+with a stranger's partners as with its own; one that learned a convention plays well where both happen to share it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from ..algorithms.rollout.intervals import Floats, Interval, bootstrap_indices, percentile_interval
+from ..algorithms.runs.api import Run
+from ..envs.players import PLAYERS
+from .errors import UserError
+from .markdown import markdown_table
+
+NUM_RESAMPLES = 5_000
+Told = Callable[[str, str, float], None]
+"""(name of who sits in seat 0, name of the partners, mean return) -> None: hears of each pair that has played."""
+
+
+@dataclass(frozen=True)
+class CrossPlay:
+    """Mean returns of all pairs."""
+
+    names: Sequence[str]
+    """Names of the runs."""
+    partners: Sequence[str]
+    """Names of scripted partners, which no run has trained with unless it says so."""
+    returns: Floats
+    """[R, R] mean return with seat 0 of the run of the row and the other seats of the run of the column."""
+    scripted: Floats
+    """[R, len(partners)] mean return with seat 0 of the run of the row and scripted partners in the other seats."""
+
+    def self_play(self) -> Interval:
+        """Mean return of whole teams, with its interval over runs."""
+        return self._over_runs(lambda chosen: self.returns[chosen, chosen].mean())
+
+    def cross_play(self) -> Interval:
+        """Mean return of pairs of different runs, with its interval over runs: both sides of a pair are resampled."""
+        return self._over_runs(lambda chosen: _mean_apart(self.returns, chosen))
+
+    def gap(self) -> Interval:
+        """Self-play minus cross-play, with its interval over runs: what conventions that others lack are worth."""
+        return self._over_runs(lambda chosen: self.returns[chosen, chosen].mean() - _mean_apart(self.returns, chosen))
+
+    def with_partner(self, number: int) -> Interval:
+        """Mean return beside scripted partners, with its interval over runs."""
+        return self._over_runs(lambda chosen: self.scripted[chosen, number].mean())
+
+    def _over_runs(self, estimate: Callable[[np.ndarray], float]) -> Interval:
+        everyone = np.arange(len(self.names))
+        draws = bootstrap_indices(len(everyone), 1, NUM_RESAMPLES)[..., 0]
+        samples = np.array([estimate(chosen) for chosen in draws])
+        return percentile_interval(float(estimate(everyone)), samples[np.isfinite(samples)], 0.95)
+
+
+def _mean_apart(returns: Floats, chosen: np.ndarray) -> float:
+    """Mean over pairs of different runs among the chosen, nan where they are one and the same."""
+    apart = chosen[:, None] != chosen[None, :]
+    pairs = returns[chosen[:, None], chosen[None, :]]
+    return float(pairs[apart].mean()) if apart.any() else float("nan")
+
+
+def cross_play(
+    runs: Sequence[Run], *, num_episodes: int, greedy: bool = False, partners: Sequence[str] = (), told: Told
+) -> CrossPlay:
+    """Let every run's first seat play with every run's other seats, and with scripted partners, on held-out tasks.
+
+    Args:
+        runs: of one environment with the same arguments.
+        num_episodes: tasks per pair, the same ones for all.
+        greedy: take the likeliest tokens.
+        partners: scripted players by name.
+        told: hears of each pair.
+
+    Raises:
+        UserError: if there is one run alone, if they differ in their environment, or if a player does not exist.
+    """
+    if len(runs) < 2:
+        raise UserError("cross-play needs two runs or more, and their seeds should differ")
+    games = {str((run.experiment.env, sorted(run.experiment.env_kwargs.items()))) for run in runs}
+    if len(games) > 1:
+        raise UserError(f"the runs were trained in different environments or arguments; got {'; '.join(sorted(games))}")
+    if unknown := [name for name in partners if name not in PLAYERS]:
+        raise UserError(f"there is no scripted player {unknown[0]!r}; choose one of {', '.join(PLAYERS)}")
+    agents = list(runs[0].policies)
+    if len(agents) < 2:
+        raise UserError(f"cross-play needs two agents or more, and {runs[0].experiment.env} has {len(agents)}")
+    names = [str(run.directory) for run in runs]
+    returns, scripted = np.zeros((len(runs), len(runs))), np.zeros((len(runs), len(partners)))
+    for row, run in enumerate(runs):
+        for column, other in enumerate(runs):
+            mixed = replace(run, policies={**other.policies, agents[0]: run.policies[agents[0]]})
+            returns[row, column] = mixed.evaluate(num_episodes, greedy=greedy).team_return.value
+            told(names[row], names[column], returns[row, column])
+        for column, partner in enumerate(partners):
+            seats = dict.fromkeys(agents[1:], partner)
+            scripted[row, column] = run.evaluate(num_episodes, greedy=greedy, partners=seats).team_return.value
+            told(names[row], partner, scripted[row, column])
+    return CrossPlay(names, list(partners), returns, scripted)
+
+
+def page(found: CrossPlay) -> str:
+    """The tables as Markdown."""
+    header = ["", *found.names, *found.partners]
+    rows = [
+        [name, *(f"{value:.3f}" for value in [*found.returns[row], *found.scripted[row]])]
+        for row, name in enumerate(found.names)
+    ]
+    means = [["self-play", str(found.self_play())], ["cross-play", str(found.cross_play())]]
+    means += [["self-play minus cross-play", str(found.gap())]]
+    means += [[f"with {name} partners", str(found.with_partner(number))] for number, name in enumerate(found.partners)]
+    return (
+        "\n\n".join(
+            [
+                "# Cross-play",
+                "Mean held-out return with seat 0 of the run of the row and all other seats of the run of the column.",
+                markdown_table(header, rows),
+                "Means over runs, with 95 % bootstrap intervals over the runs.",
+                markdown_table(["", "return"], means),
+            ]
+        )
+        + "\n"
+    )
+
+
+def draw(found: CrossPlay, file: Path) -> None:
+    """The pairs as a heat map."""
+    values = np.concatenate([found.returns, found.scripted], axis=1)
+    figure = Figure(figsize=(1.6 + 0.7 * values.shape[1], 1.4 + 0.6 * values.shape[0]), layout="constrained")
+    axes = figure.subplots()
+    image = axes.imshow(values, vmin=min(0.0, float(values.min())), vmax=max(1.0, float(values.max())), cmap="viridis")
+    numbers = [str(number) for number in range(len(found.names))]
+    axes.set_xticks(range(values.shape[1]), [*numbers, *found.partners])
+    axes.set_yticks(range(len(numbers)), numbers)
+    axes.set(xlabel="other seats", ylabel="seat 0", title=f"self {found.self_play()}\ncross {found.cross_play()}")
+    axes.title.set_fontsize(9)
+    for (row, column), value in np.ndenumerate(values):
+        axes.text(column, row, f"{value:.2f}", ha="center", va="center", color="w", fontsize=8)
+    figure.colorbar(image, ax=axes, label="mean return")
+    figure.savefig(file, dpi=120)

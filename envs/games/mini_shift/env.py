@@ -1,0 +1,202 @@
+"""MiniShift: builders with a new list of parts every turn and a reward at the end, who have only dividing to learn."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, get_args
+
+from ...core import Message, Outcome
+from ...templates import Prompts, templates
+from ..mini_build import prompts as words
+from ..mini_build.ceilings import joined, mean_pay, num_drawn
+from ..mini_build.env import MiniBuild, task_number
+from ..mini_build.rules import MATERIALS, Reward, Site, Split, Verdict, payoff, placed
+from ..pictured import PicturedEnv
+from ..pictures import Row
+from ..settings import refuse_other
+from . import prompts as texts
+from .rules import Offer, new_shift, refuse_team
+
+
+class MiniShift(PicturedEnv):
+    """Two or more builders divide a new list of parts every turn, without seeing each other's moves.
+
+    Each turn offers one (part, material) pair per builder, fresh ones; all builders read all of them. Each names one
+    part and one material; a part that several name is built once, and what nobody names is lost. The share of all
+    offered parts that was built right is the quality. Nothing need be remembered: perfect play is a convention about
+    who takes which place of the list (of a shuffled list, which part), and without one builders collide.
+
+    What a builder reads after a turn is the lever, as in MiniBuild: with "cross", only the partners know whether a
+    builder's own moves counted, so how the team stands shows in the joint history and not in either history alone;
+    with "both" each history tells it.
+
+    Args:
+        split: "train" or "test"; no offer is in both.
+        num_agents: builders, 2 to 8; an offer has a part for each of them.
+        max_turns: turns of an episode.
+        reward: "sparse" (at the end 1 if the quality reached `threshold`, else 0), "terminal" (the quality, at the
+            end) or "dense" (what a turn added to the quality). The maximum is 1 in each.
+        feedback: which moves a builder hears about: "own", "cross" (the partners'), "both" (own first) or "none".
+        threshold: the quality that counts as success, over 0 and at most 1.
+        is_shuffled: whether each builder reads each list in an order of its own, so that a place in the list is no
+            convention.
+        is_explained: whether the prompts state the rules in English, for a model that was not trained on the game.
+        prompts: templates in place of the own prompts, see `collm.envs.templates`.
+        **kwargs: of `TextParallelEnv`.
+
+    Raises:
+        ValueError: if a setting is none of the above.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {**PicturedEnv.metadata, "name": "mini_shift_v0"}
+    block_letters = MiniBuild.block_letters
+    block_colours = MiniBuild.block_colours
+    _sites: tuple[Site, ...]  # of the turns that are over
+    _verdicts: tuple[Verdict, ...]  # of the last moves, by seat
+
+    def __init__(
+        self,
+        split: Split = "train",
+        *,
+        num_agents: int = 2,
+        max_turns: int = 8,
+        reward: Reward = "sparse",
+        feedback: words.Feedback = "cross",
+        threshold: float = 0.85,
+        is_shuffled: bool = False,
+        is_explained: bool = False,
+        prompts: Prompts | None = None,
+        **kwargs: Any,
+    ):
+        refuse_team(num_agents)
+        super().__init__([f"builder_{seat}" for seat in range(num_agents)], max_turns, **kwargs)
+        refuse_other("split", split, get_args(Split))
+        refuse_other("reward", reward, get_args(Reward))
+        refuse_other("feedback", feedback, get_args(words.Feedback))
+        if not 0 < threshold <= 1:
+            raise ValueError(f"threshold must be over 0 and at most 1, got {threshold}")
+        self.split: Split = split
+        self._reward: Reward = reward
+        self._feedback: words.Feedback = feedback
+        self._threshold = threshold
+        self._is_shuffled = is_shuffled
+        self._is_explained = is_explained
+        self._templates = templates(prompts, self.possible_agents, texts.PLACES)
+        self._start(0)
+
+    @property
+    def offer(self) -> Offer:
+        """What is to be divided in this turn; after the last one, what was."""
+        return self._offers[min(self.turn, self.max_turns - 1)]
+
+    def deal(self, task: Any) -> Mapping[str, Sequence[Message]]:
+        self._start(self.rng.randrange(2**31) if task is None else task_number(task))
+        team = len(self.possible_agents)
+        opening = {}
+        for seat, agent in enumerate(self.possible_agents):
+            pairs = self.offer.lists[seat]
+            own = texts.prompt(
+                pairs,
+                seat,
+                turns=self.max_turns,
+                feedback=self._feedback,
+                is_explained=self._is_explained,
+                is_shuffled=self._is_shuffled,
+                num_builders=team,
+            )
+            values: dict[str, str | int] = {
+                "offer": words.goal_text(pairs),
+                "seat": seat,
+                "turns": self.max_turns,
+                "feedback": self._feedback,
+                "team": team,
+            }
+            opening[agent] = self._templates.opening(agent, values, own)
+        return opening
+
+    def play(self, replies: Mapping[str, str]) -> Outcome:
+        before = self._num_right
+        site = Site(self.offer.pairs)
+        found: dict[str, Verdict] = {}
+        for agent in self.rng.sample(self.possible_agents, len(self.possible_agents)):
+            site, found[agent] = placed(site, words.parsed_move(replies[agent]))
+        counts = Counter(found.values())
+        self._num_right += counts["ok"]
+        self._sites = (*self._sites, site)
+        self._verdicts = tuple(found[agent] for agent in self.possible_agents)
+        is_last = self.turn + 1 == self.max_turns
+        after, gain = self._num_right / self._num_pairs, (self._num_right - before) / self._num_pairs
+        reward = payoff(self._reward, after, gain, threshold=self._threshold, is_last=is_last)
+        return Outcome(
+            reward,
+            feedback={agent: self._told(seat, is_last) for seat, agent in enumerate(self.possible_agents)},
+            terms={"quality_gain": gain},
+            metrics={
+                "quality": after,
+                "success": payoff("sparse", after, gain, threshold=self._threshold, is_last=is_last),
+                **{word: float(counts[word]) for word in ("ok", "taken", "wrong", "bad")},
+                "collisions": float(counts["taken"]),
+            },
+        )
+
+    def panels(self) -> list[Row]:
+        wanted = [MATERIALS.index(material) + 1 for offer in self._offers for _, material in offer.pairs]
+        stands = [0] * self._num_pairs
+        for turn, site in enumerate(self._sites):
+            built = dict(site.built)
+            for place, (part, _) in enumerate(site.goal):
+                if part in built:
+                    stands[turn * len(site.goal) + place] = MATERIALS.index(built[part]) + 1
+        wrong = [one != other for one, other in zip(wanted, stands, strict=True)]
+        return [Row("TARGET", [[wanted]]), Row("BUILT", [[stands]], [[wrong]])]
+
+    def truth(self) -> str:
+        """What became of the moves, and the quality so far."""
+        return texts.truth_text(self._num_right, self._num_pairs, self._verdicts)
+
+    def reference(self, agent: str) -> str:
+        """The reply with which reference players divide the offer: each takes its own place of it."""
+        return words.reply(self.offer.pairs[self.possible_agents.index(agent)])
+
+    def exploits(self) -> Mapping[str, Callable[[str], str]]:
+        """Builders that know the materials and do not divide."""
+        return {
+            "first of the list": lambda agent: words.reply(self.offer.pairs[0]),
+            "the whole list": lambda agent: words.goal_text(self.offer.pairs),
+        }
+
+    def ceilings(self) -> Mapping[str, float]:
+        team, turns = len(self.possible_agents), self.max_turns
+        of_turn = num_drawn(team, team)
+        by_lot = [0.0] * (self._num_pairs + 1)
+        for num_right, chance in enumerate(of_turn):
+            by_lot[num_right * turns] = chance
+
+        def pay(chances: Sequence[float]) -> float:
+            return mean_pay(self._reward, chances, threshold=self._threshold)
+
+        return {
+            "no memory: each takes its own part of every list": 1.0,
+            "no convention: each draws a part of every list": pay(joined([of_turn] * turns)),
+            "no convention, but memory: each draws a place once and keeps to it": pay(by_lot),
+        }
+
+    def _start(self, number: int) -> None:
+        self._offers = new_shift(
+            number,
+            num_builders=len(self.possible_agents),
+            num_turns=self.max_turns,
+            split=self.split,
+            is_shuffled=self._is_shuffled,
+        )
+        self._num_pairs = len(self._offers) * len(self.possible_agents)
+        self._num_right = 0
+        self._sites = ()
+        self._verdicts = ()
+        self.task = tuple(offer.pairs for offer in self._offers)
+
+    def _told(self, seat: int, is_last: bool) -> str:
+        partners = [*self._verdicts[:seat], *self._verdicts[seat + 1 :]]
+        next_pairs = None if is_last else self._offers[self.turn + 1].lists[seat]
+        return texts.told(self._feedback, self._verdicts[seat], partners, next_pairs)

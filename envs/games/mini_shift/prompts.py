@@ -1,0 +1,74 @@
+"""Text in and out of MiniShift: every string an agent reads or writes passes through here.
+
+The words are MiniBuild's, so that a model that knows the one can read the other; so are replies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..mini_build.prompts import Feedback, goal_text, reply, told_text, verdict_text
+from ..mini_build.rules import Goal, Verdict
+
+PLACES = {"offer": True, "seat": False, "turns": False, "feedback": False, "team": False}
+"""Places of a template; one of those that are true must be in it."""
+
+_EXPLANATION = """\
+You and {partners} divide work. There are {turns} turns; in each turn a new list of {team} parts is shown to all of \
+you, {order}, and each names one part and its material, at the same time, without seeing what {others} wrote. A part \
+that several name is built once; what nobody names is lost. {feedback}
+Reply with one part of the newest list and its material, and nothing else, for example: {example}
+First list, each part followed by its material:
+"""
+
+
+def prompt(
+    pairs: Goal,
+    seat: int,
+    *,
+    turns: int,
+    feedback: Feedback,
+    is_explained: bool = False,
+    is_shuffled: bool = False,
+    num_builders: int = 2,
+) -> str:
+    """What a builder reads first: its seat, the first offer, and on request the rules in plain English."""
+    short = f"builder {seat} {offer_text(pairs)}"
+    if not is_explained:
+        return short
+    is_pair = num_builders == 2
+    explanation = _EXPLANATION.format(
+        partners="a partner" if is_pair else f"{num_builders - 1} partners",
+        others="the other" if is_pair else "the others",
+        turns=turns,
+        team=num_builders,
+        order="to each in an order of its own" if is_shuffled else "in the same order",
+        feedback=told_text(feedback, num_builders),
+        example=reply(pairs[0]),
+    )
+    return explanation + short
+
+
+def offer_text(pairs: Goal) -> str:
+    """The parts of an offer, each followed by its material."""
+    return f"goal {goal_text(pairs)}"
+
+
+def told(feedback: Feedback, own: Verdict, partners: Sequence[Verdict], next_pairs: Goal | None) -> str:
+    """What a builder reads after a turn: a word for each move it is told about, and the next offer if there is one."""
+    words = verdict_text(feedback, own, partners)
+    return words if next_pairs is None else f"{words} {offer_text(next_pairs)}"
+
+
+def truth_text(num_right: int, num_pairs: int, verdicts: Sequence[Verdict]) -> str:
+    """What no builder is told as a whole: what became of all last moves, and how much of the shift is right so far.
+
+        builder 0 ok builder 1 taken goal 1 of 16
+
+    Args:
+        num_right: parts built right so far.
+        num_pairs: parts offered in the whole shift.
+        verdicts: what became of the last moves, by seat; empty before the first.
+    """
+    seen = [f"builder {seat} {verdict}" for seat, verdict in enumerate(verdicts)]
+    return " ".join([*seen, f"goal {num_right} of {num_pairs}"])

@@ -1,0 +1,88 @@
+"""Cross-play: teams with conventions of their own lose beside strangers, and the intervals are over runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from collm.agents.scripted import FunctionPolicy
+from collm.algorithms import IACConfig
+from collm.algorithms.runs.api import Run
+from collm.algorithms.runs.experiment import Experiment
+from collm.benchmarks.cli import main
+from collm.benchmarks.crossplay import CrossPlay, cross_play, draw, page
+from collm.benchmarks.errors import UserError
+
+
+def team(name, places):
+    """A run whose builders name these places of every list, by seat."""
+
+    def named(place):
+        def reply(agent, observation):
+            words = str(observation.messages[-1].content).split("goal ")[-1].split()
+            return " ".join(words[2 * place : 2 * place + 2])
+
+        return FunctionPolicy(reply)
+
+    experiment = Experiment(
+        algorithm="iac", config=IACConfig(), env="collm/MiniShift-v0", env_kwargs={"max_turns": 2, "reward": "terminal"}
+    )
+    return Run(Path(name), experiment, {f"builder_{seat}": named(place) for seat, place in enumerate(places)})
+
+
+def test_two_conventions_and_scripted_partners(tmp_path):
+    """Seat 0 takes the first part and seat 1 the second, or the other way round: strangers meet at one part."""
+    heard = []
+    found = cross_play(
+        [team("a", (0, 1)), team("b", (1, 0)), team("c", (0, 1))],
+        num_episodes=3,
+        partners=("reference", "empty"),
+        told=lambda *pair: heard.append(pair),
+    )
+    assert found.returns == pytest.approx(np.array([[1, 0.5, 1], [0.5, 1, 0.5], [1, 0.5, 1]]))
+    assert found.scripted == pytest.approx(np.array([[1, 0.5], [0.5, 0.5], [1, 0.5]])), "the reference takes the second"
+    assert len(heard) == 15 and heard[0] == ("a", "a", 1.0)
+    assert found.self_play().value == found.self_play().low == 1.0
+    assert found.cross_play().value == pytest.approx(4 / 6)
+    assert found.gap().value == pytest.approx(1 / 3)
+    assert found.cross_play().low == pytest.approx(0.5) and found.cross_play().high == pytest.approx(1.0)
+    text = page(found)
+    assert "| b | 0.500 | 1.000 | 0.500 | 0.500 | 0.500 |" in text and "self-play minus cross-play" in text
+    draw(found, tmp_path / "map.png")
+    assert (tmp_path / "map.png").stat().st_size > 3000
+
+
+def test_runs_not_episodes_are_resampled():
+    """A run counts with its row and its column; a pair of a run with itself is no cross-play, drawn twice or not."""
+    returns = np.array([[9.0, 1.0], [3.0, 9.0]])
+    found = CrossPlay(["a", "b"], [], returns, np.zeros((2, 0)))
+    assert (found.cross_play().value, found.cross_play().low, found.cross_play().high) == (2.0, 2.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"runs": 1}, "two runs or more"),
+        ({"partners": ("nobody",)}, "no scripted player 'nobody'"),
+        ({"horizon": 3}, "different environments"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(change, message):
+    first, second = team("a", (0, 1)), team("b", (1, 0))
+    if "horizon" in change:
+        second = replace(second, experiment=replace(second.experiment, env_kwargs={"max_turns": 3}))
+    with pytest.raises(UserError, match=message):
+        cross_play(
+            [first, second][: change.get("runs", 2)],
+            num_episodes=1,
+            partners=change.get("partners", ()),
+            told=lambda *pair: None,
+        )
+
+
+def test_a_folder_without_a_run_is_one_line(tmp_path, capsys):
+    assert main(["crossplay", str(tmp_path), str(tmp_path), "--out", str(tmp_path / "out")]) == 2
+    assert "error: " in capsys.readouterr().err
