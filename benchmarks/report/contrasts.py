@@ -15,7 +15,7 @@ from ..comparison.summaries import RunSummary
 from .comparison import Comparison
 from .curves import NEVER, cost_to_reach
 from .statistics import student_quantile
-from .tables import Estimate, TableOfText
+from .tables import NONE, Estimate, TableOfText
 
 SUCCESS = "metric/success"
 WINDOW_EPISODES = 48
@@ -108,8 +108,7 @@ def contrast_table(results: Sequence[Finding]) -> TableOfText:
                 "primary" if each.contrast.is_primary else "",
                 each.contrast.score,
                 _shown(each),
-                f"{each.p:.2g}",
-                f"{each.corrected_p:.2g}",
+                *(NONE if math.isnan(p) else f"{p:.2g}" for p in (each.p, each.corrected_p)),
                 f"{each.num_seeds}" + (f", {each.num_never} never" if each.num_never else ""),
             ]
         )

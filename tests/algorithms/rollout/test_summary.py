@@ -12,7 +12,6 @@ from collm.agents.core import Completion
 from collm.agents.encoding import TokenRecord
 from collm.algorithms.rollout.episode import Episode, Turn
 from collm.algorithms.rollout.summary import episode_metrics
-from collm.algorithms.runs.loggers.silence import PATIENCE, SilenceWatch
 
 
 def turn(reward, logprobs, entropies, time, *, is_cut=False, is_extension=None):
@@ -91,20 +90,10 @@ def test_means_over_episodes_by_hand():
 )
 def test_groups_of_equal_returns_are_counted_by_hand(returns_by_group, share):
     episodes = [
-        replace(played([value], [{}]), group=number)
+        replace(played([value], [{}], logprobs=[-1.0], entropies=[0.5]), group=number)
         for number, returns in enumerate(returns_by_group)
         for value in returns
     ]
     assert episode_metrics(episodes).get("equal_returns") == share
     unfinished = [replace(each, is_complete=False) for each in episodes]
     assert "equal_returns" not in episode_metrics(unfinished)
-
-
-def test_a_run_that_falls_silent_says_so_once():
-    lines: list[str] = []
-    watch = SilenceWatch(lines.append)
-    for update in range(1, 60):
-        watch.log(update, {"return": 0.25, "equal_returns": float(update > 3)})
-        assert len(lines) == (update >= 3 + PATIENCE)
-    assert lines[0].startswith(f"update {3 + PATIENCE}: for {PATIENCE} updates") and "0.25" in lines[0]
-    watch.close()
