@@ -84,6 +84,7 @@ class Case(NamedTuple):
     is_text: bool = True
     settings: tuple[tuple[str, Any], ...] = ()
     num_updates: int = 1
+    recomputes: bool = False
 
 
 class Found(NamedTuple):
@@ -94,9 +95,10 @@ class Found(NamedTuple):
     said: list[tuple[int, str, Any, float]]  # episode, agent, action, reward
     weights: list[Any]
     num_played: int  # episodes that this rank began
+    num_kept: int  # numbers of weights that this rank steps, and of their moments
 
 
-def team(weights, is_text, has_value_head):
+def team(weights, is_text, has_value_head, recomputes=False):
     from probes import AGENTS, NumberProbe, small_team
 
     from collm.agents.numeric.policy import NumericPolicy
@@ -110,7 +112,7 @@ def team(weights, is_text, has_value_head):
         ]
         return dict.fromkeys(AGENTS, made[0]) if weights == "shared" else dict(zip(AGENTS, made, strict=True))
 
-    return small_team(weights, max_new_tokens=3, has_value_head=has_value_head)
+    return small_team(weights, max_new_tokens=3, has_value_head=has_value_head, recomputes=recomputes)
 
 
 def trainer_of(case):
@@ -140,13 +142,15 @@ def trainer_of(case):
             chosen["use_separate_critic"] = case.critic != "head"
     algorithm = spec.make(spec.config(**(chosen | dict(case.settings))))
     world = TextProbe if case.is_text else NumberProbe
-    policies = team(case.weights, case.is_text, algorithm.has_actor_heads)
+    policies = team(case.weights, case.is_text, algorithm.has_actor_heads, case.recomputes)
     vector = SyncVector(lambda: world("delayed"), 4)
     return make_trainer(algorithm, vector, policies, network=NetworkConfig(hidden_dims=(8,)))
 
 
 def trained(case) -> Found:
     """Some updates of a training, in whatever group this process belongs to."""
+    from collm.agents.scoring.sharding import full
+
     trainer = trainer_of(case)
     vector, started = trainer.collector.vector, []
     reset = vector.send_reset
@@ -163,16 +167,21 @@ def trained(case) -> Found:
         for episode in episodes:
             for agent, track in episode.tracks.items():
                 said += [(episode.index, agent, turn.completion.action, turn.reward) for turn in track]
-    weights = [weight.detach().numpy().copy() for each in optimizers for weight in each.parameters]
-    return Found(gradients, metrics, said, weights, len(started))
+    weights = [full(weight.detach()).numpy().copy() for each in optimizers for weight in each.parameters]
+    kept = [value for each in optimizers for moments in each.adamw.state.values() for value in moments.values()]
+    kept += [weight for each in optimizers for weight in each.share.weights]
+    return Found(gradients, metrics, said, weights, len(started), sum(value.numel() for value in kept))
 
 
 def _note_gradients(optimizer, number, gradients):
     step = optimizer.step
 
     def noted(*args):
+        from collm.agents.scoring.sharding import full
+
         grads = [weight.grad for weight in optimizer.parameters]
-        gradients.setdefault(number, [None if grad is None else grad.numpy().copy() for grad in grads])
+        if number not in gradients:
+            gradients[number] = [None if grad is None else full(grad).numpy().copy() for grad in grads]
         return step(*args)
 
     optimizer.step = noted
