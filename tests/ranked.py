@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import traceback
 from multiprocessing import get_context
@@ -191,6 +192,27 @@ def all_trained(group, cases) -> list[Found]:
     return [trained(case) for case in cases]
 
 
+def next_update(directory, fsdp=False):
+    """Whether a run's state, loaded here and put together again, is its checkpoint's to the bit; the next metrics."""
+    import torch
+
+    from collm.algorithms.distribution.group import current
+    from collm.algorithms.learning.state import packed
+    from collm.algorithms.runs.checkpoint import newest_checkpoint
+
+    trainer = experiment(3, fsdp).make_trainer()
+    state = newest_checkpoint(directory).trainer
+    trainer.load_state_dict(state)
+    is_same = True
+    with trainer.whole():
+        if current().is_writer:
+            found, expected = (packed(each).tensors for each in (trainer.state_dict(), state))
+            is_same = found.keys() == expected.keys() and all(torch.equal(found[n], expected[n]) for n in found)
+    metrics = trainer.step()[1]
+    return is_same, {name: value for name, value in metrics.items() if not any(part in name for part in CLOCK)}
+
+
+FSDP = (("fsdp", True),)
 QUICK = [
     Case("maac", "own", "v", num_updates=2),
     Case("iac", "adapters", "head"),
@@ -200,16 +222,23 @@ QUICK = [
     Case("magrpo", "own", "none", settings=(("max_batch_tokens", 10_000),)),  # one pass, cut for two
     Case("magrpo", "own", "none", settings=(("joint_mode", "aligned"), ("max_batch_tokens", 130))),  # an uneven share
     Case("ippo", "own", "v", settings=(("turns_per_update", 2), ("num_generations", 1))),
+    Case("magrpo", "adapters", "none", recomputes=True),
+    Case("maac", "own", "q", settings=(*FSDP, ("max_grad_norm", 1e-5)), num_updates=2),
+    Case("ippo", "shared", "head", settings=(*FSDP, ("mini_batch_size", 5)), recomputes=True),  # 2 + 2 + 1 tracks
 ]
 
 
-def runs(group, folder):
-    """A run of two updates by all ranks; one process's run goes on in all ranks; the first lines of their metrics."""
+def runs(group, folder, fsdp):
+    """A run of two updates by all ranks; one process's run goes on in all ranks; their files, and next updates."""
     from collm.algorithms.runs.run import run_experiment
 
-    run_experiment(experiment(2), folder / "by two", on_update=lambda *_: None)
-    run_experiment(experiment(3), folder / "by one, then two", resume=True)
-    return [sorted(each.name for each in (folder / name).iterdir()) for name in ("by two", "by one, then two")]
+    run_experiment(experiment(2, fsdp), folder / "by two", on_update=lambda *_: None)
+    names = ("by two", "by one, then two")
+    for name in names:
+        group.by_writer(lambda name=name: shutil.copytree(folder / name, folder / "then" / name))
+    updates = {name: next_update(folder / name, fsdp) for name in names}
+    run_experiment(experiment(3, fsdp), folder / "by one, then two", resume=True)
+    return [sorted(each.name for each in (folder / name).iterdir()) for name in names], updates
 
 
 class LateSignal:
@@ -238,14 +267,19 @@ def stopped(group, folder):
     return "not stopped", 0
 
 
-def experiment(num_updates):
+def experiment(num_updates, fsdp=False):
     """A short training of the embedded model, with metrics and evaluations to compare."""
     from collm.agents.config import ModelConfig
     from collm.algorithms.config import MAACConfig
     from collm.algorithms.runs.experiment import Experiment
 
     config = MAACConfig(
-        num_updates=num_updates, rollout_buffer_size=4, eval_num_samples=3, critic_warmup=0, max_batch_tokens=256
+        num_updates=num_updates,
+        rollout_buffer_size=4,
+        eval_num_samples=3,
+        critic_warmup=0,
+        max_batch_tokens=256,
+        fsdp=fsdp,
     )
     model = ModelConfig(max_new_tokens=6, device="cpu")
     return Experiment(algorithm="maac", config=config, env="collm/MiniWriting-v1", model=model)
@@ -287,6 +321,6 @@ def everything(group, folder):
     return {
         "exchanged": exchanged(group),
         "updates": all_trained(group, QUICK),
-        "runs": runs(group, folder),
+        "runs": runs(group, folder, True),
         "stopped": stopped(group, folder),
     }

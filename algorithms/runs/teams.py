@@ -132,6 +132,7 @@ def make_policies(
             has_value_head=algorithm.has_actor_heads,
             value_head_hidden_dim=hidden_dim,
             seed=config.seed,
+            loaded=lambda policy: current().share_out(policy, shards=config.fsdp),
         )
     elif others:
         made |= _perceptrons(algorithm, env, model, network, others)

@@ -59,7 +59,7 @@ def test_what_is_set_is_not_chosen():
 
 def test_agents_and_critics_on_devices_of_their_own_are_planned_there():
     config = replace(MAAC_OF_ACTORS.config, critic_device="cuda:2", reference_device="cuda:3", reference_kl_coef=0.1)
-    found = members_of(MAAC(config), model("0.6B", device="cuda:0,cuda:1"), TASK.agents)
+    found = members_of(MAAC(config), model("0.6B", device="cuda:0,cuda:1"), TASK)
     assert {device: [each.name for each in own] for device, own in found.items()} == {
         "cuda:0": ["fox_0"],
         "cuda:1": ["stone_0"],
@@ -69,7 +69,7 @@ def test_agents_and_critics_on_devices_of_their_own_are_planned_there():
 
 
 def test_heads_on_actors_are_no_models_of_their_own():
-    found = members_of(IAC(IACConfig(use_separate_critic=False)), model("0.6B"), TASK.agents)
+    found = members_of(IAC(IACConfig(use_separate_critic=False)), model("0.6B"), TASK)
     assert [each.name for each in found["cuda:0"]] == ["fox_0", "stone_0"]
 
 
