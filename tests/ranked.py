@@ -9,7 +9,7 @@ import traceback
 from multiprocessing import get_context
 from typing import Any, NamedTuple
 
-TIMEOUT_S = 1500
+TIMEOUT_S = 3600
 
 
 def free_port() -> int:
@@ -145,7 +145,23 @@ def trainer_of(case):
     world = TextProbe if case.is_text else NumberProbe
     policies = team(case.weights, case.is_text, algorithm.has_actor_heads, case.recomputes)
     vector = SyncVector(lambda: world("delayed"), 4)
-    return make_trainer(algorithm, vector, policies, network=NetworkConfig(hidden_dims=(8,)))
+    trainer = make_trainer(algorithm, vector, policies, network=NetworkConfig(hidden_dims=(8,)))
+    wake_heads(trainer)
+    return trainer
+
+
+def wake_heads(trainer):
+    """Let heads, which begin at zero, say something, so that a gradient comes through them."""
+    import torch
+
+    from collm.agents.language.critics import TextCritic
+
+    critics = [each.critic for each in trainer.unique_critics().values()]
+    heads = [critic.head for critic in critics if isinstance(critic, TextCritic)]
+    heads += [learner.policy.value_head for learner in trainer.unique_learners().values()]
+    generator = torch.Generator().manual_seed(1)
+    for weight in (weight for head in heads if head is not None for weight in head.parameters()):
+        torch.nn.init.normal_(weight, std=0.3, generator=generator)
 
 
 def trained(case) -> Found:
