@@ -99,7 +99,7 @@ def full(weight: Tensor) -> Tensor:
 
 def own_rows(weight: Tensor) -> Tensor:
     """This rank's rows of a tensor, in the same memory; all of one that is whole."""
-    return weight.detach().to_local() if isinstance(weight, DTensor) else weight.detach()
+    return weight.to_local().detach() if isinstance(weight, DTensor) else weight.detach()
 
 
 def rows_for(tensor: Tensor, weight: Tensor) -> Tensor:
