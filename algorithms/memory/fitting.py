@@ -159,11 +159,11 @@ def remedies(algorithm: Algorithm[Any], model: ModelConfig, task: Task, capacity
     is_split = len(set(model.names(len(task.agents)))) > 1 or len(set(model.devices(len(task.agents)))) > 1
     half: dict[str, Any] = {} if model.compute_dtype != "float32" else {"compute_dtype": "bfloat16"}
     tries: list[tuple[dict[str, Any], dict[str, Any]]] = []
-    is_shared = algorithm.config.fsdp
-    for of_model in ({}, half):
-        tries += [(of_model, {"offload": way}) for way in ("none", "moments", "learner")[: 2 if is_shared else 3]]
-        if task.num_ranks > 1 and not is_shared and not is_split:
-            tries.append((of_model, {"fsdp": True}))
+    ways: list[dict[str, Any]] = [{"offload": "none"}, {"offload": "moments"}]
+    if not algorithm.config.fsdp:
+        ways += [{"fsdp": True}] if task.num_ranks > 1 and not is_split else []
+        ways += [{"offload": "learner"}]
+    tries += [(of_model, way) for of_model in ({}, half) for way in ways]
     tries += [({"weights": "adapters", **half}, {}), ({"weights": "adapters", **half}, small)]
     found: list[str] = []
     kinds: set[str] = set()
