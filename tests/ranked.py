@@ -239,7 +239,7 @@ QUICK = [
     Case("magrpo", "own", "none", settings=(("joint_mode", "aligned"), ("max_batch_tokens", 130))),  # an uneven share
     Case("ippo", "own", "v", settings=(("turns_per_update", 2), ("num_generations", 1))),
     Case("magrpo", "adapters", "none", recomputes=True),
-    Case("maac", "own", "q", settings=(*FSDP, ("max_grad_norm", 1e-5)), num_updates=2),
+    Case("maac", "own", "q", settings=(*FSDP, ("max_grad_norm", 1e-5))),
     Case("ippo", "shared", "head", settings=(*FSDP, ("mini_batch_size", 5)), recomputes=True),  # 2 + 2 + 1 tracks
 ]
 
@@ -332,11 +332,54 @@ def exchanged(group):
     }
 
 
+def adapted_critic(group, folder):
+    """Largest differences between a critic with adapters on a frozen model, whole, in shares, and saved from these."""
+    import torch
+    from probes import random_llama, word_tokenizer
+    from torch.distributed.device_mesh import init_device_mesh
+    from transformers import AutoModel
+
+    from collm.agents.core import CriticInput
+    from collm.agents.language.critics import TextCritic, add_lora
+    from collm.agents.scoring.sharding import full
+
+    group.by_writer(lambda: random_llama(0).model.save_pretrained(folder / "base"))
+    whole, shared = (AutoModel.from_pretrained(folder / "base") for _ in range(2))
+    for backbone in (whole, shared):
+        torch.manual_seed(0)
+        add_lora(backbone, 3)
+    torch.manual_seed(0)
+    critics = [TextCritic(backbone, word_tokenizer()) for backbone in (whole, shared)]
+    for critic in critics:
+        for name, weight in [*critic.backbone.named_parameters(), *critic.head.named_parameters()]:
+            if "lora_B" in name or (weight.ndim == 2 and len(weight) == 1):  # both begin at zero
+                torch.nn.init.constant_(weight, 0.1)
+    critics[1].shard(init_device_mesh("cpu", (group.size,)))
+    inputs = [CriticInput(("say red",))]
+    values = [critic.values(inputs) for critic in critics]
+    for value in values:
+        value.sum().backward()
+    grads = [[weight.grad for weight in critic.parameters()] for critic in critics]
+    differences = {
+        "values": (values[0] - values[1]).abs().max().item(),
+        "gradients": max((a - full(b)).abs().max().item() for a, b in zip(*grads, strict=True)),
+    }
+    scale = max(grad.abs().max().item() for grad in grads[0])
+    with critics[1].whole():
+        group.by_writer(lambda: critics[1].save(folder / "critic"))
+        if group.is_writer:
+            states = [critic.state_dict() for critic in critics]
+            assert all(torch.equal(states[0][name], states[1][name]) for name in states[0] | states[1])
+    loaded = TextCritic.load(folder / "critic").values(inputs)
+    return differences | {"loaded": (values[0] - loaded).abs().max().item()}, scale
+
+
 def everything(group, folder):
     """What the quick tests compare, by one pair of ranks."""
     return {
         "exchanged": exchanged(group),
         "updates": all_trained(group, QUICK),
+        "critic": adapted_critic(group, folder),
         "runs": runs(group, folder, True),
         "stopped": stopped(group, folder),
     }

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 import ranked
+import torch
+from safetensors.torch import load_file
 
-from collm.algorithms.runs.checkpoint import newest_update
+from collm.algorithms.runs.checkpoint import newest_checkpoint, newest_update
 from collm.algorithms.runs.loggers import read_lines
 from collm.algorithms.runs.run import run_experiment
 
@@ -44,6 +46,14 @@ def test_two_ranks_go_on_with_a_run_of_one_process(pair, folder, by_one):
 def test_one_process_goes_on_with_a_run_of_two_ranks(pair, folder, by_one):
     run_experiment(ranked.experiment(3), folder / "by two", resume=True)
     check_like(folder / "by two", by_one)
+
+
+def test_models_are_saved_whole_and_as_their_checkpoint_has_them(pair, folder):
+    run = folder / "then" / "by two"
+    learner = newest_checkpoint(run).trainer["learners"]["writer_0"]["policy"]
+    saved = load_file(run / "agents" / "writer_0" / "model.safetensors")
+    assert saved
+    assert all(torch.equal(weight, learner[f"model.{name}"]) for name, weight in saved.items())
 
 
 @pytest.mark.slow

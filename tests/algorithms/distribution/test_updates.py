@@ -83,6 +83,13 @@ def test_so_do_ranks_that_share_weights_or_recompute_activations(size, fsdp, rec
     check_all(size, [case._replace(**changed) for case in PRODUCT])
 
 
+def test_critics_with_adapters_are_shared_too(pair):
+    for rank in pair:
+        differences, scale = rank["critic"]
+        assert scale > 0.01
+        assert max(differences.values()) < 1e-6 * max(1, scale)
+
+
 def test_ranks_share_weights_and_moments_but_for_vectors(pair):
     for number, case in enumerate(QUICK):
         kept = [rank["updates"][number].num_kept / by_one(case).num_kept for rank in pair]
