@@ -161,7 +161,7 @@ def wake_heads(trainer):
     heads += [learner.policy.value_head for learner in trainer.unique_learners().values()]
     generator = torch.Generator().manual_seed(1)
     for weight in (weight for head in heads if head is not None for weight in head.parameters()):
-        torch.nn.init.normal_(weight, std=0.3, generator=generator)
+        torch.nn.init.normal_(weight, std=0.05, generator=generator)
 
 
 def trained(case) -> Found:
