@@ -145,23 +145,7 @@ def trainer_of(case):
     world = TextProbe if case.is_text else NumberProbe
     policies = team(case.weights, case.is_text, algorithm.has_actor_heads, case.recomputes)
     vector = SyncVector(lambda: world("delayed"), 4)
-    trainer = make_trainer(algorithm, vector, policies, network=NetworkConfig(hidden_dims=(8,)))
-    wake_heads(trainer)
-    return trainer
-
-
-def wake_heads(trainer):
-    """Let heads, which begin at zero, say something, so that a gradient comes through them."""
-    import torch
-
-    from collm.agents.language.critics import TextCritic
-
-    critics = [each.critic for each in trainer.unique_critics().values()]
-    heads = [critic.head for critic in critics if isinstance(critic, TextCritic)]
-    heads += [learner.policy.value_head for learner in trainer.unique_learners().values()]
-    generator = torch.Generator().manual_seed(1)
-    for weight in (weight for head in heads if head is not None for weight in head.parameters()):
-        torch.nn.init.normal_(weight, std=0.05, generator=generator)
+    return make_trainer(algorithm, vector, policies, network=NetworkConfig(hidden_dims=(8,)))
 
 
 def trained(case) -> Found:
@@ -332,10 +316,16 @@ def exchanged(group):
     }
 
 
-def adapted_critic(group, folder):
-    """Largest differences between a critic with adapters on a frozen model, whole, in shares, and saved from these."""
+def critics(group, folder, rank):
+    """Largest differences between a critic that is whole, one in shares, and this one saved and loaded, and the scale.
+
+    Their heads, which begin at zero, say something, so that gradients come through them.
+
+    Args:
+        rank: rank of adapters on a frozen model; None: all weights learn.
+    """
     import torch
-    from probes import random_llama, word_tokenizer
+    from probes import WORDS, random_llama, word_tokenizer
     from torch.distributed.device_mesh import init_device_mesh
     from transformers import AutoModel
 
@@ -343,35 +333,43 @@ def adapted_critic(group, folder):
     from collm.agents.language.critics import TextCritic, add_lora
     from collm.agents.scoring.sharding import full
 
-    group.by_writer(lambda: random_llama(0).model.save_pretrained(folder / "base"))
-    whole, shared = (AutoModel.from_pretrained(folder / "base") for _ in range(2))
-    for backbone in (whole, shared):
+    base, saved = folder / f"base {rank}", folder / f"critic {rank}"
+    group.by_writer(lambda: random_llama(0, num_layers=2).model.save_pretrained(base))
+
+    def critic():
         torch.manual_seed(0)
-        add_lora(backbone, 3)
-    torch.manual_seed(0)
-    critics = [TextCritic(backbone, word_tokenizer()) for backbone in (whole, shared)]
-    for critic in critics:
-        for name, weight in [*critic.backbone.named_parameters(), *critic.head.named_parameters()]:
-            if "lora_B" in name or (weight.ndim == 2 and len(weight) == 1):  # both begin at zero
+        backbone = AutoModel.from_pretrained(base)
+        if rank is not None:
+            add_lora(backbone, rank)
+        made = TextCritic(backbone, word_tokenizer())
+        for name, weight in [*made.backbone.named_parameters(), *made.head.named_parameters()]:
+            if "lora_B" in name or len(weight) == 1:  # they begin at zero
                 torch.nn.init.constant_(weight, 0.1)
-    critics[1].shard(init_device_mesh("cpu", (group.size,)))
-    inputs = [CriticInput(("say red",))]
-    values = [critic.values(inputs) for critic in critics]
-    for value in values:
-        value.sum().backward()
-    grads = [[weight.grad for weight in critic.parameters()] for critic in critics]
-    differences = {
-        "values": (values[0] - values[1]).abs().max().item(),
-        "gradients": max((a - full(b)).abs().max().item() for a, b in zip(*grads, strict=True)),
-    }
-    scale = max(grad.abs().max().item() for grad in grads[0])
-    with critics[1].whole():
-        group.by_writer(lambda: critics[1].save(folder / "critic"))
+        return made
+
+    whole, shared = critic(), critic()
+    shared.shard(init_device_mesh("cpu", (group.size,)))
+    inputs = [CriticInput((f"say {word}",)) for word in WORDS[: group.size]]
+    expected, own = whole.values(inputs), shared.values(group.shard(inputs))
+    expected.sum().backward()
+    own.sum().backward()
+    sums = [
+        full(weight.grad) * group.size
+        for weight in shared.backbone.parameters()
+        if weight.ndim > 1 and weight.requires_grad
+    ]
+    grads = [weight.grad for weight in whole.backbone.parameters() if weight.ndim > 1 and weight.requires_grad]
+    with shared.whole():
+        group.by_writer(lambda: shared.save(saved))
         if group.is_writer:
-            states = [critic.state_dict() for critic in critics]
+            states = [each.state_dict() for each in (whole, shared)]
             assert all(torch.equal(states[0][name], states[1][name]) for name in states[0] | states[1])
-    loaded = TextCritic.load(folder / "critic").values(inputs)
-    return differences | {"loaded": (values[0] - loaded).abs().max().item()}, scale
+    differences = {
+        "values": (expected[group.rank] - own[0]).abs().max().item(),
+        "gradients": max((a - b).abs().max().item() for a, b in zip(grads, sums, strict=True)),
+        "loaded": (expected - TextCritic.load(saved).values(inputs)).abs().max().item(),
+    }
+    return differences, max(grad.abs().max().item() for grad in grads)
 
 
 def everything(group, folder):
@@ -379,7 +377,7 @@ def everything(group, folder):
     return {
         "exchanged": exchanged(group),
         "updates": all_trained(group, QUICK),
-        "critic": adapted_critic(group, folder),
+        "critics": [critics(group, folder, rank) for rank in (None, 3)],
         "runs": runs(group, folder, True),
         "stopped": stopped(group, folder),
     }
