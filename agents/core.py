@@ -7,7 +7,8 @@ gradient. A critic reads histories. None of the three knows whether the world is
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -16,6 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
 
 from .._errors import UserError
 from .batching import micro_batches
@@ -157,6 +159,18 @@ class Learnable(ABC):
     @abstractmethod
     def save(self, directory: Path) -> None:
         """Write everything that is needed to load it again into a folder."""
+
+    def shard(self, mesh: DeviceMesh) -> None:  # noqa: B027  # most are too small for it
+        """Keep a share of the weights, where there is much to share; a second call changes nothing.
+
+        Args:
+            mesh: the ranks that share, along one dimension; all of them make this call.
+        """
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """Inside the block the first rank has all weights, which `state_dict` and `save` need; all ranks enter it."""
+        yield
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -172,6 +172,7 @@ def load_policies(
     has_value_head: bool = False,
     value_head_hidden_dim: int | None = None,
     seed: int = 0,
+    loaded: Callable[[LanguagePolicy], object] | None = None,
 ) -> dict[str, LanguagePolicy]:
     """A policy for each agent.
 
@@ -179,6 +180,7 @@ def load_policies(
         has_value_head: give each a value head.
         value_head_hidden_dim: width of a tanh layer in that head; None: linear.
         seed: draws new weights, adapters' and heads'.
+        loaded: called with each policy before the next one's model is loaded.
     """
     check_models(config, len(agents))
     names, servers, devices = config.names(len(agents)), config.servers(len(agents)), config.devices(len(agents))
@@ -197,6 +199,8 @@ def load_policies(
             folder = model_folder(name)
             if has_value_head and folder is not None:
                 made.load_value_head(folder)
+            if loaded is not None:
+                loaded(made)
             return made
 
         if config.weights == "own":

@@ -39,6 +39,8 @@ COMMANDS = {
 }
 _WITHOUT_TRAINING = {"envs", "check", "play"}
 """Commands that need no torch."""
+_BY_RANKS = {"train", "resume"}
+"""Commands that several processes of torchrun carry out together."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -57,6 +59,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     name, *rest = args
     if name not in COMMANDS:
         print(f"error: there is no command {shown(repr(name))}; {nearest(name, COMMANDS)}", file=sys.stderr)
+        return 2
+    num_ranks = int(os.environ.get("WORLD_SIZE", "1"))
+    if num_ranks > 1 and name not in _BY_RANKS:
+        if os.environ.get("RANK", "0") == "0":
+            print(
+                f"error: collm {name} runs in one process, and torchrun has started {num_ranks} (WORLD_SIZE); start it "
+                "without torchrun, which is for collm train and collm resume",
+                file=sys.stderr,
+            )
         return 2
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # where a person's own environments lie; last, so that none shadows a library

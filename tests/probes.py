@@ -192,12 +192,13 @@ def word_policy(seed: int = 0, *, max_new_tokens: int = 1, **settings: Any) -> L
     )
 
 
-def small_team(weights, device="cpu", **settings):
+def small_team(weights, device="cpu", recomputes=False, **settings):
     """Language policies of the probes' agents over small random models: "own" ones, a "shared" one, or "adapters"."""
 
     def model(seed, adapters=()):
         made = random_llama(seed).to(device)
-        return LanguageModel(with_adapters(made, adapters, rank=2) if adapters else made, word_tokenizer())
+        made = with_adapters(made, adapters, rank=2) if adapters else made
+        return LanguageModel(made, word_tokenizer(), recomputes_activations=recomputes)
 
     torch.manual_seed(0)
     if weights == "own":

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import traceback
 from multiprocessing import get_context
 from typing import Any, NamedTuple
 
-TIMEOUT_S = 1500
+TIMEOUT_S = 3600
 
 
 def free_port() -> int:
@@ -84,6 +85,7 @@ class Case(NamedTuple):
     is_text: bool = True
     settings: tuple[tuple[str, Any], ...] = ()
     num_updates: int = 1
+    recomputes: bool = False
 
 
 class Found(NamedTuple):
@@ -94,9 +96,10 @@ class Found(NamedTuple):
     said: list[tuple[int, str, Any, float]]  # episode, agent, action, reward
     weights: list[Any]
     num_played: int  # episodes that this rank began
+    num_kept: int  # numbers of weights that this rank steps, and of their moments
 
 
-def team(weights, is_text, has_value_head):
+def team(weights, is_text, has_value_head, recomputes=False):
     from probes import AGENTS, NumberProbe, small_team
 
     from collm.agents.numeric.policy import NumericPolicy
@@ -110,7 +113,7 @@ def team(weights, is_text, has_value_head):
         ]
         return dict.fromkeys(AGENTS, made[0]) if weights == "shared" else dict(zip(AGENTS, made, strict=True))
 
-    return small_team(weights, max_new_tokens=3, has_value_head=has_value_head)
+    return small_team(weights, max_new_tokens=3, has_value_head=has_value_head, recomputes=recomputes)
 
 
 def trainer_of(case):
@@ -140,13 +143,15 @@ def trainer_of(case):
             chosen["use_separate_critic"] = case.critic != "head"
     algorithm = spec.make(spec.config(**(chosen | dict(case.settings))))
     world = TextProbe if case.is_text else NumberProbe
-    policies = team(case.weights, case.is_text, algorithm.has_actor_heads)
+    policies = team(case.weights, case.is_text, algorithm.has_actor_heads, case.recomputes)
     vector = SyncVector(lambda: world("delayed"), 4)
     return make_trainer(algorithm, vector, policies, network=NetworkConfig(hidden_dims=(8,)))
 
 
 def trained(case) -> Found:
     """Some updates of a training, in whatever group this process belongs to."""
+    from collm.agents.scoring.sharding import full
+
     trainer = trainer_of(case)
     vector, started = trainer.collector.vector, []
     reset = vector.send_reset
@@ -163,16 +168,21 @@ def trained(case) -> Found:
         for episode in episodes:
             for agent, track in episode.tracks.items():
                 said += [(episode.index, agent, turn.completion.action, turn.reward) for turn in track]
-    weights = [weight.detach().numpy().copy() for each in optimizers for weight in each.parameters]
-    return Found(gradients, metrics, said, weights, len(started))
+    weights = [full(weight.detach()).numpy().copy() for each in optimizers for weight in each.parameters]
+    kept = [value for each in optimizers for moments in each.adamw.state.values() for value in moments.values()]
+    kept += [weight for each in optimizers for weight in each.share.weights]
+    return Found(gradients, metrics, said, weights, len(started), sum(value.numel() for value in kept))
 
 
 def _note_gradients(optimizer, number, gradients):
     step = optimizer.step
 
     def noted(*args):
+        from collm.agents.scoring.sharding import full
+
         grads = [weight.grad for weight in optimizer.parameters]
-        gradients.setdefault(number, [None if grad is None else grad.numpy().copy() for grad in grads])
+        if number not in gradients:
+            gradients[number] = [None if grad is None else full(grad).numpy().copy() for grad in grads]
         return step(*args)
 
     optimizer.step = noted
@@ -182,6 +192,27 @@ def all_trained(group, cases) -> list[Found]:
     return [trained(case) for case in cases]
 
 
+def next_update(directory, fsdp=False):
+    """Whether a run's state, loaded here and put together again, is its checkpoint's to the bit; the next metrics."""
+    import torch
+
+    from collm.algorithms.distribution.group import current
+    from collm.algorithms.learning.state import packed
+    from collm.algorithms.runs.checkpoint import newest_checkpoint
+
+    trainer = experiment(3, fsdp).make_trainer()
+    state = newest_checkpoint(directory).trainer
+    trainer.load_state_dict(state)
+    is_same = True
+    with trainer.whole():
+        if current().is_writer:
+            found, expected = (packed(each).tensors for each in (trainer.state_dict(), state))
+            is_same = found.keys() == expected.keys() and all(torch.equal(found[n], expected[n]) for n in found)
+    metrics = trainer.step()[1]
+    return is_same, {name: value for name, value in metrics.items() if not any(part in name for part in CLOCK)}
+
+
+FSDP = (("fsdp", True),)
 QUICK = [
     Case("maac", "own", "v", num_updates=2),
     Case("iac", "adapters", "head"),
@@ -191,16 +222,23 @@ QUICK = [
     Case("magrpo", "own", "none", settings=(("max_batch_tokens", 10_000),)),  # one pass, cut for two
     Case("magrpo", "own", "none", settings=(("joint_mode", "aligned"), ("max_batch_tokens", 130))),  # an uneven share
     Case("ippo", "own", "v", settings=(("turns_per_update", 2), ("num_generations", 1))),
+    Case("magrpo", "adapters", "none", recomputes=True),
+    Case("maac", "own", "q", settings=(*FSDP, ("max_grad_norm", 1e-5))),
+    Case("ippo", "shared", "head", settings=(*FSDP, ("mini_batch_size", 5)), recomputes=True),  # 2 + 2 + 1 tracks
 ]
 
 
-def runs(group, folder):
-    """A run of two updates by all ranks; one process's run goes on in all ranks; the first lines of their metrics."""
+def runs(group, folder, fsdp):
+    """A run of two updates by all ranks; one process's run goes on in all ranks; their files, and next updates."""
     from collm.algorithms.runs.run import run_experiment
 
-    run_experiment(experiment(2), folder / "by two", on_update=lambda *_: None)
-    run_experiment(experiment(3), folder / "by one, then two", resume=True)
-    return [sorted(each.name for each in (folder / name).iterdir()) for name in ("by two", "by one, then two")]
+    run_experiment(experiment(2, fsdp), folder / "by two", on_update=lambda *_: None)
+    names = ("by two", "by one, then two")
+    for name in names:
+        group.by_writer(lambda name=name: shutil.copytree(folder / name, folder / "then" / name))
+    updates = {name: next_update(folder / name, fsdp) for name in names}
+    run_experiment(experiment(3, fsdp), folder / "by one, then two", resume=True)
+    return [sorted(each.name for each in (folder / name).iterdir()) for name in names], updates
 
 
 class LateSignal:
@@ -229,14 +267,19 @@ def stopped(group, folder):
     return "not stopped", 0
 
 
-def experiment(num_updates):
+def experiment(num_updates, fsdp=False):
     """A short training of the embedded model, with metrics and evaluations to compare."""
     from collm.agents.config import ModelConfig
     from collm.algorithms.config import MAACConfig
     from collm.algorithms.runs.experiment import Experiment
 
     config = MAACConfig(
-        num_updates=num_updates, rollout_buffer_size=4, eval_num_samples=3, critic_warmup=0, max_batch_tokens=256
+        num_updates=num_updates,
+        rollout_buffer_size=4,
+        eval_num_samples=3,
+        critic_warmup=0,
+        max_batch_tokens=256,
+        fsdp=fsdp,
     )
     model = ModelConfig(max_new_tokens=6, device="cpu")
     return Experiment(algorithm="maac", config=config, env="collm/MiniWriting-v1", model=model)
@@ -273,11 +316,68 @@ def exchanged(group):
     }
 
 
+def critics(group, folder, rank):
+    """Largest differences between a critic that is whole, one in shares, and this one saved and loaded, and the scale.
+
+    Their heads, which begin at zero, say something, so that gradients come through them.
+
+    Args:
+        rank: rank of adapters on a frozen model; None: all weights learn.
+    """
+    import torch
+    from probes import WORDS, random_llama, word_tokenizer
+    from torch.distributed.device_mesh import init_device_mesh
+    from transformers import AutoModel
+
+    from collm.agents.core import CriticInput
+    from collm.agents.language.critics import TextCritic, add_lora
+    from collm.agents.scoring.sharding import full
+
+    base, saved = folder / f"base {rank}", folder / f"critic {rank}"
+    group.by_writer(lambda: random_llama(0, num_layers=2).model.save_pretrained(base))
+
+    def critic():
+        torch.manual_seed(0)
+        backbone = AutoModel.from_pretrained(base)
+        if rank is not None:
+            add_lora(backbone, rank)
+        made = TextCritic(backbone, word_tokenizer())
+        for name, weight in [*made.backbone.named_parameters(), *made.head.named_parameters()]:
+            if "lora_B" in name or len(weight) == 1:  # they begin at zero
+                torch.nn.init.constant_(weight, 0.1)
+        return made
+
+    whole, shared = critic(), critic()
+    shared.shard(init_device_mesh("cpu", (group.size,)))
+    inputs = [CriticInput((f"say {word}",)) for word in WORDS[: group.size]]
+    expected, own = whole.values(inputs), shared.values(group.shard(inputs))
+    expected.sum().backward()
+    own.sum().backward()
+    sums = [
+        full(weight.grad) * group.size
+        for weight in shared.backbone.parameters()
+        if weight.ndim > 1 and weight.requires_grad
+    ]
+    grads = [weight.grad for weight in whole.backbone.parameters() if weight.ndim > 1 and weight.requires_grad]
+    with shared.whole():
+        group.by_writer(lambda: shared.save(saved))
+        if group.is_writer:
+            states = [each.state_dict() for each in (whole, shared)]
+            assert all(torch.equal(states[0][name], states[1][name]) for name in states[0] | states[1])
+    differences = {
+        "values": (expected[group.rank] - own[0]).abs().max().item(),
+        "gradients": max((a - b).abs().max().item() for a, b in zip(grads, sums, strict=True)),
+        "loaded": (expected - TextCritic.load(saved).values(inputs)).abs().max().item(),
+    }
+    return differences, max(grad.abs().max().item() for grad in grads)
+
+
 def everything(group, folder):
     """What the quick tests compare, by one pair of ranks."""
     return {
         "exchanged": exchanged(group),
         "updates": all_trained(group, QUICK),
-        "runs": runs(group, folder),
+        "critics": [critics(group, folder, rank) for rank in (None, 3)],
+        "runs": runs(group, folder, True),
         "stopped": stopped(group, folder),
     }

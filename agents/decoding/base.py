@@ -1,4 +1,4 @@
-"""The base: the model below peft's wrapper, the type it computes in, its window, next logits and hidden states."""
+"""The base: the model below peft's wrapper, the types it computes and is kept in, its window, logits, hidden states."""
 
 from __future__ import annotations
 
@@ -69,3 +69,12 @@ def hidden_states_of(base: PreTrainedModel) -> Iterator[list[Tensor]]:
         yield newest
     finally:
         handle.remove()
+
+
+def keep_in(model: nn.Module, dtype: torch.dtype | None) -> None:
+    """Keep the weights of linear layers, which autocast would make anew for each pass, in its type; not those that an
+    embedding shares, which is added up in fp32."""
+    looked_up = {id(layer.weight) for layer in model.modules() if isinstance(layer, nn.Embedding)}
+    for layer in model.modules():
+        if dtype is not None and isinstance(layer, nn.Linear) and id(layer.weight) not in looked_up:
+            layer.to(dtype)

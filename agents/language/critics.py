@@ -6,7 +6,8 @@ Neither makes a logit: a value is one linear layer on one hidden state.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from peft import LoraConfig
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
 from transformers import AutoModel, AutoTokenizer, LlamaModel, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..._errors import UserError
@@ -25,7 +27,9 @@ from ..batching import padded
 from ..core import Critic, CriticInput, HeadCritic
 from ..encoding import MAX_KEPT_TOKENS, Encoder, Recent
 from ..scoring.recomputing import recompute_layers
-from ..scoring.small_models import selective_last_layer, states_at
+from ..scoring.scorer import at_once
+from ..scoring.sharding import Shards, give
+from ..scoring.small_models import SelectiveLastLayer, selective_last_layer, states_at
 from .heads import value_head_of
 from .policy import LanguagePolicy
 from .reading import NUM_OWN_WORDS, CompactReader, PlainReader
@@ -82,6 +86,9 @@ class TextCritic(Critic):
         self.head = value_head_of(backbone, head_hidden_dim)
         self._settings = {"head_hidden_dim": head_hidden_dim, "is_compact": is_compact}
         self._selective = selective_last_layer(backbone)
+        self._plain = backbone
+        self._shards: Shards | None = None
+        self._inside: Callable[[Callable[[], Any]], Any] = at_once
         # A replay shows the same inputs in many updates.
         self._readings: Recent[Reading] = Recent(MAX_KEPT_TOKENS, lambda reading: reading.num_tokens)
 
@@ -145,7 +152,8 @@ class TextCritic(Critic):
         model_inputs = {"input_ids": padded(rows, self.backbone.device), "use_cache": False}
         computes = self._compute_dtype
         with torch.autocast(self.backbone.device.type, dtype=computes, enabled=computes is not None):
-            (hidden,) = states_at(self.backbone, model_inputs, [np.array([row_of, position])], self._selective)
+            wanted = [np.array([row_of, position])]
+            (hidden,) = self._inside(lambda: states_at(self.backbone, model_inputs, wanted, self._selective))
         values: Tensor = self.head(hidden)
         return values[:, 0]
 
@@ -162,11 +170,28 @@ class TextCritic(Critic):
         return backbone | {f"head.{name}": weight for name, weight in self.head.state_dict().items()}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        frozen = self.backbone.state_dict()
-        frozen = {f"backbone.{name}": frozen[name] for name in self._frozen()}
-        for prefix, module in (("backbone.", self.backbone), ("head.", self.head)):
-            whole = {**frozen, **state}
-            module.load_state_dict({n.removeprefix(prefix): w for n, w in whole.items() if n.startswith(prefix)})
+        learned = {name: weight for name, weight in self.backbone.named_parameters() if weight.requires_grad}
+        give(learned, state, "backbone.")
+        prefix = "head."
+        self.head.load_state_dict({n.removeprefix(prefix): w for n, w in state.items() if n.startswith(prefix)})
+
+    def shard(self, mesh: DeviceMesh) -> None:
+        if self._shards is None:
+            self._inside = self._shards = Shards(self.backbone, mesh, self._compute_dtype, keeps_copy=False)
+            self.backbone = self._shards.module
+            self._selective = None if self._selective is None else SelectiveLastLayer(self.backbone)
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        if self._shards is None:
+            yield
+            return
+        with self._shards.whole():
+            self.backbone = self._plain
+            try:
+                yield
+            finally:
+                self.backbone = self._shards.module
 
     def _frozen(self) -> set[str]:
         """Names of the backbone's weights below its adapters, which every checkpoint would only repeat."""

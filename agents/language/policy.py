@@ -18,6 +18,7 @@ import torch
 from peft import PeftModel
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..batching import sent
@@ -33,7 +34,7 @@ from ..core import (
     largest,
 )
 from ..decoding.adapters import active_adapter
-from ..decoding.base import base_of
+from ..decoding.base import base_of, keep_in
 from ..decoding.decoder import Decoder
 from ..decoding.samples import Generator, Prompt, Sample
 from ..decoding.sampling import Sampling
@@ -41,6 +42,7 @@ from ..encoding import Encoder, TokenRecord
 from ..scoring.packing import num_tokens, rows_of
 from ..scoring.recomputing import recompute_layers
 from ..scoring.scorer import Scorer
+from ..scoring.sharding import Shards, give
 from ..vllm.server import VLLMServer
 from .continuous import ContinuousBatching
 from .heads import value_head_of
@@ -93,6 +95,7 @@ class LanguageModel:
         self.server = server
         self.kv_memory = kv_memory
         self.generator = self.generator_with(None)
+        self._shards: Shards | None = None
 
     def generator_with(self, value_head: nn.Module | None) -> Generator:
         """What samples completions, and values their prompts where there is a head."""
@@ -106,9 +109,50 @@ class LanguageModel:
     def device(self) -> torch.device:
         return self.base.device
 
+    @property
+    def learned(self) -> nn.Module:
+        """What the optimizer changes: the model, or its twin that ranks share, whose weights have the same names."""
+        return self.model if self._shards is None else self._shards.module
+
+    def shard(self, mesh: DeviceMesh) -> None:
+        """Share the weights out over ranks; the model keeps a copy to decode with, if it is one that learns.
+
+        A base with adapters stays whole, as that copy would be all of it.
+        """
+        if self._shards is not None or isinstance(self.model, PeftModel):
+            return
+        decodes = any(weight.requires_grad for weight in self.model.parameters())
+        self._shards = Shards(self.model, mesh, self.compute_dtype, keeps_copy=decodes)
+        self.scorer = self.scorer.on(self._shards.module, self._shards)
+
+    def refresh(self) -> None:
+        """Let what decodes have the weights as they are now."""
+        if self._shards is not None:
+            self._shards.refresh()
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """See `Learnable.whole`."""
+        if self._shards is None:
+            yield
+            return
+        with self._shards.whole():
+            shards, self._shards = self._shards, None
+            try:
+                yield
+            finally:
+                self._shards = shards
+
     def autocast(self) -> torch.autocast:
         """The context of every forward pass."""
         return torch.autocast(self.device.type, dtype=self.compute_dtype, enabled=self.compute_dtype is not None)
+
+    def of(self, model: PreTrainedModel | PeftModel) -> LanguageModel:
+        """The same with a copy of the model, to score with."""
+        twin = copy.copy(self)
+        twin.model, twin.base, twin._shards = model, base_of(model), None
+        twin.scorer = self.scorer.on(twin.base)
+        return twin
 
     @contextmanager
     def passing(self, adapter: str | None) -> Iterator[None]:
@@ -221,6 +265,7 @@ class LanguagePolicy(TrainablePolicy):
         )
 
     def forget(self) -> None:
+        self.language_model.refresh()
         self._generator.forget()
 
     def rest(self) -> None:
@@ -233,9 +278,17 @@ class LanguagePolicy(TrainablePolicy):
     def parameters(self) -> list[nn.Parameter]:
         return [*self._weights().values(), *(self.value_head.parameters() if self.value_head is not None else ())]
 
+    def deciding_weights(self) -> list[nn.Parameter]:
+        """Those of the weights that it decodes with, which are whole on every rank."""
+        return list(self._own(self.language_model.model).values())
+
     def _weights(self) -> dict[str, nn.Parameter]:
         """The language model's weights that this policy may change: all, or its adapter's."""
-        named = self.language_model.model.named_parameters()
+        return self._own(self.language_model.learned)
+
+    def _own(self, model: nn.Module) -> dict[str, nn.Parameter]:
+        """Those of a model's weights that are this policy's."""
+        named = model.named_parameters()
         return {name: weight for name, weight in named if self.adapter is None or f".{self.adapter}." in name}
 
     def evaluate(self, tracks: Sequence[Sequence[Completion]]) -> Evaluation:
@@ -281,13 +334,18 @@ class LanguagePolicy(TrainablePolicy):
         if self.adapter is not None:
             twin.adapter = None
             return twin
-        twin.language_model = copy.copy(self.language_model)
         model = copy.deepcopy(self.language_model.model).requires_grad_(False)
-        twin.language_model.model = model.to(device or self.language_model.device)
-        twin.language_model.base = base_of(twin.language_model.model)
-        twin.language_model.scorer = Scorer(twin.language_model.base)
-        _keep_in(model, self.language_model.compute_dtype)  # after the scorer's trials, which are made in fp32
+        keep_in(model, self.language_model.compute_dtype)
+        twin.language_model = self.language_model.of(model.to(device or self.language_model.device))
         return twin
+
+    def shard(self, mesh: DeviceMesh) -> None:
+        self.language_model.shard(mesh)
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        with self.language_model.whole():
+            yield
 
     def state_dict(self) -> dict[str, Tensor]:
         state = {f"model.{name}": weight.detach() for name, weight in self._weights().items()}
@@ -296,9 +354,7 @@ class LanguagePolicy(TrainablePolicy):
         return state
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        with torch.no_grad():
-            for name, weight in self._weights().items():
-                weight.copy_(state[f"model.{name}"])
+        give(self._weights(), state, "model.")
         if self.value_head is not None:
             prefix = "value_head."
             self.value_head.load_state_dict(
@@ -340,17 +396,8 @@ class LanguagePolicy(TrainablePolicy):
 
 def _explain(divergence: Divergence, concerned: Sequence[tuple[Policy, str]]) -> None:
     divergence.agents = tuple(dict.fromkeys(agent for _, agent in concerned))
-    policies = {id(policy): policy for policy, _ in concerned if isinstance(policy, TrainablePolicy)}
-    divergence.largest_weight = largest(weight for policy in policies.values() for weight in policy.parameters())
-
-
-def _keep_in(model: nn.Module, dtype: torch.dtype | None) -> None:
-    """Keep the weights of linear layers, which autocast would make anew for each pass, in its type; not those that an
-    embedding shares, which is added up in fp32."""
-    looked_up = {id(layer.weight) for layer in model.modules() if isinstance(layer, nn.Embedding)}
-    for layer in model.modules():
-        if dtype is not None and isinstance(layer, nn.Linear) and id(layer.weight) not in looked_up:
-            layer.to(dtype)
+    policies = {id(policy): policy for policy, _ in concerned if isinstance(policy, LanguagePolicy)}
+    divergence.largest_weight = largest(weight for each in policies.values() for weight in each.deciding_weights())
 
 
 def _in_order(file: Path) -> None:

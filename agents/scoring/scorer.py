@@ -6,8 +6,9 @@ prompt share its tokens, where the model takes a mask that says so.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -22,9 +23,10 @@ from ..decoding.sampling import Sampling
 from ..decoding.self_check import FAILURES, tolerance
 from ..encoding import TokenRecord
 from .packing import Layout, PassCost, Row, Tree, laid_out, rows_of, trees_of
-from .small_models import at, selective_last_layer, states_at
+from .small_models import SelectiveLastLayer, at, selective_last_layer, states_at
 from .token_scores import logit_scores, token_scores
 
+Result = TypeVar("Result")
 PAIR_SLOWNESS = {"cpu": 3}
 """An operation in attention takes so many times as long as one in a linear layer (CPU: measured with heads of 32). On
 other devices as long: both are products of matrices that keep a GPU busy."""
@@ -56,6 +58,20 @@ class Scorer:
         self._window: int | None = None
         self.shares_prompts = self._follows_trees()
         self._selective = selective_last_layer(self.backbone)
+        self._inside: Callable[[Callable[[], Any]], Any] = at_once
+
+    def on(self, base: PreTrainedModel, inside: Callable[[Callable[[], Any]], Any] | None = None) -> Scorer:
+        """The same, of a copy of the base, of which nothing is tried out again.
+
+        Args:
+            inside: calls what computes with the copy where its weights are gathered. None: they are always there.
+        """
+        twin = copy.copy(self)
+        backbone: Any = base.base_model
+        twin.base, twin.backbone, twin.head, twin.device = base, backbone, base.get_output_embeddings(), base.device
+        twin._selective = None if self._selective is None else SelectiveLastLayer(backbone)
+        twin._inside = inside or at_once
+        return twin
 
     def hidden(self, ids: Tensor) -> Tensor:
         """[R, L, d] last hidden states of right-padded ids [R, L]."""
@@ -84,6 +100,12 @@ class Scorer:
         Args:
             filters: score the distribution after its top-k and top-p; None: the one before.
         """
+        scored: tuple[Tensor, Tensor, Tensor] = self._inside(lambda: self._scores(rows, temperature, filters))
+        return scored
+
+    def _scores(
+        self, rows: Sequence[Row], temperature: float, filters: Sampling | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
         layout = laid_out(rows, self._trees(rows))
         targets = sent(layout.targets, self.device)
         if self._has_plain_head:
@@ -96,7 +118,8 @@ class Scorer:
     def prompt_states(self, rows: Sequence[Row]) -> Tensor:
         """[N, d] hidden states at the ends of all turns' prompts, without a logit."""
         layout = laid_out(rows, self._trees(rows))
-        return self._states(layout, layout.prompt_ends)[0]
+        states: Tensor = self._inside(lambda: self._states(layout, layout.prompt_ends)[0])
+        return states
 
     def _states(self, layout: Layout, *wanted: NDArray[np.int64]) -> list[Tensor]:
         """[K, d] last hidden states of each of these selections of tokens [2, K]."""
@@ -137,6 +160,11 @@ class Scorer:
         except FAILURES:
             return False  # it takes no such mask, or no positions
         return bool((trees - apart).abs().max() <= tolerance(computing_type(self.base)) * apart.abs().max())
+
+
+def at_once(compute: Callable[[], Result]) -> Result:
+    """What a function returns."""
+    return compute()
 
 
 def _trial_states(scorer: Scorer, is_shared: bool) -> Tensor:

@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
+from ...agents.core import Learnable
+
 Value = TypeVar("Value")
 
 
@@ -62,6 +64,14 @@ class Group(ABC):
         """Replace each tensor by the writer's."""
 
     @abstractmethod
+    def share_out(self, learnable: Learnable, *, shards: bool) -> None:
+        """Let all ranks begin with the writer's weights.
+
+        Args:
+            shards: each is to keep a share of them, in place of all.
+        """
+
+    @abstractmethod
     def union(self, found: Mapping[int, Tensor]) -> dict[int, Tensor]:
         """The tensors that the ranks found, by number, on the device of this one."""
 
@@ -98,6 +108,9 @@ class Alone(Group):
         pass
 
     def spread(self, tensors: Iterable[Tensor]) -> None:
+        pass
+
+    def share_out(self, learnable: Learnable, *, shards: bool) -> None:
         pass
 
 

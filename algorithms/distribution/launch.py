@@ -56,6 +56,12 @@ def joined(patience_s: float = PATIENCE_S) -> Iterator[Group]:
         dist.destroy_process_group()
 
 
+def ranks_on(device: torch.device) -> int:
+    """Processes of this machine that share a device of it."""
+    here = 1 if current().size == 1 else int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return here if device.type == "cpu" else -(-here // max(1, torch.cuda.device_count()))
+
+
 def _backend() -> str:
     """Choose the device of this process and what moves tensors between the ranks."""
     if not torch.cuda.is_available():

@@ -10,8 +10,11 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor
 
 from ..._errors import UserError
+from ...agents.core import Learnable
 from .group import Group, Value
 
 BUCKET = 2**25
@@ -77,6 +80,12 @@ class Ranks(Group):
                 whole = tensor.detach().contiguous()
                 dist.broadcast(whole, 0)
                 tensor.detach().copy_(whole)
+
+    def share_out(self, learnable: Learnable, *, shards: bool) -> None:
+        weights = learnable.parameters()
+        self.spread(weight for weight in weights if not isinstance(weight, DTensor))
+        if shards and weights:
+            learnable.shard(init_device_mesh(weights[0].device.type, (self.size,)))
 
     @contextmanager
     def _others(self) -> Iterator[None]:

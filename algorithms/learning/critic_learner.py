@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from ...agents.batching import micro_batches, sent
-from ...agents.core import Critic, CriticInput, Divergence
+from ...agents.core import Critic, CriticInput
 from ...agents.numeric.moments import RunningMoments
 from ..config import ActorCriticConfig
 from ..distribution.group import current
 from ..functions.losses import value_loss
-from .finiteness import Tally
+from .finiteness import Tally, diverged
 from .optimizer import Descent, Optimizer
 from .passes import Pass, dealt, tokens_per_pass
 
@@ -44,6 +44,7 @@ class CriticLearner:
         self.config = config
         self.generator = generator
         self.moments = RunningMoments.empty()
+        current().share_out(critic, shards=config.fsdp)
         parameters = critic.parameters()
         scales_loss = critic.compute_dtype == torch.float16
         self.optimizer = (
@@ -73,7 +74,7 @@ class CriticLearner:
         found = current().union(found)
         outputs = torch.cat([found[i] for i in range(len(inputs))]).float().cpu()
         if not outputs.isfinite().all():
-            raise Divergence("the critic's values are not finite", self.critic.parameters())
+            raise diverged("the critic's values are not finite", self.critic.parameters())
         return outputs
 
     def observe(self, targets: Tensor) -> None:

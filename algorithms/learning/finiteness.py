@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ...agents.core import Divergence
+from ...agents.scoring.sharding import own_rows
 from ..distribution.group import current
 from ..rollout.episode import Episode
 
@@ -52,7 +53,20 @@ def check_finite(numbers: Mapping[str, float], parameters: Iterable[nn.Parameter
     """
     for name, number in numbers.items():
         if not math.isfinite(number):
-            raise Divergence(f"{name} is {number}", parameters)
+            raise diverged(f"{name} is {number}", parameters)
+
+
+def diverged(problem: str, parameters: Iterable[nn.Parameter]) -> Divergence:
+    """A divergence that all ranks see, with the largest weight of all of them.
+
+    Args:
+        problem: what is not finite.
+        parameters: weights that it was computed with.
+    """
+    found = Divergence(problem, [nn.Parameter(own_rows(weight)) for weight in parameters])
+    ranks = [each for each in current().gather(found.largest_weight) if each is not None]
+    found.largest_weight = max(ranks, default=None)
+    return found
 
 
 class Numbers(NamedTuple):

@@ -11,11 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from ..._ranges import MAX_LEARNING_RATE
-from ...agents.core import Divergence
 from ..config import TrainConfig
-from ..distribution.gradients import add_up_gradients
 from ..distribution.group import current
-from .finiteness import Numbers, Tally, check_finite, numbers_of
+from ..distribution.shares import Share
+from .finiteness import Numbers, Tally, check_finite, diverged, numbers_of
 from .offloading import to_host
 
 UNGUARDED_DEVICES = {"cpu", "mps"}
@@ -51,10 +50,11 @@ class Optimizer:
         if not 0 <= learning_rate <= MAX_LEARNING_RATE:
             raise ValueError(f"learning rate {learning_rate}: must lie in 0..{MAX_LEARNING_RATE:g}")
         self.parameters = list(parameters)
+        self.share = Share(self.parameters)
         self.config = config
         self.learning_rate = learning_rate
         self.adamw = torch.optim.AdamW(
-            self.parameters,
+            self.share.weights,
             lr=learning_rate,
             betas=(config.adam_beta1, config.adam_beta2),
             eps=config.adam_epsilon,
@@ -63,10 +63,11 @@ class Optimizer:
         )
         self.offloads = config.offload != "none"
         self._kind = self.parameters[0].device.type if self.parameters else "cpu"
+        self._whole: dict[int, Any] | None = None
         self.scaler = torch.amp.GradScaler(self._kind, enabled=scales_loss)
 
     def zero_grad(self) -> None:
-        self.adamw.zero_grad(set_to_none=True)
+        self.share.forget_gradients()
 
     def backward(self, loss: Tensor) -> None:
         """Add the loss's gradient, scaled where losses are."""
@@ -74,9 +75,9 @@ class Optimizer:
 
     def clip(self) -> Tensor:
         """Clip the gradient, the sum of all ranks' parts; returns its norm before that, on the device."""
-        add_up_gradients(self.parameters)
+        self.share.take_gradients()
         self.scaler.unscale_(self.adamw)
-        return torch.nn.utils.clip_grad_norm_(self.parameters, self.config.max_grad_norm)
+        return self.share.clip(self.config.max_grad_norm)
 
     def step(self, norm: float) -> float | None:
         """Take an optimizer step with the clipped gradient; returns the gradient's norm before clipping.
@@ -108,7 +109,7 @@ class Optimizer:
             Divergence: with the learning rate.
         """
         if not math.isfinite(norm):
-            divergence = Divergence(f"the gradient's norm is {norm}", self.parameters)
+            divergence = diverged(f"the gradient's norm is {norm}", self.parameters)
             divergence.learning_rate = self.learning_rate
             raise divergence
 
@@ -151,12 +152,20 @@ class Optimizer:
         for group in self.adamw.param_groups:
             group["lr"] = rate
 
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """Inside the block the writer has the moments of all weights, which `state_dict` needs; all ranks enter it."""
+        self._whole = self.share.together(self.adamw.state_dict()["state"])
+        yield
+        self._whole = None
+
     def state_dict(self) -> dict[str, Any]:
         scaler = {"scaler": self.scaler.state_dict()} if self.scaler.is_enabled() else {}
-        return self.adamw.state_dict() | scaler
+        state = self.adamw.state_dict()
+        return state | scaler | ({} if self._whole is None else {"state": self._whole})
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.adamw.load_state_dict(state)
+        self.adamw.load_state_dict(state | {"state": self.share.apart(state["state"])})
         if self.scaler.is_enabled():
             self.scaler.load_state_dict(state["scaler"])
 

@@ -64,6 +64,7 @@ class PolicyLearner:
             if rate is not None
         )
         scales_loss = policy.compute_dtype == torch.float16
+        current().share_out(policy, shards=config.fsdp)
         self.optimizer = Optimizer(policy.parameters(), rate, config, scales_loss=scales_loss)
         device = policy.parameters()[0].device
         self.device = device

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
@@ -102,7 +102,6 @@ class Trainer:
         weights |= {id(critic): critic.critic.parameters() for critic in self.critics.values()}
         self._turns = Turns(weights, moves=self.config.offload == "learner")
         self._turns.only(self._actors)
-        current().spread(weight for own in weights.values() for weight in own)
 
     def _make_learners(self) -> dict[str, PolicyLearner]:
         """One learner per policy, under the name of each agent that the policy plays."""
@@ -353,8 +352,21 @@ class Trainer:
     def _has_own_critics(self) -> bool:
         return any(critic.optimizer is not None for critic in self.critics.values())
 
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """Inside the block the writer has all weights and moments, which ranks may share; all ranks enter it."""
+        with ExitStack() as stack:
+            for learner in self._unique_learners():
+                stack.enter_context(learner.policy.whole())
+                stack.enter_context(learner.optimizer.whole())
+            for critic in self.unique_critics().values():
+                stack.enter_context(critic.critic.whole())
+                if critic.optimizer is not None:
+                    stack.enter_context(critic.optimizer.whole())
+            yield
+
     def state_dict(self) -> dict[str, Any]:
-        """State from which training resumes bit for bit."""
+        """State from which training resumes bit for bit; where ranks share weights, inside `whole` only."""
         return {
             "update": self.update,
             "num_turns": self.num_turns,

@@ -48,25 +48,29 @@ class Fit:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What the environment says of a training's size."""
+    """What the environment and the launch say of a training's size."""
 
     agents: tuple[str, ...]
     prompt_letters: int
     """Letters of the longest first prompt."""
     max_turns: int
+    num_ranks: int = 1
+    """Processes that train together."""
 
     def row_length(self, model: ModelConfig) -> int:
         """Tokens of the longest row, guessed: what is read in a turn is as long as what is written."""
         return self.prompt_letters // LETTERS_PER_TOKEN + 2 * self.max_turns * (model.max_new_tokens or MAX_NEW_TOKENS)
 
 
-def members_of(algorithm: Algorithm[Any], model: ModelConfig, agents: Sequence[str]) -> dict[str, list[Member]]:
+def members_of(algorithm: Algorithm[Any], model: ModelConfig, task: Task) -> dict[str, list[Member]]:
     """The language models that settings name, by device; what is registered says nothing of its size.
 
     Raises:
         UserError, FileNotFoundError: if a model's settings cannot be read.
     """
     config = algorithm.config
+    agents = task.agents
+    num_shares = task.num_ranks if config.fsdp else 1
     compute = FLOAT32 if model.compute_dtype == "float32" else 2
     named = dict(zip(agents, zip(model.names(len(agents)), model.devices(len(agents)), strict=True), strict=True))
     named = {agent: pair for agent, pair in named.items() if named_policy(pair[0]) is None}
@@ -86,6 +90,7 @@ def members_of(algorithm: Algorithm[Any], model: ModelConfig, agents: Sequence[s
             rank=model.lora_rank if is_adapted else 0,
             num_agents=len(group),
             has_reference=has_reference and place is None,
+            num_shares=num_shares,
         )
         found.setdefault(device, []).append(member)
         if has_reference and place is not None:
@@ -98,7 +103,8 @@ def members_of(algorithm: Algorithm[Any], model: ModelConfig, agents: Sequence[s
         for owner in owners if shape is not None else ():
             device = config.critic_device or (first_device if not isinstance(owner, str) else named[owner][1])
             label = f"critic of {owner}" if isinstance(owner, str) else "critic"
-            found.setdefault(device, []).append(Member(name=label, shape=shape, compute=compute, num_agents=0))  # type: ignore[arg-type]
+            critic = Member(name=label, shape=shape, compute=compute, num_agents=0, num_shares=num_shares)  # type: ignore[arg-type]
+            found.setdefault(device, []).append(critic)
     if config.reward_model is not None:
         shape = shape_of(config.reward_model).backbone()
         judge = Member(name="reward model", shape=shape, compute=compute, num_agents=0, learns=False)
@@ -127,7 +133,7 @@ def fit(algorithm: Algorithm[Any], model: ModelConfig, task: Task, capacity: Cap
     Returns:
         None where nothing fits.
     """
-    members = members_of(algorithm, model, task.agents)
+    members = members_of(algorithm, model, task)
     for recomputes, share in _choices(algorithm, model):
         fits = _fits(algorithm, model, task, members, capacity, recomputes, share)
         if fits is not None:
@@ -137,7 +143,7 @@ def fit(algorithm: Algorithm[Any], model: ModelConfig, task: Task, capacity: Cap
 
 def tightest(algorithm: Algorithm[Any], model: ModelConfig, task: Task) -> dict[str, Plan]:
     """Plan of each device with the choices that need least, whether it fits or not."""
-    members = members_of(algorithm, model, task.agents)
+    members = members_of(algorithm, model, task)
     recomputes, share = list(_choices(algorithm, model))[-1]
     return {
         device: plan(own, replace(work_of(algorithm, model, task, device, recomputes, share), max_kv=0))
@@ -150,16 +156,19 @@ def remedies(algorithm: Algorithm[Any], model: ModelConfig, task: Task, capacity
     small: dict[str, Any] = {}
     if algorithm.critic_reads != "nothing" and not algorithm.has_actor_heads:
         small = {"critic_model_name_or_path": "small"}
+    is_split = len(set(model.names(len(task.agents)))) > 1 or len(set(model.devices(len(task.agents)))) > 1
     half: dict[str, Any] = {} if model.compute_dtype != "float32" else {"compute_dtype": "bfloat16"}
     tries: list[tuple[dict[str, Any], dict[str, Any]]] = []
-    for of_model in ({}, half):
-        tries += [(of_model, {"offload": way}) for way in ("none", "moments", "learner")]
+    ways: list[dict[str, Any]] = [{"offload": "none"}, {"offload": "moments"}]
+    if not algorithm.config.fsdp:
+        ways += [{"fsdp": True}] if task.num_ranks > 1 and not is_split else []
+        ways += [{"offload": "learner"}]
+    tries += [(of_model, way) for of_model in ({}, half) for way in ways]
     tries += [({"weights": "adapters", **half}, {}), ({"weights": "adapters", **half}, small)]
     found: list[str] = []
     kinds: set[str] = set()
     for of_model, of_config in tries:
         changed = replace(model, **of_model)
-        is_split = len(set(model.names(len(task.agents)))) > 1 or len(set(model.devices(len(task.agents)))) > 1
         if changed.weights == "adapters" and (is_split or model.server or algorithm.config.reference_device):
             continue
         kind = f"{changed.weights}"
@@ -167,7 +176,10 @@ def remedies(algorithm: Algorithm[Any], model: ModelConfig, task: Task, capacity
         if kind not in kinds and fit(other, changed, task, capacity) is not None:
             kinds.add(kind)
             given = {**of_model, **{k: v for k, v in of_config.items() if v != "none"}}
-            found.append(" ".join(f"--{name.replace('_', '-')} {value}" for name, value in given.items()))
+            words = [
+                f"--{name.replace('_', '-')}{'' if value is True else f' {value}'}" for name, value in given.items()
+            ]
+            found.append(" ".join(words))
     return [each for each in found if each]
 
 
@@ -177,6 +189,7 @@ def check_fit(algorithm: Algorithm[Any], model: ModelConfig, task: Task, capacit
     Raises:
         NoRoom: if it does not fit, with what would.
     """
+    _check_copies(algorithm, model, task)
     found = fit(algorithm, model, task, capacity)
     if found is not None:
         return found
@@ -189,6 +202,19 @@ def check_fit(algorithm: Algorithm[Any], model: ModelConfig, task: Task, capacit
         f"the training needs {least.peak.total / GIB:.1f} GiB on {device} ({least.peak.name}), which has "
         f"{capacity(device) / GIB:.1f}; {mend}"
     )
+
+
+def _check_copies(algorithm: Algorithm[Any], model: ModelConfig, task: Task) -> None:
+    """Refuse models that are too large for each rank to decode with a whole copy."""
+    limit = algorithm.config.fsdp_copy_memory
+    for member in (each for own in members_of(algorithm, model, task).values() for each in own):
+        if member.copy > limit * GIB:
+            raise NoRoom(
+                f"with fsdp each rank decodes with a whole copy of the model of {member.name}, which takes "
+                f"{member.copy / GIB:.1f} GiB in {model.compute_dtype}, more than fsdp_copy_memory={limit:g}; larger "
+                "models need generation servers that take sharded weights, which are not there yet: raise "
+                "fsdp_copy_memory if the devices have room, compute in bfloat16, or give a smaller model"
+            )
 
 
 def _choices(algorithm: Algorithm[Any], model: ModelConfig) -> Iterator[tuple[bool, int]]:
@@ -250,7 +276,7 @@ def work_of(
     return Work(
         tokens=tokens,
         row_length=task.row_length(model),
-        num_rows=config.num_envs or min(config.rollout_buffer_size, 64),
+        num_rows=-(-(config.num_envs or min(config.rollout_buffer_size, 64)) // task.num_ranks),
         shares_prompts=config.num_generations > 1,
         recomputes=recomputes,
         offload=config.offload,

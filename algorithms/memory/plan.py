@@ -1,7 +1,8 @@
 """A team and its work → bytes by phase on one device. Pure arithmetic: no model, no device.
 
 A model whose weights all learn costs 4 bytes each for the weight, its gradient, and AdamW's two moments: 16. Gradients
-live in an update only; casts are autocast's copies of the weights in the type that matrices are multiplied in.
+live in an update only; casts are autocast's copies of the weights in the type that matrices are multiplied in. Ranks
+that share a model (FSDP2) divide the 16 bytes, but each decodes with a whole copy, and gathers two layers at a time.
 """
 
 from __future__ import annotations
@@ -39,6 +40,12 @@ class Member:
     has_reference: bool = False
     """Whether a frozen copy lies beside it, for a KL penalty."""
     learns: bool = True
+    num_shares: int = 1
+    """Ranks that share it; 1: it is whole on each."""
+
+    @property
+    def is_shared(self) -> bool:
+        return self.num_shares > 1 and not self.num_adapters
 
     @property
     def num_trained(self) -> int:
@@ -49,28 +56,52 @@ class Member:
 
     @property
     def weights(self) -> int:
+        if self.is_shared:
+            return FLOAT32 * self._share(self.shape.num_weights) + self.copy
         adapters = FLOAT32 * self.num_adapters * self.shape.adapter_weights(self.rank)
         return self.shape.num_weights * (self.compute if self.num_adapters else FLOAT32) + adapters
 
     @property
     def gradients(self) -> int:
-        return FLOAT32 * self.num_trained
+        return FLOAT32 * self._share(self.num_trained)
 
     @property
     def moments(self) -> int:
-        return 2 * FLOAT32 * self.num_trained * max(1, self.num_adapters)
+        return 2 * FLOAT32 * self._share(self.num_trained) * max(1, self.num_adapters)
+
+    @property
+    def copy(self) -> int:
+        """The whole copy that each of the ranks decodes with, which share the model."""
+        return self._in_computing_type if self.is_shared and self.num_agents else 0
+
+    @property
+    def gathered(self) -> int:
+        """What a pass has of the other ranks' shares: two layers and the embeddings, and a layer's gradient."""
+        if not self.is_shared:
+            return 0
+        layer = (self.shape.num_linear - self.shape.num_embedded) // self.shape.num_layers
+        embedded = self.shape.num_embedded * (1 if self.shape.is_tied or not self.num_agents else 2)
+        return 2 * self.compute * layer + FLOAT32 * (embedded + layer)
 
     @property
     def casts(self) -> int:
-        is_cast = self.compute != FLOAT32 and not self.num_adapters
+        is_cast = self.compute != FLOAT32 and not self.num_adapters and not self.is_shared
         return self.compute * self.shape.num_linear if is_cast else 0
 
     @property
     def reference(self) -> int:
         if not self.has_reference or self.num_adapters:  # adapters' base is their reference
             return 0
+        return self._share(self._in_computing_type)
+
+    @property
+    def _in_computing_type(self) -> int:
+        """Bytes of all weights, those that are multiplied in the type that they are multiplied in."""
         cast = self.shape.num_linear - (self.shape.num_embedded if self.shape.is_tied else 0)
         return FLOAT32 * self.shape.num_weights - (FLOAT32 - self.compute) * cast
+
+    def _share(self, amount: int) -> int:
+        return -(-amount // self.num_shares) if self.is_shared else amount
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +161,9 @@ def plan(members: Sequence[Member], work: Work) -> Plan:
     """
     everything = sum(each.weights for each in members)
     references = sum(each.reference for each in members)
-    phases = [Phase("loading", weights=everything + references)]
+    # Each is loaded whole, and shared out before the next.
+    loaded = max((FLOAT32 * each.shape.num_weights for each in members if each.is_shared), default=0)
+    phases = [Phase("loading", weights=everything + references + loaded)]
     actors = [each for each in members if each.num_agents]
     moments = sum(each.moments for each in members) if work.offload == "none" else 0
     if actors:
@@ -162,7 +195,7 @@ def plan(members: Sequence[Member], work: Work) -> Plan:
                 weights=present + references,
                 moments=own,
                 gradients=member.gradients,
-                casts=member.casts,
+                casts=member.casts + member.gathered,
                 activations=activations,
             )
         )

@@ -24,6 +24,8 @@ FREE = (
     "reference_device",
     "recomputes_activations",
     "offload",
+    "fsdp",
+    "fsdp_copy_memory",
 )
 """Settings that may change: how long a run goes on, what it writes when, and where it computes."""
 

@@ -31,6 +31,7 @@ from ...envs.wrappers import Shares
 from ..algorithm import Algorithm
 from ..config import TrainConfig
 from ..distribution.group import current
+from ..distribution.launch import ranks_on
 from ..learning.curriculum import check_curriculum
 from ..learning.passes import tokens_per_pass
 from ..learning.preferences import ModelRewards
@@ -157,6 +158,7 @@ class Experiment:
         _check_workers(self.config)
         _check_devices(algorithm, self.model)
         _check_deterministic(self.config, self.model)
+        _check_fsdp(algorithm, self.model)
         env = make(self.env, **self.env_kwargs)
         try:
             check_team(env, self.team_model, self.config.seed, self.network.images)
@@ -186,7 +188,7 @@ class Experiment:
         model = replace(
             self.team_model, device=",".join(canonical(name) for name in self.model.devices(len(task.agents)))
         )
-        found = current().agreed(check_fit(algorithm, model, task, lambda name: capacity(torch.device(name))))
+        found = current().agreed(check_fit(algorithm, model, task, _room))
         return replace(
             self,
             model=replace(self.model, recomputes_activations=found.recomputes, kv_memory=found.kv_memory),
@@ -323,7 +325,18 @@ def _made(env: EnvSpec, kwargs: Mapping[str, Any], is_privileged: bool, has_shar
 def _task(env: ParallelEnv[str, Any, Any], seed: int) -> Task:
     observations = env.reset(seed=seed)[0].values()
     letters = max((len(each.encode()) for each in observations if isinstance(each, str)), default=0)
-    return Task(tuple(env.possible_agents), letters, env.max_turns if isinstance(env, TextParallelEnv) else 1)
+    return Task(
+        agents=tuple(env.possible_agents),
+        prompt_letters=letters,
+        max_turns=env.max_turns if isinstance(env, TextParallelEnv) else 1,
+        num_ranks=current().size,
+    )
+
+
+def _room(device: str) -> int:
+    """Bytes that this rank may take of a device."""
+    place = torch.device(device)
+    return capacity(place) // ranks_on(place)
 
 
 def _check_reward_model(algorithm: Algorithm[Any], env: ParallelEnv[str, Any, Any]) -> None:
@@ -383,6 +396,30 @@ def _check_devices(algorithm: Algorithm[Any], model: ModelConfig) -> None:
                 f"critic_device={critic_device!r} is for separate critics, but these are heads on the actors; leave it "
                 "out, or use use_separate_critic=True"
             )
+
+
+def _check_fsdp(algorithm: Algorithm[Any], model: ModelConfig) -> None:
+    """Refuse what shares of weights cannot be combined with; one process shares nothing."""
+    config = algorithm.config
+    if not config.fsdp or current().size == 1:
+        return
+    if config.offload == "learner":
+        raise ValueError(
+            "offload='learner' moves whole weights, but with fsdp=True ranks share them; use offload='moments', or none"
+        )
+    elsewhere = [
+        f"{name}={value!r}"
+        for name, value in (
+            ("device", model.device if "," in model.device else None),
+            ("critic_device", getattr(config, "critic_device", None)),
+            ("reference_device", config.reference_device),
+        )
+        if value is not None
+    ]
+    if elsewhere:
+        raise ValueError(
+            f"with fsdp=True all models of a rank lie on its own device, but {', '.join(elsewhere)}; leave it out"
+        )
 
 
 def _check_deterministic(config: TrainConfig, model: ModelConfig) -> None:

@@ -170,7 +170,8 @@ def run_prepared(
         if checkpoint is None:
             run.record_evaluation()
         run.train(stop)
-        group.by_writer(lambda: save_models(directory, trainer))
+        with trainer.whole():
+            group.by_writer(lambda: save_models(directory, trainer))
         return trainer
 
 
@@ -270,7 +271,8 @@ class _Run:
             self.on_evaluation(trainer.update, metrics)
 
     def _save(self) -> None:
-        current().by_writer(self._save_checkpoint)
+        with self.trainer.whole():
+            current().by_writer(self._save_checkpoint)
 
     def _save_checkpoint(self) -> None:
         for record in self.records.values():

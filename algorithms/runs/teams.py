@@ -41,6 +41,7 @@ from ...agents.registry import CriticSeat, Seat, registered_critic
 from ...envs.vectors.vector import VectorEnv
 from ..algorithm import Algorithm
 from ..config import ActorCriticConfig
+from ..distribution.group import current
 from ..learning.critic_learner import CriticLearner
 from ..learning.shaping import RewardProcessor
 from ..learning.trainer import Rewarder, Trainer
@@ -89,7 +90,9 @@ def make_trainer(
     if config.reference_kl_coef:
         learning = {agent: policy for agent, policy in policies.items() if isinstance(policy, TrainablePolicy)}
         place = None if config.reference_device is None else device_named(config.reference_device)
-        frozen = {id(policy): policy.reference(place) for policy in set(learning.values())}
+        frozen = {id(policy): policy.reference(place) for policy in dict.fromkeys(learning.values())}
+        for reference in frozen.values():
+            current().share_out(reference, shards=config.fsdp)
         references = {agent: frozen[id(policy)] for agent, policy in learning.items()}
     return Trainer(
         algorithm,
@@ -129,6 +132,7 @@ def make_policies(
             has_value_head=algorithm.has_actor_heads,
             value_head_hidden_dim=hidden_dim,
             seed=config.seed,
+            loaded=lambda policy: current().share_out(policy, shards=config.fsdp),
         )
     elif others:
         made |= _perceptrons(algorithm, env, model, network, others)

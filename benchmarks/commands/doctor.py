@@ -41,9 +41,10 @@ def run(args: Sequence[str]) -> None:
         _parser().print_help()
         return
     if not rest:
-        if options.memory or options.gpu:
+        if options.memory or options.gpu or options.ranks != 1:
             raise UserError(
-                "--memory and --gpu ask what a training needs; give it: collm doctor train ALGORITHM --env ID …"
+                "--memory, --gpu and --ranks ask what a training needs; give it: "
+                "collm doctor train ALGORITHM --env ID …"
             )
         _show_machine(options.json)
         return
@@ -66,6 +67,9 @@ def _parser() -> argparse.ArgumentParser:
         "--memory", help="memory of the device to ask about, such as 80GB or 24GiB, in place of this one's"
     )
     parser.add_argument("--gpu", help="kind of GPU to ask about, such as h100, in place of this machine's")
+    parser.add_argument(
+        "--ranks", type=int, default=1, help="processes of torchrun that train together; the plan is of each of them"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON in place of tables")
     return parser
 
@@ -140,7 +144,7 @@ def _show_training(args: Sequence[str], options: argparse.Namespace) -> None:
     algorithm, arguments, given = training(list(args), "doctor train")
     with refusals():
         experiment = experiment_of(algorithm, arguments, given)
-        report = examined(experiment, options.memory, options.gpu)
+        report = examined(experiment, options.memory, options.gpu, options.ranks)
     if options.json:
         print(json.dumps(report, indent=2))
     else:
@@ -151,13 +155,16 @@ def _show_training(args: Sequence[str], options: argparse.Namespace) -> None:
         raise SystemExit(2)
 
 
-def examined(experiment: Experiment, memory: str | None = None, gpu: str | None = None) -> dict[str, Any]:
+def examined(
+    experiment: Experiment, memory: str | None = None, gpu: str | None = None, num_ranks: int = 1
+) -> dict[str, Any]:
     """The memory plan of a training as data.
 
     Args:
         experiment: training to plan; its models' settings are read, and no weight.
         memory: amount to ask about, in place of a device of this machine.
         gpu: kind of GPU to ask about.
+        num_ranks: processes that train together, each with a device of its own.
 
     Raises:
         UserError, FileNotFoundError: if a setting is wrong or a model cannot be found.
@@ -168,6 +175,8 @@ def examined(experiment: Experiment, memory: str | None = None, gpu: str | None 
 
     if memory is not None and gpu is not None:
         raise UserError("--memory and --gpu both name a device; give one of them")
+    if num_ranks < 1:
+        raise UserError(f"--ranks {num_ranks}: give at least 1")
     asked = None if memory is None else devices.bytes_of(memory)
     asked = devices.gpu_memory(gpu) if gpu is not None else asked
     capacity: Callable[[str], int] = lambda name: devices.capacity(torch.device(name))  # noqa: E731
@@ -175,14 +184,15 @@ def examined(experiment: Experiment, memory: str | None = None, gpu: str | None 
         amount = devices.usable(asked)
         capacity = lambda name: amount  # noqa: E731
     algorithm = experiment.make_algorithm()
-    task = experiment.task()
+    task = replace(experiment.task(), num_ranks=num_ranks)
     places = experiment.team_model.devices(len(task.agents))
     model = replace(experiment.team_model, device=",".join(_place(place, asked is not None) for place in places))
     problem = ""
     try:
         fit = fitting.check_fit(algorithm, model, task, capacity)
         plans = dict(fit.plans)
-        chosen = [f"recompute activations: {'yes' if fit.recomputes else 'no'}"]
+        chosen = [f"on each of {num_ranks} ranks"] if num_ranks > 1 else []
+        chosen += [f"recompute activations: {'yes' if fit.recomputes else 'no'}"]
         chosen += [f"tokens per pass: {fit.max_tokens}"] if fit.max_tokens else []
         chosen += [f"keys and values: {fit.kv_memory:.1f} GiB per model"] if fit.kv_memory else []
         chosen += [f"longest row (guessed): {task.row_length(model)} tokens"]

@@ -97,7 +97,7 @@ def _measure(size: str, settings: Sequence[str]) -> dict[str, Any]:
         )
         task = experiment.task()
         algorithm = experiment.make_algorithm()
-        members = members_of(algorithm, experiment.model, task.agents)["cpu"]
+        members = members_of(algorithm, experiment.model, task)["cpu"]
         planned = plan(members, work_of(algorithm, experiment.model, task, "cpu", recomputes, 1))
         peaks: dict[str, int] = {}
         before = _resident("VmRSS")

@@ -51,6 +51,18 @@ def error_of(capsys):
     return run
 
 
+@pytest.mark.parametrize(
+    "rank, says", [("0", ["error: collm demo runs in one process, and torchrun has started 2"]), ("1", [])]
+)
+def test_torchrun_is_for_training_alone_and_is_told_so_once(rank, says, capsys, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", rank)
+    for name in ("demo", "benchmark", "evaluate"):
+        assert main([name]) == 2
+        found = [line.split(" (")[0].replace(name, "demo") for line in capsys.readouterr().err.splitlines()]
+        assert found == says
+
+
 def test_help_names_every_command(capsys):
     assert main(["--help"]) == 0
     text = capsys.readouterr().out

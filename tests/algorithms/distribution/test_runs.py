@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 import ranked
+import torch
+from safetensors.torch import load_file
 
-from collm.algorithms.runs.checkpoint import newest_update
+from collm.algorithms.runs.checkpoint import newest_checkpoint, newest_update
 from collm.algorithms.runs.loggers import read_lines
 from collm.algorithms.runs.run import run_experiment
 
@@ -31,7 +33,7 @@ def by_one(tmp_path_factory):
 
 
 def test_two_ranks_write_one_run(pair, folder):
-    assert pair[0]["runs"] == pair[1]["runs"] == [FILES, FILES]
+    assert pair[0]["runs"][0] == pair[1]["runs"][0] == [FILES, FILES]
     rows = read_lines(folder / "by two" / "episodes.jsonl")
     assert [row["index"] for row in rows] == list(range(2 * 4))
 
@@ -44,6 +46,38 @@ def test_two_ranks_go_on_with_a_run_of_one_process(pair, folder, by_one):
 def test_one_process_goes_on_with_a_run_of_two_ranks(pair, folder, by_one):
     run_experiment(ranked.experiment(3), folder / "by two", resume=True)
     check_like(folder / "by two", by_one)
+
+
+def test_models_are_saved_whole_and_as_their_checkpoint_has_them(pair, folder):
+    run = folder / "then" / "by two"
+    learner = newest_checkpoint(run).trainer["learners"]["writer_0"]["policy"]
+    saved = load_file(run / "agents" / "writer_0" / "model.safetensors")
+    assert saved
+    assert all(torch.equal(weight, learner[f"model.{name}"]) for name, weight in saved.items())
+
+
+@pytest.mark.slow
+def test_ranks_with_whole_weights_write_what_those_write_that_share_them(folder, pair, by_one, tmp_path):
+    run_experiment(ranked.experiment(2), tmp_path / "by one, then two")
+    first, second = ranked.results(ranked.runs, 2, tmp_path, False)
+    assert first == second and first[0] == [FILES, FILES]
+    for name, (is_same, metrics) in first[1].items():
+        assert is_same
+        assert metrics == pytest.approx(
+            ranked.next_update(tmp_path / "then" / name)[1], rel=1e-4, abs=1e-6, nan_ok=True
+        )
+    check_like(tmp_path / "by one, then two", by_one)
+
+
+@pytest.mark.parametrize("name", ["by two", "by one, then two"])
+def test_a_checkpoint_is_the_same_to_the_bit_on_any_number_of_ranks_and_so_is_the_next_update_but_for_rounding(
+    name, pair, folder
+):
+    """Saved by two ranks that share weights, or by one process; loaded by both."""
+    by_one = ranked.next_update(folder / "then" / name)
+    by_two = pair[0]["runs"][1][name]
+    assert by_one[0] and by_two[0]
+    assert by_two[1] == pytest.approx(by_one[1], rel=1e-4, abs=1e-6, nan_ok=True)
 
 
 def check_like(directory, expected):

@@ -57,9 +57,26 @@ def test_what_is_set_is_not_chosen():
     assert found.recomputes and found.max_tokens is None
 
 
+def test_ranks_are_offered_to_share_what_does_not_fit_on_each():
+    eight = replace(TASK, num_ranks=8)
+    with pytest.raises(NoRoom, match=r"needs 1\d\d\.\d GiB .* it fits with --fsdp(,|$)"):
+        check_fit(MAAC_OF_ACTORS, model("4B", max_new_tokens=224), eight, of(80 * 10**9))
+    shared = MAAC(replace(MAAC_OF_ACTORS.config, fsdp=True))
+    assert fit(shared, model("4B", max_new_tokens=224), eight, of(80 * 10**9)) is not None
+    with pytest.raises(NoRoom):  # one process shares with nobody
+        check_fit(shared, model("4B", max_new_tokens=224), TASK, of(80 * 10**9))
+
+
+def test_copies_to_decode_with_have_a_limit_beyond_which_servers_are_needed():
+    config = replace(MAAC_OF_ACTORS.config, fsdp=True, fsdp_copy_memory=12.0)
+    with pytest.raises(NoRoom, match=r"copy of the model of fox_0, which takes 1\d\.\d GiB .* generation servers"):
+        check_fit(MAAC(config), model("8B"), replace(TASK, num_ranks=16), of(10**12))
+    check_fit(MAAC(replace(config, fsdp_copy_memory=20.0)), model("8B"), replace(TASK, num_ranks=16), of(10**12))
+
+
 def test_agents_and_critics_on_devices_of_their_own_are_planned_there():
     config = replace(MAAC_OF_ACTORS.config, critic_device="cuda:2", reference_device="cuda:3", reference_kl_coef=0.1)
-    found = members_of(MAAC(config), model("0.6B", device="cuda:0,cuda:1"), TASK.agents)
+    found = members_of(MAAC(config), model("0.6B", device="cuda:0,cuda:1"), TASK)
     assert {device: [each.name for each in own] for device, own in found.items()} == {
         "cuda:0": ["fox_0"],
         "cuda:1": ["stone_0"],
@@ -69,7 +86,7 @@ def test_agents_and_critics_on_devices_of_their_own_are_planned_there():
 
 
 def test_heads_on_actors_are_no_models_of_their_own():
-    found = members_of(IAC(IACConfig(use_separate_critic=False)), model("0.6B"), TASK.agents)
+    found = members_of(IAC(IACConfig(use_separate_critic=False)), model("0.6B"), TASK)
     assert [each.name for each in found["cuda:0"]] == ["fox_0", "stone_0"]
 
 

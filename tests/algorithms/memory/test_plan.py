@@ -67,6 +67,25 @@ def test_a_base_of_adapters_is_kept_once_in_16_bits():
     assert found.casts == 0
 
 
+def test_ranks_that_share_a_model_divide_16_bytes_and_keep_a_copy_to_decode_with():
+    team = [replace(member, num_shares=4, compute=2) for member in TEAM]
+    found = phase(team, WORK, "update of fox_0")
+    linear = 900_000 - 64 * 1_000  # the tied embedding is looked up in fp32
+    copy = 4 * P - 2 * linear
+    critic = TEAM[2].shape.num_weights // 4
+    assert found.weights == 2 * (P + copy) + 4 * critic
+    assert (found.moments, found.gradients) == (2 * 2 * P + 8 * critic, P)
+    # A pass has two layers in 16 bits, the embedding, and a layer's gradient.
+    assert found.casts == 2 * 2 * linear // 2 + 4 * (64 * 1_000 + linear // 2)
+    assert phase(team, WORK, "decoding").casts == 0
+    assert phase(team, WORK, "loading").weights == found.weights + 4 * P  # one is whole until it is shared out
+
+
+def test_adapters_on_a_whole_base_are_shared_by_nobody():
+    adapted = Member(name="fox_0", shape=SHAPE, compute=2, num_adapters=1, rank=4)
+    assert plan([replace(adapted, num_shares=8)], WORK) == plan([adapted], WORK)
+
+
 def test_autocast_holds_a_copy_of_what_is_multiplied():
     assert phase([replace(TEAM[0], compute=2)], WORK, "update of fox_0").casts == 2 * 900_000
 

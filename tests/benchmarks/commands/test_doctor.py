@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 import torch
 
 from collm.benchmarks.cli import main
@@ -40,12 +41,22 @@ def test_a_plan_is_data_with_phases_that_add_up(capsys):
         assert phase["total"] == sum(value for name, value in phase.items() if name not in ("name", "total"))
 
 
+def test_the_plan_is_of_each_rank(capsys):
+    asked = ["doctor", "--gpu", "h100", *TRAIN, "--model", "Qwen/Qwen3-4B", "--compute-dtype", "bfloat16"]
+    assert main([*asked[:1], "--ranks", "8", *asked[1:], "--fsdp"]) == 0
+    assert "it fits (on each of 8 ranks" in capsys.readouterr().out.replace("\n", " ")
+    with pytest.raises(SystemExit):
+        main([*asked[:1], "--ranks", "8", *asked[1:]])
+    assert "--fsdp" in capsys.readouterr().out
+
+
 def test_mistakes_cost_one_line(capsys):
     for wrong in (
         ["doctor", *TRAIN, "--model", "nobody/has-it", "--gpu", "h100"],
         ["doctor", *TRAIN, "--gpu", "h1000x"],
         ["doctor", *TRAIN, "--memory", "much"],
         ["doctor", "--memory", "80GB"],
+        ["doctor", "--ranks", "0", *TRAIN],
         ["doctor", "play"],
     ):
         assert main(wrong) == 2

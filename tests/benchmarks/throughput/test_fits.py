@@ -8,11 +8,12 @@ import pytest
 
 from collm.benchmarks.throughput import fits
 
-PAGE = Path(__file__).parents[3] / "docs" / "gpu.md"
+DOCS = Path(__file__).parents[3] / "docs"
 
 
-def test_the_page_shows_the_table_that_the_plan_makes_today():
-    assert fits.table() in PAGE.read_text()
+@pytest.mark.parametrize("page, table", [("gpu.md", fits.table), ("scale.md", fits.shared_table)])
+def test_the_page_shows_the_table_that_the_plan_makes_today(page, table):
+    assert table() in (DOCS / page).read_text()
 
 
 @pytest.mark.parametrize("weights", fits.WEIGHTS)

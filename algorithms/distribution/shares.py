@@ -1,0 +1,98 @@
+"""What one rank steps of an optimizer's weights: all of those that are whole, its rows of those that are shared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from ...agents.scoring.sharding import full, own_rows, rows_for
+from .gradients import add_up_gradients
+from .group import current
+
+
+class Share:
+    """A rank's share of weights, of their gradients, and of what an optimizer keeps for them.
+
+    Attributes:
+        weights: plain parameters, in the memory of the given ones, for an optimizer.
+
+    Args:
+        parameters: weights of a model, in FSDP2's shares or whole.
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter]):
+        self._parameters = list(parameters)
+        self.weights = [
+            nn.Parameter(own_rows(weight)) if isinstance(weight, DTensor) else weight for weight in parameters
+        ]
+        pairs = list(zip(self._parameters, self.weights, strict=True))
+        self._shared = [(weight, own) for weight, own in pairs if isinstance(weight, DTensor)]
+        self._whole = [weight for weight in self._parameters if not isinstance(weight, DTensor)]
+
+    def forget_gradients(self) -> None:
+        for weight in (*self._parameters, *self.weights):
+            weight.grad = None
+
+    def take_gradients(self) -> None:
+        """Have the gradient: the sum of all ranks' parts."""
+        add_up_gradients(self._whole)
+        for weight, own in self._shared:
+            # FSDP2 has added up already, and taken the mean.
+            own.grad = None if weight.grad is None else own_rows(weight.grad).mul_(current().size)
+
+    def clip(self, limit: float) -> Tensor:
+        """Clip the gradient to an L2 norm, that of all ranks' rows; returns its norm before that."""
+        norm = self._norm()
+        torch.nn.utils.clip_grads_with_norm_(self.weights, limit, norm)
+        return norm
+
+    def _norm(self) -> Tensor:
+        whole = torch.nn.utils.get_total_norm([weight.grad for weight in self._whole if weight.grad is not None])
+        if not self._shared:
+            return whole
+        rows = torch.nn.utils.get_total_norm([own.grad for _, own in self._shared if own.grad is not None])
+        squared = rows.double().square()
+        current().add_up([squared])
+        return (squared + whole.to(squared.device).double().square()).sqrt().float()
+
+    def together(self, kept: dict[int, dict[str, Any]]) -> dict[int, dict[str, Any]]:
+        """What an optimizer keeps, by number of the weight, in host memory of the writer. All ranks call it."""
+        found: dict[int, dict[str, Any]] = {}
+        for number, values in kept.items():
+            found[number] = {}
+            for name, value in values.items():
+                whole = self._with_all_rows(value, self._parameters[number])
+                found[number][name] = whole if whole is value or not current().is_writer else whole.cpu()
+        return found
+
+    def apart(self, kept: dict[int, dict[str, Any]]) -> dict[int, dict[str, Any]]:
+        """This rank's part of what `together` gave."""
+        return {
+            number: {
+                name: rows_for(value, weight).clone() if _is_like(value, weight) else value
+                for name, value in values.items()
+            }
+            for number, values in kept.items()
+            for weight in [self._parameters[number]]
+        }
+
+    def _with_all_rows(self, value: Any, weight: Tensor) -> Any:
+        if not isinstance(weight, DTensor) or not _is_like(value, own_rows(weight)):
+            return value
+        rows = DTensor.from_local(
+            value.to(weight.device),
+            weight.device_mesh,
+            weight.placements,
+            run_check=False,
+            shape=weight.shape,
+            stride=weight.stride(),
+        )
+        return full(rows)
+
+
+def _is_like(value: Any, weight: Tensor) -> bool:
+    return isinstance(value, Tensor) and value.shape == weight.shape
