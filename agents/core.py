@@ -43,6 +43,8 @@ class Completion:
     """What the policy needs to evaluate it again: token ids, or the raw action and its observation."""
     value: float | None = None
     """The policy's own estimate of the return, where it carries a value head."""
+    version: int = 0
+    """Version of the weights that made it: the number of updates behind them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,6 +155,7 @@ class Experiment:
         """The experiment with what is left to the memory plan filled in."""
         algorithm = self.make_algorithm()
         _check_workers(self.config)
+        _check_collecting(self.config, self.model)
         _check_devices(algorithm, self.model)
         _check_deterministic(self.config, self.model)
         env = make(self.env, **self.env_kwargs)
@@ -363,6 +364,15 @@ def _check_workers(config: TrainConfig) -> None:
     if config.timeout_s is not None and not config.num_workers:
         raise ValueError(
             f"timeout_s={config.timeout_s:g} needs num_workers of at least 1: a turn in this process cannot be stopped"
+        )
+
+
+def _check_collecting(config: TrainConfig, model: ModelConfig) -> None:
+    if (config.max_staleness or config.collectors) and model.server is not None:
+        asked = f"collectors={config.collectors!r}" if config.collectors else f"max_staleness={config.max_staleness}"
+        raise ValueError(
+            f"{asked} plays with copies of the models, but server={model.server!r} holds one version of them; leave "
+            "one of them out"
         )
 
 
