@@ -127,7 +127,7 @@ class Collecting:
     """
 
     def __init__(self, make: Sequence[Any], paths: Sequence[str], num_threads: int):
-        sys.path += [path for path in paths if path not in sys.path and os.path.isdir(path)]
+        import_from(paths)
         torch.set_num_threads(num_threads)
         self._make = make
         self._collector: RolloutCollector | None = None
@@ -324,6 +324,11 @@ class Actors(Players):
             f"{cluster.num_gpus:g} GPU, and the cluster has {has.get('CPU', 0):g} CPU and {has.get('GPU', 0):g} GPU in "
             "all; give it more, or lower --collector-cpus and --collector-gpus"
         )
+
+
+def import_from(paths: Sequence[str]) -> None:
+    """Import also from where another process does, as far as its folders are here too."""
+    sys.path += [path for path in paths if path not in sys.path and os.path.isdir(path)]
 
 
 def _shares(items: Sequence[tuple[int, Plan]], count: int) -> list[Share]:

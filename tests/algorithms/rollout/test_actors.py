@@ -19,7 +19,7 @@ from collm.algorithms.runs.experiment import Blueprint, Experiment, cluster_of
 from collm.envs import Outcome, TextParallelEnv, register
 from collm.envs.vectors.faults import EnvironmentFault
 
-ray = pytest.importorskip("ray", reason="needs collm[ray]: `make test-interop LIBRARIES=ray` installs and tests it")
+ray = pytest.importorskip("ray", reason="needs collm[ray], which the extra dev brings")
 
 NODE = {"num_cpus": 1, "object_store_memory": 100_000_000}
 pytestmark = [  # Ray leaves files and sockets of its own to the garbage collector
@@ -90,7 +90,7 @@ def test_a_cluster_that_cannot_be_joined_is_one_line_before_anything_begins(monk
             Cluster(address=address).check()
     with pytest.raises(UserError, match="there is no folder"):
         Cluster(files="/nowhere").check()
-    with pytest.raises(ValueError, match="turns_per_update=2 .* collectors='ray'"):
+    with pytest.raises(ValueError, match=r"turns_per_update=2 .* collectors='ray'"):
         experiment(collectors="ray", turns_per_update=2).check()
     with pytest.raises(ValueError, match=r"verify_share=0.5 .* name some"):
         experiment(verify_share=0.5).check()
@@ -101,7 +101,9 @@ class Orders:
 
     def __init__(self, **settings):
         self.experiment = experiment(collectors="ray", **settings)
-        self.local = replace(self.experiment, config=replace(self.experiment.config, collectors=None)).make_trainer()
+        self.local = replace(
+            self.experiment, config=replace(self.experiment.config, collectors=None, verify_share=0.0)
+        ).make_trainer()
 
     def order(self, update):
         return replace(self.local._order(update, update), version=update)
@@ -147,7 +149,7 @@ class Fragile(TextParallelEnv):
         return dict.fromkeys(self.possible_agents, "say a word")
 
     def play(self, replies):
-        if self.falls and self.turn > 1:
+        if self.falls and self.turn:
             raise RuntimeError("the floor is wet")
         return Outcome(1.0, dict.fromkeys(self.possible_agents, "go on"))
 

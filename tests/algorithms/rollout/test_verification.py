@@ -125,7 +125,7 @@ def test_a_lie_is_found_out_and_named(lie):
 
 
 def test_episodes_of_other_weights_than_ordered_are_found_out():
-    weights, result = played()
+    _, result = played()
     other = weights_of(collector(True, seed=30))
     assert "log-probabilities" in Verifier(collector(True), 1.0)(ORDER, other, ORDER.share(), result)
 
