@@ -191,6 +191,7 @@ QUICK = [
     Case("magrpo", "own", "none", settings=(("max_batch_tokens", 10_000),)),  # one pass, cut for two
     Case("magrpo", "own", "none", settings=(("joint_mode", "aligned"), ("max_batch_tokens", 130))),  # an uneven share
     Case("ippo", "own", "v", settings=(("turns_per_update", 2), ("num_generations", 1))),
+    Case("magrpo", "own", "none", settings=(("max_staleness", 1),), num_updates=3),
 ]
 
 

@@ -33,6 +33,8 @@ LOCAL = "ray"
 PREFIX = "ray://"
 WAIT_S = 0.5
 """Seconds between looks for a request to leave off."""
+ANSWER_S = 10.0
+"""Seconds in which the head of a cluster must answer."""
 START_S = 600.0
 """Seconds in which at least one actor must have started, while none plays."""
 MAX_FAILURES = 3
@@ -100,8 +102,11 @@ class Cluster:
         else:
             options["address"] = self.address.removeprefix(PREFIX)
         try:
+            if self.address != LOCAL:
+                host, _, port = options["address"].rpartition(":")
+                socket.create_connection((host, int(port)), ANSWER_S).close()  # Ray itself would try for minutes
             ray.init(**options)
-        except (ConnectionError, RuntimeError) as error:
+        except (OSError, RuntimeError) as error:
             raise UserError(
                 f"no Ray cluster answers at {self.address!r} ({str(error).strip().splitlines()[0]}); give the port of "
                 "`ray start --head` (6379 unless told otherwise; not that of Ray's client, 10001), or "

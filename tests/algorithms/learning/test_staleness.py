@@ -17,6 +17,9 @@ from collm.agents.numeric.config import NetworkConfig
 from collm.algorithms import algorithm_spec
 from collm.algorithms.config import ActorCriticConfig
 from collm.algorithms.learning.state import packed, unpacked
+from collm.algorithms.runs.experiment import Experiment
+from collm.algorithms.runs.loggers import read_lines
+from collm.algorithms.runs.run import run_experiment
 from collm.algorithms.runs.teams import make_policies, make_trainer
 from collm.envs.vectors.vector import SyncVector
 
@@ -171,3 +174,18 @@ def test_a_run_goes_on_beyond_its_end_with_episodes_of_the_weights_that_it_ended
 def test_every_joint_action_of_a_group_cannot_be_played_while_others_are():
     with pytest.raises(ValueError, match=r"joint_mode='cross'.*max_staleness=1"):
         algorithm_spec("magrpo").make(algorithm_spec("magrpo").config(joint_mode="cross", max_staleness=1))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bound", [1, 2])
+def test_a_mini_task_is_learned_from_stale_episodes(tmp_path, bound):
+    """MiniWriting from 0.17, where five seeds without staleness end at 0.41 (sd 0.03) after as many updates."""
+    config = algorithm_spec("magrpo").config(
+        num_updates=15, num_generations=8, agent_learning_rate=5e-4, eval_num_samples=64, max_staleness=bound
+    )
+    model = ModelConfig(max_new_tokens=48, device="cpu")
+    run_experiment(
+        Experiment(algorithm="magrpo", config=config, env="collm/MiniWriting-v1", model=model), tmp_path / "r"
+    )
+    first, last = (row["evaluation/sampled/return"] for row in read_lines(tmp_path / "r" / "evaluation.jsonl"))
+    assert first < 0.2 and last > 0.3

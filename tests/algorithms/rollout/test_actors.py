@@ -221,6 +221,23 @@ def test_episodes_that_actors_play_ahead_are_those_that_copies_in_this_process_p
     assert [metrics["staleness"] for _, metrics in found] == [0, 1, 1]
 
 
+def test_a_cluster_that_is_not_there_is_said_within_seconds():
+    ray.shutdown()
+    with pytest.raises(UserError, match=r"no Ray cluster answers at 'ray://127.0.0.1:1' .*refused.*10001"):
+        Cluster(address="ray://127.0.0.1:1").join()
+    assert not ray.is_initialized()
+
+
+@pytest.mark.slow
+def test_a_cluster_of_its_own_is_started_whatever_address_lies_about(monkeypatch):
+    ray.shutdown()
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    own = Cluster(num_actors=5, num_cpus=0.5)
+    assert own.join() and not own.join()
+    assert len(ray.nodes()) == 1 and ray.cluster_resources()["CPU"] >= 3
+    ray.shutdown()
+
+
 @pytest.mark.slow
 def test_a_node_that_is_taken_away_while_it_plays_costs_no_episode_and_changes_none(monkeypatch):
     """Two nodes on this machine, with an actor each; what is left of the cluster has room for both."""
