@@ -179,7 +179,7 @@ def test_every_joint_action_of_a_group_cannot_be_played_while_others_are():
 @pytest.mark.slow
 @pytest.mark.parametrize("bound", [1, 2])
 def test_a_mini_task_is_learned_from_stale_episodes(tmp_path, bound):
-    """MiniWriting from 0.17, where five seeds without staleness end at 0.41 (sd 0.03) after as many updates."""
+    """MiniWriting from 0.17, where five seeds without staleness end at 0.40 (deviation 0.03) after as many updates."""
     config = algorithm_spec("magrpo").config(
         num_updates=15, num_generations=8, agent_learning_rate=5e-4, eval_num_samples=64, max_staleness=bound
     )
