@@ -442,6 +442,12 @@ def _check_workers(config: TrainConfig) -> None:
 
 
 def _check_collecting(config: TrainConfig, model: ModelConfig) -> None:
+    if (config.max_staleness or config.collectors) and model.server is not None:
+        asked = f"collectors={config.collectors!r}" if config.collectors else f"max_staleness={config.max_staleness}"
+        raise ValueError(
+            f"{asked} plays with copies of the models, but server={model.server!r} holds one version of them; leave "
+            "one of them out"
+        )
     if config.collectors is not None:
         cluster_of(config).check()
         if config.turns_per_update is not None:
@@ -452,12 +458,6 @@ def _check_collecting(config: TrainConfig, model: ModelConfig) -> None:
     elif config.verify_share:
         raise ValueError(
             f"verify_share={config.verify_share:g} verifies what collectors play; name some, or leave it out"
-        )
-    if (config.max_staleness or config.collectors) and model.server is not None:
-        asked = f"collectors={config.collectors!r}" if config.collectors else f"max_staleness={config.max_staleness}"
-        raise ValueError(
-            f"{asked} plays with copies of the models, but server={model.server!r} holds one version of them; leave "
-            "one of them out"
         )
 
 
