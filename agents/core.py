@@ -45,6 +45,8 @@ class Completion:
     """What the policy needs to evaluate it again: token ids, or the raw action and its observation."""
     value: float | None = None
     """The policy's own estimate of the return, where it carries a value head."""
+    version: int = 0
+    """Version of the weights that made it: the number of updates behind them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +251,16 @@ class TrainablePolicy(Policy, Learnable):
         """
         sizes = [self.num_tokens(track) for track in tracks]
         return list(micro_batches(sizes, items, max_tokens))
+
+    def is_own(self, observation: Any, previous: Completion | None, completion: Completion) -> bool:
+        """Whether a completion's tokens are what this policy reads of the observation, and writes as the action.
+
+        Args:
+            observation: what the agent was shown.
+            previous: its completion before; None at the first turn.
+            completion: the completion, which somebody else may have made up.
+        """
+        return True
 
     @abstractmethod
     def reference(self, device: torch.device | None = None) -> TrainablePolicy:

@@ -17,7 +17,13 @@ from torch import Tensor
 
 from .config import ActorCriticConfig, TrainConfig
 from .functions.advantages import critic_targets, estimated_advantages
-from .functions.losses import clipped_policy_loss, policy_gradient_loss, token_advantages, turn_logprobs
+from .functions.losses import (
+    clipped_policy_loss,
+    importance_weights,
+    policy_gradient_loss,
+    token_advantages,
+    turn_logprobs,
+)
 from .rollout.episode import Episode
 
 CriticReads = Literal["nothing", "own", "joint"]
@@ -50,6 +56,7 @@ class PolicyBatch:
     advantages: Tensor  # [N]
     num_turns: int  # of the whole mini-batch: the denominator of a loss per turn
     num_tokens: int  # of the whole mini-batch: the denominator of a loss per token
+    staleness: Tensor | None = None  # [N] updates between the weights that sampled and these; None: 0, all are fresh
 
 
 class PolicyLoss(NamedTuple):
@@ -103,6 +110,9 @@ class Algorithm(ABC, Generic[Settings]):
     def loss(self, batch: PolicyBatch) -> PolicyLoss:
         """The policy's loss: the policy gradient, or PPO's clipped surrogate where `clip_range` is set.
 
+        Episodes of older weights (`max_staleness`) enter the policy gradient with truncated importance weights; PPO's
+        ratio is to the policy that sampled, however old, and needs no other.
+
         The policy learner adds the entropy bonus, the KL penalty and the loss of a value head.
         """
         config = self.config
@@ -120,12 +130,19 @@ class Algorithm(ABC, Generic[Settings]):
             advantages = token_advantages(
                 batch.advantages, batch.turn_of_token, divide_by_length=config.divide_by_length
             )
+        num_items = batch.num_turns if config.credit == "turn" else batch.num_tokens
         if config.clip_range is None:
-            return PolicyLoss(policy_gradient_loss(logprobs, advantages, items), {})
+            metrics: dict[str, Tensor] = {}
+            if batch.staleness is not None and config.importance_cap is not None:
+                stale = batch.staleness if config.credit == "turn" else batch.staleness[batch.turn_of_token]
+                weights, num_capped = importance_weights(logprobs, sampled, stale > 0, config.importance_cap)
+                advantages = advantages * weights
+                metrics["importance_weight"] = weights.double().sum() / num_items
+                metrics["importance_capped"] = num_capped.double() / num_items
+            return PolicyLoss(policy_gradient_loss(logprobs, advantages, items), metrics)
         loss, num_clipped = clipped_policy_loss(
             logprobs, sampled, advantages, items, config.clip_range, config.clip_range_high
         )
-        num_items = batch.num_turns if config.credit == "turn" else batch.num_tokens
         return PolicyLoss(loss, {"clip_fraction": num_clipped.double() / num_items})
 
     @property

@@ -59,6 +59,35 @@ class TrainConfig(Checked):
     """Each agent's share of the return (`metric/share/<agent>`) in the metrics of training too, as in those of
     evaluations: one more play of each episode per agent, without new replies."""
 
+    # Collecting elsewhere and ahead.
+
+    max_staleness: CountOrZero = 0
+    """Staleness bound: updates between the weights that play an episode and those that learn from it. With n, the
+    episodes of the next n updates are played while this one is learned from, by a copy of the models; results do not
+    depend on how fast either is. 0: playing and learning take turns."""
+    importance_cap: Positive | None = 2.0
+    """Cap of truncated importance weights: a stale turn's (or token's, see `credit`) part of the policy gradient is
+    multiplied by its probability now over that at sampling, at most by this; 1 for turns that are not stale, so that
+    it does nothing without `max_staleness`. `clip_range`, whose ratio is to the sampling policy already, takes its
+    place. None: no weights."""
+    collectors: str | None = None
+    """Ray cluster whose actors play the episodes: "ray" starts one on this machine, "ray://HOST:PORT" joins the one of
+    `ray start --head` at that port (6379 unless told otherwise). Needs collm[ray]. Results are the same. None: this
+    process plays."""
+    num_collectors: Count = 2
+    """Actors that play, with `collectors`."""
+    collector_cpus: Positive = 1.0
+    """CPU cores that Ray reserves per actor, with `collectors`."""
+    collector_gpus: NotNegative = 0.0
+    """GPUs, or a share of one, that Ray reserves per actor, with `collectors`. 0: actors play on CPUs."""
+    collector_files: str | None = None
+    """Folder whose modules the actors import, as an environment of one's own; Ray copies it to every machine. None:
+    modules must be importable there already; on this machine they are."""
+    verify_share: Share = 0.0
+    """Share of the episodes from `collectors` that are verified here: played again from their seeds and actions, and
+    their log-probabilities computed again. A collector whose episode is not what it should be is named and expelled,
+    and its episodes are played by others. Costs one more copy of the models here. 0: collectors are trusted."""
+
     # Optimizing.
 
     agent_learning_rate: Annotated[LearningRate | None, Also("learning_rate")] = None

@@ -50,6 +50,11 @@ class Reinforce(Algorithm[ReinforceConfig], ABC):
                 f"turns_per_update={self.config.turns_per_update} cuts episodes, but {type(self).__name__} has no "
                 "critic to say what a cut one is worth; leave it out"
             )
+        if self.config.joint_mode == "cross" and self.config.max_staleness:
+            raise ValueError(
+                f"joint_mode='cross' plays in the environments while it learns, where with max_staleness="
+                f"{self.config.max_staleness} those of the next updates are played; leave one of them out"
+            )
         if self.config.joint_mode == "cross" and self.config.num_generations < 2:
             raise ValueError(
                 f"joint_mode='cross' combines the rollouts of a task, but num_generations="

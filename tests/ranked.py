@@ -225,6 +225,7 @@ QUICK = [
     Case("magrpo", "adapters", "none", recomputes=True),
     Case("maac", "own", "q", settings=(*FSDP, ("max_grad_norm", 1e-5))),
     Case("ippo", "shared", "head", settings=(*FSDP, ("mini_batch_size", 5)), recomputes=True),  # 2 + 2 + 1 tracks
+    Case("magrpo", "own", "none", settings=(("max_staleness", 1),), num_updates=3),
 ]
 
 

@@ -45,7 +45,7 @@ class Ranks(Group):
         try:
             outcome = _Outcome(work())
         except Exception as error:  # raised again below, here and on all other ranks
-            own, outcome = error, _Outcome(None, _sendable(error))
+            own, outcome = error, _Outcome(None, sendable(error))
         outcomes = self.gather(outcome)
         for rank, each in enumerate(outcomes):
             if each.error is not None:
@@ -105,7 +105,7 @@ class _Outcome(NamedTuple):
     error: Exception | None = None
 
 
-def _sendable(error: Exception) -> Exception:
+def sendable(error: Exception) -> Exception:
     """An error as other processes can have it."""
     try:
         pickle.loads(pickle.dumps(error))

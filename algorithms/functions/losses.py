@@ -90,6 +90,47 @@ def policy_gradient_loss(logprobs: Tensor, advantages: Tensor, denominator: floa
     return -(advantages.detach() * logprobs).sum() / denominator
 
 
+class ImportanceWeights(NamedTuple):
+    """Weights of items, and how many of them the cap lowered."""
+
+    weights: Tensor  # [M], without gradient
+    num_capped: Tensor  # scalar
+
+
+@torch.no_grad()
+def importance_weights(logprobs: Tensor, sampled_logprobs: Tensor, is_stale: Tensor, cap: float) -> ImportanceWeights:
+    """Truncated importance weights of items that an older policy sampled.
+
+        w = min(pi / pi at sampling, cap) where the item is stale, else 1
+
+    A policy gradient of items from the older policy, each times its untruncated weight, is in expectation that of the
+    policy now (for a single decision; weights per token leave out the change of what came before). The cap bounds the
+    variance, at the price of a bias towards the older policy.
+
+    Source: Ionides (2008), truncated importance sampling; as a weight on policy gradients from other samplers, IMPALA
+    (arXiv:1802.01561), equation 1, and IMPACT (arXiv:1912.00167).
+
+    Args:
+        logprobs: [M]: of turns for one weight per completion, of tokens for one per token.
+        sampled_logprobs: [M], of the same items when they were sampled.
+        is_stale: [M] bool, where the weights that sampled were not those of now.
+        cap: > 0.
+
+    Returns:
+        The weights, in 0..max(cap, 1), exactly 1 where the item is not stale.
+
+    Raises:
+        ValueError: if the shapes disagree or the cap is not positive.
+    """
+    _check_items(1, logprobs=logprobs, sampled_logprobs=sampled_logprobs, is_stale=is_stale)
+    if cap <= 0:
+        raise ValueError(f"importance_cap is {cap}, but must be positive, or nothing stale can be learned from")
+    log_ratio = logprobs - sampled_logprobs
+    log_cap = math.log(cap)
+    weights = torch.where(is_stale, log_ratio.clamp(max=log_cap).exp(), 1.0)
+    return ImportanceWeights(weights, (is_stale & (log_ratio > log_cap)).sum())
+
+
 class ClippedLoss(NamedTuple):
     """A clipped loss, and how many items the clip left without gradient."""
 

@@ -35,6 +35,7 @@ class TurnBatch:
     targets: Tensor | None = None  # [N] normalized, for a value head on the policy
     old_values: Tensor | None = None  # [N] normalized, as predicted before the update
     reference_logprobs: Tensor | None = None  # [K], for a KL penalty in the loss
+    version: int = 0  # of the weights that learn: the number of updates behind them
 
 
 class PolicyLearner:
@@ -99,7 +100,8 @@ class PolicyLearner:
         self, batch: TurnBatch, tracks: Sequence[Sequence[Completion]], steps: Sequence[Sequence[int]]
     ) -> dict[str, float]:
         rows = _Rows.of(tracks, self.device)
-        parts = _Parts(*(None if part is None else sent(part, self.device) for part in _parts(batch)))
+        stale = _staleness(tracks, batch.version) if self.config.max_staleness else None
+        parts = _Parts(*(None if part is None else sent(part, self.device) for part in (*_parts(batch), stale)))
         limit = self.config.target_kl
         descent = Descent(self.optimizer, None if limit is None else ("kl_to_sampler", limit))
         per_epoch = len(steps) // self.config.ppo_epochs
@@ -160,7 +162,15 @@ class PolicyLearner:
         assert batch.advantages is not None
         advantages = batch.advantages[turn_index]
         loss, metrics = self.algorithm.loss(
-            PolicyBatch(evaluation.logprobs, sampled, evaluation.turn_of_token, advantages, num_turns, num_tokens)
+            PolicyBatch(
+                evaluation.logprobs,
+                sampled,
+                evaluation.turn_of_token,
+                advantages,
+                num_turns,
+                num_tokens,
+                None if batch.staleness is None else batch.staleness[turn_index],
+            )
         )
         for name, share in metrics.items():
             tally.add(name, share)
@@ -206,10 +216,16 @@ class _Parts(NamedTuple):
     targets: Tensor | None
     old_values: Tensor | None
     reference_logprobs: Tensor | None
+    staleness: Tensor | None
 
 
-def _parts(batch: TurnBatch) -> _Parts:
-    return _Parts(batch.advantages, batch.targets, batch.old_values, batch.reference_logprobs)
+def _parts(batch: TurnBatch) -> tuple[Tensor | None, ...]:
+    return batch.advantages, batch.targets, batch.old_values, batch.reference_logprobs
+
+
+def _staleness(tracks: Sequence[Sequence[Completion]], version: int) -> Tensor:
+    """[N] updates between the weights that made each turn and those of a version."""
+    return torch.tensor([version - turn.version for track in tracks for turn in track])
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,12 +21,27 @@ from ...agents.encoding import TokenRecord
 from ...agents.numeric.moments import RunningMoments
 from ...agents.numeric.policy import NumericRecord
 from ...envs.core import Message, Transcript
+from ..rollout.episode import Episode, Turn
+from ..rollout.orders import Order
+from ..rollout.plays import Plan
 from .critic_learner import ReplayEntry
 
 Record = TypeVar("Record", bound=type)
 RECORDS: dict[str, type] = {
     kind.__name__: kind
-    for kind in (Completion, CriticInput, Message, NumericRecord, ReplayEntry, RunningMoments, TokenRecord)
+    for kind in (
+        Completion,
+        CriticInput,
+        Episode,
+        Message,
+        NumericRecord,
+        Order,
+        Plan,
+        ReplayEntry,
+        RunningMoments,
+        TokenRecord,
+        Turn,
+    )
 }
 """Dataclasses and named tuples that a checkpoint may hold, by name."""
 _ARRAYS = "arrays/"  # begins the names of joined arrays, such as observations, which need not be finite

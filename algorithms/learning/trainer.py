@@ -18,8 +18,12 @@ from ...envs.vectors.faults import EnvironmentFault
 from ..algorithm import Algorithm, check_warmup_budget
 from ..config import TrainConfig
 from ..distribution.group import current
-from ..rollout.collector import RolloutCollector, grouped_plans
+from ..rollout.ahead import Ahead
+from ..rollout.collector import RolloutCollector
 from ..rollout.episode import Episode
+from ..rollout.orders import Delivery, Order, Weights
+from ..rollout.players import Players
+from ..rollout.plays import Plan, grouped_plans
 from ..rollout.side_by_side import Task
 from ..rollout.summary import episode_metrics
 from .crediting import Credit, CriticBatch, assign_credit, critic_metrics
@@ -65,6 +69,8 @@ class Trainer:
         references: frozen copies of the policies, by agent, for a KL penalty; needed if its coefficient is not 0.
         rewarder: replaces the episodes' rewards, as by a reward model's; logged returns stay the environment's.
         reward_processor: applied to every reward before learning.
+        players: who plays the episodes, with copies of the policies, on the writer alone; needed with `max_staleness`.
+            None: the collector, with the policies themselves.
 
     Raises:
         ValueError: if no policy can learn, or if a learning rate is given for an agent that does not exist.
@@ -79,6 +85,7 @@ class Trainer:
         references: Mapping[str, TrainablePolicy] | None = None,
         rewarder: Rewarder | None = None,
         reward_processor: RewardProcessor | None = None,
+        players: Players | None = None,
     ):
         self.algorithm = algorithm
         self.config = algorithm.config
@@ -96,6 +103,15 @@ class Trainer:
         self.seconds = 0.0  # spent in collecting and learning
         self.credits: Mapping[str, Credit] = {}  # credit of the last update's episodes, by agent
         self.last_metrics: Mapping[str, float] = {}  # of the last update
+        self._is_elsewhere = self.config.max_staleness > 0 or self.config.collectors is not None
+        self._ahead = None
+        if players is not None:
+            self._ahead = Ahead(players, self.config.max_staleness, self.config.num_updates)
+        elif self._is_elsewhere and current().is_writer:
+            raise ValueError(
+                f"max_staleness={self.config.max_staleness}, collectors={self.config.collectors!r} need players with "
+                "copies of the policies; give the trainer some, or train with collm.train"
+            )
         self.learners = self._make_learners()
         self._actors = [id(learner) for learner in self._unique_learners()]
         weights = {id(learner): learner.policy.parameters() for learner in self._unique_learners()}
@@ -158,8 +174,8 @@ class Trainer:
 
     def _step(self, record: Recorder | None) -> tuple[list[Episode], dict[str, float]]:
         start = time.perf_counter()
-        self.collector.seconds.clear()
-        episodes = self._collect()
+        delivery = self._collect()
+        episodes = delivery.episodes
         for learner in self._unique_learners():
             learner.policy.rest()
         learning = time.perf_counter()
@@ -172,29 +188,72 @@ class Trainer:
         self.num_tokens += num_tokens
         if self.update <= self.algorithm.critic_warmup and self._has_own_critics():
             check_warmup_budget(self.config, self.num_turns, self.num_tokens)
-        phases = {f"seconds/{phase}": seconds for phase, seconds in self.collector.seconds.items()}
+        phases = {f"seconds/{phase}": seconds for phase, seconds in delivery.seconds.items()}
         if self.collector.skipped:
             metrics["skipped_episodes"] = float(len(self.collector.skipped))
+        if self.config.max_staleness:
+            metrics["staleness"] = float(np.mean([self.update - 1 - version_of(episode) for episode in episodes]))
+            metrics["seconds/waiting"] = learning - start
         return episodes, metrics | phases | {
             "update": self.update,
             "environment_steps": self.num_turns,
             "sampled_tokens": self.num_tokens,
-            "tokens_per_second": num_tokens / (learning - start),
+            "tokens_per_second": num_tokens / delivery.wall_s,
             "seconds/learning": end - learning,
             "seconds/update": end - start,
             "seconds/total": self.seconds,
         }
 
-    def _collect(self) -> list[Episode]:
+    def _collect(self) -> Delivery:
+        """The episodes that this update learns from."""
+        self.collector.version = self.update
+        if not self._is_elsewhere:
+            start = time.perf_counter()
+            self.collector.seconds.clear()
+            order = self._order(self.update, self.update)
+            if order.num_turns is None:
+                episodes = self.collector.collect(order.plans)
+            else:
+                seeds = [plan.seed for plan in order.plans]
+                difficulty = order.plans[0].difficulty
+                episodes = self.collector.collect_turns(order.num_turns, seeds, difficulty=difficulty)
+            return Delivery(episodes, self.collector.skipped, dict(self.collector.seconds), time.perf_counter() - start)
+        order, delivery = current().by_writer(self._taken)
+        self.collector.skipped = delivery.skipped
+        self.collector.next_index = order.first + len(order.plans)
+        return delivery
+
+    def _taken(self) -> tuple[Order, Delivery]:
+        assert self._ahead is not None  # the writer has players
+        check = self.collector.before_turn or (lambda: None)
+        return self._ahead.take(self.update, self._order, self.weights, check)
+
+    def _order(self, update: int, version: int) -> Order:
+        """The order of an update's episodes, by weights of a version."""
         config = self.config
-        difficulty = None if self.curriculum is None else self.curriculum(self.update / config.num_updates)
+        difficulty = None if self.curriculum is None else self.curriculum(update / config.num_updates)
         if config.turns_per_update is not None:
             num_envs = self.collector.vector.num_envs
-            seeds = task_seeds(config.seed, self.update, num_envs * (config.turns_per_update + 1))
-            return self.collector.collect_turns(config.turns_per_update, seeds, difficulty=difficulty)
+            seeds = task_seeds(config.seed, update, num_envs * (config.turns_per_update + 1))
+            plans = tuple(Plan(seed, difficulty=difficulty) for seed in seeds)
+            return Order(update, version, plans, 0, config.turns_per_update)
         num_groups = config.rollout_buffer_size // config.num_generations
-        seeds = task_seeds(config.seed, self.update, num_groups)
-        return self.collector.collect(grouped_plans(seeds, config.num_generations, difficulty))
+        seeds = task_seeds(config.seed, update, num_groups)
+        plans = tuple(grouped_plans(seeds, config.num_generations, difficulty))
+        return Order(update, version, plans, update * config.rollout_buffer_size)
+
+    def weights(self) -> Weights:
+        """A copy of the weights of all policies that learn, as they are now."""
+        return {
+            name: {key: value.detach().cpu().clone() for key, value in learner.policy.state_dict().items()}
+            for name, learner in self.unique_learners().items()
+        }
+
+    def close(self) -> None:
+        """Give back the environments and the players."""
+        if self._ahead is not None:
+            self._ahead.close()
+        self.collector.vector.close()
 
     def _learn(self, episodes: Sequence[Episode], record: Recorder | None) -> dict[str, float]:
         for learner in self._unique_learners():
@@ -304,6 +363,7 @@ class Trainer:
             reference_logprobs=(
                 torch.cat([piece for agent in agents for piece in references[agent]]) if references else None
             ),
+            version=self.update,
         )
 
     def _reference_logprobs(self, episodes: Sequence[Episode]) -> dict[str, list[Tensor]]:
@@ -375,6 +435,7 @@ class Trainer:
             "generator": self.generator.get_state(),
             "algorithm": self.algorithm.state_dict(),
             "collector": self.collector.state_dict(),
+            **({} if self._ahead is None else {"ahead": self._ahead.state_dict(self.update)}),
             "learners": {
                 name: {"policy": learner.policy.state_dict(), "optimizer": learner.optimizer.state_dict()}
                 for name, learner in self.unique_learners().items()
@@ -392,11 +453,18 @@ class Trainer:
         self.generator.set_state(state["generator"])
         self.algorithm.load_state_dict(state.get("algorithm", {}))
         self.collector.load_state_dict(state["collector"])
+        if self._ahead is not None and "ahead" in state:
+            self._ahead.load_state_dict(state["ahead"])
         for name, learner in self.unique_learners().items():
             learner.policy.load_state_dict(state["learners"][name]["policy"])
             learner.optimizer.load_state_dict(state["learners"][name]["optimizer"])
         for name, critic in self.unique_critics().items():
             critic.load_state_dict(state["critics"][name])
+
+
+def version_of(episode: Episode) -> int:
+    """Version of the weights that played an episode."""
+    return next(iter(episode.tracks.values()))[0].completion.version
 
 
 def _tracks(episodes: Sequence[Episode], agent: str) -> list[tuple[Any, ...]]:

@@ -93,6 +93,9 @@ def members_of(algorithm: Algorithm[Any], model: ModelConfig, task: Task) -> dic
             num_shares=num_shares,
         )
         found.setdefault(device, []).append(member)
+        if config.max_staleness and config.collectors is None:
+            player = replace(member, name=f"copy of {member.name} that plays", learns=False, has_reference=False)
+            found[device].append(player)
         if has_reference and place is not None:
             copy = replace(member, name=f"reference of {member.name}", num_agents=0, learns=False)
             found.setdefault(place, []).append(copy)

@@ -11,12 +11,13 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...agents.core import Policy, Request
+from ...agents.core import Completion, Policy, Request
 from ...agents.numeric.features import Features
 from ...envs.vectors.faults import EnvironmentFault, StepResult
 from ...envs.vectors.vector import VectorEnv
@@ -46,8 +47,8 @@ UNREPEATABLE = (
 )
 
 
-class _Collected(NamedTuple):
-    """What one rank brings of its share."""
+class Played(NamedTuple):
+    """A share of the episodes of a call."""
 
     done: list[Episode]
     lost: set[int]
@@ -65,6 +66,7 @@ class RolloutCollector:
     Attributes:
         seconds: by phase, since the caller last cleared them.
         skipped: faults of the episodes that the last `collect` gave up.
+        version: version of the policies' weights, which their completions are marked with.
 
     Args:
         vector: copies of the environment.
@@ -101,6 +103,7 @@ class RolloutCollector:
         self._number = {agent: i for i, agent in enumerate(vector.possible_agents)}
         self.before_turn: Callable[[], None] | None = None  # called before each; may raise, to leave off
         self.next_index = 0
+        self.version = 0
         self._kept_state: dict[str, Any] | None = None  # from before the call that is under way, or was left off
         self._decision_s = 0.0  # duration of the last decision
         self._unfinished: dict[int, Play] = {}
@@ -118,17 +121,20 @@ class RolloutCollector:
         with self._whole():
             share = group.shard(list(enumerate(plans, start=self.next_index)))
             self.next_index += len(plans)
-            parts = group.together(lambda: self._collected(share, len(plans), greedy))
-        done = {episode.index: episode for part in parts for episode in part.done}
-        lost = {number for part in parts for number in part.lost}
+            parts = group.together(lambda: self.play(share, len(plans), greedy=greedy))
         self.skipped = [fault for part in parts for fault in part.skipped]
-        kept = [done[index] for index in sorted(done) if done[index].group not in lost]
-        if len(self.skipped) > _max_skipped(len(plans)) or (lost and not kept):
-            raise self.skipped[-1]
-        return kept
+        return together(parts, len(plans))
 
-    def _collected(self, share: Sequence[tuple[int, Plan]], num_plans: int, greedy: bool) -> _Collected:
-        """Play this rank's share of the plans, given with the indices of their episodes."""
+    def play(self, share: Sequence[tuple[int, Plan]], num_plans: int, *, greedy: bool = False) -> Played:
+        """Play some of the plans of a call, given with the indices of their episodes, without the other ranks.
+
+        Args:
+            share: indices and plans.
+            num_plans: plans of the whole call.
+
+        Raises:
+            EnvironmentFault: if an environment raises or breaks its contract, or too many episodes were given up.
+        """
         running: dict[int, Play] = {}
         self.skipped = []
         with self._telling(running):
@@ -136,7 +142,7 @@ class RolloutCollector:
 
     def _played(
         self, share: Sequence[tuple[int, Plan]], num_plans: int, running: dict[int, Play], greedy: bool
-    ) -> _Collected:
+    ) -> Played:
         waiting = deque(share)
         free = deque(range(self.vector.num_envs))
         stepping: set[int] = set()
@@ -174,7 +180,7 @@ class RolloutCollector:
                 self.vector.send(actions)
                 stepping |= actions.keys()
                 self.seconds["environment"] += time.perf_counter() - last
-        return _Collected(list(done.values()), lost, self.skipped)
+        return Played(list(done.values()), lost, self.skipped)
 
     def _skip(self, play: Play, fault: EnvironmentFault, num_plans: int) -> None:
         fault.episode = play.index
@@ -217,9 +223,14 @@ class RolloutCollector:
             EnvironmentFault: if an environment raises or breaks its contract.
         """
         plans = (Plan(seed, difficulty=difficulty) for seed in seeds)
-        with self._whole(), self._telling(self._unfinished):
+        with self._whole():
             # One rank alone: which episode a copy starts next depends on when those of all others end.
-            return current().by_writer(lambda: self._segments(num_turns, plans))
+            return current().by_writer(lambda: self.play_turns(num_turns, plans))
+
+    def play_turns(self, num_turns: int, draw: Iterator[Plan]) -> list[Episode]:
+        """Play a number of joint turns per copy as `collect_turns` does, without the other ranks."""
+        with self._telling(self._unfinished):
+            return self._segments(num_turns, draw)
 
     def _segments(self, num_turns: int, draw: Iterator[Plan]) -> list[Episode]:
         segments: list[Episode] = []
@@ -298,7 +309,7 @@ class RolloutCollector:
             tasks.append(Task(first.workplace(), partial(first.act_together, requests, greedy=greedy)))
         for asks, answers in zip(asked.values(), self.side_by_side.results(tasks), strict=True):
             for (_, request, play), completion in zip(asks, answers, strict=True):
-                play.decided[request.agent] = completion
+                play.decided[request.agent] = _stamped(completion, self.version)
         self.seconds["decoding"] += time.perf_counter() - start
         return {play.place: {agent: answer.action for agent, answer in play.decided.items()} for play in plays}
 
@@ -407,6 +418,25 @@ class RolloutCollector:
                 np.zeros(features.size, dtype=np.float32) if has_left else features.vector(play.observations[agent])
             )
         return np.concatenate(vectors)
+
+
+def together(parts: Sequence[Played], num_plans: int) -> list[Episode]:
+    """The episodes of all shares in the order of their plans, without the groups of those that were given up.
+
+    Raises:
+        EnvironmentFault: if too many were given up.
+    """
+    done = {episode.index: episode for part in parts for episode in part.done}
+    lost = {number for part in parts for number in part.lost}
+    skipped = [fault for part in parts for fault in part.skipped]
+    kept = [done[index] for index in sorted(done) if done[index].group not in lost]
+    if len(skipped) > _max_skipped(num_plans) or (lost and not kept):
+        raise skipped[-1]
+    return kept
+
+
+def _stamped(completion: Completion, version: int) -> Completion:
+    return completion if completion.version == version else replace(completion, version=version)
 
 
 def _max_skipped(num_plans: int) -> float:

@@ -21,7 +21,7 @@ from ...agents.language.files import check_critic_model, check_reward_model
 from ...agents.language.reward_model import RewardModel
 from ...agents.loading import check_device, where_of
 from ...agents.numeric.config import NetworkConfig
-from ...agents.registry import registered_critic
+from ...agents.registry import PolicySpec, register_policy, registered_critic, registered_policy
 from ...envs.core import TextParallelEnv
 from ...envs.registration.registry import EnvSpec, make, registry, spec
 from ...envs.vectors.processes import ProcessVector
@@ -39,10 +39,13 @@ from ..learning.shaping import RewardProcessor
 from ..learning.trainer import Trainer, agent_learning_rates
 from ..memory.devices import capacity
 from ..memory.fitting import Task, canonical, check_fit
-from ..registry import algorithm_spec
+from ..registry import AlgorithmSpec, algorithm_spec, register_algorithm
+from ..rollout.actors import Actors, Cluster
+from ..rollout.collector import RolloutCollector
+from ..rollout.verification import Verifier
 from .checkpoint import CONFIG_FILE, read_config
 from .starting import StartingWeights
-from .teams import CriticSource, check_team, device_of_policy, make_policies, make_trainer, writes_text
+from .teams import CriticSource, check_team, device_of_policy, make_collector, make_policies, make_trainer, writes_text
 
 Kind = TypeVar("Kind", TrainConfig, ModelConfig, NetworkConfig)
 
@@ -156,6 +159,7 @@ class Experiment:
         """The experiment with what is left to the memory plan filled in."""
         algorithm = self.make_algorithm()
         _check_workers(self.config)
+        _check_collecting(self.config, self.model)
         _check_devices(algorithm, self.model)
         _check_deterministic(self.config, self.model)
         _check_fsdp(algorithm, self.model)
@@ -225,7 +229,16 @@ class Experiment:
     ) -> Trainer:
         algorithm = self.make_algorithm()
         config = self.config
+        players = None
         num_envs = config.num_envs or min(config.rollout_buffer_size, MAX_DEFAULT_ENVS)
+        if config.collectors is not None:
+            if policies is not None:
+                raise ValueError(
+                    f"collectors={config.collectors!r} make the policies that the settings name, but some are given as "
+                    "objects; register them by name (collm.register_policy), and give that as the model"
+                )
+            players = partial(self._actors, num_envs)
+            num_envs = 1 if not algorithm.crosses_rollouts else num_envs
         vector = self.make_vector("train", num_envs, has_shares=config.log_shares)
         policies = make_policies(algorithm, vector, self.team_model, self.network, policies)
         if config.deterministic:
@@ -247,10 +260,72 @@ class Experiment:
             network=self.network,
             rewarder=rewarder,
             reward_processor=reward_processor,
+            players=players,
         )
         if start is not None:
             start.give_critics(trainer.unique_critics())
         return trainer
+
+    def make_collector(self, num_envs: int) -> RolloutCollector:
+        """A collector of training episodes, with models and environments of its own."""
+        algorithm = self.make_algorithm()
+        vector = self.make_vector("train", num_envs, has_shares=self.config.log_shares)
+        policies = make_policies(algorithm, vector, self.team_model, self.network)
+        if self.config.deterministic:
+            fix_shapes(policies)
+        return make_collector(algorithm, vector, policies, is_judged=self.config.reward_model is not None)
+
+    def _actors(self, num_envs: int) -> Actors:
+        config = self.config
+        blueprint = Blueprint.of(self, max(1, -(-num_envs // config.num_collectors)))
+        judge = Verifier(self.make_collector(1), config.verify_share) if config.verify_share else None
+        return Actors(blueprint, cluster_of(config), judge)
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """What another process makes a run's collector of: its settings, and what only this process has registered."""
+
+    experiment: Experiment
+    num_envs: int
+    env: EnvSpec | None
+    algorithm: AlgorithmSpec
+    policies: Mapping[str, PolicySpec]
+
+    @classmethod
+    def of(cls, experiment: Experiment, num_envs: int) -> Blueprint:
+        """The blueprint of an experiment, with so many environment copies."""
+        named = {name: registered_policy(name) for name in experiment.model.model.split(",")}
+        return cls(
+            experiment,
+            num_envs,
+            registry.get(experiment.env),
+            algorithm_spec(experiment.algorithm),
+            {name: policy for name, policy in named.items() if policy is not None},
+        )
+
+    def __call__(self) -> RolloutCollector:
+        if self.env is not None:
+            registry.setdefault(self.env.id, self.env)
+        algorithm = self.algorithm
+        register_algorithm(
+            algorithm.name, algorithm.entry_point, algorithm.config, summary=algorithm.summary, replace=True
+        )
+        for name, policy in self.policies.items():
+            register_policy(name, policy.make, load=policy.load, replace=True)
+        return self.experiment.make_collector(self.num_envs)
+
+
+def cluster_of(config: TrainConfig) -> Cluster:
+    """The cluster whose actors play a run's episodes."""
+    assert config.collectors is not None  # who asks has looked
+    return Cluster(
+        address=config.collectors,
+        num_actors=config.num_collectors,
+        num_cpus=config.collector_cpus,
+        num_gpus=config.collector_gpus,
+        files=config.collector_files,
+    )
 
 
 def load_experiment(directory: Path, *, trust: bool = False) -> Experiment:
@@ -376,6 +451,26 @@ def _check_workers(config: TrainConfig) -> None:
     if config.timeout_s is not None and not config.num_workers:
         raise ValueError(
             f"timeout_s={config.timeout_s:g} needs num_workers of at least 1: a turn in this process cannot be stopped"
+        )
+
+
+def _check_collecting(config: TrainConfig, model: ModelConfig) -> None:
+    if (config.max_staleness or config.collectors) and model.server is not None:
+        asked = f"collectors={config.collectors!r}" if config.collectors else f"max_staleness={config.max_staleness}"
+        raise ValueError(
+            f"{asked} plays with copies of the models, but server={model.server!r} holds one version of them; leave "
+            "one of them out"
+        )
+    if config.collectors is not None:
+        cluster_of(config).check()
+        if config.turns_per_update is not None:
+            raise ValueError(
+                f"turns_per_update={config.turns_per_update} goes on with episodes that are under way in one process, "
+                f"but collectors={config.collectors!r} play whole ones; leave one of them out"
+            )
+    elif config.verify_share:
+        raise ValueError(
+            f"verify_share={config.verify_share:g} verifies what collectors play; name some, or leave it out"
         )
 
 

@@ -63,7 +63,8 @@ def episode_records(
 def _moves(track: Sequence[Turn]) -> dict[str, Any]:
     """Turns of an agent that acts by vectors: enough to play its episode again, and no more, as there are so many."""
     actions = [np.asarray(turn.completion.action).tolist() for turn in track]
-    return {"actions": actions, "rewards": [turn.reward for turn in track]}
+    rewards = [turn.reward for turn in track]
+    return {"actions": actions, "rewards": rewards, "version": track[0].completion.version}
 
 
 def _turn(turn: Turn, before: Turn | None) -> dict[str, Any]:
@@ -79,6 +80,7 @@ def _turn(turn: Turn, before: Turn | None) -> dict[str, Any]:
             "logprob": float(completion.logprobs.sum()),
             "entropy": float(completion.entropies.mean()),
             "is_cut": completion.is_cut,
+            "version": completion.version,
         }
     tokens = completion.tokens
     if isinstance(tokens, TokenRecord):

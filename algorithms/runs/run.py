@@ -148,7 +148,7 @@ def run_prepared(
         trainer = experiment.make_trainer(
             policies=policies, critics=critics, reward_processor=reward_processor, start=start
         )
-        stack.callback(trainer.collector.vector.close)
+        stack.callback(trainer.close)
         for line in default_rates(trainer) if group.is_writer else ():
             on_notice(line)
         held_out = _held_out(experiment, trainer)

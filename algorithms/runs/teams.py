@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
@@ -46,6 +48,7 @@ from ..learning.critic_learner import CriticLearner
 from ..learning.shaping import RewardProcessor
 from ..learning.trainer import Rewarder, Trainer
 from ..rollout.collector import RolloutCollector
+from ..rollout.players import Copies, Players
 from ..rollout.side_by_side import SideBySide
 
 CriticSource: TypeAlias = Critic | Mapping[str, Critic] | Callable[[CriticSeat], Critic]
@@ -66,6 +69,7 @@ def make_trainer(
     network: NetworkConfig | None = None,
     rewarder: Rewarder | None = None,
     reward_processor: RewardProcessor | None = None,
+    players: Callable[[], Players] | None = None,
 ) -> Trainer:
     """Assemble a trainer: a collector on the environments, the critics that the algorithm reads, references.
 
@@ -77,15 +81,14 @@ def make_trainer(
         network: widths of perceptron critics, for vector observations.
         rewarder: replaces the episodes' rewards, as by a reward model's; needs the joint histories.
         reward_processor: applied to every reward before learning.
+        players: makes who plays the episodes, with copies of the policies. None: the policies themselves play, or
+            copies of them in this process where `max_staleness` asks for it.
     """
     config = algorithm.config
-    collector = RolloutCollector(
-        vector,
-        policies,
-        reads_state=algorithm.critic_reads == "joint" or rewarder is not None,
-        early_termination_threshold=config.early_termination_threshold,
-        side_by_side=SideBySide(config.side_by_side),
-    )
+    is_judged = rewarder is not None
+    collector = make_collector(algorithm, vector, policies, is_judged=is_judged)
+    if players is None and config.max_staleness:
+        players = partial(_copies, algorithm, vector, policies, is_judged)
     references: dict[str, TrainablePolicy] = {}
     if config.reference_kl_coef:
         learning = {agent: policy for agent, policy in policies.items() if isinstance(policy, TrainablePolicy)}
@@ -101,7 +104,31 @@ def make_trainer(
         references=references,
         rewarder=rewarder,
         reward_processor=reward_processor,
+        players=players() if players is not None and current().is_writer else None,
     )
+
+
+def make_collector(
+    algorithm: Algorithm[Any], vector: VectorEnv, policies: Mapping[str, Policy], *, is_judged: bool
+) -> RolloutCollector:
+    """A collector of the episodes that an algorithm learns from.
+
+    Args:
+        is_judged: a reward model reads the joint histories.
+    """
+    config = algorithm.config
+    return RolloutCollector(
+        vector,
+        policies,
+        reads_state=algorithm.critic_reads == "joint" or is_judged,
+        early_termination_threshold=config.early_termination_threshold,
+        side_by_side=SideBySide(config.side_by_side),
+    )
+
+
+def _copies(algorithm: Algorithm[Any], vector: VectorEnv, policies: Mapping[str, Policy], is_judged: bool) -> Players:
+    """Players with copies of policies, in the environments that the trainer itself then leaves alone."""
+    return Copies(make_collector(algorithm, vector, deepcopy(dict(policies)), is_judged=is_judged))
 
 
 def make_policies(

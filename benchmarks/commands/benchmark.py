@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from tyro.conf import Positional
 
 from ..._errors import nearest
-from ..._ranges import Checked, Count, Seed
+from ..._ranges import Checked, Count, NotNegative, Positive, Seed
 from ..._terminal import shown
 from ..arguments import keyword_arguments, parsed
 from ..errors import UserError, check_folder, refusals
@@ -23,6 +23,7 @@ from ..errors import UserError, check_folder, refusals
 if TYPE_CHECKING:
     from ..comparison.runner import ComparisonResult
     from ..comparison.suite import Job, Suite
+    from ..comparison.tasks import RayTasks
 
 BENCHES = ("classic-control", "variance")
 """Experiments with options of their own, each a module of `benches/`."""
@@ -53,7 +54,15 @@ class BenchmarkArguments(Checked):
     out: Path | None = None
     """Folder of the comparison, whose finished runs are skipped; None: runs/<name of the suite>."""
     workers: Count | None = None
-    """Runs at a time; None: one per core."""
+    """Runs at a time; None: one per core, with --on as many as the cluster has room for."""
+    on: str | None = None
+    """Ray cluster whose tasks the runs are: "ray" starts one on this machine, "ray://HOST:PORT" joins the one of `ray
+    start --head` at that port; its machines must see the folder --out. Needs collm[ray]. None: processes of this
+    machine."""
+    num_cpus: Positive = 1.0
+    """CPU cores per run, with --on."""
+    num_gpus: NotNegative = 0.0
+    """GPUs, or a share of one, per run, with --on."""
 
 
 def run(args: Sequence[str]) -> None:
@@ -73,9 +82,30 @@ def run(args: Sequence[str]) -> None:
         found = jobs(suite)
         for job in {(job.algorithm, job.environment): job for job in found}.values():
             job.experiment.check()
+    num_workers = arguments.workers or os.cpu_count() or 1
+    launcher = None
+    if arguments.on is not None:
+        launcher = _tasks(arguments)
+        num_workers = arguments.workers or launcher.num_at_a_time
     with ComparisonDisplay(len(found), console) as display:
-        result = compare(found, out, num_workers=arguments.workers or os.cpu_count() or 1, watcher=display)
+        result = compare(found, out, num_workers=num_workers, watcher=display, launcher=launcher)
     conclude(result, out, console)
+
+
+def _tasks(arguments: BenchmarkArguments) -> RayTasks:
+    from ...algorithms.rollout.actors import Cluster
+    from ..comparison.tasks import RayTasks
+
+    assert arguments.on is not None  # who asks has looked
+    with refusals():
+        cluster = Cluster(
+            address=arguments.on,
+            num_actors=arguments.workers or 1,
+            num_cpus=arguments.num_cpus,
+            num_gpus=arguments.num_gpus,
+        )
+        cluster.check()
+        return RayTasks(cluster)
 
 
 def chosen_suite(arguments: BenchmarkArguments) -> Suite:

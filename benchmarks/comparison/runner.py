@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from multiprocessing import connection
-from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
+from .launching import Launcher, Processes
 from .suite import Job
-from .worker import FAILURE_FILE, Channel, is_finished, work
+from .worker import is_finished
 
 
 class Watcher(Protocol):
@@ -35,76 +33,45 @@ class ComparisonResult:
     failures: Mapping[Path, str]  # last line of the error, by the run's folder
 
 
-@dataclass(frozen=True)
-class _Running:
-    job: Job
-    process: BaseProcess
-    channel: Channel
-
-
-def compare(jobs: Sequence[Job], out: Path, *, num_workers: int, watcher: Watcher) -> ComparisonResult:
+def compare(
+    jobs: Sequence[Job], out: Path, *, num_workers: int, watcher: Watcher, launcher: Launcher | None = None
+) -> ComparisonResult:
     """Start or resume every run that is not finished.
-
-    Each run is a process of its own, so that a crash ends one run only. They are forked from a server that has imported
-    the libraries already: that saves some seconds per run.
 
     Args:
         out: folder of the comparison; the runs lie under it.
         num_workers: runs at a time.
+        launcher: where they run. None: each in a process of this machine.
 
     Raises:
         ValueError: if `num_workers` is less than 1.
     """
     if num_workers < 1:
         raise ValueError(f"num_workers must be at least 1, got {num_workers}")
-    context: Any = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([work.__module__])
     skipped = [job for job in jobs if is_finished(out / job.directory)]
     waiting = [job for job in jobs if job not in skipped]
     watcher.skipped(skipped)
-    running: list[_Running] = []
+    num_running = 0
     finished: list[Job] = []
     failures: dict[Path, str] = {}
+    launcher = launcher or Processes()
     try:
-        while waiting or running:
-            while waiting and len(running) < num_workers:
-                running.append(_start(context, waiting.pop(0), out))
-                watcher.started(running[-1].job)
-            ready = connection.wait([each.channel for each in running])
-            for each in [each for each in running if each.channel in ready]:
-                message = _received(each)
+        while waiting or num_running:
+            while waiting and num_running < num_workers:
+                job = waiting.pop(0)
+                launcher.start(job, out / job.directory)
+                num_running += 1
+                watcher.started(job)
+            for job, message in launcher.messages():
                 if isinstance(message, tuple):
-                    watcher.updated(each.job, *message)
+                    watcher.updated(job, *message)
                     continue
-                each.process.join()
-                running.remove(each)
+                num_running -= 1
                 if message is None:
-                    finished.append(each.job)
+                    finished.append(job)
                 else:
-                    failures[out / each.job.directory] = message.strip().splitlines()[-1]
-                watcher.ended(each.job, message)
+                    failures[out / job.directory] = message.strip().splitlines()[-1]
+                watcher.ended(job, message)
     finally:
-        for each in running:
-            each.process.terminate()
-            each.process.join()
+        launcher.close()
     return ComparisonResult(skipped, finished, failures)
-
-
-def _start(context: Any, job: Job, out: Path) -> _Running:
-    receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=work, args=(job, out / job.directory, sender), daemon=True)
-    process.start()
-    sender.close()  # so that the child's end is the only one, and its death an end of file
-    return _Running(job, process, receiver)
-
-
-def _received(running: _Running) -> tuple[int, Mapping[str, float]] | str | None:
-    try:
-        message: tuple[int, Mapping[str, float]] | str | None = running.channel.recv()
-    except EOFError:
-        running.process.join()
-        return (
-            f"the process ended with code {running.process.exitcode} and without an error in {FAILURE_FILE}: it was "
-            "killed, or ran out of memory"
-        )
-    return message

@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Mapping
 from multiprocessing import connection, parent_process
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from transformers.utils import logging as transformers_logging
@@ -26,7 +26,13 @@ LABEL_FILE = "benchmark.json"
 FINISHED_FILE = "finished.json"
 FAILURE_FILE = "failure.txt"
 
-Channel = connection.Connection
+
+class Channel(Protocol):
+    """What a run tells its progress to."""
+
+    def send(self, message: tuple[int, Mapping[str, float]] | str | None, /) -> None: ...
+
+    def close(self) -> None: ...
 
 
 def is_finished(directory: Path) -> bool:

@@ -14,6 +14,7 @@ from collm.algorithms.functions.losses import (
     clipped_policy_loss,
     entropy_bonus,
     explained_variance,
+    importance_weights,
     kl_k1,
     kl_k2,
     kl_k3,
@@ -397,3 +398,38 @@ def test_a_token_without_advantage_costs_nothing_however_far_its_ratio_went():
     loss = losses.clipped_policy_loss(logprobs, torch.zeros(3), torch.zeros(3), 3, clip_range=0.2)[0]
     loss.backward()
     assert float(loss.detach()) == 0.0 and logprobs.grad.tolist() == [0.0, 0.0, 0.0]
+
+
+# Truncated importance weights
+
+
+def test_importance_weights_by_hand():
+    now, then = torch.log(torch.tensor([0.4, 0.1, 0.9])), torch.log(torch.tensor([0.2, 0.2, 0.1]))
+    found = importance_weights(now, then, torch.tensor([True, True, True]), 3.0)
+    torch.testing.assert_close(found.weights, torch.tensor([2.0, 0.5, 3.0]))
+    assert found.num_capped == 1
+
+
+def test_importance_weights_are_exactly_1_where_nothing_is_stale():
+    found = importance_weights(torch.tensor([-0.1, -3.0]), torch.tensor([-2.0, -0.5]), torch.zeros(2).bool(), 0.5)
+    assert found.weights.tolist() == [1.0, 1.0] and found.num_capped == 0
+
+
+@given(st.integers(0, 1_000))
+def test_weighted_policy_gradients_of_an_older_policy_s_samples_are_the_policy_s_own_in_expectation(seed):
+    """By enumeration of all actions, times the probability that the older policy draws them."""
+    generator = torch.Generator().manual_seed(seed)
+    logits, older, rewards = torch.randn(3, 5, generator=generator, dtype=torch.float64)
+    logits.requires_grad_()
+    own = (logits.softmax(0) * rewards).sum()
+    (expected,) = torch.autograd.grad(own, logits)
+    sampler, every = older.log_softmax(0), torch.ones(5).bool()
+    weights = importance_weights(logits.log_softmax(0), sampler, every, 1e9).weights
+    loss = policy_gradient_loss(logits.log_softmax(0), sampler.exp() * weights * rewards, 1)
+    (found,) = torch.autograd.grad(-loss, logits)
+    torch.testing.assert_close(found, expected)
+
+
+def test_importance_weights_refuse_a_cap_that_leaves_nothing():
+    with pytest.raises(ValueError, match="importance_cap is 0"):
+        importance_weights(torch.zeros(1), torch.zeros(1), torch.ones(1).bool(), 0.0)

@@ -206,13 +206,18 @@ def test_lines_end_at_line_feeds_alone(tmp_path):
     assert read_lines(tmp_path / "x.jsonl") == rows
 
 
-def test_a_signal_stops_after_the_update_with_a_checkpoint(tmp_path, experiment):
+@pytest.mark.parametrize("max_staleness", [0, 1])
+def test_a_signal_stops_after_the_update_with_a_checkpoint(tmp_path, experiment, max_staleness):
     def ask(update, metrics):
         if update == 1:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    whole = changed(experiment, num_updates=3, save_interval=0)
+    whole = changed(experiment, num_updates=3, save_interval=0, max_staleness=max_staleness)
     run_experiment(whole, tmp_path / "whole")
+    versions = {
+        row["update"]: row["agents"][AGENTS[0]]["version"] for row in read_lines(tmp_path / "whole" / RECORDS[1])
+    }
+    assert versions == {update: max(0, update - 1 - max_staleness) for update in (1, 2, 3)}
     with StopSignals() as stop, pytest.raises(Stopped, match="stopped after update 1; to go on: collm resume") as found:
         run_experiment(whole, tmp_path / "r", stop=stop, on_update=ask)
     assert found.value.status == 128 + signal.SIGTERM
@@ -529,3 +534,10 @@ def test_a_pickle_in_a_folder_is_never_opened(tmp_path, experiment):
         (tmp_path / "r" / path).write_bytes(pickle.dumps(Evil()))
     run_experiment(experiment, tmp_path / "r", resume=True)
     assert not (tmp_path / "PWNED").exists()
+
+
+@pytest.mark.parametrize("changes", [{"max_staleness": 1}, {"collectors": "ray"}])
+def test_one_server_cannot_hold_the_weights_that_learn_and_those_of_copies(experiment, changes):
+    served = replace(changed(experiment, **changes), model=replace(experiment.model, server="http://localhost:1"))
+    with pytest.raises(ValueError, match=r"plays with copies .* server='http://localhost:1'"):
+        served.check()

@@ -1,0 +1,343 @@
+"""Actors: processes of Ray, on this machine or on many, that play the episodes of a training.
+
+An episode is a function of its seed, its index and the weights. Whoever plays it, however often it was begun, it is the
+same, so that what a lost actor had under way is simply given to another one.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+import sys
+import threading
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import torch
+
+from ..._errors import UserError
+from ..._extras import require
+from ..distribution.ranks import sendable
+from .collector import Played, RolloutCollector, together
+from .orders import Delivery, Order, Weights
+from .players import LeftError, Players, load
+from .plays import Plan
+
+LOCAL = "ray"
+PREFIX = "ray://"
+WAIT_S = 0.5
+"""Seconds between looks for a request to leave off."""
+ANSWER_S = 10.0
+"""Seconds in which the head of a cluster must answer."""
+START_S = 600.0
+"""Seconds in which at least one actor must have started, while none plays."""
+MAX_FAILURES = 3
+"""Actors that may be lost with one share of the episodes, one after the other, before these are to blame."""
+PASSED_ON = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "HF_HOME", "HF_HUB_OFFLINE", "TOKENIZERS_PARALLELISM")
+"""Environment variables that actors are to have as this process has them."""
+
+Share = Sequence[tuple[int, Plan]]
+Maker = Callable[[], RolloutCollector]
+Judge = Callable[[Order, Weights, Share, Played], "str | None"]
+"""Says what is wrong with what a collector says it has played; None if nothing is."""
+
+
+class LostCollectorsError(UserError):
+    """No actor is left to play, or none comes up."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """Where actors run, and what each of them takes."""
+
+    address: str = LOCAL
+    """"ray": one of its own on this machine; "ray://HOST:PORT": the one whose head listens there."""
+    num_actors: int = 2
+    num_cpus: float = 1.0
+    """Cores per actor."""
+    num_gpus: float = 0.0
+    """GPUs, or a share of one, per actor."""
+    files: str | None = None
+    """Folder whose modules actors import; None: none."""
+
+    def check(self) -> None:
+        """Refuse what cannot be joined, before anything is started.
+
+        Raises:
+            UserError: if the address is none, or the folder is not there.
+            ModuleNotFoundError: without Ray, with the command that installs it.
+        """
+        host, _, port = self.address.removeprefix(PREFIX).rpartition(":")
+        if self.address != LOCAL and not (self.address.startswith(PREFIX) and host and port.isdecimal()):
+            raise UserError(f'a cluster is "{LOCAL}" or "{PREFIX}HOST:PORT", got {self.address!r}')
+        if self.files is not None and not os.path.isdir(self.files):
+            raise UserError(f"there is no folder {self.files!r} for collectors to import from")
+        require("ray")
+
+    def join(self) -> bool:
+        """Connect this process; returns whether it was not connected before, in which case it also has to leave.
+
+        Raises:
+            UserError: if nothing answers at the address.
+        """
+        import ray
+
+        if ray.is_initialized():
+            return False
+        options: dict[str, Any] = {
+            "include_dashboard": None,
+            "log_to_driver": False,
+            "logging_level": "error",
+            "runtime_env": {"working_dir": self.files} if self.files is not None else None,
+        }
+        if self.address == LOCAL:  # said outright, as an address in the environment would otherwise be taken
+            cores = max(os.cpu_count() or 1, math.ceil(self.num_actors * self.num_cpus))
+            options |= {"address": "local", "num_cpus": cores, "include_dashboard": False}
+        else:
+            options["address"] = self.address.removeprefix(PREFIX)
+        try:
+            if self.address != LOCAL:
+                host, _, port = options["address"].rpartition(":")
+                socket.create_connection((host, int(port)), ANSWER_S).close()  # Ray itself would try for minutes
+            ray.init(**options)
+        except (OSError, RuntimeError) as error:
+            raise UserError(
+                f"no Ray cluster answers at {self.address!r} ({str(error).strip().splitlines()[0]}); give the port of "
+                "`ray start --head` (6379 unless told otherwise; not that of Ray's client, 10001), or "
+                f'"{LOCAL}" for one on this machine'
+            ) from error
+        return True
+
+
+class _Answer(NamedTuple):
+    """What an actor played, or why it could not."""
+
+    played: Played | None
+    seconds: Mapping[str, float]
+    error: Exception | None
+
+
+class Collecting:
+    """What an actor is: a collector with copies of the environments and of the policies.
+
+    Args:
+        make: what makes the collector, as it lies in Ray's store, in a list so that it is fetched once paths are known.
+        paths: where the process that learns imports from; folders that are here too are imported from.
+    """
+
+    def __init__(self, make: Sequence[Any], paths: Sequence[str], num_threads: int):
+        import_from(paths)
+        torch.set_num_threads(num_threads)
+        self._make = make
+        self._collector: RolloutCollector | None = None
+        self._version: int | None = None
+
+    def ready(self) -> tuple[str, Exception | None]:
+        """Make the collector; returns where this is, and why it failed."""
+        import ray
+
+        node = ray.get_runtime_context().get_node_id()[:8]
+        place = f"{socket.gethostname()}, node {node}, process {os.getpid()}"
+        try:
+            self._collector = ray.get(self._make[0])()
+        except Exception as error:  # whatever somebody's environment raises; raised again where the training runs
+            return place, sendable(error)
+        return place, None
+
+    def play(self, share: Share, num_plans: int, version: int, weights: Sequence[Any]) -> _Answer:
+        """Play a share of an order with weights that lie in Ray's store, in a list so that they are fetched once."""
+        import ray
+
+        assert self._collector is not None  # as `ready` comes first
+        collector = self._collector
+        try:
+            if version != self._version:
+                load(collector, ray.get(weights[0]))
+                self._version = collector.version = version
+            collector.seconds.clear()
+            return _Answer(collector.play(share, num_plans), dict(collector.seconds), None)
+        except Exception as error:  # as above
+            return _Answer(None, {}, sendable(error))
+
+
+@dataclass
+class _Actor:
+    """An actor as the process that learns knows it."""
+
+    number: int
+    handle: Any
+    place: str = "still starting"
+    is_ready: bool = False
+
+    def __str__(self) -> str:
+        return f"collector {self.number} ({self.place})"
+
+
+@dataclass
+class _Task:
+    """Part of an order, and the actors that were lost with it."""
+
+    share: Share
+    lost: list[str] = field(default_factory=list)
+
+
+class Actors(Players):
+    """Plays on actors. Those that are lost are replaced, and what they had under way is played by others.
+
+    Args:
+        make: makes an actor's collector; it is sent to the actors.
+        cluster: where they run.
+        judge: looks at what each of them says it has played; None: all are trusted.
+    """
+
+    def __init__(self, make: Maker, cluster: Cluster, judge: Judge | None = None):
+        self._is_closed = threading.Event()
+        self._cluster = cluster
+        self._judge = judge
+        self._is_own = cluster.join()
+        import ray
+
+        self._ray: Any = ray
+        self._make = ray.put(make)
+        self._num_started = 0
+        self._actors: list[_Actor] = []
+        self._starting: dict[Any, _Actor] = {}  # by the reference of what `ready` will return
+        self._expelled: list[str] = []
+        for _ in range(cluster.num_actors):
+            self._start()
+
+    def play(self, order: Order, weights: Weights) -> Delivery:
+        start = time.perf_counter()
+        held = [self._ray.put({agent: dict(state) for agent, state in weights.items()})]
+        waiting = deque(_Task(share) for share in _shares(order.share(), self._cluster.num_actors))
+        busy: dict[Any, tuple[_Actor, _Task]] = {}
+        parts: list[Played] = []
+        seconds: dict[str, float] = {}
+        since = time.monotonic()  # the last sign of an actor
+        while waiting or busy:
+            if self._is_closed.is_set():
+                raise LeftError
+            working = {actor.number for actor, _ in busy.values()}
+            for actor in [each for each in self._actors if each.is_ready and each.number not in working]:
+                if waiting:
+                    task = waiting.popleft()
+                    answer = actor.handle.play.remote(task.share, len(order.plans), order.version, held)
+                    busy[answer] = (actor, task)
+            done, _ = self._ray.wait([*busy, *self._starting], num_returns=1, timeout=WAIT_S)
+            for reference in done:
+                since = time.monotonic()
+                if reference in self._starting:
+                    self._started(reference)
+                    continue
+                actor, task = busy.pop(reference)
+                answered = self._received(actor, task, reference, order, weights)
+                if answered is None:
+                    waiting.appendleft(task)
+                else:
+                    parts.append(answered[0])
+                    for phase, spent in answered[1].items():
+                        seconds[phase] = seconds.get(phase, 0.0) + spent
+            if not busy and not self._actors:
+                raise LostCollectorsError(f"no collector is left: {'; '.join(self._expelled)}")
+            if not busy and time.monotonic() - since > START_S:
+                raise LostCollectorsError(self._why_none_starts())
+        skipped = [fault for part in parts for fault in part.skipped]
+        episodes = together(parts, len(order.plans))
+        return Delivery(episodes, skipped, seconds, time.perf_counter() - start)
+
+    def close(self) -> None:
+        self._is_closed.set()
+        if not self._ray.is_initialized():
+            return
+        for actor in self._actors:
+            self._ray.kill(actor.handle)
+        self._actors.clear()
+        if self._is_own:
+            self._ray.shutdown()
+
+    def _start(self) -> None:
+        cluster = self._cluster
+        variables = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+        # Ray's own restarts would give the same actor its tasks again; here any actor may take them over at once.
+        kind = self._ray.remote(
+            num_cpus=cluster.num_cpus,
+            num_gpus=cluster.num_gpus,
+            max_restarts=0,
+            scheduling_strategy="SPREAD",
+            runtime_env={"env_vars": variables},
+        )(Collecting)
+        handle = kind.remote([self._make], sys.path, max(1, int(cluster.num_cpus)))
+        actor = _Actor(self._num_started, handle)
+        self._num_started += 1
+        self._actors.append(actor)
+        self._starting[handle.ready.remote()] = actor
+
+    def _started(self, reference: Any) -> None:
+        actor = self._starting.pop(reference)
+        try:
+            actor.place, error = self._ray.get(reference)
+        except self._ray.exceptions.RayActorError:
+            self._replace(actor)
+            return
+        if error is not None:
+            raise error
+        actor.is_ready = True
+
+    def _received(
+        self, actor: _Actor, task: _Task, reference: Any, order: Order, weights: Weights
+    ) -> tuple[Played, Mapping[str, float]] | None:
+        """What an actor played; None if it is lost or expelled, and others have to play that."""
+        try:
+            answer: _Answer = self._ray.get(reference)
+        except (self._ray.exceptions.RayActorError, self._ray.exceptions.ObjectLostError) as error:
+            task.lost.append(str(actor))
+            if len(task.lost) >= MAX_FAILURES:
+                first, last = task.share[0][0], task.share[-1][0]
+                raise LostCollectorsError(
+                    f"episodes {first} to {last} were lost {len(task.lost)} times, with {', '.join(task.lost)}: an "
+                    f"environment that ends its process, or no memory left ({str(error).strip().splitlines()[0]})"
+                ) from error
+            self._replace(actor)
+            return None
+        if answer.error is not None:
+            raise answer.error
+        assert answer.played is not None  # where there is no error
+        problem = None if self._judge is None else self._judge(order, weights, task.share, answer.played)
+        if problem is None:
+            return answer.played, answer.seconds
+        self._expelled.append(f"{actor}: {problem}")
+        warnings.warn(f"expelled: {self._expelled[-1]}; others play its episodes", RuntimeWarning, stacklevel=2)
+        self._actors.remove(actor)
+        self._ray.kill(actor.handle)
+        return None
+
+    def _replace(self, actor: _Actor) -> None:
+        self._actors.remove(actor)
+        self._start()
+
+    def _why_none_starts(self) -> str:
+        cluster = self._cluster
+        has = self._ray.cluster_resources()
+        return (
+            f"no collector has started within {START_S:g} s: each takes {cluster.num_cpus:g} CPU and "
+            f"{cluster.num_gpus:g} GPU, and the cluster has {has.get('CPU', 0):g} CPU and {has.get('GPU', 0):g} GPU in "
+            "all; give it more, or lower --collector-cpus and --collector-gpus"
+        )
+
+
+def import_from(paths: Sequence[str]) -> None:
+    """Import also from where another process does, as far as its folders are here too."""
+    sys.path += [path for path in paths if path not in sys.path and os.path.isdir(path)]
+
+
+def _shares(items: Sequence[tuple[int, Plan]], count: int) -> list[Share]:
+    """Neighbours in nearly equal shares, as rollouts of one task have their prompts in common."""
+    count = min(count, len(items))
+    ends = [len(items) * number // count for number in range(count + 1)]
+    return [items[begin:end] for begin, end in pairwise(ends)]

@@ -1,0 +1,137 @@
+"""Runs of a comparison as tasks of Ray, on this machine or on many that see the comparison's folder."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...algorithms.rollout.actors import MAX_FAILURES, PASSED_ON, WAIT_S, Cluster, import_from
+from .launching import Launcher, Message
+from .suite import Job
+from .worker import work
+
+
+class Mailbox:
+    """An actor that keeps what runs tell until it is asked for."""
+
+    def __init__(self) -> None:
+        self._kept: list[tuple[int, int, Mapping[str, float]]] = []
+
+    def put(self, number: int, update: int, metrics: Mapping[str, float]) -> None:
+        """Keep the metrics of an update of a run."""
+        self._kept.append((number, update, metrics))
+
+    def take(self) -> list[tuple[int, int, Mapping[str, float]]]:
+        """What was put since the last call."""
+        taken, self._kept = self._kept, []
+        return taken
+
+
+class _Post:
+    """What a run sends its progress to; its last message is the task's result."""
+
+    def __init__(self, mailbox: Any, number: int):
+        self._mailbox, self._number = mailbox, number
+        self.last: str | None = None
+
+    def send(self, message: Message) -> None:
+        if isinstance(message, tuple):
+            self._mailbox.put.remote(self._number, *message)
+        else:
+            self.last = message
+
+    def close(self) -> None:
+        pass
+
+
+def _worked(job: Sequence[Any], directory: str, number: int, mailbox: Any, paths: Sequence[str]) -> str | None:
+    import ray
+
+    import_from(paths)
+    post = _Post(mailbox, number)
+    Path(directory).mkdir(parents=True, exist_ok=True)
+    work(ray.get(job[0]), Path(directory), post)
+    return post.last
+
+
+class RayTasks(Launcher):
+    """Each run is a task. One whose worker or machine is lost is given to another, which goes on from its checkpoint.
+
+    Args:
+        cluster: where they run, and what each of them takes.
+    """
+
+    def __init__(self, cluster: Cluster):
+        self._cluster = cluster
+        self._is_own = cluster.join()
+        import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        self._ray: Any = ray
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        self._mailbox: Any = ray.remote(num_cpus=0, scheduling_strategy=here)(Mailbox).remote()
+        self._jobs: list[tuple[Job, Path]] = []
+        self._num_lost: dict[int, int] = {}
+        self._running: dict[Any, int] = {}  # number of the job, by the reference of its result
+
+    @property
+    def num_at_a_time(self) -> int:
+        """Runs that the cluster has room for."""
+        has, cluster = self._ray.cluster_resources(), self._cluster
+        room = has.get("CPU", 0) / cluster.num_cpus
+        if cluster.num_gpus:
+            room = min(room, has.get("GPU", 0) / cluster.num_gpus)
+        return max(1, int(room))
+
+    def start(self, job: Job, directory: Path) -> None:
+        self._jobs.append((job, directory.absolute()))
+        self._begin(len(self._jobs) - 1)
+
+    def messages(self) -> list[tuple[Job, Message]]:
+        heard: list[tuple[Job, Message]] = []
+        while self._running and not heard:
+            done, _ = self._ray.wait(list(self._running), timeout=WAIT_S)
+            told = self._ray.get(self._mailbox.take.remote())
+            heard += [(self._jobs[number][0], (update, metrics)) for number, update, metrics in told]
+            for reference in done:
+                heard += self._ended(reference)
+        return heard
+
+    def close(self) -> None:
+        if not self._ray.is_initialized():
+            return
+        for reference in self._running:
+            self._ray.cancel(reference, force=True)
+        self._ray.kill(self._mailbox)
+        if self._is_own:
+            self._ray.shutdown()
+
+    def _begin(self, number: int) -> None:
+        job, directory = self._jobs[number]
+        task = self._ray.remote(
+            num_cpus=self._cluster.num_cpus,
+            num_gpus=self._cluster.num_gpus,
+            max_retries=0,  # here, so that what was lost is told
+            max_calls=1,  # a process of its own for each run
+            scheduling_strategy="SPREAD",
+            runtime_env={"env_vars": {name: os.environ[name] for name in PASSED_ON if name in os.environ}},
+        )(_worked)
+        held = [self._ray.put(job)]  # in a list, so that it is read once its modules are found
+        self._running[task.remote(held, str(directory), number, self._mailbox, sys.path)] = number
+
+    def _ended(self, reference: Any) -> list[tuple[Job, Message]]:
+        number = self._running.pop(reference)
+        try:
+            return [(self._jobs[number][0], self._ray.get(reference))]
+        except self._ray.exceptions.RayTaskError as error:
+            return [(self._jobs[number][0], str(error))]
+        except self._ray.exceptions.RayError as error:  # of a worker, its machine, or its memory
+            self._num_lost[number] = self._num_lost.get(number, 0) + 1
+            if self._num_lost[number] >= MAX_FAILURES:
+                why = f"its worker was lost {MAX_FAILURES} times: {str(error).strip().splitlines()[0]}"
+                return [(self._jobs[number][0], why)]
+        self._begin(number)
+        return []

@@ -1,0 +1,270 @@
+"""Ray's actors play what one process plays, whatever becomes of them. Where Ray is not installed nothing is tested."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from collm._errors import UserError
+from collm.agents.config import ModelConfig
+from collm.algorithms import MAACConfig
+from collm.algorithms.rollout.actors import Actors, Cluster
+from collm.algorithms.runs.experiment import Blueprint, Experiment, cluster_of
+from collm.envs import Outcome, TextParallelEnv, register
+from collm.envs.vectors.faults import EnvironmentFault
+
+ray = pytest.importorskip("ray", reason="needs collm[ray], which the extra dev brings")
+
+NODE = {"num_cpus": 1, "object_store_memory": 100_000_000}
+pytestmark = [  # Ray leaves files and sockets of its own to the garbage collector
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """One small node for all tests but those that lose nodes; an address at which nobody answers lies about."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("RAY_ADDRESS", "127.0.0.1:1")
+        patched.setenv("RAY_worker_niceness", "0")
+        ray.init(address="local", include_dashboard=False, log_to_driver=False, logging_level="error", **NODE)
+        yield
+        ray.shutdown()
+
+
+def experiment(env="collm/MiniWriting-v1", **settings):
+    chosen = {"num_updates": 3, "rollout_buffer_size": 8, "critic_warmup": 0, "eval_num_samples": 2}
+    config = MAACConfig(**(chosen | {"collector_cpus": 0.4, "max_batch_tokens": 512} | settings))
+    model = ModelConfig(max_new_tokens=8, device="cpu")
+    return Experiment(algorithm="maac", config=config, env=env, model=model)
+
+
+def said(episodes):
+    """Everything of an episode that must not depend on who played it, but for log-probabilities."""
+    return [
+        (
+            (each.index, each.seed, each.group, agent, turn.time, turn.observation),
+            (turn.completion.action, turn.reward, turn.completion.version),
+            tuple(turn.completion.tokens.completion_ids),
+        )
+        for each in episodes
+        for agent, track in each.tracks.items()
+        for turn in track
+    ]
+
+
+def logprobs(episodes):
+    return np.concatenate([turn.completion.logprobs for e in episodes for t in e.tracks.values() for turn in t])
+
+
+def stepped(trainer, count=2):
+    try:
+        return [trainer.step() for _ in range(count)]
+    finally:
+        trainer.close()
+
+
+def assert_same(found, expected):
+    for episodes, others in zip(found, expected, strict=True):
+        assert said(episodes) == said(others)
+        np.testing.assert_allclose(logprobs(episodes), logprobs(others), atol=1e-5)
+
+
+def test_two_actors_play_token_by_token_what_one_process_plays(cluster):
+    expected = stepped(experiment().make_trainer())
+    found = stepped(experiment(collectors="ray").make_trainer())
+    assert_same([episodes for episodes, _ in found], [episodes for episodes, _ in expected])
+    assert found[1][1]["seconds/decoding"] > 0
+
+
+def test_a_cluster_that_cannot_be_joined_is_one_line_before_anything_begins(monkeypatch):
+    for address in ("here", "ray://", "ray://host", "ray://host:x"):
+        with pytest.raises(UserError, match='a cluster is "ray" or "ray://HOST:PORT"'):
+            Cluster(address=address).check()
+    with pytest.raises(UserError, match="there is no folder"):
+        Cluster(files="/nowhere").check()
+    with pytest.raises(ValueError, match=r"turns_per_update=2 .* collectors='ray'"):
+        experiment(collectors="ray", turns_per_update=2).check()
+    with pytest.raises(ValueError, match=r"verify_share=0.5 .* name some"):
+        experiment(verify_share=0.5).check()
+
+
+class Orders:
+    """Orders of a training by weights that do not change, and what one process plays of them."""
+
+    def __init__(self, **settings):
+        self.experiment = experiment(collectors="ray", **settings)
+        self.local = replace(
+            self.experiment, config=replace(self.experiment.config, collectors=None, verify_share=0.0)
+        ).make_trainer()
+
+    def order(self, update):
+        return replace(self.local._order(update, update), version=update)
+
+    def actors(self, make=None, judge=None):
+        return Actors(make or Blueprint.of(self.experiment, 4), cluster_of(self.experiment.config), judge)
+
+    def played_here(self, update):
+        self.local.collector.next_index = self.order(update).first
+        self.local.collector.version = update
+        return self.local.collector.collect(self.order(update).plans)
+
+
+def places(actors):
+    return [int(each.place.rpartition(" ")[2]) for each in actors._actors if each.is_ready]
+
+
+@pytest.mark.slow
+def test_an_actor_that_is_killed_while_it_plays_costs_no_episode_and_changes_none(cluster):
+    orders = Orders(rollout_buffer_size=64)
+    actors = orders.actors()
+    weights = orders.local.weights()
+    actors.play(orders.order(0), weights)  # so that both are up
+    before = places(actors)
+    threading.Timer(0.3, os.kill, (before[0], signal.SIGKILL)).start()
+    found = actors.play(orders.order(1), weights)
+    deadline = time.monotonic() + 300
+    while before[0] in places(actors) and time.monotonic() < deadline:  # it may have been done before it was killed
+        found = actors.play(orders.order(1), weights)
+    assert_same([found.episodes], [orders.played_here(1)])
+    assert before[0] not in places(actors)
+    actors.close()
+
+
+class Fragile(TextParallelEnv):
+    """Falls over in its second turn; its class is of this process alone, as a script's or a notebook's."""
+
+    def __init__(self, falls: bool = True):
+        super().__init__(("writer_0", "writer_1"), 2)
+        self.falls = falls
+
+    def deal(self, task):
+        return dict.fromkeys(self.possible_agents, "say a word")
+
+    def play(self, replies):
+        if self.falls and self.turn:
+            raise RuntimeError("the floor is wet")
+        return Outcome(1.0, dict.fromkeys(self.possible_agents, "go on"))
+
+
+@pytest.mark.slow
+def test_what_is_registered_in_this_process_alone_reaches_the_actors_and_its_faults_come_back(cluster, clean_registry):
+    def build(falls=False):
+        return Fragile(falls)
+
+    register("test/Here-v0", build)
+    expected = stepped(experiment("test/Here-v0").make_trainer(), 1)
+    found = stepped(experiment("test/Here-v0", collectors="ray").make_trainer(), 1)
+    assert_same([found[0][0]], [expected[0][0]])
+    falling = replace(experiment("test/Here-v0", collectors="ray"), env_kwargs={"falls": True})
+    with pytest.raises(EnvironmentFault, match="the floor is wet") as fault:
+        stepped(falling.make_trainer(), 1)
+    assert fault.value.update == 1 and fault.value.episode is not None
+
+
+class Cheating:
+    """Makes collectors of which the first one tells of rewards that nobody paid."""
+
+    def __init__(self, make, flag):
+        self.make, self.flag = make, flag
+
+    def __call__(self):
+        made = self.make()
+        try:
+            os.close(os.open(self.flag, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return made
+        honest = made.play
+
+        def play(share, num_plans, *, greedy=False):
+            played = honest(share, num_plans, greedy=greedy)
+            for number, episode in enumerate(played.done):
+                tracks = {
+                    agent: tuple(replace(turn, reward=turn.reward + 1) for turn in track)
+                    for agent, track in episode.tracks.items()
+                }
+                played.done[number] = replace(episode, tracks=tracks)
+            return played
+
+        made.play = play
+        return made
+
+
+@pytest.mark.slow
+def test_a_cheating_collector_is_named_and_expelled_and_others_play_its_episodes(cluster, tmp_path):
+    from collm.algorithms.rollout.verification import Verifier
+
+    orders = Orders(verify_share=1.0)
+    judge = Verifier(orders.experiment.make_collector(1), 1.0)
+    actors = orders.actors(Cheating(Blueprint.of(orders.experiment, 4), str(tmp_path / "first")), judge)
+    weights = orders.local.weights()
+    expected = r"expelled: collector \d \(.*process \d+\): episode \d+ \(seed \d+\) pays writer_0"
+    with pytest.warns(RuntimeWarning, match=expected):
+        found = [actors.play(orders.order(0), weights), actors.play(orders.order(1), weights)]
+    assert_same([each.episodes for each in found], [orders.played_here(0), orders.played_here(1)])
+    assert len(actors._actors) == 1
+    actors.close()
+
+
+@pytest.mark.slow
+def test_episodes_that_actors_play_ahead_are_those_that_copies_in_this_process_play(cluster):
+    expected = stepped(experiment(max_staleness=1).make_trainer(), 3)
+    found = stepped(experiment(max_staleness=1, collectors="ray").make_trainer(), 3)
+    assert_same([episodes for episodes, _ in found], [episodes for episodes, _ in expected])
+    assert [metrics["staleness"] for _, metrics in found] == [0, 1, 1]
+
+
+def test_a_cluster_that_is_not_there_is_said_within_seconds():
+    ray.shutdown()
+    with pytest.raises(UserError, match=r"no Ray cluster answers at 'ray://127.0.0.1:1' .*refused.*10001"):
+        Cluster(address="ray://127.0.0.1:1").join()
+    assert not ray.is_initialized()
+
+
+@pytest.mark.slow
+def test_a_cluster_of_its_own_is_started_whatever_address_lies_about(monkeypatch):
+    ray.shutdown()
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    own = Cluster(num_actors=5, num_cpus=0.5)
+    assert own.join() and not own.join()
+    assert len(ray.nodes()) == 1 and ray.cluster_resources()["CPU"] >= 3
+    ray.shutdown()
+
+
+@pytest.mark.slow
+def test_a_node_that_is_taken_away_while_it_plays_costs_no_episode_and_changes_none(monkeypatch):
+    """Two nodes on this machine, with an actor each; what is left of the cluster has room for both."""
+    from ray.cluster_utils import Cluster as Nodes
+
+    monkeypatch.setenv("RAY_worker_niceness", "0")
+    ray.shutdown()
+    nodes = Nodes(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
+    second = nodes.add_node(**NODE)
+    orders = Orders(rollout_buffer_size=64)
+    monkeypatch.setattr(orders, "experiment", replace_collectors(orders.experiment, f"ray://{nodes.address}"))
+    actors = orders.actors()
+    try:
+        weights = orders.local.weights()
+        actors.play(orders.order(0), weights)
+        assert len({each.place.partition(", process")[0] for each in actors._actors}) == 2
+        gone = threading.Thread(target=nodes.remove_node, args=(second,))
+        gone.start()
+        found = actors.play(orders.order(1), weights)
+        gone.join()
+        again = actors.play(orders.order(2), weights)
+        assert_same([found.episodes, again.episodes], [orders.played_here(1), orders.played_here(2)])
+        assert sum(node["Alive"] for node in ray.nodes()) == 1
+    finally:
+        actors.close()
+        nodes.shutdown()
+
+
+def replace_collectors(experiment, address):
+    return replace(experiment, config=replace(experiment.config, collectors=address))
