@@ -81,6 +81,7 @@ TRIALS = (
     ),
     Trial("openenv", "openenv_episode.py", "tests/agents/interop/test_openenv.py", needs_torch=False, trains=False),
     Trial("skyrl", "skyrl_episode.py", "tests/agents/interop/test_skyrl.py", needs_torch=False, trains=False),
+    Trial("verl", tests="tests/agents/interop/test_verl.py"),
 )
 
 
