@@ -18,9 +18,9 @@ class TupleTeam(GymnasiumTeam):
     Agents are `agent_0`, `agent_1`, …; all of them play until the episode ends. Rewards are the agents' own. Where the
     environment says for each agent whether it is done, the episode ends when all are, as in EPyMARL.
 
-    An id is made anew for every episode that has a seed: in lbforaging 2.0.0 the players of the last episode keep others
-    off their cells while those are placed, so that one seed would not always begin alike. An environment that is given
-    is played as it is.
+    An id is made anew for every episode that has a seed: in lbforaging 2.0.0 the players of the last episode keep
+    others off their cells while those are placed, so that one seed would not always begin alike. An environment that
+    is given is played as it is.
 
     Args:
         env: an environment, or the id of one ("Foraging-8x8-2p-2f-v3").
