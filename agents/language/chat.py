@@ -123,7 +123,7 @@ class ChatPolicy(Policy):
         self.max_requests = max_requests
         self.usage = Usage()
         self._key = _key(self.url, key_variable)
-        self._attempts = {"timeout": timeout_s, "max_retries": max_retries}
+        self._timeout_s, self._max_retries = timeout_s, max_retries
         self._sampling = {"temperature": temperature, "top_p": top_p}
         # OpenAI's newer models refuse the older name, which is the one that every other server knows.
         limit = "max_completion_tokens" if self.url == OPENAI else "max_tokens"
@@ -154,7 +154,7 @@ class ChatPolicy(Policy):
         """One completion, however many attempts it takes."""
         import openai  # here, as it takes seconds to import
 
-        client = _background.client(self.url, self._key).with_options(**self._attempts)  # type: ignore[arg-type]
+        client = _background.client(self.url, self._key, self._timeout_s, self._max_retries)
         try:
             raw = await client.chat.completions.with_raw_response.create(**self._request(request, greedy))
         except openai.APIError as error:
@@ -191,9 +191,9 @@ class ChatPolicy(Policy):
         """The one line about a request that failed for good."""
         import openai
 
-        times = self._attempts["max_retries"]
+        times = self._max_retries
         if isinstance(error, openai.APITimeoutError):
-            return f"the server at {self.url} gave no answer within {self._attempts['timeout']:g} s, {times} retries"
+            return f"the server at {self.url} gave no answer within {self._timeout_s:g} s, {times} retries"
         if isinstance(error, openai.APIConnectionError):
             return f"there is no server at {self.url} ({error.__cause__ or error}), {times} retries"
         if isinstance(error, openai.APIStatusError):
@@ -310,7 +310,7 @@ class _Background:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread()
-        self._clients: dict[tuple[str, str], AsyncOpenAI] = {}
+        self._clients: dict[tuple[str, str, float, int], AsyncOpenAI] = {}
 
     def answers(self, asking: Any) -> Any:
         """What a coroutine returns; an interrupt cancels it."""
@@ -327,13 +327,14 @@ class _Background:
             future.cancel()
             raise
 
-    def client(self, url: str, key: str) -> AsyncOpenAI:
+    def client(self, url: str, key: str, timeout_s: float, max_retries: int) -> AsyncOpenAI:
         """The connections to a server; called from the loop."""
         from openai import AsyncOpenAI
 
-        if (url, key) not in self._clients:
-            self._clients[url, key] = AsyncOpenAI(base_url=url, api_key=key)
-        return self._clients[url, key]
+        asked = (url, key, timeout_s, max_retries)
+        if asked not in self._clients:
+            self._clients[asked] = AsyncOpenAI(base_url=url, api_key=key, timeout=timeout_s, max_retries=max_retries)
+        return self._clients[asked]
 
     def close(self) -> None:
         """Close all connections and end the thread."""

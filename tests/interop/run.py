@@ -12,6 +12,7 @@ Where there are tests that need a library, they run there before its example doe
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import re
 import subprocess
@@ -20,11 +21,16 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from chat_server import ChatServer
+
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENTS = ROOT / ".interop"
 TORCH = "torch==2.13.0"
 TIMEOUT_S = 1800
 _RESULT = re.compile(r"^(?P<what>.+): (?P<before>-?[\d.]+) -> (?P<after>-?[\d.]+)$", re.MULTILINE)
+_RETURN = re.compile(r"^.+ on \S+: -?[\d.]+$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,8 @@ class Trial:
     script: str = ""
     tests: str = ""  # of the adapter to it, where there is one
     needs_torch: bool = True
+    trains: bool = True  # its example; one that only plays prints a return, which need not rise
+    asks: bool = False  # its example takes the address and the model of a chat server, which is started for it
 
     @property
     def requirements(self) -> Path:
@@ -55,10 +63,25 @@ TRIALS = (
     Trial("classics", tests="tests/envs/registration/test_classics.py"),
     Trial("textarena", "textarena_ippo.py", "tests/envs/views/test_textarena.py"),
     Trial("chat_servers", tests="tests/agents/language/test_chat_served.py"),
-    Trial("verifiers", tests="tests/agents/interop/test_verifiers.py", needs_torch=False),
-    Trial("inspect_ai", tests="tests/agents/interop/test_inspect_ai.py", needs_torch=False),
-    Trial("openenv", tests="tests/agents/interop/test_openenv.py", needs_torch=False),
-    Trial("skyrl", tests="tests/agents/interop/test_skyrl.py", needs_torch=False),
+    Trial(
+        "verifiers",
+        "verifiers_eval.py",
+        "tests/agents/interop/test_verifiers.py",
+        needs_torch=False,
+        trains=False,
+        asks=True,
+    ),
+    Trial(
+        "inspect_ai",
+        "inspect_ai_eval.py",
+        "tests/agents/interop/test_inspect_ai.py",
+        needs_torch=False,
+        trains=False,
+        asks=True,
+    ),
+    Trial("openenv", "openenv_episode.py", "tests/agents/interop/test_openenv.py", needs_torch=False, trains=False),
+    Trial("skyrl", "skyrl_episode.py", "tests/agents/interop/test_skyrl.py", needs_torch=False, trains=False),
+    Trial("verl", tests="tests/agents/interop/test_verl.py"),
 )
 
 
@@ -69,7 +92,7 @@ class Result:
     trial: Trial
     text: str  # the example's own lines, or what went wrong
     seconds: float  # of the example, or of the tests where there is none
-    has_risen: bool  # or, where there is no example, whether the tests pass
+    has_risen: bool  # or, where nothing is trained, whether it ended well
 
 
 def environment(name: str, requirements: Path, *others: str) -> Path:
@@ -110,11 +133,13 @@ def run(trial: Trial) -> Result:
             return Result(trial, f"{trial.tests} fails; see {log.relative_to(ROOT)}", seconds, has_risen=False)
         if not trial.script:
             return Result(trial, "its tests pass", seconds, has_risen=True)
-    code, seconds, text = logged([python, ROOT / "examples" / trial.script], log)
-    found = list(_RESULT.finditer(text))
+    with contextlib.ExitStack() as stack:
+        asked = [stack.enter_context(ChatServer(lambda body: "desk wood")).url, "constant"] if trial.asks else []
+        code, seconds, text = logged([python, ROOT / "examples" / trial.script, *asked], log)
+    found = list((_RESULT if trial.trains else _RETURN).finditer(text))
     if not found:
         return Result(trial, f"exit status {code} without a result; see {log.relative_to(ROOT)}", seconds, False)
-    has_risen = code == 0 and all(float(each["after"]) > float(each["before"]) for each in found)
+    has_risen = code == 0 and (not trial.trains or all(float(each["after"]) > float(each["before"]) for each in found))
     return Result(trial, "\n".join(each[0] for each in found), seconds, has_risen)
 
 

@@ -71,3 +71,20 @@ def test_every_requirement_names_one_version(root):
     for file in (root / "tests" / "interop").glob("*.txt"):
         lines = [line for line in file.read_text().splitlines() if line and not line.startswith("#")]
         assert lines and all("==" in line for line in lines), file
+
+
+@pytest.mark.parametrize(("code", "is_well"), [("print('x on a/B-v0: 0.250')", True), ("print('x: 0.250')", False)])
+def test_an_example_that_only_plays_counts_by_its_return(interop, tmp_path, code, is_well):
+    (tmp_path / "examples" / "x.py").write_text(code)
+    assert interop.run(interop.Trial("x", "x.py", trains=False)).has_risen is is_well
+
+
+def test_an_example_that_asks_is_given_a_chat_server_that_answers(interop, tmp_path):
+    (tmp_path / "examples" / "x.py").write_text(
+        "import json, sys, urllib.request\n"
+        "body = json.dumps({'model': sys.argv[2], 'messages': []}).encode()\n"
+        "said = json.load(urllib.request.urlopen(f'{sys.argv[1]}/chat/completions', body))\n"
+        "print(said['model'], 'on', said['choices'][0]['message']['content'].replace(' ', '_') + ': 1.0')\n"
+    )
+    result = interop.run(interop.Trial("x", "x.py", trains=False, asks=True))
+    assert (result.text, result.has_risen) == ("constant on desk_wood: 1.0", True)

@@ -21,8 +21,13 @@ def gym_team(env: str, *, observed: str | None = None, **kwargs: Any) -> Paralle
         observed: entry of dict observations that an agent sees, such as "image" in MiniGrid; None: all.
         kwargs: arguments of `gymnasium.make`.
     """
-    made = gymnasium.make(env, disable_env_checker=True, **kwargs)
-    return as_team(made if observed is None else Part(made, observed))
+    seen = gymnasium.make(env, disable_env_checker=True, **kwargs)
+    if observed is not None:
+        return as_team(Part(seen, observed))
+    if is_tuple_team(seen):
+        seen.close()
+        return TupleTeam(env, **kwargs)  # by its id, so that it can be made again
+    return as_team(seen)
 
 
 def as_team(env: Any) -> Any:

@@ -18,6 +18,10 @@ class TupleTeam(GymnasiumTeam):
     Agents are `agent_0`, `agent_1`, …; all of them play until the episode ends. Rewards are the agents' own. Where the
     environment says for each agent whether it is done, the episode ends when all are, as in EPyMARL.
 
+    An id is made anew for every episode that has a seed: in lbforaging 2.0.0 the players of the last episode keep
+    others off their cells while those are placed, so that one seed would not always begin alike. An environment that
+    is given is played as it is.
+
     Args:
         env: an environment, or the id of one ("Foraging-8x8-2p-2f-v3").
         kwargs: arguments of `gymnasium.make`, for an id.
@@ -27,6 +31,8 @@ class TupleTeam(GymnasiumTeam):
     """
 
     def __init__(self, env: str | gymnasium.Env[Any, Any], **kwargs: Any):
+        self._id = (env, kwargs) if isinstance(env, str) else None
+        self._has_begun = False
         env = made(env, kwargs)
         if not is_tuple_team(env):
             raise TypeError(
@@ -40,6 +46,10 @@ class TupleTeam(GymnasiumTeam):
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+        if seed is not None and self._has_begun and self._id is not None:
+            self.env.close()
+            self.env = made(*self._id)
+        self._has_begun = True
         observations, infos = self.env.reset(seed=seed, options=options)
         self.agents = list(self.possible_agents)
         return self._by_agent("observations", observations), self._infos(infos)

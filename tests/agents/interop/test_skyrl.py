@@ -6,6 +6,7 @@ import pytest
 
 skyrl_gym = pytest.importorskip("skyrl_gym")
 
+from collm.agents.interop.skyrl import rows  # noqa: E402
 from collm.envs import make  # noqa: E402
 
 ENTRY = "collm.agents.interop.skyrl:ConversationEnv"
@@ -53,3 +54,32 @@ def test_the_metrics_of_many_episodes_are_averaged(env):
         found.append(env.get_metrics())
     mean = type(env).aggregate_metrics(found)
     assert mean["return"] == pytest.approx(sum(each["return"] for each in found) / 2)
+
+
+def test_a_row_alone_says_what_is_played_as_in_skyrls_trainer():
+    """The trainer's configuration knows its own environments: ours is made with {}, the row, and the most turns."""
+    kwargs = {"max_turns": 3, "reward": "dense"}
+    first, second = rows("collm/MiniBuild-v0", (3, 4), "builder_1", **kwargs)
+    prompt, name = first.pop("prompt"), first.pop("env_class")
+    assert prompt != second["prompt"] and first == {
+        "env": "collm/MiniBuild-v0",
+        "agent": "builder_1",
+        "kwargs": kwargs,
+        "seed": 3,
+    }
+    env = skyrl_gym.make(name, env_config={}, extras={**first, "max_turns": 2})
+    conversation, _ = env.init(prompt)
+    assert conversation == prompt  # it is what the agent reads first, and stands there once
+    bare = make("collm/MiniBuild-v0", **kwargs)
+    bare.reset(seed=3)
+    earned = 0.0
+    for is_last in (False, True):
+        replies = {"builder_0": bare.reference_reply("builder_0"), "builder_1": "desk wood"}
+        earned += bare.step(replies)[1]["builder_1"]
+        assert env.step("desk wood")["done"] is is_last
+    assert bare.agents and env.get_metrics()["return"] == pytest.approx(earned)
+
+
+def test_what_names_no_environment_is_refused():
+    with pytest.raises(ValueError, match='has "env"'):
+        skyrl_gym.make("collm", env_config={}, extras={"seed": 3})

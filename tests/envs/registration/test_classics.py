@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from collm.algorithms import MAPPOConfig
+from collm.algorithms import IPPOConfig, MAPPOConfig
 from collm.algorithms.runs.experiment import Experiment
+from collm.algorithms.runs.run import run_experiment
 from collm.envs import make
+from collm.envs.checks.play import difference
 from collm.envs.views import TupleTeam
 
 pytestmark = pytest.mark.slow
@@ -31,3 +36,45 @@ def test_a_classic_plays_and_trains_as_a_team(id):
     config = MAPPOConfig(num_updates=1, num_envs=2, turns_per_update=20, critic_warmup=0)
     _, metrics = Experiment(algorithm="mappo", config=config, env=id, env_kwargs=kwargs).make_trainer().step()
     assert metrics["environment_steps"] == 40 and np.isfinite(metrics["policy_loss"])
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("id", GAMES)
+def test_an_episode_of_a_seed_is_the_same_after_other_episodes(id):
+    package, _, kwargs = GAMES[id]
+    pytest.importorskip(package)
+    used = make(id, **kwargs)
+    for seed in range(20):
+        played(used, 100 + seed)  # and left in the middle
+        assert difference(played(used, seed), played(make(id, **kwargs), seed)) is None, seed
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("id", GAMES)
+def test_a_training_on_a_classic_goes_on_where_it_was_stopped(id, tmp_path):
+    package, _, kwargs = GAMES[id]
+    pytest.importorskip(package)
+    # 70 turns end in the middle of episodes, which the resumed run plays again from their seeds.
+    config = IPPOConfig(num_updates=2, num_envs=4, turns_per_update=70, save_interval=1, eval_num_samples=2)
+    experiment = Experiment(algorithm="ippo", config=config, env=id, env_kwargs=kwargs)
+    run_experiment(experiment, tmp_path / "whole")
+    stopped = replace(experiment, config=replace(config, num_updates=1))
+    run_experiment(stopped, tmp_path / "run")
+    run_experiment(experiment, tmp_path / "run", resume=True)
+    whole, run = (json.loads(last(tmp_path / name / "metrics.jsonl")) for name in ("whole", "run"))
+    assert whole["policy_loss"] == run["policy_loss"] and whole["return"] == run["return"]
+
+
+def played(env, seed, num_turns=30):
+    """What an episode shows and pays, by actions drawn from its seed."""
+    rng = np.random.default_rng(seed)
+    observations, _ = env.reset(seed=seed)
+    course = [observations]
+    while env.agents and len(course) <= num_turns:
+        actions = {agent: rng.integers(env.action_space(agent).n) for agent in env.agents}
+        course.append(env.step(actions)[:4])
+    return course
+
+
+def last(file):
+    return file.read_text().splitlines()[-1]

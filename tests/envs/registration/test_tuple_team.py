@@ -46,6 +46,25 @@ class Meeting(gymnasium.Env):
 gymnasium.register("Meeting-v0", Meeting, max_episode_steps=6)
 
 
+class Haunted(Meeting):
+    """Nobody starts where somebody stood at the end of the last episode: lbforaging 2.0.0 has this habit."""
+
+    def reset(self, *, seed=None, options=None):
+        left = self.__dict__.get("cells", [])
+        gymnasium.Env.reset(self, seed=seed)
+        self.cells = [0, int(self.np_random.choice([cell for cell in range(1, 5) if cell not in left]))]
+        return self.seen(), {}
+
+
+gymnasium.register("Haunted-v0", Haunted, max_episode_steps=6)
+
+
+def test_what_an_environment_keeps_of_its_last_episode_does_not_change_the_next_one():
+    assert "reset_midway" in check_env(lambda: make("gymnasium/Haunted-v0"))
+    with pytest.raises(AssertionError, match="reset_midway"):
+        check_env(lambda: TupleTeam(Haunted()))  # nobody can make anew what is given
+
+
 def test_a_tuple_team_keeps_the_contract(capsys):
     assert "same_seed" in check_env(lambda: TupleTeam("Meeting-v0"))
     parallel_api_test(TupleTeam("Meeting-v0"), num_cycles=30)

@@ -1,0 +1,128 @@
+"""One agent of a text environment in verl: an agent loop that plays an episode per row, and the rows.
+
+verl makes the loop from the file that `actor_rollout_ref.rollout.agent.agent_loop_config_path` names:
+
+    - name: mini_build
+      _target_: collm.agents.interop.verl.EpisodeLoop
+      env: collm/MiniBuild-v0
+      agent: builder_0
+      kwargs: {reward: dense}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+from uuid import uuid4
+
+from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
+from verl.utils.profiler import simple_timer
+
+from ...envs.core import as_chat
+from ...envs.registration.registry import make
+from ...envs.views import Conversation, SingleAgent
+
+
+class EpisodeLoop(AgentLoopBase):
+    """Episodes of one agent, whose partners give reference replies where the environment knows them.
+
+    The whole episode is one response of verl's, in which the agent's own tokens alone are learned from; the return is
+    its score, the rewards of its turns are its "turn_scores". An episode that fills the response is broken off.
+
+    Args:
+        args: what verl gives every loop.
+        env: a registered id.
+        agent: the learner. None: the first agent.
+        kwargs: arguments of the environment.
+        given: what verl gives every loop by name.
+    """
+
+    def __init__(
+        self, *args: Any, env: str, agent: str | None = None, kwargs: Mapping[str, Any] | None = None, **given: Any
+    ):
+        super().__init__(*args, **given)
+        self._talk = Conversation(SingleAgent(make(env, **(kwargs or {})), agent))
+
+    async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:
+        """Play the episode of a row, whose `extra_info` has its "seed".
+
+        Args:
+            sampling_params: verl's.
+            row: of the dataset; what the agent reads first follows `raw_prompt`, unless that ends with it.
+        """
+        opening = as_chat(await self._aside(self._talk.reset, int(row["extra_info"]["seed"])))
+        messages = list(row["raw_prompt"])
+        messages += [] if messages[-len(opening) :] == opening else opening
+        tokens = await self.ct_build_initial_tokens(messages)
+        most = self.rollout_config.response_length
+        timed: dict[str, float] = {}
+        mask: list[int] = []
+        logprobs: list[float] | None = None
+        scores: list[float] = []
+        num_turns, request = 1, uuid4().hex
+        while not self._talk.is_over and len(mask) < most:
+            with simple_timer("generate_sequences", timed):
+                written = await self.server_manager.generate(
+                    request_id=request, prompt_ids=tokens, sampling_params=sampling_params
+                )
+            has_logprobs = bool(written.log_probs)
+            merged, mask, logprobs = await self.ct_merge_assistant_token(
+                tokens,
+                written.token_ids,
+                mask,
+                (logprobs or []) if has_logprobs else None,
+                assistant_logprobs=written.log_probs if has_logprobs else None,
+            )
+            tokens = merged.token_ids
+            reply = self.tokenizer.decode(written.token_ids, skip_special_tokens=True)
+            heard = await self._aside(self._talk.step, reply)
+            scores.append(heard.reward)
+            news = as_chat(heard.messages)
+            before = [*messages, {"role": "assistant", "content": reply}]
+            messages = [*before, *news]
+            num_turns += 1 + len(news)
+            if news and not self._talk.is_over:
+                merged, mask, logprobs = await self.ct_merge_context_msg(before, messages, tokens, mask, logprobs)
+                tokens = merged.token_ids
+        start = len(tokens) - len(mask)
+        return AgentLoopOutput(
+            prompt_ids=tokens[:start],
+            response_ids=tokens[start:][:most],
+            response_mask=mask[:most],
+            response_logprobs=None if logprobs is None else logprobs[:most],
+            reward_score=self._talk.earned,
+            num_turns=num_turns,
+            metrics=AgentLoopMetrics(**timed),
+            extra_fields={
+                "reward_extra_info": {"return": self._talk.earned},
+                "turn_scores": scores,
+                "tool_rewards": [],
+            },
+        )
+
+    async def _aside(self, play: Any, *given: Any) -> Any:
+        """Play in a thread, so that the other episodes' loops go on."""
+        return await self.loop.run_in_executor(None, play, *given)
+
+
+def rows(name: str, env: str, seeds: Iterable[int], agent: str | None = None, **kwargs: Any) -> list[dict[str, Any]]:
+    """A dataset for verl: a row per seed, whose prompt is what the agent reads first. Write them as Parquet.
+
+    Args:
+        name: of the loop, as in the file of loops.
+        env: a registered id.
+        seeds: of the episodes.
+        agent: the learner. None: the first agent.
+        kwargs: arguments of the environment.
+    """
+    talk = Conversation(SingleAgent(make(env, **kwargs), agent))
+    return [
+        {
+            "prompt": as_chat(talk.reset(seed=seed)),
+            "agent_name": name,
+            "data_source": env,
+            "reward_model": {"style": "rule", "ground_truth": ""},
+            "extra_info": {"index": number, "seed": seed},
+        }
+        for number, seed in enumerate(seeds)
+    ]

@@ -1,0 +1,114 @@
+"""One agent of a text environment in verl: its agent loop plays an episode as verl's worker has it played."""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+
+import pytest
+
+pytest.importorskip("verl")
+
+with warnings.catch_warnings():  # of verl's own making
+    warnings.simplefilter("ignore")
+    import hydra
+    from omegaconf import OmegaConf
+    from transformers import AutoTokenizer
+    from verl.experimental.agent_loop.agent_loop import DictConfigWrap, ToolListWrap
+    from verl.utils.dataset.rl_dataset import RLHFDataset
+    from verl.workers.rollout.replica import TokenOutput
+
+from collm.agents.interop.verl import rows
+from collm.agents.tiny import TINY_DIRECTORY
+from collm.envs import make
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+KWARGS = {"max_turns": 3, "reward": "dense"}
+LOOP = {
+    "name": "mini_build",
+    "_target_": "collm.agents.interop.verl.EpisodeLoop",
+    "env": "collm/MiniBuild-v0",
+    "agent": "builder_1",
+    "kwargs": KWARGS,
+}
+
+
+class Server:
+    """verl's client of its servers: says what it is told to, by tokens."""
+
+    def __init__(self, tokenizer, replies):
+        self.tokenizer, self.replies, self.asked = tokenizer, list(replies), []
+
+    async def generate(self, request_id, *, prompt_ids, sampling_params, **others):
+        assert not others and sampling_params == {"temperature": 1.0}
+        self.asked.append((request_id, list(prompt_ids)))
+        ids = self.tokenizer.encode(self.replies[len(self.asked) - 1], add_special_tokens=False)
+        return TokenOutput(token_ids=ids, log_probs=[-0.5] * len(ids))
+
+
+def played(row, replies, response_length=64):
+    """What verl gets of a row's episode, and the server that wrote the replies."""
+    tokenizer = AutoTokenizer.from_pretrained(TINY_DIRECTORY)
+    tokenizer.chat_template = "{% for m in messages %}{{ m['content'] }}\n{% endfor %}"
+    server = Server(tokenizer, replies)
+    rollout = {"prompt_length": 128, "response_length": response_length}
+    config = OmegaConf.create({"actor_rollout_ref": {"rollout": rollout}, "data": {}})
+
+    async def run():
+        loop = hydra.utils.instantiate(
+            OmegaConf.create(LOOP),
+            trainer_config=DictConfigWrap(config),
+            server_manager=server,
+            tokenizer=tokenizer,
+            processor=None,
+            hf_model_type="llama",
+            dataset_cls=RLHFDataset,
+            data_config=DictConfigWrap(config.data),
+            tools=ToolListWrap([]),
+        )
+        given = {name: value for name, value in row.items() if name not in ("prompt", "agent_name")}
+        return await loop.run({"temperature": 1.0}, raw_prompt=row["prompt"], **given)
+
+    return asyncio.run(run()), server
+
+
+def test_an_episode_is_a_response_whose_own_tokens_alone_are_learned_from():
+    (row,) = rows("mini_build", LOOP["env"], [3], "builder_1", **KWARGS)
+    bare = make(LOOP["env"], **KWARGS)
+    observations, _ = bare.reset(seed=3)
+    opening, replies, rewards = str(observations["builder_1"]), [], []
+    while bare.agents:
+        replies.append("desk wood" if not replies else bare.reference_reply("builder_1"))
+        joint = {"builder_0": bare.reference_reply("builder_0"), "builder_1": replies[-1]}
+        observations, paid, *_ = bare.step(joint)
+        rewards.append(paid["builder_1"])
+    output, server = played(row, replies)
+    tokenizer = server.tokenizer
+    written = [tokenizer.encode(reply, add_special_tokens=False) for reply in replies]
+    assert tokenizer.decode(output.prompt_ids) == opening
+    own = [token for token, is_own in zip(output.response_ids, output.response_mask, strict=True) if is_own]
+    assert own == [token for reply in written for token in reply]
+    assert [p for p, is_own in zip(output.response_logprobs, output.response_mask, strict=True) if is_own] == [
+        -0.5
+    ] * len(own)
+    told = [token for token, is_own in zip(output.response_ids, output.response_mask, strict=True) if not is_own]
+    assert told and len(server.asked) == len(replies) and len({request for request, _ in server.asked}) == 1
+    # Each turn is asked with all tokens so far, as they were written.
+    whole = [*output.prompt_ids, *output.response_ids]
+    assert all(asked == whole[: len(asked)] for _, asked in server.asked)
+    assert output.reward_score == pytest.approx(sum(rewards)) and output.extra_fields["turn_scores"] == rewards
+    assert sum(rewards) > 0 and output.as_dict()["rm_scores"].sum().item() == pytest.approx(sum(rewards))
+
+
+def test_an_episode_that_fills_the_response_is_broken_off():
+    (row,) = rows("mini_build", LOOP["env"], [3], "builder_1", **KWARGS)
+    output, server = played(row, ["desk wood"] * 3, response_length=3)
+    assert len(output.response_ids) == len(output.response_mask) == len(output.response_logprobs) == 3
+    assert len(server.asked) == 1
+
+
+def test_a_prompt_of_a_users_own_stands_before_what_the_agent_reads():
+    (row,) = rows("mini_build", LOOP["env"], [3], "builder_1", **KWARGS)
+    output, server = played(row | {"prompt": [{"role": "system", "content": "stone"}]}, ["desk wood"] * 3)
+    texts = ["stone", *(message["content"] for message in row["prompt"])]
+    assert server.tokenizer.decode(output.prompt_ids) == "".join(f"{text}\n" for text in texts)
