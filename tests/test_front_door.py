@@ -54,6 +54,7 @@ def test_every_exported_name_is_there_and_an_unknown_one_is_an_attribute_error(p
         ("import collm; collm.make('collm/MiniBuild-v0')", {"gymnasium"}),
         ("from collm.benchmarks.cli import main; main(['train'])", set()),
         ("from collm.benchmarks.cli import main; main(['train', 'mack'])", set()),
+        ("from collm.benchmarks.cli import main; main(['train', 'iac', '--env', 'a/B-v0'])", {"tyro", "gymnasium"}),
     ],
 )
 def test_nothing_heavy_is_imported_before_it_is_used(code, expected):
