@@ -33,7 +33,8 @@ MEANT = {
 }
 """What the capitals stand for; FOLDER is a run in some pages and a model in others."""
 SMALLER = {
-    "collm benchmark ": "--seeds 0 --environment-steps 200 --workers 1",
+    "collm benchmark smoke": "--seeds 0 --workers 1",
+    "collm benchmark suite": "--seeds 0 --environment-steps 200 --workers 1 --config MAAC.critic_warmup=1",
     "collm demo": "--updates 3",
     "collm envs --scores": "--episodes 1",
     "collm evaluate --model": "--episodes 2 --max-new-tokens 8",
