@@ -1,7 +1,7 @@
 """The short way: `train`, `evaluate`, `load_team`.
 
-    run = train("maac", env="collm/MiniWriting-v1", num_updates=50)
-    print(run.evaluate().team_return)
+run = train("maac", env="collm/MiniWriting-v1", num_updates=50)
+print(run.evaluate().team_return)
 """
 
 from __future__ import annotations
