@@ -37,8 +37,8 @@ COMMANDS = {
     ),
     "completion": ("collm.benchmarks.completion", "print a shell's completion: bash, zsh or fish"),
 }
-_WITHOUT_TRAINING = {"envs", "check", "play"}
-"""Commands that need no torch."""
+_NEEDS = {"completion": (), **dict.fromkeys(("envs", "check", "play"), ("rich", "tyro"))}
+"""Packages of the commands that need no torch."""
 _BY_RANKS = {"train", "resume"}
 """Commands that several processes of torchrun carry out together."""
 
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.path.append(os.getcwd())  # where a person's own environments lie; last, so that none shadows a library
     with _interruptions() as interruptions:
         try:
-            require(*(("rich", "tyro") if name in _WITHOUT_TRAINING else ("torch", "transformers")))
+            require(*_NEEDS.get(name, ("torch", "transformers")))
             module = importlib.import_module(COMMANDS[name][0])
             module.run(rest, COMMANDS) if name == "completion" else module.run(rest)
         except BrokenPipeError:  # the reader of our output, such as `head`, has gone

@@ -13,6 +13,11 @@ from .._errors import UserError, nearest
 from .._settings import Setting, settings_of
 
 WORDS = "words"
+USAGE = """\
+usage: collm completion bash|zsh|fish
+
+Print what a shell needs to complete commands, options and their values. The first line of the output says where to put
+it, for bash:  eval "$(collm completion bash)"  in ~/.bashrc"""
 SCRIPTS = {
     "bash": """\
 # collm: bash completion; put it into ~/.bashrc:  eval "$(collm completion bash)"
@@ -53,6 +58,9 @@ def run(args: Sequence[str], commands: Mapping[str, tuple[str, str]]) -> None:
     if args and args[0] == WORDS:
         typed = list(args[2:]) or [""]
         print("\n".join(word for word in possible(typed[:-1], commands) if word.startswith(typed[-1])))
+        return
+    if list(args) in (["-h"], ["--help"]):
+        print(USAGE)
         return
     if len(args) != 1 or args[0] not in SCRIPTS:
         given = args[0] if args else ""

@@ -72,6 +72,7 @@ def test_the_links_of_a_page_lead_somewhere(page):
 
 def test_every_page_has_its_place_in_the_site():
     """`make docs` is strict about it, too, but takes minutes."""
-    shown = set(re.findall(r"(?m)^ .*?([\w/]+\.md)$", (ROOT / "mkdocs.yml").read_text()))
-    pages = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
+    shown = set(re.findall(r"(?m)^ .*?([\w/]+\.(?:md|ipynb))$", (ROOT / "mkdocs.yml").read_text()))
+    found = [page for ending in ("md", "ipynb") for page in (ROOT / "docs").rglob(f"*.{ending}")]
+    pages = {str(page.relative_to(ROOT / "docs")) for page in found}
     assert shown == pages | MADE

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..._terminal import shown
 from ...agents.core import Completion, CriticInput
-from ...envs.core import Message, written
+from ...envs.core import Message, messages_of, written
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,19 @@ class Episode:
     """Number of all agents of the environment, also of those without a turn here. None: those in `tracks`."""
     options: dict[str, Any] | None = None
     """Options that the environment was reset with, as of `Plan.options`."""
+
+    def __str__(self) -> str:
+        """What each agent read and wrote, to be read by a person; texts as they are, vectors as Python shows them."""
+        parts = [f"seed {self.seed}, return {self.team_return:.3f}"]
+        for agent, track in self.tracks.items():
+            final = self.finals[agent]
+            lines = (
+                [message.content.rstrip() for message in messages_of(final)]
+                if isinstance(final, str)
+                else [turn.completion.action for turn in track]
+            )
+            parts.append("\n".join([f"--- {agent}", *map(shown, lines)]))
+        return "\n".join(parts)
 
     @property
     def num_turns(self) -> int:

@@ -57,7 +57,7 @@ PolicySource: TypeAlias = Mapping[str, Policy] | Callable[[Seat], Policy]
 """Policies by agent, or what makes one for an agent."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Run:
     """A training run that is done: where it lies, and who learned."""
 
@@ -68,6 +68,11 @@ class Run:
     """The team, by agent."""
     update: int | None = None
     """Updates that the team has learned from; None where the folder does not say."""
+
+    def __repr__(self) -> str:
+        """One line, as a notebook or a prompt shows it; the settings are in `experiment`."""
+        known = "" if self.update is None else f", update {self.update}"
+        return f"Run({str(self.directory)!r}: {self.experiment.algorithm} on {self.experiment.env}{known})"
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
@@ -238,7 +243,16 @@ def train_experiment(
             stop=stop,
             **options,
         )
-    console.print(display.evaluation_table())
+    if display.evaluations:
+        console.print(display.evaluation_table())
+    if not display.metrics:
+        console.print(
+            f"nothing was left to do after update {trainer.update}; to prolong the run: collm resume "
+            f"{shlex.quote(str(directory))} --num-updates {2 * trainer.update}",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
     console.print(f"run directory: {shown(directory)}", markup=False)
     if len(display.returns) >= MIN_POINTS and current().is_writer:
         from .loggers.plots import plot_learning_curves  # here, as matplotlib takes a while
@@ -288,6 +302,7 @@ def load_run(
         device: another device than the run's.
         trust: let the folder name code to import, as an environment that is not registered. Not needed with `env`.
     """
+    transformers_logging.disable_progress_bar()
     directory = Path(directory)
     experiment = load_experiment(directory, trust=trust or env is not None)
     if env is not None:

@@ -24,6 +24,7 @@ from typing import Any
 
 from safetensors.torch import load_file, save_file
 
+from ..._errors import UserError
 from ..._json import read_json
 from ...agents.core import Divergence
 from ..learning.state import Packed, not_finite, packed, unpacked
@@ -123,12 +124,17 @@ def read_config(directory: Path) -> dict[str, Any]:
 
     Raises:
         FileNotFoundError: if the folder holds no run.
-        UserError: if the file is damaged.
+        UserError: if the file is damaged, or that of a model.
     """
     file = directory / CONFIG_FILE
     if not file.is_file():
         raise FileNotFoundError(f"{directory} holds no run: {CONFIG_FILE} is missing; give the --out of `collm train`")
-    return read_json(file)
+    found = read_json(file)
+    if "model_type" in found:
+        raise UserError(
+            f"{directory} holds a model and no run; to let it play: collm evaluate --model {directory} --env ID"
+        )
+    return found
 
 
 def has_checkpoint(directory: Path) -> bool:

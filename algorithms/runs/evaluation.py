@@ -34,7 +34,7 @@ class DifficultyResult:
         return {"num_episodes": float(self.num_episodes), **found}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class EvaluationResult:
     """Episodes of a team on held-out tasks, with their statistics."""
 
@@ -46,6 +46,10 @@ class EvaluationResult:
     """Means over the episodes, under the names of a training update's metrics."""
     by_difficulty: Mapping[int, DifficultyResult]
     """Statistics of the episodes of each difficulty, from the lowest; empty where environments tell none."""
+
+    def __repr__(self) -> str:
+        """One line, as a notebook or a prompt shows it."""
+        return f"EvaluationResult({len(self.episodes)} episodes, return {self.team_return})"
 
     @property
     def best(self) -> Episode:

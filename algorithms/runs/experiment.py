@@ -85,9 +85,7 @@ class Experiment:
             UnknownAlgorithmError: if the package that registers its algorithm is neither imported nor installed.
             UserError: if a setting is missing, unknown to this version, or out of its range.
         """
-        missing = [name for name in ("algorithm", "config", "env", "env_kwargs", "model") if name not in saved]
-        if missing:
-            raise UserError(f"the run's config.json has no {missing[0]!r}; give the folder of a run of `collm train`")
+        _refuse_parts(saved)
         return cls(
             algorithm=saved["algorithm"],
             config=_settings(algorithm_spec(saved["algorithm"]).config, saved["config"]),
@@ -341,6 +339,7 @@ def load_experiment(directory: Path, *, trust: bool = False) -> Experiment:
             it names would be sent a key.
     """
     saved = read_config(directory)
+    _refuse_parts(saved)
     if not trust and names_code(saved["env"], saved["env_kwargs"]):
         raise UntrustedCodeError(
             f"{directory / CONFIG_FILE} names the environment {saved['env']!r} with {dict(saved['env_kwargs'])}, which "
@@ -352,6 +351,12 @@ def load_experiment(directory: Path, *, trust: bool = False) -> Experiment:
             f"the chat server of {saved['model']['model']!r}; if you trust this folder, say so: --trust (trust=True)"
         )
     return Experiment.from_json(saved)
+
+
+def _refuse_parts(saved: Mapping[str, Any]) -> None:
+    missing = [name for name in ("algorithm", "config", "env", "env_kwargs", "model") if name not in saved]
+    if missing:
+        raise UserError(f"the run's config.json has no {missing[0]!r}; give the folder of a run of `collm train`")
 
 
 def sends_key(model: object) -> bool:

@@ -48,7 +48,8 @@ class BenchmarkArguments(Checked):
     generated_tokens: Count | None = None
     """Budget of each run in tokens that its agents generate, in place of joint turns; None: no such budget."""
     config: tuple[str, ...] = ()
-    """Settings of all algorithms as key=value; they override the suite's."""
+    """Settings as key=value, of all algorithms or of one by its name, as in iac.critic_warmup=1; they override the
+    suite's."""
     max_new_tokens: Count | None = None
     """Longest completion in tokens; None: the suite's, or the model's own limit."""
     out: Path | None = None
@@ -124,17 +125,18 @@ def chosen_suite(arguments: BenchmarkArguments) -> Suite:
             raise ValueError("a budget is in environment steps or in generated tokens; give one of them")
         table["budget"] = {"generated_tokens": arguments.generated_tokens}
     model = {} if arguments.max_new_tokens is None else {"max_new_tokens": arguments.max_new_tokens}
-    config = keyword_arguments(arguments.config, "--config")
+    config, own = divided(keyword_arguments(arguments.config, "--config"))
     if arguments.suite is None:
         if not arguments.algorithms or not arguments.envs:
             raise ValueError("give a suite's TOML file, or both --algorithms and --envs")
+        refuse_strangers(own, arguments.algorithms)
         return parse_suite(
             {
                 "budget": {"environment_steps": 3_200},
                 **table,
                 "seeds": arguments.seeds or tuple(range(5)),
                 "environments": [{"id": id} for id in arguments.envs],
-                "algorithms": [{"name": name} for name in arguments.algorithms],
+                "algorithms": [{"name": name, "config": own.get(name, {})} for name in arguments.algorithms],
                 "config": {"save_interval": 10, **config},
                 "model": model,
             }
@@ -150,12 +152,44 @@ def chosen_suite(arguments: BenchmarkArguments) -> Suite:
         )
         for entry in _only(arguments.envs, suite.environments, "environment")
     ]
+    algorithms = _only(arguments.algorithms, suite.algorithms, "algorithm")
+    refuse_strangers(own, [entry.name for entry in algorithms])
     return replace(
         suite,
         seeds=arguments.seeds or suite.seeds,
         environments=environments,
-        algorithms=_only(arguments.algorithms, suite.algorithms, "algorithm"),
+        algorithms=[
+            replace(
+                entry,
+                config_in={
+                    place.name: {**entry.config_in.get(place.name, {}), **own.get(entry.name, {})}
+                    for place in environments
+                },
+            )
+            for entry in algorithms
+        ],
     )
+
+
+def divided(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """Settings of all algorithms, and those of one by its name, which stands before the last dot."""
+    common: dict[str, Any] = {}
+    own: dict[str, dict[str, Any]] = {}
+    for name, value in config.items():
+        owner, dot, setting = name.rpartition(".")
+        (own.setdefault(owner, {}) if dot else common)[setting] = value
+    return common, own
+
+
+def refuse_strangers(own: Mapping[str, Any], names: Sequence[str]) -> None:
+    """Refuse settings of an algorithm that does not take part.
+
+    Raises:
+        UserError: with the nearest name.
+    """
+    for name in own:
+        if name not in names:
+            raise UserError(f"--config: the comparison has no algorithm {name!r}; {nearest(name, names)}")
 
 
 _LEAST = {"seeds": [0], "environments": [{"id": "any"}], "algorithms": [{"name": "iac"}]}
@@ -178,8 +212,13 @@ def conclude(result: ComparisonResult, out: Path, console: Console) -> None:
     done = len(result.finished) + len(result.skipped)
     console.print(f"{done} runs finished, {len(result.skipped)} of them before; folder: {shown(out)}", markup=False)
     if result.failures:
+        by_reason: dict[str, list[Path]] = {}
         for directory, why in result.failures.items():
-            console.print(f"  {shown(directory)}: {shown(why)}", markup=False)
+            by_reason.setdefault(why, []).append(directory)
+        for why, directories in by_reason.items():
+            console.print(f"{shown(why)}, in", markup=False, highlight=False, soft_wrap=True)
+            for directory in directories:
+                console.print(f"  {shown(directory)}", markup=False, soft_wrap=True)
         raise UserError(f"{len(result.failures)} runs failed; the same command tries them again")
     console.print(f"next: collm report {shown(out)}", markup=False)
 
@@ -233,7 +272,10 @@ class ComparisonDisplay:
         self.progress.remove_task(self.tasks.pop(job.directory))
         result = f"last {note}" if failure is None else f"failed: {failure.strip().splitlines()[-1]}"
         self.console.print(
-            f"{self.num_ended:>4}/{self.num_runs}  {_title(job)}  {shown(result)}", highlight=False, markup=False
+            f"{self.num_ended:>4}/{self.num_runs}  {_title(job)}  {shown(result)}",
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
         )
 
 

@@ -72,5 +72,6 @@ def run(args: Sequence[str]) -> None:
         f"\n[bold]mean return: first tenth {first:.3f}, last tenth {last:.3f}: {last / first:.2f} times[/]\n"
         f"the curve: {escape(shown(directory / CURVE_FILE))}\n\n"
         f"next: collm play {ENV} --policy {escape(shown(directory))}\n      collm envs\n"
-        f"      collm train iac --env {ENV} --help"
+        f"      collm train iac --env {ENV} --help",
+        soft_wrap=True,
     )

@@ -8,25 +8,12 @@ from pathlib import Path
 from textwrap import indent
 from typing import Literal
 
-import torch
 from rich.console import Console
-from transformers.utils import logging as transformers_logging
 from tyro.conf import Positional
 
 from ..._ranges import Checked, Count, Positive
 from ..arguments import parsed
 from ..errors import UserError, check_folder, refusals
-from ..markdown import markdown_table
-from ..throughput import decode as throughput_decode
-from ..throughput import games as throughput_games
-from ..throughput import limit as throughput_limit
-from ..throughput import reference as throughput_reference
-from ..throughput import rollout as throughput_rollout
-from ..throughput import sandbox as throughput_sandbox
-from ..throughput import side_by_side as throughput_threads
-from ..throughput import update as throughput_update
-from ..throughput.gpu import plan as gpu_plan
-from ..throughput.gpu.results import Results, Setting
 from ..throughput.timing import Watch, watching
 
 
@@ -39,7 +26,7 @@ class ThroughputArguments(Checked):
     learning by phase (update); two models in one thread and in two, by wall time (threads); whole training steps
     beside comlrl (comlrl); runs of untrusted code (sandbox); turns of the building games (games); or all.
     `collm throughput gpu` has options of its own."""
-    env: str = throughput_rollout.ENV
+    env: str = "collm/MiniWriting-v1"
     """Registered id of the text environment that rollout and update play."""
     repeats: Count = 5
     """Rounds in which the compared workloads take turns, after one to warm up; medians count. The command looks at the
@@ -67,11 +54,15 @@ class GpuArguments(Checked):
 
 
 def run(args: Sequence[str]) -> None:
-    transformers_logging.disable_progress_bar()
     if args and args[0] == "gpu":
         run_gpu_plan(parsed(GpuArguments, "throughput gpu", args[1:]))
         return
     arguments = parsed(ThroughputArguments, "throughput", args)
+
+    import torch  # here, and below: help needs none of it
+    from transformers.utils import logging as transformers_logging
+
+    transformers_logging.disable_progress_bar()
     console = Console()
     torch.set_num_threads(1)
     if arguments.out is not None:
@@ -92,6 +83,13 @@ def run_gpu_plan(arguments: GpuArguments) -> None:
     Raises:
         UserError: without a GPU unless the shapes are tiny, for an unknown part, or if a measurement failed.
     """
+    import torch
+    from transformers.utils import logging as transformers_logging
+
+    from ..throughput.gpu import plan as gpu_plan
+    from ..throughput.gpu.results import Results, Setting
+
+    transformers_logging.disable_progress_bar()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if device.type == "cpu":
         if not arguments.tiny:
@@ -116,40 +114,53 @@ def run_gpu_plan(arguments: GpuArguments) -> None:
 
 
 def _rollout(arguments: ThroughputArguments) -> str:
-    rows = throughput_rollout.measure(arguments.env, repeats=arguments.repeats)
-    phases = throughput_rollout.phases(arguments.env, repeats=arguments.repeats)
-    return f"{rollout_table(rows, arguments.env)}\n\n{throughput_rollout.phase_table(phases, arguments.env)}"
+    from ..throughput import rollout
+
+    rows = rollout.measure(arguments.env, repeats=arguments.repeats)
+    phases = rollout.phases(arguments.env, repeats=arguments.repeats)
+    return f"{rollout.table(rows, arguments.env)}\n\n{rollout.phase_table(phases, arguments.env)}"
 
 
 def _decode(arguments: ThroughputArguments) -> str:
-    compared = throughput_decode.table(throughput_decode.rows(arguments.repeats))
-    return f"{compared}\n\n{throughput_limit.table(throughput_limit.measure(arguments.repeats))}"
+    from ..throughput import decode, limit
+
+    compared = decode.table(decode.rows(arguments.repeats))
+    return f"{compared}\n\n{limit.table(limit.measure(arguments.repeats))}"
 
 
 def _update(arguments: ThroughputArguments) -> str:
-    return throughput_update.tables(arguments.env, arguments.repeats, arguments.out)
+    from ..throughput import update
+
+    return update.tables(arguments.env, arguments.repeats, arguments.out)
 
 
 def _comlrl(arguments: ThroughputArguments) -> str:
-    reason = throughput_reference.missing()
+    from ..throughput import reference
+
+    reason = reference.missing()
     if reason is not None:
         return f"Not compared with comlrl: {reason}."
-    return throughput_reference.table(throughput_reference.measure(arguments.repeats))
+    return reference.table(reference.measure(arguments.repeats))
 
 
 def _threads(arguments: ThroughputArguments) -> str:
-    before = throughput_threads.load()
-    rows = throughput_threads.measure(arguments.repeats)
-    return throughput_threads.table(rows, (before, throughput_threads.load()))
+    from ..throughput import side_by_side
+
+    before = side_by_side.load()
+    rows = side_by_side.measure(arguments.repeats)
+    return side_by_side.table(rows, (before, side_by_side.load()))
 
 
 def _sandbox(arguments: ThroughputArguments) -> str:
-    rows = throughput_sandbox.measure(num_rounds=arguments.repeats)
-    return indent(throughput_sandbox.table(rows), "    ")
+    from ..throughput import sandbox
+
+    return indent(sandbox.table(sandbox.measure(num_rounds=arguments.repeats)), "    ")
 
 
 def _games(_: ThroughputArguments) -> str:
-    return throughput_games.table(throughput_games.measure())
+    from ..throughput import games
+
+    return games.table(games.measure())
 
 
 MEASUREMENTS: Mapping[str, Callable[[ThroughputArguments], str]] = {
@@ -161,18 +172,3 @@ MEASUREMENTS: Mapping[str, Callable[[ThroughputArguments], str]] = {
     "sandbox": _sandbox,
     "games": _games,
 }
-
-
-def rollout_table(rows: Sequence[throughput_rollout.RolloutRow], env: str) -> str:
-    """Steps and tokens per CPU second, and their ratio to the first row's, as Markdown."""
-    cells = [
-        (
-            row.name,
-            row.steps_per_s.shown(".1f"),
-            row.tokens_per_s.shown(),
-            f"{row.steps_per_s.median / rows[0].steps_per_s.median:.1f}x",
-        )
-        for row in rows
-    ]
-    table = markdown_table(("", "environment steps", "tokens", "ratio"), cells)
-    return f"{env}, rates per CPU second:\n\n{table}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -69,7 +70,7 @@ class TrainArguments(Checked, Generic[Settings]):
 
     # Team and task.
 
-    partner: tuple[str, ...] = ()
+    partner: Annotated[tuple[str, ...], Also("partners")] = ()
     """Partners that do not learn, as AGENT=WHO: reference, random, empty, or a model's folder or name."""
     prompts: Path | None = None
     """Folder of prompt templates `<agent>.txt` in place of the environment's prompts. None: the environment's."""
@@ -88,6 +89,8 @@ def run(args: Sequence[str]) -> None:
         print(listing())
         return
     name, arguments, given = training(list(args), "train")
+    with refusals():
+        refuse_unknown(arguments.env)
 
     from ...algorithms.distribution.launch import joined  # here: help needs no torch
     from ...algorithms.runs.api import check_start, default_directory
@@ -109,6 +112,19 @@ def run(args: Sequence[str]) -> None:
             is_prepared=True,
             log=arguments.logging,
         )
+
+
+def refuse_unknown(env: str) -> None:
+    """Refuse an id that nothing has before torch is imported, which takes seconds.
+
+    Raises:
+        UnknownEnvironmentError: naming the nearest.
+    """
+    from ...envs.registration.registry import spec  # here: help needs no environment
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of an id without a version: the run itself says so
+        spec(env)
 
 
 def training(args: list[str], command: str) -> tuple[str, TrainArguments[Any], Given]:

@@ -275,6 +275,7 @@ def _job(suite: Suite, environment: EnvironmentEntry, algorithm: AlgorithmEntry,
         **algorithm.config_in.get(environment.name, {}),
     }
     known = {each.name for each in fields(config_class)}
+    _refuse_partial({**suite.config, **environment.config}, algorithm.name, known, suite.algorithms)
     _refuse_unknown(f"the config of {algorithm.name}", settings, known)
     if settings.get("learning_rate_schedule", "constant") != "constant":
         raise ValueError("a run that ends with its budget cannot know its last update; use a constant learning rate")
@@ -351,6 +352,24 @@ def _refuse_shared(where: str, config: Mapping[str, Any], names: Sequence[str]) 
         if name in config:
             raise ValueError(
                 f"{where} sets {name}, which is the same for all algorithms of a comparison; use seeds and budget"
+            )
+
+
+def _refuse_partial(
+    common: Mapping[str, Any], name: str, known: set[str], algorithms: Sequence[AlgorithmEntry]
+) -> None:
+    """Refuse a setting for all algorithms that some of them have and this one has not."""
+    for setting in common.keys() - known:
+        owners = [
+            each.name
+            for each in algorithms
+            if setting in {own.name for own in fields(algorithm_spec(each.algorithm).config)}
+        ]
+        if owners:
+            given = " ".join(f"{owner}.{setting}={common[setting]}" for owner in owners)
+            raise UserError(
+                f"the config of all algorithms sets {setting!r}, which {name} does not have; give it to those that do: "
+                f"--config {given}, or in their own tables of a suite"
             )
 
 

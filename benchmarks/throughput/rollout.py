@@ -7,7 +7,7 @@ steps (joint turns) per CPU second of this process, medians and minimum to maxim
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -61,6 +61,20 @@ def measure(env: str = ENV, *, repeats: int = 3, max_new_tokens: int = 48) -> li
         )
         for name, rounds in timed_rounds(workloads, repeats).items()
     ]
+
+
+def table(rows: Sequence[RolloutRow], env: str) -> str:
+    """Steps and tokens per CPU second, and their ratio to the first row's, as Markdown."""
+    cells = [
+        (
+            row.name,
+            row.steps_per_s.shown(".1f"),
+            row.tokens_per_s.shown(),
+            f"{row.steps_per_s.median / rows[0].steps_per_s.median:.1f}x",
+        )
+        for row in rows
+    ]
+    return f"{env}, rates per CPU second:\n\n{markdown_table(('', 'environment steps', 'tokens', 'ratio'), cells)}"
 
 
 def phases(env: str = ENV, *, num_envs: int = 32, repeats: int = 3, max_new_tokens: int = 48) -> dict[str, float]:

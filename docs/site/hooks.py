@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+from mkdocs.utils import get_relative_url
 
 ROOT = Path(__file__).resolve().parents[2]
 _LINK = re.compile(r"(\]\()(?!https?://|mailto:|#|/)([^)\s#]+)(#[^)\s]*)?(\))")
@@ -52,6 +54,22 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return match[0]
 
     return _LINK.sub(link, markdown)
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Lead a notebook's links to the pages that are made of files; those of Markdown are led by mkdocs itself."""
+    if not page.file.src_uri.endswith(".ipynb"):
+        return html
+
+    def link(match: re.Match[str]) -> str:
+        target = files.get_file_from_path(
+            posixpath.normpath(posixpath.join(posixpath.dirname(page.file.src_uri), match[1]))
+        )
+        if target is None:
+            raise PluginError(f"{page.file.src_uri} links to {match[1]}, which is no page")
+        return f'href="{get_relative_url(target.url, page.url)}{match[2] or ""}"'
+
+    return re.sub(r'href="(?!https?:|[#/])([^"#]+\.(?:md|ipynb))(#[^"]*)?"', link, html)
 
 
 def _relative(page: Page, target: str) -> str:

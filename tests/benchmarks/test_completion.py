@@ -45,6 +45,12 @@ def test_the_script_of_a_shell_is_one_that_it_reads(shell, capsys, tmp_path):
     assert subprocess.run([shell, "-n", str(script)], capture_output=True).stderr == b""
 
 
+@pytest.mark.parametrize("option", ["-h", "--help"])
+def test_help_names_the_shells(option, capsys):
+    assert main(["completion", option]) == 0
+    assert "bash|zsh|fish" in capsys.readouterr().out
+
+
 def test_bash_asks_with_the_words_typed_so_far(capsys, tmp_path):
     assert main(["completion", "bash"]) == 0
     script = capsys.readouterr().out

@@ -111,6 +111,7 @@ def write_runs(folder: Path) -> None:
     run("half-config", "\n".join(whole.splitlines()[:3]) + '\n"broken')
     run("list-config", "[1, 2]")
     run("no-algorithm", json.dumps({name: value for name, value in settings.items() if name != "algorithm"}))
+    run("no-env", json.dumps({name: value for name, value in settings.items() if name != "env"}))
     run("unknown-algorithm", json.dumps(settings | {"algorithm": "iacx"}))
     run("newer", json.dumps(settings | {"config": settings["config"] | {"from_the_future": 1}}))
     run("trusting", json.dumps(settings | {"env": "os:system", "env_kwargs": {"command": "touch OUT"}}))

@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import torch
 from rich.console import Console
 from tyro.conf import Positional
 
 from ...._errors import nearest
 from ...._ranges import Checked, Seed
 from ...arguments import parsed
-from ...comparison.classic_control import EXPERIMENTS, plot, run_seed, table
 from ...errors import check_folder, refusals
 
 
@@ -35,6 +33,11 @@ class ClassicControlArguments(Checked):
 
 def run(args: Sequence[str]) -> None:
     arguments = parsed(ClassicControlArguments, "benchmark classic-control", args)
+
+    import torch  # here: help needs none of it
+
+    from ...comparison.classic_control import EXPERIMENTS, plot, run_seed, table
+
     console = Console()
     torch.set_num_threads(1)
     with refusals():

@@ -12,6 +12,7 @@ from collm.agents import Policy, TrainablePolicy, fixed_policy
 from collm.algorithms import Experiment, MAACConfig
 from collm.algorithms.runs.api import load_run
 from collm.algorithms.runs.experiment import UntrustedCodeError
+from collm.benchmarks.cli import main
 from collm.envs.wrappers import RewardFunctions
 
 SMALL = {"num_updates": 2, "rollout_buffer_size": 4, "eval_num_samples": 4, "max_new_tokens": 8, "progress": False}
@@ -29,6 +30,23 @@ def test_a_run_knows_its_metrics_its_team_and_its_evaluations(run):
     assert len(run.episodes) == 8
     assert set(run.policies) == {"writer_0", "writer_1"}
     assert isinstance(run.experiment.config, MAACConfig)
+
+
+def test_a_notebook_shows_a_run_and_a_result_in_a_line_and_an_episode_as_its_texts(run):
+    assert repr(run) == f"Run({str(run.directory)!r}: maac on {WRITING}, update 2)"
+    result = run.evaluate(4)
+    assert repr(result) == f"EvaluationResult(4 episodes, return {result.team_return})"
+    text = str(result.best)
+    for agent, track in result.best.tracks.items():
+        assert f"--- {agent}\npost: " in text and track[0].completion.action.strip()[:8] in text
+    assert text.startswith(f"seed {result.best.seed}, return {result.best.team_return:.3f}\n")
+
+
+def test_a_run_that_is_at_its_end_says_how_it_goes_on(run, capsys):
+    assert main(["resume", str(run.directory)]) == 0
+    printed = capsys.readouterr().out
+    assert f"nothing was left to do after update 2; to prolong the run: collm resume {run.directory}" in printed
+    assert "greedy" not in printed, "an empty table"
 
 
 def test_a_team_plays_from_its_folder_as_it_does_in_memory(run):

@@ -32,7 +32,7 @@ def test_the_tables_say_what_was_measured():
         RolloutRow("generate, 1 copy", Spread(1.0, 2.0, 3.0), Spread(40.0, 50.0, 60.0)),
         RolloutRow("collector, 8 copies", Spread(8.0, 9.0, 9.5), Spread(230.0, 240.0, 241.0)),
     ]
-    last = throughput.rollout_table(rows, "E").splitlines()[-1]
+    last = throughput_rollout.table(rows, "E").splitlines()[-1]
     assert last == "| collector, 8 copies | 9.0 (8.0-9.5) | 240 (230-241) | 4.5x |"
     phases = throughput_rollout.phase_table({"prompts": 0.001, "rest": 0.003}, "E")
     assert phases.splitlines()[-1] == "| rest | 3.00 | 75% |"

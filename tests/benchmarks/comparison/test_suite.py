@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -166,6 +167,28 @@ def test_the_command_line_narrows_a_suite_down():
     assert [(job.algorithm, job.environment, job.seed) for job in jobs(suite)] == [("IAC", "writing", 7)]
     with pytest.raises(ValueError, match="no algorithm 'PPO'"):
         chosen_suite(BenchmarkArguments(suite=smoke, algorithms=("PPO",)))
+
+
+def test_a_setting_of_one_algorithm_is_given_by_its_name():
+    given = ("critic_warmup=0", "discount=0.5", "magrpo.num_generations=8")
+    both = BenchmarkArguments(algorithms=("iac", "magrpo"), envs=("collm/MiniCode-v0",), seeds=(3,), config=given)
+    advice = r"'critic_warmup', which magrpo does not have.* --config iac\.critic_warmup=0"
+    with pytest.raises(ValueError, match=advice):
+        jobs(chosen_suite(both))
+    iac, magrpo = jobs(chosen_suite(replace(both, config=("iac.critic_warmup=0", *given[1:]))))
+    assert iac.experiment.config.critic_warmup == 0 and magrpo.experiment.config.num_generations == 8
+    assert iac.experiment.config.discount == magrpo.experiment.config.discount == 0.5
+    with pytest.raises(ValueError, match="no algorithm 'iax'; did you mean 'iac'"):
+        chosen_suite(replace(both, config=("iax.critic_warmup=0",)))
+
+
+def test_a_setting_by_an_algorithm_s_name_goes_before_the_suite_s_own():
+    smoke = next(path for path in SUITES if path.stem == "smoke")
+    suite = chosen_suite(BenchmarkArguments(suite=smoke, seeds=(0,), config=("IAC.critic_warmup=3",)))
+    found = {job.experiment.config.critic_warmup for job in jobs(suite) if job.algorithm == "IAC"}
+    assert found == {3}
+    others = [job for job in jobs(suite) if job.algorithm != "IAC"]
+    assert others and all(getattr(job.experiment.config, "critic_warmup", 0) != 3 for job in others)
 
 
 def test_suites_that_ship_are_found_by_name(monkeypatch, tmp_path):

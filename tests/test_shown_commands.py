@@ -1,0 +1,158 @@
+"""Commands that the pages show: each is a call that `collm` takes, and those of README and tutorials run."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+from glob import glob
+from pathlib import Path
+
+import pytest
+import tyro
+from chat_server import ChatServer
+
+from collm.benchmarks.cli import main
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+TUTORIALS = [
+    *(ROOT / "README.md", ROOT / "docs" / "index.md"),
+    *sorted((ROOT / "docs" / "learn").glob("*.md")),
+    *sorted((ROOT / "docs" / "extend").glob("*.md")),
+]
+SERVER = "http://localhost:8000"
+MEANT = {
+    "RUN": "runs/first",
+    "DIR": "runs/first",
+    "TEAM": "tiny",
+    "ID": "collm/MiniBuild-v0",
+    "OTHER": "elsewhere",
+    "ALGORITHM": "maac",
+}
+"""What the capitals stand for; FOLDER is a run in some pages and a model in others."""
+SMALLER = {
+    "collm benchmark smoke": "--seeds 0 --workers 1",
+    "collm benchmark suite": "--seeds 0 --environment-steps 200 --workers 1 --config MAAC.critic_warmup=1",
+    "collm demo": "--updates 3",
+    "collm envs --scores": "--episodes 1",
+    "collm evaluate --model": "--episodes 2 --max-new-tokens 8",
+    "collm evaluate runs": "--episodes 2",
+    "collm evaluate --suite core --model": "--env collm/MiniBuild-v0",
+    "collm train ": "--num-updates 3 --critic-warmup 1 --rollout-buffer-size 8 --eval-num-samples 2",
+}
+"""Options by which a command, told by its beginning, takes seconds in place of minutes."""
+
+
+def commands(page: Path) -> list[str]:
+    """Calls of collm and make on a page, once each, in order; a command's bare name and a call cut short are none."""
+    text = page.read_text()
+    lines = [line for block in re.findall(r"(?ms)^```(?:sh|console)\n(.*?)^```$", text) for line in block.splitlines()]
+    inline = re.findall(
+        r"`(collm [^`\s]+ [^`]+|make [^`]+)`", re.sub(r"(?ms)^```.*?^```$", "", text).replace("\n", " ")
+    )
+    shown = [re.sub(r"\s+#.*|^torchrun .*? -m ", "", line) for line in (*lines, *inline)]
+    return [
+        line for line in dict.fromkeys(shown) if re.match(r"(collm|make) ", line) and not re.search("…|[.]{3}", line)
+    ]
+
+
+def filled(command: str) -> str:
+    """The command with what its capitals stand for."""
+    folder = "models/tiny" if "--model FOLDER" in command else "runs/first"
+    return re.sub(r"\b[A-Z]{2,}\b", lambda found: {**MEANT, "FOLDER": folder}.get(found[0], found[0]), command)
+
+
+class Understood(Exception):
+    """The parser has taken the call, which goes no further."""
+
+
+CALLS = sorted({filled(command) for page in PAGES for command in commands(page) if command.startswith("collm ")})
+
+
+@pytest.fixture
+def taken(monkeypatch):
+    """Whether a call gets past the parser, or ends well before it."""
+    parse = tyro.cli
+
+    def only_parse(*args, **options):
+        parse(*args, **options)
+        raise Understood
+
+    def ask(call):
+        try:
+            return _status(call) == 0
+        except Understood:
+            return True
+
+    monkeypatch.setattr(tyro, "cli", only_parse)
+    return ask
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_call_that_a_page_shows_is_one_that_the_command_takes(call, taken, capsys):
+    assert taken(call), capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "call", ["collm train maac --env collm/MiniBuild-v0 --num-updats 3", "collm reports runs/first"]
+)
+def test_a_call_that_no_command_takes_is_found(call, taken):
+    assert not taken(call)
+
+
+def test_every_target_of_make_that_a_page_shows_is_there():
+    targets = {
+        word for page in PAGES for line in commands(page) if line.startswith("make ") for word in line.split()[1:2]
+    }
+    assert {"demo", "test", "docs"} <= targets
+    done = subprocess.run(["make", "-n", *sorted(targets)], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "collm demo" in done.stdout
+
+
+@pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_python_block_of_a_tutorial_is_marked_to_run(page):
+    """tests/test_docs.py runs those that are."""
+    assert not re.search(r"(?m)^```python$", page.read_text())
+
+
+@pytest.fixture(scope="module")
+def first_run(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("first") / "run"
+    small = shlex.split(SMALLER["collm train "])
+    assert main(["train", "maac", "--env", "collm/MiniWriting-v1", "--out", str(folder), *small]) == 0
+    return folder
+
+
+WITH_COMMANDS = [page for page in TUTORIALS if any(command.startswith("collm ") for command in commands(page))]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", WITH_COMMANDS, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_commands_of_a_tutorial_run_one_after_the_other(page, first_run, tmp_path, monkeypatch, capfd):
+    from collm.agents.tiny import TINY_DIRECTORY
+
+    shown = [filled(command) for command in commands(page) if command.startswith("collm ")]
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(TINY_DIRECTORY, tmp_path / "models" / "tiny")
+    if not any("--out runs/first" in command for command in shown):
+        shutil.copytree(first_run, tmp_path / "runs" / "first")
+    for suite in re.findall(r"(?ms)^```toml suite\n(.*?)^```$", page.read_text()):
+        (tmp_path / "suite.toml").write_text(suite)
+    with ChatServer(lambda body: "wall wood") as server:
+        for command in shown:
+            if "theirs.json" in command:  # of another team, as somebody else would send it
+                (own,) = tmp_path.glob("mine/*.json")
+                (tmp_path / "theirs.json").write_text(own.read_text().replace("my-model", "their-model"))
+            smaller = next((SMALLER[start] for start in sorted(SMALLER, reverse=True) if command.startswith(start)), "")
+            call = f"{command} {smaller if '--help' not in command and '--submissions' not in command else ''}"
+            assert _status(call.replace(SERVER, server.url.removesuffix("/v1"))) == 0, (call, capfd.readouterr().err)
+
+
+def _status(call: str) -> int:
+    try:
+        return main([path for word in shlex.split(call)[1:] for path in (sorted(glob(word)) or [word])])  # as a shell
+    except SystemExit as end:
+        return int(end.code or 0)
