@@ -111,7 +111,7 @@ class Decoder:
         adapters = list(dict.fromkeys(prompt.adapter for prompt in prompts))
         claims = [Claim(owner, prompt) for owner, prompt in enumerate(prompts)]
         reason = self._why_not(prompts)
-        with torch.inference_mode(), self._evaluation():
+        with torch.inference_mode(), self._evaluation(), self._engine.casting():
             is_mixed = len(adapters) > 1 and not self._engine.num_fixed
             if reason is None and is_mixed and AdapterBank.serves(self._model):
                 assert isinstance(self._model, PeftModel)

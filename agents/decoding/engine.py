@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from ..._errors import UserError
 from ..batching import padded, sent
 from .adapters import AdapterBank
 from .arena import Arena, Placement, StopForward, visibility
-from .base import computing_type
+from .base import CastWeights, computing_type
 from .slots import Moves, Seat
 
 MASK_BLOCK = 8  # widths of masks are multiples of this, for aligned kernels
@@ -39,6 +39,7 @@ class Engine:
         self._kv_memory = kv_memory
         self.arena = Arena(base.config.get_text_config(decoder=True).num_hidden_layers)
         self.bank: AdapterBank | None = None  # set where rows have adapters of their own
+        self.casts: CastWeights | None = None  # where autocast computes in another type than the weights'
         self._prefill_tokens = prefill_tokens
         self.num_fixed = 0  # rows of every step, however many are active; 0: as many as are active
         self.num_scratch = 0  # rows behind all others, into which steps write what is nobody's
@@ -79,6 +80,25 @@ class Engine:
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         free = torch.cuda.mem_get_info(device)[0] + unused + self.arena.num_bytes
         return int(SHARE_OF_FREE * free)
+
+    @contextmanager
+    def casting(self) -> Iterator[None]:
+        """Cast the weights once, and not in every pass inside the block; the copies stay until `release`."""
+        dtype = computing_type(self.base)
+        if not torch.is_autocast_enabled(self.base.device.type):
+            self.casts = None
+        elif self.casts is None or self.casts.dtype != dtype:
+            self.casts = CastWeights(self.base, dtype)
+        if self.casts is None:
+            yield
+            return
+        with self.casts.acting():
+            yield
+
+    def release(self) -> None:
+        """Give back the memory of keys, values and cast weights."""
+        self.arena.release()
+        self.casts = None
 
     def prefill(self, seats: Sequence[Seat]) -> None:
         """Keep the keys and values of every prompt, but for its last token, which is the first to be decoded.

@@ -81,7 +81,7 @@ class Scheduler:
         self.forget()
         if self._static is not None:
             self._static.drop()  # first: it waits for what may still read the arena
-        self._engine.arena.release()
+        self._engine.release()
 
     def _run(self, claims: Sequence[Claim], sampling: Sampling, recorder: DrawRecorder, valuer: Valuer | None) -> None:
         table, engine = self._table, self._engine

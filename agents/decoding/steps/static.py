@@ -13,7 +13,7 @@ Axes: R rows that there are buffers for, N rows of a step's bucket.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -29,7 +29,6 @@ from ..feed import Steps, rows_of
 from ..sampling import Draw, Sampling, draw
 from ..slots import SlotTable
 from .capture import Capture, Work
-from .casting import CastWeights
 
 WIDTH_BLOCK = (
     128  # widths are multiples of this: a step reads at most so many columns in vain, and longer rows are rare
@@ -79,7 +78,6 @@ class StaticSteps(Steps):
         self._engine = engine
         self._capture = capture
         self._buffers: Buffers | None = None
-        self._casts: CastWeights | None = None
         self._recorded: dict[tuple[int, int, Kind], Work | None] = {}  # None: warm, not recorded yet
         self._recorded_at: tuple[object, ...] = ()  # where weights, keys and values were then
         self._addresses: tuple[object, ...] = ()
@@ -114,12 +112,11 @@ class StaticSteps(Steps):
         self._stride = 0 if noise is None else noise.shape[1]
         if noise is not None:
             self._take_noise(self._buffers, noise)
-        with self._cast_weights():
-            self._addresses = self._whereabouts()
-            try:
-                yield self
-            finally:
-                self._hidden = ()
+        self._addresses = self._whereabouts()
+        try:
+            yield self
+        finally:
+            self._hidden = ()
 
     def follow(self, table: SlotTable, adapters: Sequence[int]) -> None:
         engine, buffers = self._engine, self._held()
@@ -155,7 +152,7 @@ class StaticSteps(Steps):
         """Forget what was recorded, and give back all memory."""
         self._forget_recorded()
         self._recorded_at = self._addresses = ()
-        self._buffers = self._casts = None
+        self._buffers = None
 
     def _work(self, count: int, width: int) -> None:
         """The step that is recorded: all that it reads is in the buffers, the arena or the model."""
@@ -193,17 +190,6 @@ class StaticSteps(Steps):
             buffers.noise = buffers.noise.new_zeros(bucket(noise.size))
         buffers.noise[: noise.size] = sent(noise.reshape(-1), buffers.noise.device)
 
-    @contextmanager
-    def _cast_weights(self) -> Iterator[None]:
-        base = self._engine.base
-        dtype = computing_type(base)
-        if not torch.is_autocast_enabled(base.device.type):
-            self._casts = None
-        elif self._casts is None or self._casts.dtype != dtype:
-            self._casts = CastWeights(base, dtype)
-        with nullcontext() if self._casts is None else self._casts.acting():
-            yield
-
     def _without_cache(self) -> torch.autocast:
         """Autocast as it is, but for what it would keep in memory that the next recorded step does not own."""
         kind = self._engine.base.device.type
@@ -213,7 +199,7 @@ class StaticSteps(Steps):
         """Where what a step reads of the model lies: what was recorded is right as long as this is equal."""
         base = self._engine.base
         weights = [weight.data_ptr() for weight in (*base.parameters(), *base.buffers())]
-        return self._engine.bank, self._casts, computing_type(base), *weights
+        return self._engine.bank, self._engine.casts, computing_type(base), *weights
 
     def _held(self) -> Buffers:
         assert self._buffers is not None, "a step belongs to a run"
