@@ -72,7 +72,7 @@ def _decode(setting: Setting, shape: Shape, count: int, way: str) -> Row:
     decode = _generate(model) if way == "generate" else _own(model, way, is_cast)
     row: dict[str, Any] = {}
     if GRAPHS in way:
-        row = _recording(decode, prompts, new, setting)
+        row |= _recording(decode, prompts, new, setting)
     # What a call with one token takes is the prompt's: the rest of a longer call is steps.
     one = seconds_of(lambda: decode(prompts, 1), setting.device, setting.num_rounds)
     all_ = seconds_of(lambda: decode(prompts, new), setting.device, setting.num_rounds)
