@@ -20,6 +20,7 @@ from .._errors import UserError
 from .._json import read_json
 from .config import ALL_LINEAR, MAX_NEW_TOKENS, TINY, ModelConfig
 from .decoding.sampling import Sampling
+from .decoding.steps.capture import check_graphs
 from .encoding import Encoder
 from .language.chat import chat_spec
 from .language.files import check_language_model, check_loaded, model_config, reason, tokenizer_of
@@ -53,6 +54,8 @@ def check_models(config: ModelConfig, num_agents: int) -> None:
     for address in config.servers(num_agents):
         if address is not None:
             VLLMClient(address, SERVER_CHECK_S)
+    if config.server is None:
+        _check_sampler(config, num_agents)
     for name in dict.fromkeys(config.names(num_agents)):
         _encoder(config, name)
         if config.weights == "adapters" and ALL_LINEAR not in config.lora_target_modules:
@@ -321,6 +324,18 @@ def peft_of_old_names() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="`is_gradient_checkpointing` is deprecated", category=FutureWarning)
         yield
+
+
+def _check_sampler(config: ModelConfig, num_agents: int) -> None:
+    if config.sampler == "graphs":
+        for device in config.devices(num_agents):
+            check_graphs(device_named(device))
+    if config.sampler == "continuous" and config.weights != "adapters" and config.compute_dtype != "float32":
+        raise UserError(
+            f"sampler='continuous' computes in the type of the weights, and those that learn are float32, not "
+            f"compute_dtype={config.compute_dtype!r}; use compute_dtype='float32', weights='adapters' (whose base is "
+            "loaded in compute_dtype), or sampler='arena'"
+        )
 
 
 def _check_target_modules(config: ModelConfig, name: str) -> None:

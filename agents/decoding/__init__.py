@@ -1,5 +1,5 @@
 """Prompts → sampled tokens: batched decoding with cached keys and values.
 
-One token, from top to bottom: `Decoder.generate` → `Scheduler.run` → `Engine.step` → `ArenaLayer.update` (within the
-model's forward) → `draw` → `DrawRecorder.record`.
+One token, from top to bottom: `Decoder.generate` → `Scheduler.run` → `Steps.step` → `Engine.forward` →
+`ArenaLayer.update` (within the model's forward) → `draw` → `DrawRecorder.record`.
 """

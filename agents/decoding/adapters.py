@@ -71,7 +71,7 @@ class AdapterBank:
     """
 
     def __init__(self, model: PeftModel, names: Sequence[str | None]) -> None:
-        """Take copies of the adapters' weights.
+        """Say whose weights there will be copies of.
 
         Args:
             names: adapters by number; None is the model without adapters.
@@ -88,6 +88,10 @@ class AdapterBank:
         layers = [layer for layer in model.modules() if isinstance(layer, BaseTunerLayer | AuxiliaryTrainingWrapper)]
         return bool(layers) and all(isinstance(layer, LoraLinear) and _is_plain(layer) for layer in layers)
 
+    def holds(self, names: Sequence[str | None]) -> bool:
+        """Whether all of these adapters have numbers here."""
+        return self._numbers.keys() >= set(names)
+
     def number(self, name: str | None) -> int:
         """The number of an adapter."""
         return self._numbers[name]
@@ -98,9 +102,10 @@ class AdapterBank:
 
     @contextmanager
     def acting(self) -> Iterator[None]:
-        """Let the selected adapters act inside the block, in place of whichever peft has active."""
+        """Let the selected adapters act inside the block, as they are now, in place of whichever peft has active."""
         with ExitStack() as stack:
             for layer in self._layers:
+                layer.copy_weights()
                 vars(layer.module)["forward"] = layer.forward_of(self._rows)
                 stack.callback(vars(layer.module).pop, "forward")
             yield
@@ -115,21 +120,27 @@ class _BankLayer:
 
     def __init__(self, module: LoraLinear, names: Sequence[str | None]) -> None:
         self.module = module
-        down: list[Tensor] = []
-        up: list[Tensor] = []
-        ranks = []
-        for name in names:
-            ranks.append(0)
-            if name is not None and name in module.lora_A:
-                down.append(cast(nn.Linear, module.lora_A[name]).weight)
-                up.append(cast(nn.Linear, module.lora_B[name]).weight * module.scaling[name])
-                ranks[-1] = len(down[-1])
-        self._down = torch.cat(down) if down else None
-        self._up = torch.cat(up, dim=1) if up else None
-        self._mask = None
-        if down:
+        self._own = [name for name in names if name is not None and name in module.lora_A]
+        self._down: Tensor | None = None
+        self._up: Tensor | None = None
+        self._mask: Tensor | None = None
+        if self._own:
+            down = [cast(nn.Linear, module.lora_A[name]).weight for name in self._own]
+            ranks = [len(cast(nn.Linear, module.lora_A[name]).weight) if name in self._own else 0 for name in names]
             mask = torch.block_diag(*[torch.ones(1, rank) for rank in ranks])
             self._mask = sent(mask.to(down[0].dtype), down[0].device)
+
+    def copy_weights(self) -> None:
+        """Take the adapters' weights as they are now, to where they were taken before."""
+        if not self._own:
+            return
+        down = [cast(nn.Linear, self.module.lora_A[name]).weight for name in self._own]
+        up = [cast(nn.Linear, self.module.lora_B[name]).weight * self.module.scaling[name] for name in self._own]
+        if self._down is None or self._up is None:
+            self._down, self._up = torch.cat(down), torch.cat(up, dim=1)
+        else:
+            torch.cat(down, out=self._down)
+            torch.cat(up, dim=1, out=self._up)
 
     def forward_of(self, rows: Callable[[], Tensor]) -> Callable[..., Tensor]:
         layer, down, up, mask = self.module.get_base_layer(), self._down, self._up, self._mask

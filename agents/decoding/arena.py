@@ -52,6 +52,7 @@ class ArenaLayer(CacheLayerMixin):
         self.keys = _empty_store(key_states, self._arena)
         self.values = _empty_store(value_states, self._arena)
         self.is_initialized = True
+        self._arena.num_layouts += 1
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
@@ -102,6 +103,7 @@ class Arena(Cache):
     def __init__(self, num_layers: int) -> None:
         self.num_rows = 0
         self.capacity = 0  # columns
+        self.num_layouts = 0  # times that keys and values came to lie elsewhere: a recorded step is of one layout
         self.placement: Placement
         super().__init__(layers=[ArenaLayer(self) for _ in range(num_layers)])
 
@@ -126,12 +128,14 @@ class Arena(Cache):
         num_rows, capacity = max(num_rows, old_rows), self.columns_for(length)
         if (num_rows, capacity) != (self.num_rows, self.capacity):
             self.num_rows, self.capacity = num_rows, capacity
+            self.num_layouts += 1
             for layer in self.layers:
                 layer.resize(num_rows, capacity)
 
     def release(self) -> None:
         """Give the memory back; what was kept is lost."""
         self.num_rows = self.capacity = 0
+        self.num_layouts += 1
         for layer in self.layers:
             layer.is_initialized = False
             layer.keys = layer.values = torch.empty(0)

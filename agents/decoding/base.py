@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 
 import torch
 from peft import PeftModel
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
@@ -78,3 +79,48 @@ def keep_in(model: nn.Module, dtype: torch.dtype | None) -> None:
     for layer in model.modules():
         if dtype is not None and isinstance(layer, nn.Linear) and id(layer.weight) not in looked_up:
             layer.to(dtype)
+
+
+class CastWeights:
+    """Copies of linear layers' weights in the type that autocast multiplies in, at addresses that stay.
+
+    In inference mode autocast casts every weight anew in each pass, which takes several times as long as to read the
+    copies; else it keeps such copies, but only until its context ends. Layers that are no plain linear ones are left to
+    it.
+
+    Args:
+        model: the model.
+        dtype: what autocast casts to.
+    """
+
+    def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
+        self.dtype = dtype
+        self._layers = [
+            (layer, layer.weight.to(dtype), None if layer.bias is None else layer.bias.to(dtype))
+            for layer in model.modules()
+            if type(layer) is nn.Linear and layer.weight.dtype != dtype and "forward" not in vars(layer)
+        ]
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory that the copies take."""
+        return sum(weight.nbytes + (0 if bias is None else bias.nbytes) for _, weight, bias in self._layers)
+
+    @contextmanager
+    def acting(self) -> Iterator[None]:
+        """Bring the copies up to date, and let the layers multiply by them inside the block."""
+        with ExitStack() as stack:
+            for layer, weight, bias in self._layers:
+                weight.copy_(layer.weight)
+                if bias is not None:
+                    bias.copy_(layer.bias)
+                vars(layer)["forward"] = _product(weight, bias)
+                stack.callback(vars(layer).pop, "forward")
+            yield
+
+
+def _product(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
+    def forward(x: Tensor) -> Tensor:
+        return functional.linear(x, weight, bias)  # autocast casts x
+
+    return forward

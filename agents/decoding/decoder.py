@@ -32,6 +32,7 @@ from .sampling import Sampling
 from .scheduler import Scheduler
 from .self_check import check_arena, is_cache_exact, is_exact_alone
 from .slots import Claim
+from .steps.capture import Capture
 
 __all__ = ["Decoder", "Prompt", "Sample"]
 
@@ -52,6 +53,7 @@ class Decoder:
         prefill_tokens: int | None = None,
         value_head: nn.Module | Mapping[str | None, nn.Module] | None = None,
         kv_memory: float | None = None,
+        capture: Capture | None = None,
     ) -> None:
         """Check on the model itself whether the fast path is exact for it, and warn once if it is not.
 
@@ -64,6 +66,8 @@ class Decoder:
             value_head: maps the hidden state [N, d] at the last prompt token to [N] or [N, 1]; or one for each adapter.
             kv_memory: GiB that keys and values may take, from which the number of sequences follows; None: what
                 `Engine` thinks right.
+            capture: records steps of the arena, in static shapes, so that a device can be given a whole step at once;
+                None: the host starts kernel by kernel.
 
         Raises:
             ValueError: if a limit is below 1, a stop token outside the vocabulary, or the model shows a value head no
@@ -81,7 +85,8 @@ class Decoder:
         self._prefill_tokens = prefill_tokens or PREFILL_TOKENS.get(self._base.device.type, PREFILL_TOKENS["cuda"])
         self._engine = Engine(self._base, self._prefill_tokens, kv_memory)
         num_parked = max_slots if max_parked is None else max_parked
-        self._scheduler = Scheduler(self._engine, self._is_stop, max_slots, num_parked)
+        self._scheduler = Scheduler(self._engine, self._is_stop, max_slots, num_parked, capture)
+        self._bank: AdapterBank | None = None  # of the newest call that needed one
         self._reason = self._why_not_served()
         self._window = None if self._reason else window_of(self._base)
         self._is_cached: bool | None = None  # by the plain loop; None until that is needed
@@ -106,11 +111,13 @@ class Decoder:
         adapters = list(dict.fromkeys(prompt.adapter for prompt in prompts))
         claims = [Claim(owner, prompt) for owner, prompt in enumerate(prompts)]
         reason = self._why_not(prompts)
-        with torch.inference_mode(), self._evaluation():
+        with torch.inference_mode(), self._evaluation(), self._engine.casting():
             is_mixed = len(adapters) > 1 and not self._engine.num_fixed
             if reason is None and is_mixed and AdapterBank.serves(self._model):
                 assert isinstance(self._model, PeftModel)
-                self._engine.bank = AdapterBank(self._model, adapters)
+                if self._bank is None or not self._bank.holds(adapters):
+                    self._bank = AdapterBank(self._model, adapters)
+                self._engine.bank = self._bank
                 try:
                     with self._engine.bank.acting():
                         self._scheduler.run(claims, sampling, recorder, self._valuer)
@@ -130,11 +137,11 @@ class Decoder:
 
     def forget(self) -> None:
         """Drop what is parked, and give its memory back; necessary after every change of weights."""
-        self._scheduler.release()
+        self._release()
 
     def rest(self) -> None:
         """Give the memory of keys and values back, until something is generated again."""
-        self._scheduler.release()
+        self._release()
 
     @property
     def kv_bytes(self) -> int:
@@ -178,12 +185,16 @@ class Decoder:
             is_cached=self._is_cached,
         )
 
+    def _release(self) -> None:
+        self._scheduler.release()
+        self._bank = None
+
     def _follow_type_and_device(self) -> None:
         """Drop parked rows if the model, or autocast, now computes in another type or place than they have."""
         computes = self._base.device, computing_type(self._base)
         if computes != self._computes:
             self._computes = computes
-            self._scheduler.release()
+            self._release()
 
     def _why_not(self, prompts: Sequence[Prompt]) -> str | None:
         """Why the arena must not serve these prompts; None if it may."""

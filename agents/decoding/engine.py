@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from ..._errors import UserError
 from ..batching import padded, sent
 from .adapters import AdapterBank
 from .arena import Arena, Placement, StopForward, visibility
-from .base import computing_type
+from .base import CastWeights, computing_type
 from .slots import Moves, Seat
 
 MASK_BLOCK = 8  # widths of masks are multiples of this, for aligned kernels
@@ -39,8 +39,10 @@ class Engine:
         self._kv_memory = kv_memory
         self.arena = Arena(base.config.get_text_config(decoder=True).num_hidden_layers)
         self.bank: AdapterBank | None = None  # set where rows have adapters of their own
+        self.casts: CastWeights | None = None  # where autocast computes in another type than the weights'
         self._prefill_tokens = prefill_tokens
         self.num_fixed = 0  # rows of every step, however many are active; 0: as many as are active
+        self.num_scratch = 0  # rows behind all others, into which steps write what is nobody's
         self._numbers = torch.empty(0, dtype=torch.int64)  # 0, 1, 2, … on the device
 
     def max_rows(self, length: int) -> int | None:
@@ -53,14 +55,21 @@ class Engine:
         row = self.arena.columns_for(length) * self.kept_per_position * computing_type(self.base).itemsize
         if allowed is None or row == 0:
             return None
-        if allowed // row < max(1, self.num_fixed):
+        least = max(1, self.num_fixed) + self.num_scratch
+        if allowed // row < least:
             what = f"{self.num_fixed} sequences, as deterministic=True decodes," if self.num_fixed else "one sequence"
+            spare = " and of a spare row" if self.num_scratch else ""
             setting = "" if self._kv_memory is None else f" (kv_memory={self._kv_memory:g})"
             raise UserError(
-                f"the keys and values of {what} of {length} tokens take {max(1, self.num_fixed) * row / GIB:.3g} GiB, "
+                f"the keys and values of {what} of {length} tokens{spare} take {least * row / GIB:.3g} GiB, "
                 f"but may take {allowed / GIB:.3g}{setting}; raise kv_memory, or lower max_new_tokens"
             )
-        return allowed // row
+        return allowed // row - self.num_scratch
+
+    def reserve(self, num_rows: int, length: int, max_rows: int | None = None) -> None:
+        """Make room in the arena, as `Arena.reserve`; scratch rows come on top."""
+        limit = None if max_rows is None else max_rows + self.num_scratch
+        self.arena.reserve(num_rows + self.num_scratch, length, limit)
 
     def _allowed_bytes(self) -> int | None:
         device = self.base.device
@@ -71,6 +80,25 @@ class Engine:
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         free = torch.cuda.mem_get_info(device)[0] + unused + self.arena.num_bytes
         return int(SHARE_OF_FREE * free)
+
+    @contextmanager
+    def casting(self) -> Iterator[None]:
+        """Cast the weights once, and not in every pass inside the block; the copies stay until `release`."""
+        dtype = computing_type(self.base)
+        if not torch.is_autocast_enabled(self.base.device.type):
+            self.casts = None
+        elif self.casts is None or self.casts.dtype != dtype:
+            self.casts = CastWeights(self.base, dtype)
+        if self.casts is None:
+            yield
+            return
+        with self.casts.acting():
+            yield
+
+    def release(self) -> None:
+        """Give back the memory of keys, values and cast weights."""
+        self.arena.release()
+        self.casts = None
 
     def prefill(self, seats: Sequence[Seat]) -> None:
         """Keep the keys and values of every prompt, but for its last token, which is the first to be decoded.
@@ -116,13 +144,22 @@ class Engine:
             width: more than any of the columns.
             adapters: int64 [N], the rows' adapters by number, where there is a bank.
         """
-        if self.bank is not None and adapters is not None:
-            self.bank.select(adapters)
-        count = len(tokens)
         block = FIXED_BLOCK if self.num_fixed else MASK_BLOCK
         width = min(-(-width // block) * block, self.arena.capacity)
-        rows = self._first(count)
-        self.arena.placement = Placement(slice(0, count), width, rows, rows, rows, columns)
+        return self.forward(tokens, columns, self._first(len(tokens)), width, adapters)
+
+    def forward(
+        self, tokens: Tensor, columns: Tensor, rows: Tensor, width: int, adapters: Tensor | None = None
+    ) -> Tensor:
+        """`step`, of which rows and width are all that the host says.
+
+        Args:
+            rows: int64 [N], where keys and values are written; read are those of the first N rows.
+            width: columns that are read, all of which there are.
+        """
+        if self.bank is not None and adapters is not None:
+            self.bank.select(adapters)
+        self.arena.placement = Placement(slice(0, len(tokens)), width, rows, rows, rows, columns)
         positions = columns[:, None]
         output = self.base(
             input_ids=tokens[:, None],

@@ -1,4 +1,4 @@
-"""What a step reads and draws, on the device: the host neither carries tokens to and fro nor waits for them.
+"""Between the host and the steps on a device: which rows there are, and what was drawn.
 
 The tokens that a step draws are the next one's input as they are. The host reads them a step later, while the device is
 busy, to see which completions have ended; on a CPU, where nothing runs meanwhile, it reads them at once.
@@ -6,6 +6,7 @@ busy, to see which completions have ended; on a CPU, where nothing runs meanwhil
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..batching import sent
+from .sampling import Draw
 from .slots import SlotTable
 
 
@@ -22,49 +23,49 @@ def steps_ahead(device: torch.device) -> int:
     return 0 if device.type == "cpu" else 1
 
 
-class Feed:
-    """The next step's tokens, columns, adapters and random numbers, one for each row of the batch.
+class Steps(ABC):
+    """Steps of one run, each of which feeds every row of the batch a token and draws the next."""
 
-    While no row comes or goes, nothing is copied to the device.
+    states: Tensor  # [N, d] last hidden states of the newest step
 
-    Args:
-        device: the model's.
-        noise: [requests, steps] random numbers; None when greedy.
-    """
-
-    tokens: Tensor  # int64 [N]
-    columns: Tensor  # int64 [N]
-    adapters: Tensor  # int64 [N], by number
-
-    def __init__(self, device: torch.device, noise: NDArray[np.float64] | None) -> None:
-        self._device = device
-        self._noise = None if noise is None else sent(noise, device)
-        self._drawn = torch.zeros(1, dtype=torch.int64, device=device)
-
-    def follow(self, table: SlotTable, num_rows: int, adapters: Sequence[int]) -> None:
+    @abstractmethod
+    def follow(self, table: SlotTable, adapters: Sequence[int]) -> None:
         """Take over which rows there are, and in what order.
 
+        While no row comes or goes, nothing is copied to the device.
+
         Args:
-            num_rows: rows of the batch, those behind the active ones without a meaning.
-            adapters: of the active rows; empty where there is only one.
+            adapters: of the active rows, by number; empty where there is only one.
         """
-        count = table.num_active
-        rows = np.zeros((6, num_rows), np.int64)
-        rows[0, count:] = -1
-        for row, column in enumerate((table.previous, table.token, table.column, table.start, table.owner)):
-            rows[row, :count] = column[:count]
-        rows[5, : len(adapters)] = adapters
-        previous, token, self.columns, self._start, self._owner, self.adapters = sent(rows, self._device)
-        self.tokens = torch.where(previous >= 0, self._drawn[previous.clamp(min=0)], token)
 
-    def noise(self) -> Tensor | None:
-        """Each row's random number in this step: float64 [N]; None when greedy."""
-        return None if self._noise is None else self._noise[self._owner, self.columns - self._start]
+    @abstractmethod
+    def step(self, width: int) -> Draw:
+        """Draw for N rows, of which the active ones are the first, and go on to the next column.
 
-    def advance(self, drawn: Tensor) -> None:
-        """Go on with the tokens [N] that were drawn."""
-        self.tokens = self._drawn = drawn
-        self.columns = self.columns + 1
+        Args:
+            width: more than any column of an active row.
+        """
+
+
+def rows_of(table: SlotTable, adapters: Sequence[int], num_rows: int) -> NDArray[np.int64]:
+    """What a step must know of its rows; those behind the active ones stay in column 0.
+
+    Args:
+        adapters: of the active rows, by number; empty where there is only one.
+        num_rows: rows of the step, N.
+
+    Returns:
+        [7, N]: row of the newest step that drew the token (-1: none did), token if none did, column, column of the
+        request's last prompt token, number of the request, columns to go on by, number of the adapter.
+    """
+    count = table.num_active
+    rows = np.zeros((7, num_rows), np.int64)
+    rows[0, count:] = -1
+    for row, of_active in enumerate((table.previous, table.token, table.column, table.start, table.owner)):
+        rows[row, :count] = of_active[:count]
+    rows[5, :count] = 1
+    rows[6, : len(adapters)] = adapters
+    return rows
 
 
 class Reading:

@@ -1,6 +1,10 @@
 """Drawing tokens from logits, exactly and cheaply: filters, inverse transform, and what training needs to know.
 
-Axes: N rows of a batch, V tokens of the vocabulary.
+A filter is one threshold per row, and tokens keep the order of the vocabulary: rounding, which differs between batches
+of different size, then cannot swap two nearly equal tokens and with them the outcome of a draw. Tokens tied with the
+last one kept stay.
+
+Axes: N rows of a batch, V tokens of the vocabulary, C candidates (a superset of what is kept).
 """
 
 from __future__ import annotations
@@ -8,14 +12,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from .filters import shortlist
-
 BLOCK = 64  # tokens whose probabilities are added up before the cumulative sum
 LOWEST_LOGIT = -1e30  # finite, so that a token of probability 0 adds 0 and not NaN to the entropy
+GROUP = 16  # tokens whose largest probability stands for all of them in the search for candidates
+NUCLEUS_GUESS = 256  # groups that hold the nucleus of a trained model nearly always; other rows are sorted in full
 
 
 @dataclass(frozen=True)
@@ -126,3 +131,91 @@ def inverse_transform(weights: Tensor, noise: Tensor) -> Tensor:
     # The sum over a block and the scan of it round differently: never step past its last possible token.
     last = BLOCK - 1 - (inside.flip(-1) > 0).int().argmax(-1, keepdim=True)
     return (block * BLOCK + torch.minimum(offset, last))[:, 0].clamp_(max=size - 1)  # where weights are NaN
+
+
+def shortlist(probabilities: Tensor, top_k: int, top_p: float) -> tuple[Tensor, Tensor | None]:
+    """The candidates' probabilities, 0 where a filter drops them, and their tokens.
+
+    Top-p acts on what top-k leaves, as in transformers: a token stays while those more probable hold less than p of it.
+
+    Args:
+        probabilities: [N, V].
+        top_k: 0 is off.
+        top_p: in (0, 1]; 1 is off.
+
+    Returns:
+        Weights [N, C] and tokens [N, C] in ascending order, or None where the candidates are the vocabulary.
+    """
+    size = probabilities.shape[-1]
+    if 0 < top_k < size:
+        candidates, tokens = _candidates(probabilities, top_k)
+        best = _descending(candidates)[:, :top_k]
+        least = best[:, -1] if top_p == 1 else _nucleus_threshold(best, top_p, best.sum(-1, dtype=torch.float64))
+    elif top_p < 1:
+        candidates, tokens = probabilities, None
+        least = _least_of_nucleus(probabilities, top_p)
+    else:
+        return probabilities, None
+    return torch.where(candidates >= least[:, None], candidates, 0), tokens
+
+
+def kept(probabilities: Tensor, top_k: int, top_p: float) -> Tensor:
+    """[N, V] bool, True where `shortlist` keeps a token of probabilities [N, V]."""
+    weights, _ = shortlist(probabilities, top_k, top_p)
+    least = torch.where(weights > 0, weights, torch.inf).amin(-1, keepdim=True)
+    return probabilities >= least
+
+
+def _candidates(probabilities: Tensor, count: int) -> tuple[Tensor, Tensor | None]:
+    """Entries of each row among which its `count` largest are, with their tokens."""
+    rows, size = probabilities.shape
+    stride = size // GROUP
+    if stride < 2 * count:
+        return probabilities, None
+    # Group j holds the tokens j, j + stride, …; the k largest lie in the k groups with the largest maxima.
+    # Groups of distant tokens, since a maximum over the outer of two axes is vectorized and over the inner is not.
+    blocks = probabilities[:, : stride * GROUP].view(rows, GROUP, stride)
+    chosen = blocks.amax(1).topk(count, sorted=False).indices.sort(-1).values
+    found = blocks.gather(2, chosen[:, None].expand(-1, GROUP, -1)).flatten(1)
+    starts = torch.arange(0, stride * GROUP, stride, device=chosen.device)
+    tokens = (starts[:, None] + chosen[:, None]).flatten(1)
+    if stride * GROUP == size:
+        return found, tokens
+    rest = torch.arange(stride * GROUP, size, device=chosen.device).expand(rows, -1)
+    return torch.cat([found, probabilities[:, stride * GROUP :]], -1), torch.cat([tokens, rest], -1)
+
+
+def _is_at_hand(values: Tensor) -> bool:
+    """Whether the host may look at numbers without waiting for a device."""
+    return values.device.type == "cpu"
+
+
+def _descending(values: Tensor) -> Tensor:
+    """Each row sorted, largest first."""
+    if not _is_at_hand(values):
+        return values.sort(-1, descending=True).values
+    # NumPy's sort is vectorized and torch's is not: 5 to 10 times faster on rows of 1,000 to 4,000.
+    return torch.from_numpy(np.sort(values.numpy(), axis=-1)).flip(-1)
+
+
+def _nucleus_threshold(descending: Tensor, top_p: float, total: Tensor) -> Tensor:
+    """The least probability in the nucleus, [N]; `total` [N] is the mass of which it holds p."""
+    values = descending.double()
+    before = values.cumsum(-1) - values
+    count = (before < top_p * total[:, None]).sum(-1, keepdim=True)
+    return descending.gather(1, (count - 1).clamp_(min=0))[:, 0]
+
+
+def _least_of_nucleus(probabilities: Tensor, top_p: float) -> Tensor:
+    total = probabilities.sum(-1, dtype=torch.float64)
+    if not _is_at_hand(probabilities):  # whether the guess was enough is a question that the host would wait for
+        return _nucleus_threshold(_descending(probabilities), top_p, total)
+    guess, tokens = _candidates(probabilities, NUCLEUS_GUESS)
+    if tokens is None:
+        return _nucleus_threshold(_descending(probabilities), top_p, total)
+    best = _descending(guess)[:, :NUCLEUS_GUESS]
+    least = _nucleus_threshold(best, top_p, total)
+    is_open = best.sum(-1, dtype=torch.float64) < top_p * total
+    if bool(is_open.any()):
+        least[is_open] = _nucleus_threshold(_descending(probabilities[is_open]), top_p, total[is_open])
+    return least

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,10 +15,13 @@ from ..batching import sent
 from .adapters import Valuer
 from .base import hidden_states_of
 from .engine import Engine
-from .feed import Feed, Reading, steps_ahead
+from .feed import Reading, Steps, steps_ahead
 from .samples import DrawRecorder
-from .sampling import Draw, Sampling, draw
+from .sampling import Draw, Sampling
 from .slots import Claim, SlotTable
+from .steps.capture import Capture
+from .steps.eager import EagerSteps
+from .steps.static import StaticSteps
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +34,29 @@ class Step:
 
 
 class Scheduler:
-    """Runs claims through an engine, at most `max_slots` at a time, and keeps parked rows between runs."""
+    """Runs claims through an engine, at most `max_slots` at a time, and keeps parked rows between runs.
 
-    def __init__(self, engine: Engine, is_stop: NDArray[np.bool_], max_slots: int, max_parked: int) -> None:
+    Args:
+        capture: records steps, which then have static shapes; None: steps are eager.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        is_stop: NDArray[np.bool_],
+        max_slots: int,
+        max_parked: int,
+        capture: Capture | None = None,
+    ) -> None:
         self._engine = engine
         self._is_stop = is_stop
         self._max_slots = max_slots
         self._table = SlotTable(max_slots + max_parked)
+        self._static = None if capture is None else StaticSteps(engine, capture)
 
     def fix_shapes(self, num_rows: int) -> None:
         """Decode as many rows in every step, free ones among them; prompts must not be parked."""
+        self.release()
         self._max_slots = self._engine.num_fixed = num_rows
         self._table = SlotTable(num_rows)
 
@@ -62,7 +79,9 @@ class Scheduler:
     def release(self) -> None:
         """Drop every parked row, and give the memory back."""
         self.forget()
-        self._engine.arena.release()
+        if self._static is not None:
+            self._static.drop()  # first: it waits for what may still read the arena
+        self._engine.release()
 
     def _run(self, claims: Sequence[Claim], sampling: Sampling, recorder: DrawRecorder, valuer: Valuer | None) -> None:
         table, engine = self._table, self._engine
@@ -71,25 +90,24 @@ class Scheduler:
         adapters = {claim.owner: claim.prompt.adapter for claim in claims}
         max_active = self._reserve(claims)
         least_free = max(1, max_active // 8)  # a pass over the prompt of a single row wastes the hardware
-        feed = Feed(engine.base.device, recorder.noise)
         has_stopped = np.zeros(1 + max(claim.owner for claim in claims), np.bool_)  # by request
         ahead = steps_ahead(engine.base.device)
         queued: deque[Step] = deque()
         is_new = True  # other rows than in the step before
-        with hidden_states_of(engine.base) as hidden:
+        with self._steps(claims, sampling, recorder, has_values=valuer is not None) as steps:
             while queue or table.num_active or queued:
                 if queue and max_active - table.num_active >= min(least_free, len(queue)):
                     self._admit(queue, max_active)
                     is_new = True
                 has_work = table.num_active > 0
                 if has_work:
-                    if is_new or engine.num_fixed:
+                    if is_new:
                         own = [adapters[owner] for owner in table.owner[: table.num_active].tolist()]
-                        feed.follow(table, engine.num_fixed or table.num_active, engine.adapter_numbers(own))
-                    logits = engine.step(feed.tokens, feed.columns, table.width, feed.adapters)
+                        steps.follow(table, engine.adapter_numbers(own))
+                    drawn = steps.step(table.width)
                     if valuer is not None:
-                        self._value(valuer, hidden[0][:, -1], adapters, recorder)
-                    queued.append(self._drawn(logits, sampling, feed))
+                        self._value(valuer, steps.states, adapters, recorder)
+                    queued.append(self._queued(drawn))
                 while len(queued) > (ahead if has_work else 0):
                     self._settle(queued.popleft(), has_stopped, recorder)
                 active = slice(0, table.num_active)
@@ -98,6 +116,23 @@ class Scheduler:
                 if is_new:
                     table.retire(done.tolist())
                     engine.move(table.take_moves())
+
+    @contextmanager
+    def _steps(
+        self, claims: Sequence[Claim], sampling: Sampling, recorder: DrawRecorder, *, has_values: bool
+    ) -> Iterator[Steps]:
+        """The steps of a run."""
+        engine = self._engine
+        with hidden_states_of(engine.base) as hidden:
+            if self._static is None:
+                yield EagerSteps(engine, recorder.noise, sampling, hidden)
+                return
+            adapter = claims[0].prompt.adapter if engine.bank is None else None
+            run = self._static.run(
+                recorder.noise, sampling, hidden, adapter, num_rows=self._max_slots, keeps_states=has_values
+            )
+            with run as steps:
+                yield steps
 
     def _reserve(self, claims: Sequence[Claim]) -> int:
         """Make room for what will be active or parked, as far as there is memory; returns the most active rows.
@@ -113,14 +148,14 @@ class Scheduler:
         table.limit(max_rows)
         num_kept = sum(claim.prompt.key is not None for claim in claims)
         wanted = max(table.num_used, table.num_parked + num_kept + min(len(claims) - num_kept, self._max_slots))
-        engine.arena.reserve(max(min(wanted, table.max_rows), engine.num_fixed), length, table.max_rows)
+        engine.reserve(max(min(wanted, table.max_rows), engine.num_fixed), length, table.max_rows)
         return min(self._max_slots, table.max_rows)
 
     def _admit(self, queue: deque[Claim], max_active: int) -> None:
         table, engine = self._table, self._engine
         claims = [queue.popleft() for _ in range(min(len(queue), max_active - table.num_active))]
         seats = table.admit(claims, {claim.prompt.key for claim in queue})
-        engine.arena.reserve(table.num_used, engine.arena.capacity)
+        engine.reserve(table.num_used, engine.arena.capacity)
         engine.move(table.take_moves())
         engine.prefill(seats)
 
@@ -139,12 +174,10 @@ class Scheduler:
             values = valuer(states[first : first + size], [adapters[owner] for owner in own.tolist()])
             recorder.record_values(own, values)
 
-    def _drawn(self, logits: Tensor, sampling: Sampling, feed: Feed) -> Step:
-        """Draw, and go on to the next column."""
+    def _queued(self, drawn: Draw) -> Step:
+        """Go on to the next column, and have what was drawn read."""
         table, count = self._table, self._table.num_active
-        drawn = draw(logits, sampling, feed.noise())
-        feed.advance(drawn.tokens)
-        owners = np.full(len(logits), -1)
+        owners = np.full(len(drawn.tokens), -1)
         owners[:count] = table.owner[:count]
         table.previous[:count] = np.arange(count)
         table.column[:count] += 1

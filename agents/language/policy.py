@@ -38,6 +38,7 @@ from ..decoding.base import base_of, keep_in
 from ..decoding.decoder import Decoder
 from ..decoding.samples import Generator, Prompt, Sample
 from ..decoding.sampling import Sampling
+from ..decoding.steps.capture import CudaGraphs
 from ..encoding import Encoder, TokenRecord
 from ..scoring.packing import num_tokens, rows_of
 from ..scoring.recomputing import recompute_layers
@@ -65,7 +66,8 @@ class LanguageModel:
             should be fp32: at learning rates near 1e-6 most updates of a bf16 weight round to nothing.
         recomputes_activations: run layers again in the backward pass, in place of keeping what they computed.
         template_kwargs: passed to the chat template.
-        sampler: what samples here: the project's own decoder ("arena"), or transformers' ("continuous").
+        sampler: what samples here: the project's own decoder ("arena"), the same with CUDA graphs ("graphs"), or
+            transformers' ("continuous").
         server: address of a vLLM server that samples; None samples here.
         kv_memory: GiB for keys and values while decoding; None: by device.
     """
@@ -102,7 +104,10 @@ class LanguageModel:
         if self.server is None and self.sampler == "continuous":
             return ContinuousBatching(self.model, self.scorer, self.encoder.stop_ids, value_head=value_head)
         if self.server is None:
-            return Decoder(self.model, self.encoder.stop_ids, value_head=value_head, kv_memory=self.kv_memory)
+            capture = CudaGraphs(self.device) if self.sampler == "graphs" else None
+            return Decoder(
+                self.model, self.encoder.stop_ids, value_head=value_head, kv_memory=self.kv_memory, capture=capture
+            )
         return VLLMServer(self.server, self.model, self.scorer, self.encoder.stop_ids, value_head=value_head)
 
     @property

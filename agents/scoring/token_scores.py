@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
-from ..decoding.filters import kept
-from ..decoding.sampling import LOWEST_LOGIT, Sampling
+from ..decoding.sampling import LOWEST_LOGIT, Sampling, kept
 
 MAX_LOGITS = {"cpu": 2**25}
 """More logits than these (128 MiB in fp32) are made in tiles, and made again in the backward pass. By device."""

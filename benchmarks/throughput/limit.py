@@ -6,6 +6,9 @@ Both are measured on one thread of the same process; the limit is the best of ma
 machine slows it down most. The operations that the work needs are the model's matrix products alone: every token
 through every layer, logits where a token is sampled or scored, attention to earlier tokens; a gradient costs twice as
 much again. Skipped operations therefore raise the share, wasted ones (such as padding) lower it.
+
+Beside the share stands that of the model's products alone, with as many rows as the work has and nothing in between: no
+decoder and no learner with these matrices can exceed it.
 """
 
 from __future__ import annotations
@@ -18,6 +21,8 @@ from functools import partial
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
+from torch.nn import functional
 from transformers import PreTrainedModel
 
 from ...agents.core import Completion
@@ -43,6 +48,7 @@ class Share:
     tokens_per_s: Spread  # sampled or scored tokens per CPU second
     operations: float  # per token
     limit: float  # operations per CPU second of a matrix product
+    products: float  # operations per CPU second of the model's products with as many rows as the work has
     floor: float
     goal: float
 
@@ -72,8 +78,10 @@ def measure(repeats: int = 5) -> list[Share]:
     limit = max(limit, product_rate())
     a_token = operations(model, [len(prompt) for prompt in prompts]) / (BATCH * NEW_TOKENS)
     return [
-        Share("decode", Spread.of(rates["decode"]), a_token, limit, 0.25, 0.40),
-        Share("training", Spread.of(rates["training"]), 3 * a_token, limit, 0.30, 0.45),
+        Share("decode", Spread.of(rates["decode"]), a_token, limit, products_rate(model, BATCH), 0.25, 0.40),
+        Share(
+            "training", Spread.of(rates["training"]), 3 * a_token, limit, products_rate(model, MAX_TOKENS), 0.30, 0.45
+        ),
     ]
 
 
@@ -87,6 +95,24 @@ def product_rate(repeats: int = 20) -> float:
         seconds.append(time.process_time() - start)
     # The first warms the caches.
     return 2.0 * SIDE**3 / min(seconds[1:])
+
+
+@torch.no_grad()
+def products_rate(model: nn.Module, num_rows: int, repeats: int = 20) -> float:
+    """Operations per CPU second of one product with each linear layer, the best of several rounds.
+
+    Args:
+        num_rows: rows of what the weights are multiplied with.
+    """
+    weights = [layer.weight for layer in model.modules() if isinstance(layer, nn.Linear)]
+    inputs = {width: torch.rand(num_rows, width) for width in {weight.shape[1] for weight in weights}}
+    seconds: list[float] = []
+    for _ in range(repeats + 1):
+        start = time.process_time()
+        for weight in weights:
+            functional.linear(inputs[weight.shape[1]], weight)
+        seconds.append(time.process_time() - start)
+    return 2.0 * num_rows * sum(weight.numel() for weight in weights) / min(seconds[1:])
 
 
 def operations(model: PreTrainedModel, prompt_lengths: Sequence[int], new_tokens: int = NEW_TOKENS) -> float:
@@ -117,7 +143,16 @@ def _learned(scorer: Scorer, tracks: Sequence[Sequence[Completion]]) -> int:
 def table(shares: Sequence[Share]) -> str:
     """The shares as a Markdown table."""
     title = f"Share of the machine's limit, {BATCH} sequences, prompts of 64 to 128 tokens, {NEW_TOKENS} new ones:"
-    header = ("", "tokens per CPU second", "GFLOP/s", "matrix product, GFLOP/s", "share", "floor", "goal")
+    header = (
+        "",
+        "tokens per CPU second",
+        "GFLOP/s",
+        "matrix product, GFLOP/s",
+        "share",
+        "its products alone",
+        "floor",
+        "goal",
+    )
     cells = [
         (
             each.name,
@@ -125,6 +160,7 @@ def table(shares: Sequence[Share]) -> str:
             each.tokens_per_s.times(each.operations / 1e9).shown(".1f"),
             f"{each.limit / 1e9:.1f}",
             each.ratio.shown(".0%"),
+            f"{each.products / each.limit:.0%}",
             f"{each.floor:.0%}",
             f"{each.goal:.0%}",
         )

@@ -65,11 +65,18 @@ def test_the_embedded_model_is_a_folder():
         (ModelConfig(model="tiny,tiny,tiny"), "3 models .* for 2 agents"),
         (ModelConfig(model="tiny,./a", weights="shared"), "cannot have weights='shared'"),
         (ModelConfig(is_chat=True), "has no chat template"),
+        (ModelConfig(sampler="graphs", device="cpu"), "sampler='graphs' needs a GPU with CUDA"),
+        (ModelConfig(sampler="continuous", compute_dtype="bfloat16"), "not compute_dtype='bfloat16'; use .*'float32'"),
     ],
 )
 def test_wrong_settings_are_refused(config, message):
     with pytest.raises(ValueError, match=message):
         check_models(config, 2)
+
+
+@pytest.mark.parametrize("settings", [{"weights": "adapters"}, {"server": "http://localhost:1", "weights": "shared"}])
+def test_continuous_batching_is_refused_only_where_it_would_compute_in_another_type(settings):
+    check_models(ModelConfig(sampler="continuous", compute_dtype="bfloat16", **settings), 2)
 
 
 @pytest.mark.parametrize("name", ["./nowhere", "/no/such/folder", "tinny"])

@@ -1,10 +1,13 @@
-"""Decoding beside transformers' `generate` and the roofline: the time to read weights, keys and values per step."""
+"""Decoding beside transformers' `generate` and the roofline: the time to read weights, keys and values per step.
+
+Our own decoder runs twice: kernel by kernel, and with its steps recorded as CUDA graphs.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -14,12 +17,15 @@ from ....agents.decoding.samples import Generator, Prompt
 from ....agents.decoding.sampling import Sampling
 from ....agents.language.policy import LanguageModel
 from ..timing import Spread
-from .machine import Limits, kernels_of, limits, seconds_of
+from .machine import Limits, kernels_of, limits, seconds_of, wall_clock
 from .results import Part, Row, Setting
 from .shapes import LARGE, MIDDLE, SMALL, TINY, Shape, embedded_tokenizer, random_model, random_prompts
 
 BATCHES: Mapping[Shape, tuple[int, ...]] = {SMALL: (1, 128), MIDDLE: (1, 32, 128, 256), LARGE: (128,)}
-WAYS = ("own", "own, fp32 weights under autocast", "generate", "continuous batching")
+CAST = ", fp32 weights under autocast"
+GRAPHS = ", CUDA graphs"
+Decode: TypeAlias = Callable[[list[Any], int], None]
+WAYS = ("own", f"own{GRAPHS}", f"own{CAST}", f"own{CAST}{GRAPHS}", "generate", "continuous batching")
 
 
 def part() -> Part:
@@ -58,14 +64,19 @@ def roofline(shape: Shape, count: int, context: int, limit: Limits) -> float:
 
 def _decode(setting: Setting, shape: Shape, count: int, way: str) -> Row:
     context, new = setting.size(1024, 16), setting.size(64, 4)
-    is_cast = way.endswith("autocast")
+    if GRAPHS in way and setting.device.type != "cuda":
+        return {"outcome": "not available: CUDA graphs need a GPU"}
+    is_cast = CAST in way
     model = random_model(shape, setting.device, torch.float32 if is_cast else torch.bfloat16)
     prompts = random_prompts(shape, count, context - new // 2)
     decode = _generate(model) if way == "generate" else _own(model, way, is_cast)
+    row: dict[str, Any] = {}
+    if GRAPHS in way:
+        row |= _recording(decode, prompts, new, setting)
     # What a call with one token takes is the prompt's: the rest of a longer call is steps.
     one = seconds_of(lambda: decode(prompts, 1), setting.device, setting.num_rounds)
     all_ = seconds_of(lambda: decode(prompts, new), setting.device, setting.num_rounds)
-    row: dict[str, Any] = {"prompt, ms": one.times(1e3)}
+    row |= {"prompt, ms": one.times(1e3)}
     if all_.minimum > one.median:  # else other work on the machine took longer than the steps
         step = Spread(*((each - one.median) / (new - 1) for each in (all_.minimum, all_.median, all_.maximum)))
         row |= {
@@ -79,12 +90,21 @@ def _decode(setting: Setting, shape: Shape, count: int, way: str) -> Row:
     return row
 
 
-Decode = Callable[[list[Any], int], None]
+def _recording(decode: Decode, prompts: list[Any], new: int, setting: Setting) -> Row:
+    """What the first call takes more than the second, which finds its steps recorded."""
+    decode(prompts, 1)  # loads what the device needs of libraries
+    now = wall_clock(setting.device)
+    times = []
+    for _ in range(2):
+        start = now()
+        decode(prompts, new)
+        times.append(now() - start)
+    return {"recording, s": times[0] - times[1]}
 
 
 def _own(model: Any, way: str, is_cast: bool) -> Decode:
     compute_dtype = torch.bfloat16 if is_cast else None
-    sampler = "continuous" if way == "continuous batching" else "arena"
+    sampler = "continuous" if way == "continuous batching" else "graphs" if GRAPHS in way else "arena"
     language_model = LanguageModel(model, embedded_tokenizer(), compute_dtype=compute_dtype, sampler=sampler)
     generator: Generator = language_model.generator
 

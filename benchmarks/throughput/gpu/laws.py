@@ -45,11 +45,14 @@ def measurements(setting: Setting) -> Mapping[str, Callable[[], Row]]:
         "adapters in one batch = one by one": _adapters_together,
         "prompts shared in trees = rows apart": _trees_are_rows,
         "device = CPU": _device_is_cpu,
+        "CUDA graphs = kernel by kernel": _graphs_are_eager,
     }
     return {what: partial(_law, setting, differences) for what, differences in found.items()}
 
 
 def _law(setting: Setting, differences: Callable[[Setting], Floats]) -> Row:
+    if differences is _graphs_are_eager and setting.device.type != "cuda":
+        return {"outcome": "not available: CUDA graphs need a GPU"}
     with full_precision():
         found = differences(setting)
     worst = float(np.abs(found).max())
@@ -71,9 +74,9 @@ def shape_of(setting: Setting) -> Shape:
     return TINY if setting.is_tiny else SMALL
 
 
-def model_of(setting: Setting, compute_dtype: torch.dtype | None = None) -> LanguageModel:
+def model_of(setting: Setting, compute_dtype: torch.dtype | None = None, sampler: str = "arena") -> LanguageModel:
     model = random_model(shape_of(setting), setting.device)
-    return LanguageModel(model, embedded_tokenizer(), compute_dtype=compute_dtype)
+    return LanguageModel(model, embedded_tokenizer(), compute_dtype=compute_dtype, sampler=sampler)
 
 
 def requests(setting: Setting, count: int, *, turn: int = 0) -> list[Prompt]:
@@ -173,6 +176,23 @@ def _device_is_cpu(setting: Setting) -> Floats:
     torch.nn.Module.to(model.base, "cpu")
     theirs = scored(LanguageModel(model.base, embedded_tokenizer()), prompts, samples)
     return ours - theirs
+
+
+def _graphs_are_eager(setting: Setting) -> Floats:
+    """Rows that come, go and return; steps are recorded, and recorded anew after the memory was given back."""
+    eager, recording = model_of(setting), model_of(setting, sampler="graphs")
+    prompts = [replace(prompt, parked=number) for number, prompt in enumerate(requests(setting, setting.size(150, 9)))]
+    found = []
+    for turn in range(3):
+        said = decoded(recording, prompts)
+        found.append(_same(said, decoded(eager, prompts)))
+        if turn == 1:
+            recording.generator.rest()
+        prompts = [
+            replace(prompt, ids=np.concatenate([prompt.ids, sample.ids, after.ids[:16]]), stream=after.stream)
+            for prompt, sample, after in zip(prompts, said, requests(setting, len(prompts), turn=turn + 1), strict=True)
+        ]
+    return np.concatenate(found)
 
 
 def _same(some: Sequence[Sample], others: Sequence[Sample]) -> Floats:

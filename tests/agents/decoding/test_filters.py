@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from collm.agents.decoding.filters import shortlist
+from collm.agents.decoding.sampling import shortlist
 
 
 def kept(probabilities, top_k, top_p):

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from collm._errors import UserError
@@ -70,6 +73,44 @@ def test_a_decoder_that_is_made_under_autocast_has_its_arena(model):
         decoder.generate(prompts(), Sampling())
     assert decoder.kv_bytes > 0
     assert scorer.shares_prompts
+
+
+class Casts(TorchDispatchMode):
+    """Counts casts of weights."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.count = 0
+        self._weights = {weight.data_ptr() for weight in model.parameters() if weight.dim() == 2}
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        is_cast = "aten::to" in operation.name() or "_to_copy" in operation.name()
+        self.count += is_cast and args[0].data_ptr() in self._weights
+        return operation(*args, **(kwargs or {}))
+
+
+def test_weights_are_cast_once_and_not_at_every_step(monkeypatch):
+    """In inference mode autocast keeps no weight that it has cast."""
+    model = qwen3()
+    decoder, said, casts = Decoder(model, []), {}, {}
+    for way in ("by autocast", "once"):
+        with monkeypatch.context() as patch, torch.autocast("cpu", torch.bfloat16), Casts(model) as counted:
+            if way == "by autocast":
+                patch.setattr(decoder._engine, "casting", nullcontext)
+            said[way] = decoder.generate(prompts(4, parked=None), Sampling())
+        casts[way] = counted.count
+    num_layers = 7 * LAYERS + 1
+    assert casts["once"] == num_layers
+    assert casts["by autocast"] > 20 * (num_layers - 1)
+    assert [each.logprobs.tobytes() for each in said["once"]] == [
+        each.logprobs.tobytes() for each in said["by autocast"]
+    ]
+    assert not any("forward" in vars(module) for module in model.modules())
+    assert decoder._engine.casts.num_bytes == 2 * sum(
+        layer.weight.numel() for layer in model.modules() if isinstance(layer, nn.Linear)
+    )
+    decoder.rest()
+    assert decoder._engine.casts is None
 
 
 @pytest.mark.parametrize("release", [Decoder.rest, Decoder.forget])

@@ -36,8 +36,8 @@ def test_the_tables_say_what_was_measured():
     assert last == "| collector, 8 copies | 9.0 (8.0-9.5) | 240 (230-241) | 4.5x |"
     phases = throughput_rollout.phase_table({"prompts": 0.001, "rest": 0.003}, "E")
     assert phases.splitlines()[-1] == "| rest | 3.00 | 75% |"
-    share = throughput_limit.table([Share("decode", Spread(1000.0, 1250.0, 1500.0), 4e7, 1e11, 0.25, 0.4)])
-    cells = "1,250 (1,000-1,500) | 50.0 (40.0-60.0) | 100.0 | 50% (40%-60%) | 25% | 40%"
+    share = throughput_limit.table([Share("decode", Spread(1000.0, 1250.0, 1500.0), 4e7, 1e11, 8e10, 0.25, 0.4)])
+    cells = "1,250 (1,000-1,500) | 50.0 (40.0-60.0) | 100.0 | 50% (40%-60%) | 80% | 25% | 40%"
     assert share.splitlines()[-1] == f"| decode | {cells} |"
     compared = throughput_reference.table([(throughput_reference.CASES[0], [6.0, 8.0, 10.0], [2.0, 2.0, 5.0])])
     cells = "8.00 (6.00-10.00) | 2.00 (2.00-5.00) | 3.00 (2.00-4.00)x | 2.5x | 3.5x"

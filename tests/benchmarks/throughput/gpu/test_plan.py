@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 import torch
+from taped import Taped
 
+from collm.agents.language import policy
 from collm.benchmarks.commands import throughput
 from collm.benchmarks.errors import UserError
 from collm.benchmarks.throughput import timing
-from collm.benchmarks.throughput.gpu import plan
+from collm.benchmarks.throughput.gpu import decoding, laws, plan
 from collm.benchmarks.throughput.gpu.decoding import roofline
 from collm.benchmarks.throughput.gpu.machine import Limits
 from collm.benchmarks.throughput.gpu.results import Part, Results, Setting
-from collm.benchmarks.throughput.gpu.shapes import LARGE, MIDDLE, SMALL, TINY, random_model
+from collm.benchmarks.throughput.gpu.shapes import LARGE, MIDDLE, SMALL, TINY, random_model, random_prompts
 from collm.benchmarks.throughput.timing import Spread
 
 CPU = torch.device("cpu")
@@ -134,6 +137,20 @@ def test_every_part_runs_end_to_end_with_tiny_shapes(part, tmp_path):
         timed = [name for name, value in row.items() if name.endswith(", s") and isinstance(value, dict)]
         assert [name for name in timed if row[name]["maximum"] <= 0] == []
         assert part.name != "memory" or {"critic, planned, GiB", "policies, planned, GiB"} <= set(row)
+
+
+@pytest.mark.slow
+def test_what_only_a_gpu_records_is_measured_rightly_with_tapes(monkeypatch):
+    """The measurements of CUDA graphs, which a CPU skips."""
+    made = []
+    monkeypatch.setattr(policy, "CudaGraphs", lambda device: made.append(Taped()) or made[-1])
+    differences = laws._graphs_are_eager(TRY)
+    assert np.abs(differences).max() <= laws.MAX_DIFFERENCE and len(differences) == 3 * 9 * 6
+    assert made[0].num_replays > 0 and made[0].num_releases > 0
+    model = random_model(TINY, CPU)
+    decode = decoding._own(model, f"own{decoding.GRAPHS}", False)
+    assert "recording, s" in decoding._recording(decode, random_prompts(TINY, 2, 12), 5, TRY)
+    assert made[1].num_replays > made[1].num_captured > 0
 
 
 @pytest.mark.gpu

@@ -1,0 +1,206 @@
+"""Steps in static shapes, whose inputs and outputs lie in buffers that stay: a device can record them.
+
+The active rows are padded to a bucket of rows, and a bucket of columns is read. Padding is fed its own draws in column
+0 and written into a scratch row, so that nobody else's keys and values change. No number of the host enters a step but
+the sizes of its bucket: columns, rows, adapters and places among the random numbers are read from buffers, and the
+drawn tokens are left there for the next step.
+
+The first step in a bucket is done as it is, which warms up what the device needs; the second is recorded.
+
+Axes: R rows that there are buffers for, N rows of a step's bucket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ...batching import sent
+from ..base import computing_type
+from ..engine import Engine
+from ..feed import Steps, rows_of
+from ..sampling import Draw, Sampling, draw
+from ..slots import SlotTable
+from .capture import Capture, Work
+
+WIDTH_BLOCK = (
+    128  # widths are multiples of this: a step reads at most so many columns in vain, and longer rows are rare
+)
+MAX_RECORDED = 128
+"""Recorded steps that are kept; the oldest leave first."""
+
+
+def bucket(count: int) -> int:
+    """The least of 1, 2, 3, 4, 6, 8, 12, 16, 24, … that is not below: powers of two, and the middles between them."""
+    power = 1 << (count - 1).bit_length()
+    return 3 * power // 4 if power >= 4 and count <= 3 * power // 4 else power
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a step does, apart from its sizes."""
+
+    sampling: Sampling
+    keeps_states: bool  # for a value head
+    adapter: str | None  # that acts on all rows, where rows have none of their own
+
+
+class Buffers:
+    """What a step reads and writes besides weights, keys and values."""
+
+    def __init__(self, num_rows: int, device: torch.device) -> None:
+        self.num_rows = num_rows
+        self.tokens = torch.zeros(num_rows, dtype=torch.int64, device=device)  # to be fed, then drawn
+        # By row: column, place among the random numbers, columns to go on by, row of the arena to write, adapter.
+        self.numbers = torch.zeros(5, num_rows, dtype=torch.int64, device=device)
+        self.noise = torch.zeros(1, dtype=torch.float64, device=device)  # of all requests, one after the other
+        self.facts = torch.zeros(2, num_rows, device=device)  # log-probabilities and entropies of what is drawn
+        self.states: Tensor | None = None  # [R, d] last hidden states
+
+
+class StaticSteps(Steps):
+    """Steps of any number of runs, one after the other.
+
+    Args:
+        engine: the model with its arena, which gets a scratch row.
+        capture: records steps.
+    """
+
+    def __init__(self, engine: Engine, capture: Capture) -> None:
+        engine.num_scratch = 1
+        self._engine = engine
+        self._capture = capture
+        self._buffers: Buffers | None = None
+        self._recorded: dict[tuple[int, int, Kind], Work | None] = {}  # None: warm, not recorded yet
+        self._recorded_at: tuple[object, ...] = ()  # where weights, keys and values were then
+        self._addresses: tuple[object, ...] = ()
+
+    @contextmanager
+    def run(
+        self,
+        noise: NDArray[np.float64] | None,
+        sampling: Sampling,
+        hidden: Sequence[Tensor],
+        adapter: str | None,
+        *,
+        num_rows: int,
+        keeps_states: bool,
+    ) -> Iterator[StaticSteps]:
+        """Begin a run.
+
+        Args:
+            noise: [requests, steps] random numbers; None when greedy.
+            sampling: how tokens are drawn.
+            hidden: its first element is the last hidden states of the newest pass.
+            adapter: the one that acts, where rows have none of their own.
+            num_rows: most active rows, R.
+            keeps_states: whether anyone will ask for `states`.
+        """
+        base = self._engine.base
+        if self._buffers is None or self._buffers.tokens.device != base.device or num_rows > self._buffers.num_rows:
+            self.drop()
+            self._buffers = Buffers(num_rows, base.device)
+        self._hidden = hidden
+        self._kind = Kind(sampling, keeps_states, adapter)
+        self._stride = 0 if noise is None else noise.shape[1]
+        if noise is not None:
+            self._take_noise(self._buffers, noise)
+        self._addresses = self._whereabouts()
+        try:
+            yield self
+        finally:
+            self._hidden = ()
+
+    def follow(self, table: SlotTable, adapters: Sequence[int]) -> None:
+        engine, buffers = self._engine, self._held()
+        most = min(buffers.num_rows, engine.arena.num_rows)
+        self._num_rows = count = engine.num_fixed or min(bucket(table.num_active), most)
+        previous, token, column, start, owner, pace, adapter = rows_of(table, adapters, count)
+        place = np.where(pace, owner * self._stride + column - start, 0)
+        row = np.where(pace, np.arange(count), engine.arena.num_rows - 1)
+        rows = sent(np.stack([previous, token, column, place, pace, row, adapter]), engine.base.device)
+        buffers.tokens[:count] = torch.where(rows[0] >= 0, buffers.tokens[rows[0].clamp(min=0)], rows[1])
+        buffers.numbers[:, :count] = rows[2:]
+
+    def step(self, width: int) -> Draw:
+        buffers, count = self._held(), self._num_rows
+        addresses = (*self._addresses, self._engine.arena.num_layouts)
+        if addresses != self._recorded_at:
+            self._forget_recorded()
+            self._recorded_at = addresses
+        width = min(-(-width // WIDTH_BLOCK) * WIDTH_BLOCK, self._engine.arena.capacity)
+        key = count, width, self._kind
+        if key not in self._recorded:
+            self._capture.warm_up(partial(self._work, count, width))
+            self._recorded[key] = None
+        else:
+            replay = self._recorded[key] or self._record(key)
+            replay()
+        if buffers.states is not None:
+            self.states = buffers.states[:count]
+        facts = buffers.facts[:, :count].clone()  # the next step writes over it
+        return Draw(buffers.tokens[:count].clone(), facts[0], facts[1])
+
+    def drop(self) -> None:
+        """Forget what was recorded, and give back all memory."""
+        self._forget_recorded()
+        self._recorded_at = self._addresses = ()
+        self._buffers = None
+
+    def _work(self, count: int, width: int) -> None:
+        """The step that is recorded: all that it reads is in the buffers, the arena or the model."""
+        buffers, kind = self._held(), self._kind
+        columns, places, paces, rows, adapters = buffers.numbers[:, :count]
+        with self._without_cache():
+            logits = self._engine.forward(buffers.tokens[:count], columns, rows, width, adapters)
+        if kind.keeps_states:
+            states = self._hidden[0][:, -1]
+            if buffers.states is None:
+                buffers.states = states.new_zeros(buffers.num_rows, states.shape[1])
+            buffers.states[:count] = states
+        drawn = draw(logits, kind.sampling, None if kind.sampling.greedy else buffers.noise[places])
+        buffers.tokens[:count] = drawn.tokens
+        buffers.facts[0, :count] = drawn.logprobs
+        buffers.facts[1, :count] = drawn.entropies
+        buffers.numbers[:2, :count].add_(paces)
+
+    def _record(self, key: tuple[int, int, Kind]) -> Work:
+        count, width, _ = key
+        replay = self._capture.capture(partial(self._work, count, width))
+        while len(self._recorded) > MAX_RECORDED:
+            del self._recorded[next(iter(self._recorded))]
+        self._recorded[key] = replay
+        return replay
+
+    def _forget_recorded(self) -> None:
+        if any(self._recorded.values()):
+            self._capture.release()
+        self._recorded.clear()
+
+    def _take_noise(self, buffers: Buffers, noise: NDArray[np.float64]) -> None:
+        if noise.size > len(buffers.noise):
+            self._forget_recorded()
+            buffers.noise = buffers.noise.new_zeros(bucket(noise.size))
+        buffers.noise[: noise.size] = sent(noise.reshape(-1), buffers.noise.device)
+
+    def _without_cache(self) -> torch.autocast:
+        """Autocast as it is, but for what it would keep in memory that the next recorded step does not own."""
+        kind = self._engine.base.device.type
+        return torch.autocast(kind, enabled=torch.is_autocast_enabled(kind), cache_enabled=False)
+
+    def _whereabouts(self) -> tuple[object, ...]:
+        """Where what a step reads of the model lies: what was recorded is right as long as this is equal."""
+        base = self._engine.base
+        weights = [weight.data_ptr() for weight in (*base.parameters(), *base.buffers())]
+        return self._engine.bank, self._engine.casts, computing_type(base), *weights
+
+    def _held(self) -> Buffers:
+        assert self._buffers is not None, "a step belongs to a run"
+        return self._buffers
