@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -41,8 +42,10 @@ def page(cells: Sequence[Found]) -> str:
     parts = [
         "# Noise of advantages and policy gradients, by critic and trace",
         "Frozen policies, no training. Variance: of the advantages, in units of the variance of returns. Correlation: "
-        "with what the turn truly changed, known by branching the episode there. Samples: episodes whose mean policy "
-        "gradient has as much variance as squared length along the true gradient.",
+        "with what the turn truly changed, known by branching the episode there. Gradient: variance of an episode's "
+        "policy gradient in all weights, in units of that with a constant for a baseline. The files also hold "
+        "`samples`, the episodes whose mean gradient has as much variance as squared length along the true gradient; "
+        "from fewer than some thousand episodes that is noise itself, so that tables leave it out.",
         "## What to expect",
         "Correlation at each critic's best trace, and the ratio of samples that it stands for, (joint / other)²: how "
         "many times fewer a centralized critic needs if the learning rate can follow.",
@@ -81,13 +84,14 @@ def overview(cells: Sequence[Found]) -> str:
 
 
 def cell_table(cell: Found) -> str:
-    """Variance · correlation · samples of each critic by trace."""
+    """Variance · correlation · gradient of each critic by trace."""
     traces = sorted({row["trace"] for row in cell["rows"]})
+    unit = next(row["gradient_variance"] for row in cell["rows"] if row["critic"] == "constant")
     rows = []
     for critic in dict.fromkeys(row["critic"] for row in cell["rows"]):
         found = {row["trace"]: row for row in cell["rows"] if row["critic"] == critic}
-        rows.append([critic, *(_shown(found[trace]) if trace in found else NONE for trace in traces)])
-    return markdown_table(["variance · correlation · samples", *(f"trace {trace:g}" for trace in traces)], rows)
+        rows.append([critic, *(_shown(found[trace], unit) if trace in found else NONE for trace in traces)])
+    return markdown_table(["variance · correlation · gradient", *(f"trace {trace:g}" for trace in traces)], rows)
 
 
 def draw(cells: Sequence[Found], file: Path) -> None:
@@ -108,7 +112,7 @@ def draw(cells: Sequence[Found], file: Path) -> None:
         constant = _best(cell, "constant")
         if constant is not None:
             axes.axhline(constant, color=_COLOURS["constant"], linewidth=1, linestyle=":", label="no critic")
-        axes.set(title=f"{title(cell)}\nreturn {cell['return']:.2f}", xlabel="trace (GAE's lambda)")
+        axes.set(title=f"{fill(title(cell), 44)}\nreturn {cell['return']:.2f}", xlabel="trace (GAE's lambda)")
         axes.title.set_fontsize(8)
         axes.grid(alpha=0.3)
     for axes in panels[:, 0]:
@@ -122,10 +126,9 @@ def _best(cell: Found, critic: str) -> float | None:
     return max(found, default=None)
 
 
-def _shown(row: Mapping[str, Any]) -> str:
-    variance, correlation, samples = (row[key] for key in ("variance", "correlation", "samples"))
-    told = [f"{variance:.2f}", NONE if correlation is None else f"{correlation:.2f}"]
-    return " · ".join([*told, NONE if samples is None else f"{samples:,.0f}"])
+def _shown(row: Mapping[str, Any], unit: float) -> str:
+    correlation = NONE if row["correlation"] is None else f"{row['correlation']:.2f}"
+    return f"{row['variance']:.2f} · {correlation} · {row['gradient_variance'] / unit:.2f}"
 
 
 def _series(values: Sequence[float | None]) -> str:
