@@ -42,7 +42,8 @@ def page(cells: Sequence[Found]) -> str:
     parts = [
         "# Noise of advantages and policy gradients, by critic and trace",
         "Frozen policies, no training. Variance: of the advantages, in units of the variance of returns. Correlation: "
-        "with what the turn truly changed, known by branching the episode there. Gradient: variance of an episode's "
+        "with what the turn truly changed, known by branching the episode there; an estimate without bias from "
+        "branches, which with few episodes may err by tenths, and above 1. Gradient: variance of an episode's "
         "policy gradient in all weights, in units of that with a constant for a baseline. The files also hold "
         "`samples`, the episodes whose mean gradient has as much variance as squared length along the true gradient; "
         "from fewer than some thousand episodes that is noise itself, so that tables leave it out.",
