@@ -55,14 +55,16 @@ def test_a_training_on_a_classic_goes_on_where_it_was_stopped(id, tmp_path):
     package, _, kwargs = GAMES[id]
     pytest.importorskip(package)
     # 70 turns end in the middle of episodes, which the resumed run plays again from their seeds.
-    config = IPPOConfig(num_updates=2, num_envs=4, turns_per_update=70, save_interval=1, eval_num_samples=2)
+    config = IPPOConfig(
+        num_updates=2, num_envs=4, turns_per_update=70, critic_warmup=0, save_interval=1, eval_num_samples=2
+    )
     experiment = Experiment(algorithm="ippo", config=config, env=id, env_kwargs=kwargs)
     run_experiment(experiment, tmp_path / "whole")
     stopped = replace(experiment, config=replace(config, num_updates=1))
     run_experiment(stopped, tmp_path / "run")
     run_experiment(experiment, tmp_path / "run", resume=True)
     whole, run = (json.loads(last(tmp_path / name / "metrics.jsonl")) for name in ("whole", "run"))
-    assert whole["policy_loss"] == run["policy_loss"] and whole["return"] == run["return"]
+    assert whole["policy_loss"] == run["policy_loss"] and whole.get("return") == run.get("return")
 
 
 def played(env, seed, num_turns=30):
