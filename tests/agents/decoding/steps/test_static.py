@@ -17,6 +17,7 @@ from taped import Eagerly, Taped, place_of
 from torch import nn
 
 from collm._errors import UserError
+from collm.agents.decoding import engine
 from collm.agents.decoding import sampling as sampling_module
 from collm.agents.decoding.decoder import Decoder, Prompt
 from collm.agents.decoding.sampling import Sampling
@@ -28,7 +29,7 @@ STOP = 3
 FILTERED = Sampling(0.8, 20, 0.9)
 GREEDY = Sampling(greedy=True)
 BF16 = torch.bfloat16
-BF16_NATS = 0.06  # rounding: sums over more columns in another order
+BF16_NATS = 0.06  # rounding: other rows beside them
 SLOW = pytest.mark.slow
 
 
@@ -79,6 +80,12 @@ def filters_of_a_device(monkeypatch):
     monkeypatch.setattr(sampling_module, "_is_at_hand", lambda values: False)
 
 
+@pytest.fixture
+def equal_widths(monkeypatch):
+    """Eager steps read as many columns as static ones: in bfloat16 the order of a sum may change a draw."""
+    monkeypatch.setattr(engine, "MASK_BLOCK", static.WIDTH_BLOCK)
+
+
 @pytest.fixture(scope="module")
 def llama():
     return model_of("llama")
@@ -115,7 +122,7 @@ def test_static_steps_say_what_eager_steps_say_over_turns_and_refills(capture, n
 
 
 @pytest.mark.parametrize("name", ["qwen3", pytest.param("llama", marks=SLOW)])
-def test_under_autocast_they_say_what_eager_steps_say_of_weights_as_they_are_now(name):
+def test_under_autocast_they_say_what_eager_steps_say_of_weights_as_they_are_now(name, equal_widths):
     model, prompts, recording = model_of(name), prompts_of(7), Taped()
     ours, eager = Decoder(model, [STOP], capture=recording), Decoder(model, [STOP])
     for scale in (1.0, 1.1):
@@ -257,7 +264,7 @@ def adapted():
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
 @pytest.mark.parametrize("compute", [None, pytest.param(BF16, marks=SLOW)])
-def test_adapters_one_by_one_and_side_by_side_are_recorded_apart(compute):
+def test_adapters_one_by_one_and_side_by_side_are_recorded_apart(compute, equal_widths):
     model, recording = adapted(), Taped()
     ours = Decoder(model, [STOP], capture=recording)
     calls = [["left"], ["right"], ["left", "right", None], ["right", "left"], ["left"]]
