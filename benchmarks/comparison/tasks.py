@@ -71,8 +71,8 @@ class RayTasks(Launcher):
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         self._ray: Any = ray
-        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        self._mailbox: Any = ray.remote(num_cpus=0, scheduling_strategy=here)(Mailbox).remote()
+        here: Any = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        self._mailbox: Any = self._ray.remote(num_cpus=0, scheduling_strategy=here)(Mailbox).remote()
         self._jobs: list[tuple[Job, Path]] = []
         self._num_lost: dict[int, int] = {}
         self._running: dict[Any, int] = {}  # number of the job, by the reference of its result
