@@ -47,7 +47,7 @@ SMALLER = {
 
 def commands(page: Path) -> list[str]:
     """Calls of collm and make on a page, once each, in order; a command's bare name and a call cut short are none."""
-    text = page.read_text()
+    text = page.read_text().replace("\\\n", " ")  # a call goes on after a backslash
     lines = [line for block in re.findall(r"(?ms)^```(?:sh|console)\n(.*?)^```$", text) for line in block.splitlines()]
     inline = re.findall(
         r"`(collm [^`\s]+ [^`]+|make [^`]+)`", re.sub(r"(?ms)^```.*?^```$", "", text).replace("\n", " ")

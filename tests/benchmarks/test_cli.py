@@ -120,6 +120,7 @@ def test_envs_shows_whole_ids_turns_and_ranges_wherever_it_prints(scores, capsys
         rows = {line.split()[0]: line.split()[1:4] for line in capsys.readouterr().out.splitlines() if "collm/" in line}
         assert rows == {
             "collm/MiniBuild-v0": ["6", "0..1", "0..1"],
+            "collm/MiniShift-v0": ["8", "0..1", "0..1"],
             "collm/MiniCode-v0": ["1", "0..1", "0..1"],
             "collm/MiniWriting-v1": ["1", "0..1", "0..1"],
             "collm/ResourceGathering-v1": ["4", "-1.2..15.7", "-1.2..15.7"],

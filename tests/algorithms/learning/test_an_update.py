@@ -158,14 +158,14 @@ def test_keys_and_values_take_no_memory_while_weights_learn():
 
 def test_tokens_a_second_are_those_sampled_by_the_seconds_of_collecting(monkeypatch):
     trainer = trainer_of("magrpo")
-    collect, now = trainer._collect, [100.0]
+    collect, now = trainer.collector.collect, [100.0]
 
-    def slow():
+    def slow(plans):
         now[0] += 4.0
-        return collect()
+        return collect(plans)
 
     monkeypatch.setattr(trainers.time, "perf_counter", lambda: now[0])
-    monkeypatch.setattr(trainer, "_collect", slow)
+    monkeypatch.setattr(trainer.collector, "collect", slow)
     for update in (1, 2):
         _, metrics = trainer.step()
         assert metrics["tokens_per_second"] * 4.0 == metrics["sampled_tokens"] / update

@@ -62,7 +62,7 @@ def saved(each):
     return unpacked(json.loads(json.dumps(content.values)), load(save(content.tensors)))
 
 
-@case("staleness")
+@case("staleness", "seconds/waiting")
 @pytest.mark.parametrize(("name", "bound"), [("magrpo", 2), ("mappo", 1)])
 def test_episodes_are_those_that_the_weights_of_their_version_play(name, bound):
     """Against policies that were copied by hand after each update: the same seeds, said again by them."""
@@ -74,6 +74,8 @@ def test_episodes_are_those_that_the_weights_of_their_version_play(name, bound):
         version = max(0, update - bound)
         assert {done.version for done in completions(episodes)} == {version}
         assert metrics["staleness"] == update - version
+        waited = metrics["seconds/update"] - metrics["seconds/learning"]
+        assert metrics["seconds/waiting"] == pytest.approx(waited)  # for episodes that are still being played
         tracks = [[turn.completion for turn in episode.tracks[AGENTS[0]]] for episode in episodes]
         with torch.no_grad():
             found = history[version][AGENTS[0]].evaluate(tracks).logprobs.numpy()

@@ -44,7 +44,7 @@ def test_counts_and_seconds_of_updates_add_up():
         assert (metrics["update"], metrics["environment_steps"], metrics["sampled_tokens"]) == (update, turns, tokens)
         assert metrics["seconds/total"] == pytest.approx(seconds)
         collecting = metrics["seconds/update"] - metrics["seconds/learning"]
-        assert metrics["tokens_per_second"] * collecting == pytest.approx(sampled)
+        assert 0.5 * collecting < sampled / metrics["tokens_per_second"] <= collecting
         phases = metrics["seconds/decoding"] + metrics["seconds/environment"]
         assert 0.5 * collecting < phases <= collecting
         assert min(metrics["seconds/decoding"], metrics["seconds/environment"], metrics["seconds/learning"]) > 0
@@ -162,6 +162,7 @@ def test_every_logged_metric_has_a_case_by_hand(tmp_path):
     found = logged("magrpo", tmp_path / "magrpo", num_generations=2)
     found |= logged("maac", tmp_path / "maac", **actor_critic)
     found |= logged("ippo", tmp_path / "ippo", use_separate_critic=False, **actor_critic)
+    found |= logged("magrpo", tmp_path / "stale", num_generations=2, max_staleness=1)
     ones = torch.ones(2)
     for spec in algorithm_specs():  # what a loss reports besides
         changes = {"critic_warmup": 0} if issubclass(spec.config, ActorCriticConfig) else {"num_generations": 2}
