@@ -72,6 +72,16 @@ def test_the_help_of_no_command_needs_torch():
     assert not found & {"torch", "transformers", "peft", "scipy", "matplotlib", "datasets"}
 
 
+MISSPELT = [[name, "nowhere"] for name in ("resume", "evaluate", "chat", "replay", "report", "benchmark")]
+MISSPELT += [["crossplay", "nowhere", "nobody"], ["export", "nowhere", "models"]]
+MISSPELT += [["train", "maac", "--env", "collm/MiniBuild-v0", "--env-kwargs", "max_turn=4"]]
+
+
+def test_a_folder_that_is_not_there_and_a_misspelt_argument_are_told_without_torch():
+    calls = "\n".join(f"assert main({words!r}) == 2" for words in MISSPELT)
+    assert not imported_by(f"from collm.benchmarks.cli import main\n{calls}") & {"torch", "transformers"}
+
+
 def test_the_help_of_an_algorithm_needs_no_environment():
     code = "from collm.benchmarks.cli import main\ntry: main(['train', 'maac', '--help'])\nexcept SystemExit: pass"
     assert "gymnasium" not in imported_by(code)

@@ -24,14 +24,11 @@ from typing import Any
 
 from safetensors.torch import load_file, save_file
 
-from ..._errors import UserError
-from ..._json import read_json
 from ...agents.core import Divergence
 from ..learning.state import Packed, not_finite, packed, unpacked
 from ..learning.trainer import Trainer
-from .files import DamagedRunError, write_file, write_folder
+from .files import CONFIG_FILE, DamagedRunError, read_config, write_folder
 
-CONFIG_FILE = "config.json"
 RECORDS = ("metrics.jsonl", "episodes.jsonl", "evaluation.jsonl")
 CHECKPOINTS = "checkpoints"
 NUM_KEPT = 2
@@ -112,29 +109,6 @@ def clear(directory: Path, *, keeps_settings: bool = False) -> bool:
         else:
             path.unlink(missing_ok=True)
     return had_lines
-
-
-def write_config(directory: Path, config: Mapping[str, Any]) -> None:
-    """Write the experiment's settings, whole or not at all."""
-    write_file(directory / CONFIG_FILE, json.dumps(config, indent=2, ensure_ascii=False) + "\n")
-
-
-def read_config(directory: Path) -> dict[str, Any]:
-    """Read the experiment's settings.
-
-    Raises:
-        FileNotFoundError: if the folder holds no run.
-        UserError: if the file is damaged, or that of a model.
-    """
-    file = directory / CONFIG_FILE
-    if not file.is_file():
-        raise FileNotFoundError(f"{directory} holds no run: {CONFIG_FILE} is missing; give the --out of `collm train`")
-    found = read_json(file)
-    if "model_type" in found:
-        raise UserError(
-            f"{directory} holds a model and no run; to let it play: collm evaluate --model {directory} --env ID"
-        )
-    return found
 
 
 def has_checkpoint(directory: Path) -> bool:

@@ -43,7 +43,7 @@ from ..registry import AlgorithmSpec, algorithm_spec, register_algorithm
 from ..rollout.actors import Actors, Cluster
 from ..rollout.collector import RolloutCollector
 from ..rollout.verification import Verifier
-from .checkpoint import CONFIG_FILE, read_config
+from .files import CONFIG_FILE, read_config
 from .starting import StartingWeights
 from .teams import CriticSource, check_team, device_of_policy, make_collector, make_policies, make_trainer, writes_text
 

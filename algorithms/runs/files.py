@@ -1,21 +1,25 @@
-"""Files that are whole or not there, and one process per folder."""
+"""Files that are whole or not there, a run's settings among them, and one process per folder; needs no torch."""
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import os
 import re
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError
 
 from ..._errors import UserError
+from ..._json import read_json
 
+CONFIG_FILE = "config.json"
 LOCK_FILE = ".lock"
 _HELD: set[tuple[Path, int]] = set()  # locks of this process, by folder and thread
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -37,6 +41,29 @@ def write_file(path: Path, text: str) -> None:
     sync(new)
     os.replace(new, path)
     sync(path.parent)
+
+
+def write_config(directory: Path, config: Mapping[str, Any]) -> None:
+    """Write the experiment's settings, whole or not at all."""
+    write_file(directory / CONFIG_FILE, json.dumps(config, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_config(directory: Path) -> dict[str, Any]:
+    """Read the experiment's settings.
+
+    Raises:
+        FileNotFoundError: if the folder holds no run.
+        UserError: if the file is damaged, or that of a model.
+    """
+    file = directory / CONFIG_FILE
+    if not file.is_file():
+        raise FileNotFoundError(f"{directory} holds no run: {CONFIG_FILE} is missing; give the --out of `collm train`")
+    found = read_json(file)
+    if "model_type" in found:
+        raise UserError(
+            f"{directory} holds a model and no run; to let it play: collm evaluate --model {directory} --env ID"
+        )
+    return found
 
 
 def write_folder(path: Path, fill: Callable[[Path], None]) -> None:

@@ -27,16 +27,14 @@ from .checkpoint import (
     newest_checkpoint,
     newest_update,
     prepare_directory,
-    read_config,
     save_checkpoint,
     save_models,
     save_start,
     tidy,
-    write_config,
 )
 from .evaluation import evaluate
 from .experiment import MAX_DEFAULT_ENVS, Experiment
-from .files import explained, only_one, sync, tentative
+from .files import explained, only_one, read_config, sync, tentative, write_config
 from .loggers import JsonLines, LogConfig, Logger, cut_lines, make_loggers
 from .loggers.evaluated import evaluated
 from .loggers.silence import SilenceWatch

@@ -72,17 +72,18 @@ def run(args: Sequence[str]) -> None:
         return
     arguments = parsed(BenchmarkArguments, "benchmark", args)
 
-    from ..comparison.runner import compare  # here, and below: help needs no torch
-    from ..comparison.suite import jobs
+    from ..comparison.suite import jobs  # here, and below: help needs no environment
 
     console = Console()
     with refusals():
         suite = chosen_suite(arguments)
+
+        from ..comparison.runner import check_jobs, compare  # here: a mistake in the suite is told before torch takes its seconds
+
         out = arguments.out or Path("runs") / suite.folder
         check_folder(out, "--out")
         found = jobs(suite)
-        for job in {(job.algorithm, job.environment): job for job in found}.values():
-            job.experiment.check()
+        check_jobs(found)
     num_workers = arguments.workers or os.cpu_count() or 1
     launcher = None
     if arguments.on is not None:

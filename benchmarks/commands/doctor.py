@@ -12,8 +12,9 @@ from dataclasses import fields, replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from ..._errors import UserError
 from ..errors import refusals
@@ -223,7 +224,14 @@ def _told(name: str, found: Plan, capacity: int) -> dict[str, Any]:
 
 def _table(device: dict[str, Any]) -> Table:
     columns = [name for name in device["phases"][0] if name != "name"]
-    table = Table("GiB", *columns, title=f"{device['device']}: {_gib(device['memory'])} GiB can be used")
+    table = Table(
+        "GiB",
+        *(Column(name, justify="right", no_wrap=True) for name in columns),
+        title=f"{device['device']}: {_gib(device['memory'])} GiB can be used",
+        box=SIMPLE_HEAD,  # so that all columns find room on a terminal of 80 letters
+        show_edge=False,
+        padding=(0, 1, 0, 0),
+    )
     for phase in device["phases"]:
         table.add_row(phase["name"], *(_gib(phase[name]) for name in columns))
     return table

@@ -19,6 +19,7 @@ from tyro.conf import Positional
 from ..._ranges import Also, Checked, Count
 from ..._terminal import shown
 from ...agents.config import ModelConfig
+from ...algorithms.runs.files import read_config
 from ..arguments import keyword_arguments, parsed
 from ..errors import UserError, check_folder, refusals
 
@@ -76,6 +77,9 @@ class EvaluateArguments(Checked):
 
 def run(args: Sequence[str]) -> None:
     arguments = parsed(EvaluateArguments, "evaluate", args, left_out=("model",), examples=EXAMPLES)
+    with refusals():
+        for directory in arguments.directories:
+            read_config(directory)  # which refuses what is no run, before torch takes its seconds
     if arguments.suite is None:
         evaluate_teams(arguments, Console())
     else:

@@ -62,7 +62,7 @@ def model_folders(directory: Path, agent: str | None) -> dict[str, Path]:
     Raises:
         UserError: if the run has no such agent, or its agents are no language models.
     """
-    from ...algorithms.runs.checkpoint import read_config  # here, as help needs no torch
+    from ...algorithms.runs.files import read_config  # here, as help needs no torch
 
     read_config(directory)  # which refuses what is no run
     found = {path.name: path for path in sorted((directory / "agents").glob("*")) if path.is_dir()}
@@ -114,7 +114,7 @@ def export(folder: Path, target: Path, *, is_merged: bool) -> None:
 
 def card(directory: Path, agent: str, target: Path) -> str:
     """Model card: what the model was trained on, by what, and how far it came."""
-    from ...algorithms.runs.checkpoint import read_config
+    from ...algorithms.runs.files import read_config
     from ...algorithms.runs.loggers.lines import read_lines
 
     config = read_config(directory)

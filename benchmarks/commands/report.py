@@ -46,8 +46,10 @@ class ReportArguments(Checked):
 
 def run(args: Sequence[str]) -> None:
     arguments = parsed(ReportArguments, "report", args)
+    if arguments.directory is not None and not arguments.directory.is_dir():
+        raise UserError(f"{arguments.directory} holds no runs: there is no such folder; give the --out of a run")
 
-    from ...algorithms.runs.checkpoint import CONFIG_FILE  # here, and below: help needs no torch
+    from ...algorithms.runs.files import CONFIG_FILE  # here, and below: help needs no torch
     from ..comparison.suite import read_suite
     from ..comparison.summaries import EPISODES_FILE, SUMMARIES_FILE, run_directories, write_summaries
     from ..report.charts import sections

@@ -10,6 +10,7 @@ from typing import Any
 from tyro.conf import Positional
 
 from ..._ranges import Checked, Count, CountOrZero, NotNegative
+from ...algorithms.runs.files import read_config
 from ...algorithms.runs.loggers.sinks import LogConfig
 from ..arguments import parsed
 from ..errors import refusals
@@ -51,6 +52,8 @@ class ResumeArguments(Checked):
 
 def run(args: Sequence[str]) -> None:
     arguments = parsed(ResumeArguments, "resume", args)
+    with refusals():
+        read_config(arguments.directory)  # which refuses what is no run, before torch takes its seconds
 
     from ...algorithms.distribution.launch import joined  # here: help needs no torch
     from ...algorithms.runs.experiment import load_experiment

@@ -90,7 +90,7 @@ def run(args: Sequence[str]) -> None:
         return
     name, arguments, given = training(list(args), "train")
     with refusals():
-        refuse_unknown(arguments.env)
+        refuse_unknown(arguments.env, environment_arguments(arguments, given))
 
     from ...algorithms.distribution.launch import joined  # here: help needs no torch
     from ...algorithms.runs.api import check_start, default_directory
@@ -114,17 +114,17 @@ def run(args: Sequence[str]) -> None:
         )
 
 
-def refuse_unknown(env: str) -> None:
-    """Refuse an id that nothing has before torch is imported, which takes seconds.
+def refuse_unknown(env: str, kwargs: Mapping[str, Any]) -> None:
+    """Refuse an id that nothing has, and arguments that it does not take, before torch is imported, which takes seconds.
 
     Raises:
-        UnknownEnvironmentError: naming the nearest.
+        UnknownEnvironmentError, EnvironmentArgumentsError: naming the nearest.
     """
     from ...envs.registration.registry import spec  # here: help needs no environment
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of an id without a version: the run itself says so
-        spec(env)
+        spec(env).check(**kwargs)
 
 
 def training(args: list[str], command: str) -> tuple[str, TrainArguments[Any], Given]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from ..._errors import UserError
 from .launching import Launcher, Processes
 from .suite import Job
 from .worker import is_finished
@@ -31,6 +32,36 @@ class ComparisonResult:
     skipped: Sequence[Job]
     finished: Sequence[Job]
     failures: Mapping[Path, str]  # last line of the error, by the run's folder
+
+
+def check_jobs(jobs: Sequence[Job]) -> None:
+    """Refuse what would fail inside the runs, before the first of them starts.
+
+    Raises:
+        UserError: naming the environment and the algorithm.
+    """
+    for job in {(job.algorithm, job.environment): job for job in jobs}.values():
+        try:
+            job.experiment.check()
+            _check_warmup(job)
+        except (ValueError, OSError, ImportError) as error:
+            raise UserError(f"{job.environment}, {job.algorithm}: {error}") from error
+
+
+def _check_warmup(job: Job) -> None:
+    """Refuse a budget of environment steps that the critic's warm-up uses up where no episode ends early."""
+    config = job.experiment.config
+    num_updates = job.experiment.make_algorithm().critic_warmup
+    if not num_updates or config.turns_per_update is not None or job.budget.unit != "environment_steps":
+        return  # the run's own check knows the steps of these, and nobody knows the tokens before they are written
+    num_episodes, max_turns = config.rollout_buffer_size, job.experiment.task().max_turns
+    used = num_updates * num_episodes * max_turns
+    if used >= job.budget.amount:
+        raise ValueError(
+            f"critic_warmup={num_updates} updates of {num_episodes} episodes of up to {max_turns} turns use up "
+            f"{used} of {job.budget.amount} environment steps before any policy learns; lower critic_warmup or "
+            f"rollout_buffer_size, or give a budget above {used}"
+        )
 
 
 def compare(

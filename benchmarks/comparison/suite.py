@@ -34,14 +34,16 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from ..._errors import UserError, nearest
 from ..._ranges import Checked, Finite, Seed
 from ...agents.config import ModelConfig
 from ...agents.numeric.config import NetworkConfig
 from ...algorithms.registry import UnknownAlgorithmError, algorithm_spec
-from ...algorithms.runs.experiment import Experiment
+
+if TYPE_CHECKING:
+    from ...algorithms.runs.experiment import Experiment
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -265,6 +267,8 @@ def slug(name: str) -> str:
 
 
 def _job(suite: Suite, environment: EnvironmentEntry, algorithm: AlgorithmEntry, seed: int) -> Job:
+    from ...algorithms.runs.experiment import Experiment  # here: reading a suite needs no torch
+
     budget = environment.budget or suite.budget
     assert budget is not None
     config_class = algorithm_spec(algorithm.algorithm).config

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...algorithms.rollout.intervals import Floats
-from ...algorithms.runs.checkpoint import CONFIG_FILE, read_config
+from ...algorithms.runs.files import CONFIG_FILE, read_config
 from ...algorithms.runs.loggers import read_lines
 from ...algorithms.runs.loggers.silence import silent_since
 from .diagnostics import TurnDiagnostics, diagnostics

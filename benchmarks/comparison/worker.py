@@ -16,9 +16,9 @@ import torch
 from transformers.utils import logging as transformers_logging
 
 from ..._errors import UserError
-from ...algorithms.runs.checkpoint import CONFIG_FILE, has_checkpoint, read_config
+from ...algorithms.runs.checkpoint import has_checkpoint
 from ...algorithms.runs.experiment import Experiment
-from ...algorithms.runs.files import only_one, write_file
+from ...algorithms.runs.files import CONFIG_FILE, only_one, read_config, write_file
 from ...algorithms.runs.run import run_experiment
 from .suite import Job
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...algorithms.runs.checkpoint import read_config
+from ...algorithms.runs.files import read_config
 from ...envs.registration.registry import registry
 from ..comparison.summaries import has_critic, run_label
 from .scenes import Scenes

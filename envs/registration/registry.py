@@ -127,10 +127,7 @@ class EnvSpec:
         """A new environment; its `spec` is this one with the arguments that were used."""
         constructor = self.constructor()
         spec = self.given(**kwargs)
-        used = dict(spec.kwargs)
-        own = accepted_arguments(constructor) or ()
-        judging = {name: used.pop(name) for name in _JUDGING if name in used and name not in own}
-        partners = used.pop(_PARTNERS) if _PARTNERS in used and _PARTNERS not in own else None
+        used, judging, partners = _sorted_out(constructor, spec.kwargs)
         _refuse_unknown_arguments(self.id, constructor, used)
         try:
             env = constructor(**used)
@@ -159,6 +156,15 @@ class EnvSpec:
             env = Partnered(env, partners)
         env.spec = spec
         return env
+
+    def check(self, **kwargs: Any) -> None:
+        """Refuse arguments that the environment does not take, without making one.
+
+        Raises:
+            EnvironmentArgumentsError: naming the argument, and the nearest that it takes.
+        """
+        constructor = self.constructor()
+        _refuse_unknown_arguments(self.id, constructor, _sorted_out(constructor, {**self.kwargs, **kwargs})[0])
 
     def to_json(self) -> str:
         """This specification as JSON, so that another process can make the same environment."""
@@ -317,6 +323,17 @@ def _judged(
     if reward_funcs is None:
         raise ValueError(f"{id}: reward_weights={reward_weights} belong to reward_funcs; give both, or neither")
     return RewardFunctions(env, reward_funcs, reward_weights)
+
+
+def _sorted_out(
+    constructor: Callable[..., Any], given: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any], Any]:
+    """Arguments of the environment, those of `RewardFunctions`, and the partners, or None."""
+    used = dict(given)
+    own = accepted_arguments(constructor) or ()
+    judging = {name: used.pop(name) for name in _JUDGING if name in used and name not in own}
+    partners = used.pop(_PARTNERS) if _PARTNERS in used and _PARTNERS not in own else None
+    return used, judging, partners
 
 
 def _range(name: str, declared: Any) -> Range:

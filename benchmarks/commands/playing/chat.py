@@ -15,6 +15,7 @@ from tyro.conf import Positional
 from ...._errors import nearest
 from ...._ranges import Checked, Count, Seed
 from ...._terminal import shown
+from ....algorithms.runs.files import read_config
 from ...arguments import parsed
 from ...errors import UserError, refusals
 
@@ -46,6 +47,8 @@ class ChatArguments(Checked):
 
 def run(args: Sequence[str]) -> None:
     arguments = parsed(ChatArguments, "chat", args, examples=EXAMPLES)
+    with refusals():
+        read_config(arguments.directory)  # which refuses what is no run, before torch takes its seconds
     with refusals():
         agent, policy = partner(arguments)
     talk(agent, policy, arguments, sys.stdin, Console())

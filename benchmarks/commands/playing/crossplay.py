@@ -11,6 +11,7 @@ from tyro.conf import Positional
 
 from ...._ranges import Checked, Count
 from ...._terminal import shown
+from ....algorithms.runs.files import read_config
 from ...arguments import keyword_arguments, parsed
 from ...errors import check_folder, refusals
 
@@ -39,6 +40,9 @@ class CrossPlayArguments(Checked):
 
 def run(args: Sequence[str]) -> None:
     arguments = parsed(CrossPlayArguments, "crossplay", args)
+    with refusals():
+        for directory in arguments.runs:
+            read_config(directory)  # which refuses what is no run, before torch takes its seconds
 
     from ....algorithms.runs.api import load_run  # here: help needs no torch
     from ....envs.registration.registry import make

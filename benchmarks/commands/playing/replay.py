@@ -13,6 +13,7 @@ from tyro.conf import Positional
 
 from ...._ranges import Checked, CountOrZero
 from ...._terminal import shown
+from ....algorithms.runs.files import read_config
 from ....envs.registration.registry import make
 from ....envs.vectors.vector import SyncVector
 from ...arguments import parsed
@@ -39,6 +40,8 @@ class ReplayArguments(Checked):
 
 def run(args: Sequence[str]) -> None:
     arguments = parsed(ReplayArguments, "replay", args)
+    with refusals():
+        read_config(arguments.directory)  # which refuses what is no run, before torch takes its seconds
 
     from ....algorithms.runs.experiment import load_experiment  # here, and below: help needs no torch
     from ....algorithms.runs.replays import failed_episode, recorded_episode

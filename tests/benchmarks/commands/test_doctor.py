@@ -41,6 +41,19 @@ def test_a_plan_is_data_with_phases_that_add_up(capsys):
         assert phase["total"] == sum(value for name, value in phase.items() if name not in ("name", "total"))
 
 
+def test_every_heading_and_amount_finds_room_on_a_terminal_of_eighty_letters(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    call = ["doctor", "--memory", "80GB", "train", "maac", "--env", "collm/MiniWriting-v1"]
+    assert main([*call[:1], "--json", *call[1:]]) == 0
+    phases = json.loads(capsys.readouterr().out)["devices"][0]["phases"]
+    assert main(call) == 0
+    printed = capsys.readouterr().out.splitlines()
+    heading = next(line for line in printed if line.lstrip().startswith("GiB"))
+    assert heading.split()[1:] == [name for name in phases[0] if name != "name"]
+    rows = [line for line in printed if line.startswith("update of writer_0")]
+    assert len(rows) == 1 and len(rows[0].split()) == 3 + len(phases[0]) - 1
+
+
 def test_the_plan_is_of_each_rank(capsys):
     asked = ["doctor", "--gpu", "h100", *TRAIN, "--model", "Qwen/Qwen3-4B", "--compute-dtype", "bfloat16"]
     assert main([*asked[:1], "--ranks", "8", *asked[1:], "--fsdp"]) == 0
