@@ -78,7 +78,10 @@ def run(args: Sequence[str]) -> None:
     with refusals():
         suite = chosen_suite(arguments)
 
-        from ..comparison.runner import check_jobs, compare  # here: a mistake in the suite is told before torch takes its seconds
+        from ..comparison.runner import (
+            check_jobs,
+            compare,
+        )  # here: a mistake in the suite is told before torch takes its seconds
 
         out = arguments.out or Path("runs") / suite.folder
         check_folder(out, "--out")

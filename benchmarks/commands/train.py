@@ -115,7 +115,7 @@ def run(args: Sequence[str]) -> None:
 
 
 def refuse_unknown(env: str, kwargs: Mapping[str, Any]) -> None:
-    """Refuse an id that nothing has, and arguments that it does not take, before torch is imported, which takes seconds.
+    """Refuse an id that nothing has, and arguments that it does not take, before torch takes its seconds.
 
     Raises:
         UnknownEnvironmentError, EnvironmentArgumentsError: naming the nearest.

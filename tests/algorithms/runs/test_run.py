@@ -33,7 +33,7 @@ from collm.algorithms.runs import run as running
 from collm.algorithms.runs.api import load_run
 from collm.algorithms.runs.checkpoint import newest_checkpoint, save_checkpoint
 from collm.algorithms.runs.experiment import Experiment, UntrustedCodeError, load_experiment
-from collm.algorithms.runs.files import DamagedRunError, RunFolderError, explained, only_one
+from collm.algorithms.runs.files import DamagedRunError, RunFolderError, explained, only_one, read_config
 from collm.algorithms.runs.loggers import JsonLines, read_lines
 from collm.algorithms.runs.run import run_experiment
 from collm.algorithms.runs.starting import UnfitWeightsError
