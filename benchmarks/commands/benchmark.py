@@ -78,10 +78,7 @@ def run(args: Sequence[str]) -> None:
     with refusals():
         suite = chosen_suite(arguments)
 
-        from ..comparison.runner import (
-            check_jobs,
-            compare,
-        )  # here: a mistake in the suite is told before torch takes its seconds
+        from ..comparison.runner import check_jobs, compare  # here, as a mistake in a suite is told without torch
 
         out = arguments.out or Path("runs") / suite.folder
         check_folder(out, "--out")
