@@ -10,8 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from chat_server import ChatServer
 
 from collm.benchmarks.comparison.suite import jobs, read_suite
+from collm.envs.registration.registry import spec
 
 LAYERS = ("envs", "agents", "algorithms", "benchmarks")
 ROOT = Path(__file__).resolve().parent.parent
@@ -48,6 +50,27 @@ def test_a_block_of_the_documentation_runs_as_printed(code, tmp_path):
     script.write_text(code)
     done = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
+
+
+def test_calls_of_make_that_need_data_of_others_give_arguments_that_the_environments_take():
+    page = (ROOT / "docs" / "environments" / "writing.md").read_text()
+    found = []
+    for block in re.findall(r"(?ms)^```python\n(.*?)^```$", page):
+        code = block.replace("from collm.envs import make", "")
+        exec(code, {"make": lambda id, **kwargs: (spec(id).check(**kwargs), found.append((id, kwargs)))})
+    assert [id for id, _ in found] == ["collm/TLDR-v1", "collm/ArxivExpansion-v1"] * 2
+    for _, kwargs in found:
+        assert kwargs["columns"] and kwargs["data"].keys() == {"train", "test"}
+
+
+@pytest.mark.slow
+def test_the_block_about_chat_servers_runs_with_one(tmp_path):
+    page = (ROOT / "docs" / "use_with" / "chat_servers.md").read_text()
+    (code,) = re.findall(r"(?ms)^```python\n(.*?)^```$", page)
+    with ChatServer(lambda body: "gate stone") as server:
+        test_a_block_of_the_documentation_runs_as_printed(
+            code.replace("http://localhost:8000", server.url.removesuffix("/v1")), tmp_path
+        )
 
 
 def suites() -> list:

@@ -69,6 +69,8 @@ class Understood(Exception):
 
 
 CALLS = sorted({filled(command) for page in PAGES for command in commands(page) if command.startswith("collm ")})
+OPTIONS = re.findall(r"`(--[^`]+)`", (ROOT / "README.md").read_text().replace("\n", " "))
+"""Options that the README shows alone; they belong to a training."""
 
 
 @pytest.fixture
@@ -93,6 +95,15 @@ def taken(monkeypatch):
 @pytest.mark.parametrize("call", CALLS)
 def test_a_call_that_a_page_shows_is_one_that_the_command_takes(call, taken, capsys):
     assert taken(call), capsys.readouterr().err
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_options_that_the_readme_shows_alone_are_those_of_a_training(options, taken, capsys):
+    assert taken(f"collm train maac --env collm/MiniWriting-v1 {options}"), capsys.readouterr().err
+
+
+def test_the_readme_shows_options_alone():
+    assert any(options.startswith("--model ") for options in OPTIONS)
 
 
 @pytest.mark.parametrize(

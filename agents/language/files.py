@@ -36,7 +36,9 @@ def model_config(name: str | Path) -> PreTrainedConfig:
             raise UserError(f"{adapter} names no base_model_name_or_path; save the adapter again with its base")
         return model_config(base)
     if (Path(name) / "config.json").is_file():
-        read_json(Path(name) / "config.json")  # transformers names neither line nor fault
+        found = read_json(Path(name) / "config.json")  # transformers names neither line nor fault
+        if {"algorithm", "env"} <= found.keys():
+            raise UserError(f"{name} holds a run and no model; its agents' models lie in {Path(name) / 'agents'}")
     try:
         config: PreTrainedConfig = AutoConfig.from_pretrained(name)
     except Exception as error:  # whatever transformers stumbles over in settings that others wrote
