@@ -102,8 +102,8 @@ class RewardModel:
         """What learns from preferences."""
         return list(self.model.parameters())
 
-    def save(self, directory: Path) -> None:
+    def save(self, directory: str | Path) -> None:
         """Write a folder that `load` and plain transformers read."""
-        directory.mkdir(parents=True, exist_ok=True)
+        Path(directory).mkdir(parents=True, exist_ok=True)
         self.model.save_pretrained(directory)
         self.tokenizer.save_pretrained(directory)
