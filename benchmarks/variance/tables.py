@@ -134,7 +134,7 @@ def _shown(row: Mapping[str, Any], unit: float) -> str:
         row["variance"],
         row["correlation"],
         gradient,
-    )  # None: the returns are all equal, or the effects too noisy
+    )  # None: equal returns, or noise
     return " · ".join(NONE if value is None else f"{value:.2f}" for value in values)
 
 
