@@ -37,8 +37,12 @@ def relative_variance(advantages: Floats, returns: Floats) -> float:
     Args:
         advantages: [A, N, T].
         returns: [N].
+
+    Returns:
+        nan where all returns are equal.
     """
-    return float(advantages.var(axis=1).mean() / returns.var())
+    unit = returns.var()
+    return float(advantages.var(axis=1).mean() / unit) if unit > 0 else float("nan")
 
 
 def effect_correlation(advantages: Floats, effects: Floats) -> float:

@@ -118,7 +118,8 @@ def draw(cells: Sequence[Found], file: Path) -> None:
         axes.grid(alpha=0.3)
     for axes in panels[:, 0]:
         axes.set_ylabel("correlation with the true effect")
-    panels.flat[0].legend(frameon=False, fontsize=8)
+    if panels.flat[0].lines:
+        panels.flat[0].legend(frameon=False, fontsize=8)
     figure.savefig(file, dpi=120)
 
 
@@ -128,8 +129,13 @@ def _best(cell: Found, critic: str) -> float | None:
 
 
 def _shown(row: Mapping[str, Any], unit: float) -> str:
-    correlation = NONE if row["correlation"] is None else f"{row['correlation']:.2f}"
-    return f"{row['variance']:.2f} · {correlation} · {row['gradient_variance'] / unit:.2f}"
+    gradient = row["gradient_variance"] / unit if unit else None
+    values = (
+        row["variance"],
+        row["correlation"],
+        gradient,
+    )  # None: equal returns, or noise
+    return " · ".join(NONE if value is None else f"{value:.2f}" for value in values)
 
 
 def _series(values: Sequence[float | None]) -> str:

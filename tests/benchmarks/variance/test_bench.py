@@ -14,7 +14,7 @@ from collm.benchmarks.cli import main
 from collm.benchmarks.variance.bench import LEARNED, WITHOUT_TRACE, turn_gradients
 from collm.envs import make
 
-SMALL = "--horizons 2 --known 12 --groups 2 --group-size 2 --branches 2 --traces 0 1".split()
+SMALL = "--rewards terminal --horizons 2 --known 12 --groups 2 --group-size 2 --branches 2 --traces 0 1".split()
 
 
 def test_gradients_of_turns_add_up_to_that_of_the_track():

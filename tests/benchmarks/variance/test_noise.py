@@ -30,6 +30,7 @@ def test_returns_without_a_baseline_have_the_variance_of_returns():
     advantages = traced(rewards, np.zeros((2, 5, 2)), 1.0)
     assert relative_variance(advantages, returns) == pytest.approx(1.0)
     assert relative_variance(advantages / 2, returns) == pytest.approx(0.25)
+    assert np.isnan(relative_variance(advantages, np.ones(5)))
 
 
 def test_the_noise_of_branches_does_not_thin_the_correlation():
