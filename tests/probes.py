@@ -27,6 +27,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from collm.agents.language.policy import LanguageModel, LanguagePolicy
 from collm.agents.loading import with_adapters
+from collm.algorithms.distribution.group import Alone
 from collm.envs.core import Outcome, TextParallelEnv
 
 PROBES = ("constant", "observed", "coordination", "partner", "delayed")
@@ -207,3 +208,10 @@ def small_team(weights, device="cpu", recomputes=False, **settings):
         return dict.fromkeys(AGENTS, LanguagePolicy(model(0), **settings))
     common = model(0, AGENTS)
     return {agent: LanguagePolicy(common, adapter=agent, **settings) for agent in AGENTS}
+
+
+class Dealer(Alone):
+    """One of several ranks, without the others."""
+
+    def __init__(self, rank, size):
+        self.rank, self.size = rank, size

@@ -75,9 +75,11 @@ def hidden_states_of(base: PreTrainedModel) -> Iterator[list[Tensor]]:
 def keep_in(model: nn.Module, dtype: torch.dtype | None) -> None:
     """Keep the weights of linear layers, which autocast would make anew for each pass, in its type; not those that an
     embedding shares, which is added up in fp32."""
+    if dtype is None:
+        return
     looked_up = {id(layer.weight) for layer in model.modules() if isinstance(layer, nn.Embedding)}
     for layer in model.modules():
-        if dtype is not None and isinstance(layer, nn.Linear) and id(layer.weight) not in looked_up:
+        if isinstance(layer, nn.Linear) and id(layer.weight) not in looked_up:
             layer.to(dtype)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import stdtr
@@ -65,10 +65,7 @@ def findings(contrasts: Sequence[Contrast], comparison: Comparison) -> list[Find
     for is_primary in (True, False):
         family = [place for place, each in enumerate(found) if each.contrast.is_primary == is_primary]
         corrected |= dict(zip(family, holm([found[place].p for place in family]), strict=True))
-    return [
-        Finding(each.contrast, each.estimate, each.p, corrected[place], each.num_seeds, each.num_never)
-        for place, each in enumerate(found)
-    ]
+    return [replace(each, corrected_p=corrected[place]) for place, each in enumerate(found)]
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from ...agents.core import CriticInput
+from ...algorithms.functions.advantages import monte_carlo_returns
 from ...algorithms.functions.losses import explained_variance
 from ...algorithms.learning.critic_learner import CriticLearner
 from ...algorithms.rollout.episode import Episode
@@ -25,7 +26,9 @@ MAX_LOOKS = 40
 
 def returns_to_go(episode: Episode) -> list[float]:
     """Undiscounted team return from each turn on."""
-    return [float(value) for value in np.cumsum(episode.team_rewards[::-1])[::-1]]
+    rewards = torch.tensor([episode.team_rewards], dtype=torch.float64)
+    found: list[float] = monte_carlo_returns(rewards, torch.ones_like(rewards, dtype=torch.bool), 1.0)[0].tolist()
+    return found
 
 
 def group_mean_values(episodes: Sequence[Episode]) -> Floats:
@@ -83,9 +86,8 @@ def fitted(learner: CriticLearner, inputs: Sequence[CriticInput], targets: torch
     best, misses, looks = -np.inf, 0, 0
     kept = {name: weight.clone() for name, weight in learner.critic.state_dict().items()}
     while looks < MAX_LOOKS and misses < PATIENCE:
-        learner.replay.clear()  # the same episodes again, not beside themselves
         for _ in range(-(-STEPS_BETWEEN_LOOKS // learner.config.critic_steps)):
-            learner.replay.clear()
+            learner.replay.clear()  # the same episodes again, not beside themselves
             learner.learn(inputs[:cut], targets[: cut * length])
         looks += 1
         found = float(explained_variance(learner.values(inputs[cut:]), targets[cut * length :]))

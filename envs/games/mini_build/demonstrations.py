@@ -52,7 +52,7 @@ def demonstration(
             wanted = shares[agent] if rng.random() < preferences[agent] else goal
             move = rng.choice(_others(wanted, named[agent]) or _others(goal, named[agent]))
             if rng.random() < blunders[agent]:
-                move = _blunder(rng, move)
+                move = blunder(rng, move)
             named[agent].add(move[0])
             moves[agent] = reply(move)
         observations = env.step(moves)[0]
@@ -63,6 +63,6 @@ def _others(wanted: Goal, named: set[str]) -> list[Move]:
     return [move for move in wanted if move[0] not in named]
 
 
-def _blunder(rng: random.Random, move: Move) -> Move:
+def blunder(rng: random.Random, move: Move) -> Move:
     """The move gone wrong: mostly the material, now and then a part that is perhaps not wanted."""
     return (move[0] if rng.random() < 0.75 else rng.choice(PARTS)), rng.choice(MATERIALS)

@@ -26,6 +26,7 @@ from .rules import (
     quality,
     reference_move,
     refuse_team,
+    refuse_threshold,
 )
 
 _AIR = (203, 222, 236)
@@ -82,8 +83,7 @@ class MiniBuild(PicturedEnv):
         super().__init__([f"builder_{seat}" for seat in range(num_agents)], max_turns, **kwargs)
         refuse_other("reward", reward, get_args(Reward))
         refuse_other("feedback", feedback, get_args(texts.Feedback))
-        if not 0 < threshold <= 1:
-            raise ValueError(f"threshold must be over 0 and at most 1, got {threshold}")
+        refuse_threshold(threshold)
         self.split = split
         self._reward: Reward = reward
         self._feedback: texts.Feedback = feedback

@@ -115,6 +115,12 @@ def refuse_team(num_builders: int, max_turns: int) -> None:
         )
 
 
+def refuse_threshold(threshold: float) -> None:
+    """Raise if no quality, or every quality, would count as success."""
+    if not 0 < threshold <= 1:
+        raise ValueError(f"threshold must be over 0 and at most 1, got {threshold}")
+
+
 def reference_move(site: Site, seat: int, num_builders: int) -> Move:
     """What the reference player builds: the first builder from the front of what is missing, the last from its back.
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import random
 
 from ...core import Message
+from ..mini_build.demonstrations import blunder
 from ..mini_build.prompts import Feedback, reply
-from ..mini_build.rules import MATERIALS, PARTS, Move, Split
+from ..mini_build.rules import Split
 from .env import MiniShift
 
 
@@ -51,12 +52,7 @@ def demonstration(
             pairs = env.offer.lists[seat]
             move = pairs[seat] if rng.random() < preferences[agent] else rng.choice(pairs)
             if rng.random() < blunders[agent]:
-                move = _blunder(rng, move)
+                move = blunder(rng, move)
             moves[agent] = reply(move)
         observations = env.step(moves)[0]
     return {agent: observations[agent].messages for agent in env.possible_agents}
-
-
-def _blunder(rng: random.Random, move: Move) -> Move:
-    """The move gone wrong: mostly the material, now and then a part that is perhaps not offered."""
-    return (move[0] if rng.random() < 0.75 else rng.choice(PARTS)), rng.choice(MATERIALS)

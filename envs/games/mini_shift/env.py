@@ -11,7 +11,7 @@ from ...templates import Prompts, templates
 from ..mini_build import prompts as words
 from ..mini_build.ceilings import joined, mean_pay, num_drawn
 from ..mini_build.env import MiniBuild, task_number
-from ..mini_build.rules import MATERIALS, Reward, Site, Split, Verdict, payoff, placed
+from ..mini_build.rules import MATERIALS, Reward, Site, Split, Verdict, payoff, placed, refuse_threshold
 from ..pictured import PicturedEnv
 from ..pictures import Row
 from ..settings import refuse_other
@@ -74,8 +74,7 @@ class MiniShift(PicturedEnv):
         refuse_other("split", split, get_args(Split))
         refuse_other("reward", reward, get_args(Reward))
         refuse_other("feedback", feedback, get_args(words.Feedback))
-        if not 0 < threshold <= 1:
-            raise ValueError(f"threshold must be over 0 and at most 1, got {threshold}")
+        refuse_threshold(threshold)
         self.split: Split = split
         self._reward: Reward = reward
         self._feedback: words.Feedback = feedback

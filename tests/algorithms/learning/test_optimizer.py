@@ -11,10 +11,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from pretended import pretended
+from probes import Dealer
 from torch import nn
 
 from collm.algorithms.config import TrainConfig
-from collm.algorithms.distribution.group import Alone, member
+from collm.algorithms.distribution.group import member
 from collm.algorithms.learning import optimizer as optimizers
 from collm.algorithms.learning.finiteness import Tally
 from collm.algorithms.learning.optimizer import Descent, Optimizer, scheduled
@@ -132,17 +133,12 @@ def test_rates_at_the_ends_of_the_range_are_taken(rate):
     assert made([1.0], rate=rate)[1].learning_rate == rate
 
 
-class Team(Alone):
-    def __init__(self, size):
-        self.size = size
-
-
 @pytest.mark.parametrize(
     ("device", "scales_loss", "size", "can_queue"),
     [("far", False, 1, True), ("far", False, 2, False), ("far", True, 1, False), ("cpu", False, 1, False)],
 )
 def test_steps_are_queued_on_another_device_by_one_rank_that_scales_no_loss(device, scales_loss, size, can_queue):
-    with pretended(), member(Team(size)):
+    with pretended(), member(Dealer(0, size)):
         weight = nn.Parameter(torch.tensor([1.0]).to(device))
         assert Optimizer([weight], 0.1, TrainConfig(), scales_loss=scales_loss).can_queue is can_queue
 

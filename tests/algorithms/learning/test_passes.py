@@ -6,10 +6,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from probes import Dealer
 
 from collm.agents.batching import default_max_tokens, micro_batches
 from collm.algorithms import IACConfig
-from collm.algorithms.distribution.group import Alone, member
+from collm.algorithms.distribution.group import member
 from collm.algorithms.learning.passes import dealt, tokens_per_pass
 
 CPU = torch.device("cpu")
@@ -28,13 +29,6 @@ def test_with_deterministic_a_pass_has_256_tokens_whatever_memory_there_is(asked
 def test_with_deterministic_less_memory_than_a_pass_needs_is_refused():
     with pytest.raises(ValueError, match="max_batch_tokens is 255; raise it to 256"):
         tokens_per_pass(IACConfig(max_batch_tokens=255, deterministic=True), CPU)
-
-
-class Dealer(Alone):
-    """One of several ranks, without the others."""
-
-    def __init__(self, rank, size):
-        self.rank, self.size = rank, size
 
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=20), st.integers(1, 5), st.integers(1, 60))
