@@ -11,7 +11,7 @@ from ...agents.batching import default_max_tokens
 from ..config import TrainConfig
 from ..distribution.group import current
 
-FIXED_TOKENS = 256
+FIXED_TOKENS = 2_048
 """Tokens per pass with `deterministic`: whatever memory a run is given, gradients are added up in the same order."""
 
 

@@ -21,14 +21,14 @@ def test_a_pass_has_as_many_tokens_as_the_settings_say_or_as_suit_the_device(ask
     assert tokens_per_pass(IACConfig(max_batch_tokens=asked), CPU) == (asked or default_max_tokens(CPU))
 
 
-@pytest.mark.parametrize("asked", [None, 256, 257, 4096])
-def test_with_deterministic_a_pass_has_256_tokens_whatever_memory_there_is(asked):
-    assert tokens_per_pass(IACConfig(max_batch_tokens=asked, deterministic=True), CPU) == 256
+@pytest.mark.parametrize("asked", [None, 2048, 2049, 4096])
+def test_with_deterministic_a_pass_has_2048_tokens_whatever_memory_there_is(asked):
+    assert tokens_per_pass(IACConfig(max_batch_tokens=asked, deterministic=True), CPU) == 2048
 
 
 def test_with_deterministic_less_memory_than_a_pass_needs_is_refused():
-    with pytest.raises(ValueError, match="max_batch_tokens is 255; raise it to 256"):
-        tokens_per_pass(IACConfig(max_batch_tokens=255, deterministic=True), CPU)
+    with pytest.raises(ValueError, match="max_batch_tokens is 2047; raise it to 2048"):
+        tokens_per_pass(IACConfig(max_batch_tokens=2047, deterministic=True), CPU)
 
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=20), st.integers(1, 5), st.integers(1, 60))

@@ -34,7 +34,7 @@ CASES = {
 }
 WAYS = [
     {"num_envs": num_envs, "num_workers": num_workers, "max_batch_tokens": tokens}
-    for num_envs, num_workers, tokens in product((1, 8, 32), (0, 2), (256, None))
+    for num_envs, num_workers, tokens in product((1, 8, 32), (0, 2), (2048, None))
 ]
 UNTOLD = ("seconds/", "tokens_per_second")  # metrics of speed
 
@@ -78,7 +78,7 @@ def test_a_deterministic_run_gives_the_same_bytes_however_it_is_computed(case, t
 @pytest.mark.slow
 def test_two_ways_of_computing_a_deterministic_run_give_the_same_bytes(tmp_path, monkeypatch):
     monkeypatch.setitem(TEXT, "rollout_buffer_size", 4)
-    one = trained("iac", tmp_path / "one", deterministic=True, num_envs=1, max_batch_tokens=256)
+    one = trained("iac", tmp_path / "one", deterministic=True, num_envs=1, max_batch_tokens=2048)
     other = trained("iac", tmp_path / "other", deterministic=True)
     assert differing(one, other) == []
 
@@ -98,5 +98,5 @@ def test_without_it_texts_are_the_same_and_log_probabilities_differ_by_rounding(
 
 
 def test_passes_that_would_not_hold_a_fixed_one_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="max_batch_tokens is 128; raise it to 256"):
+    with pytest.raises(ValueError, match="max_batch_tokens is 128; raise it to 2048"):
         trained("iac", tmp_path, deterministic=True, max_batch_tokens=128)
