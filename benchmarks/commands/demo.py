@@ -58,7 +58,7 @@ def run(args: Sequence[str]) -> None:
         check_folder(directory, "--out")
         prepare_run(chosen, directory)
     console.print(
-        "Two language models of 0.4 million weights write about the same post: [bold]writer_0[/] a short summary, "
+        "Two language models of 0.6 million weights write about the same post: [bold]writer_0[/] a short summary, "
         "[bold]writer_1[/] a long one.\nNeither sees the other's text; both are paid alike: for the right difference "
         "in length, words in common,\nlinking words, and staying with the post. A critic that reads everything "
         "(MAAC) tells both how much better a turn went than expected.\n"
