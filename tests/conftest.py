@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 from collm.envs import registry
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # As in a shell's background: whatever a test starts would ignore the Ctrl-C that it is sent, too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # PettingZoo's tests import example games that warn of their own age
