@@ -57,9 +57,12 @@ CASES = {
     "group": ("magrpo", {"reward_scale": 10.0}),
     "crossed": ("magrpo", {"probe": "observed", "joint_mode": "cross"}),
 }
+QUICK = ("scaled", "penalized", "joint", "cut", "crossed")
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=() if case in QUICK else pytest.mark.slow) for case in CASES]
+)
 def test_the_advantages_of_a_report_are_those_that_were_learned_from(case):
     name, changes = CASES[case]
     trainer, rows = trained(name, **changes)
