@@ -56,6 +56,9 @@ class BenchmarkArguments(Checked):
     """Folder of the comparison, whose finished runs are skipped; None: runs/<name of the suite>."""
     workers: Count | None = None
     """Runs at a time; None: one per core, with --on as many as the cluster has room for."""
+    minutes: Positive | None = None
+    """Time for this call, in which more than one update must fit: after it no run is started, and those under way end
+    with a checkpoint; the same command goes on. None: as long as it takes."""
     on: str | None = None
     """Ray cluster whose tasks the runs are: "ray" starts one on this machine, "ray://HOST:PORT" joins the one of `ray
     start --head` at that port; its machines must see the folder --out. Needs collm[ray]. None: processes of this
@@ -90,7 +93,9 @@ def run(args: Sequence[str]) -> None:
         launcher = _tasks(arguments)
         num_workers = arguments.workers or launcher.num_at_a_time
     with ComparisonDisplay(len(found), console) as display:
-        result = compare(found, out, num_workers=num_workers, watcher=display, launcher=launcher)
+        result = compare(
+            found, out, num_workers=num_workers, watcher=display, launcher=launcher, minutes=arguments.minutes
+        )
     conclude(result, out, console)
 
 
@@ -221,6 +226,8 @@ def conclude(result: ComparisonResult, out: Path, console: Console) -> None:
             for directory in directories:
                 console.print(f"  {shown(directory)}", markup=False, soft_wrap=True)
         raise UserError(f"{len(result.failures)} runs failed; the same command tries them again")
+    if result.left:
+        console.print(f"{len(result.left)} runs are left; the same command goes on", markup=False)
     console.print(f"next: collm report {shown(out)}", markup=False)
 
 
