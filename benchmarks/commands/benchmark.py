@@ -34,9 +34,9 @@ class BenchmarkArguments(Checked):
     """Compare algorithms: same environments, seeds, starting weights and budgets for all."""
 
     suite: Positional[Path | None] = None
-    """TOML file that describes the comparison, or the name of one that ships (smoke, shift, claim, tuning, ablations,
-    sparsity, estimators, family, teams, traces); None: --algorithms on --envs. classic-control and variance have
-    options of their own: `collm benchmark variance --help`."""
+    """TOML file that describes the comparison, or the name of one that ships (smoke, shift, regimes, critics, memory,
+    published, claim, tuning, ablations, sparsity, estimators, family, teams, traces); None: --algorithms on --envs.
+    classic-control and variance have options of their own: `collm benchmark variance --help`."""
     algorithms: tuple[str, ...] = ()
     """Algorithms to compare, by the names of `collm train`; with a suite, only these of its entries; none: all."""
     envs: tuple[str, ...] = ()
@@ -50,6 +50,8 @@ class BenchmarkArguments(Checked):
     config: tuple[str, ...] = ()
     """Settings as key=value, of all algorithms or of one by its name, as in iac.critic_warmup=1; they override the
     suite's."""
+    model_config: tuple[str, ...] = ()
+    """Settings of the language models as key=value, of `collm train`; they override the suite's."""
     max_new_tokens: Count | None = None
     """Longest completion in tokens; None: the suite's, or the model's own limit."""
     out: Path | None = None
@@ -130,7 +132,9 @@ def chosen_suite(arguments: BenchmarkArguments) -> Suite:
         if table:
             raise ValueError("a budget is in environment steps or in generated tokens; give one of them")
         table["budget"] = {"generated_tokens": arguments.generated_tokens}
-    model = {} if arguments.max_new_tokens is None else {"max_new_tokens": arguments.max_new_tokens}
+    model = keyword_arguments(arguments.model_config, "--model-config")
+    if arguments.max_new_tokens is not None:
+        model["max_new_tokens"] = arguments.max_new_tokens
     config, own = divided(keyword_arguments(arguments.config, "--config"))
     if arguments.suite is None:
         if not arguments.algorithms or not arguments.envs:
