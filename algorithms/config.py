@@ -247,7 +247,11 @@ class ActorCriticConfig(TrainConfig):
     critic_replay: Count = 16
     """Replay length of a separate critic: most recent updates whose episodes it learns from."""
     critic_warmup: CountOrZero = 5
-    """Critic warm-up: updates at the start in which only a separate critic learns."""
+    """Critic warm-up: updates at the start in which only a separate critic learns; the most of them where
+    `critic_warmup_window` ends it."""
+    critic_warmup_window: Count | None = None
+    """Critic warm-up that ends once the explained variance stops rising: its mean over the last updates of this number
+    is not above that of as many before. None: after `critic_warmup` updates in any case."""
     value_loss_coef: NotNegative = 0.6
     """Value loss coefficient: weight of the value loss beside the policy's, where both share weights."""
     value_clip_range: Positive | None = None

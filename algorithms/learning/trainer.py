@@ -103,6 +103,7 @@ class Trainer:
         self.seconds = 0.0  # spent in collecting and learning
         self.credits: Mapping[str, Credit] = {}  # credit of the last update's episodes, by agent
         self.last_metrics: Mapping[str, float] = {}  # of the last update
+        self._is_warming_up = False  # in the last update only critics learned
         self._is_elsewhere = self.config.max_staleness > 0 or self.config.collectors is not None
         self._ahead = None
         if players is not None:
@@ -186,7 +187,7 @@ class Trainer:
         num_tokens = sum(len(turn.completion.logprobs) for e in episodes for t in e.tracks.values() for turn in t)
         self.num_turns += sum(episode.num_turns for episode in episodes)
         self.num_tokens += num_tokens
-        if self.update <= self.algorithm.critic_warmup and self._has_own_critics():
+        if self._is_warming_up:
             check_warmup_budget(self.config, self.num_turns, self.num_tokens)
         phases = {f"seconds/{phase}": seconds for phase, seconds in delivery.seconds.items()}
         if self.collector.skipped:
@@ -298,7 +299,8 @@ class Trainer:
                 if critic.optimizer is not None:
                     critic.optimizer.zero_grad()  # decoding has better use for the memory
         metrics |= _means(critic_losses)
-        if self.update < self.algorithm.critic_warmup and self._has_own_critics():
+        self._is_warming_up = self._has_own_critics() and self.algorithm.warms_up(self.update, metrics)
+        if self._is_warming_up:
             # The weights are the same, but a run that resumes here begins without what was computed with them.
             for learner in self._unique_learners():
                 learner.policy.forget()

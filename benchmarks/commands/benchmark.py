@@ -34,9 +34,9 @@ class BenchmarkArguments(Checked):
     """Compare algorithms: same environments, seeds, starting weights and budgets for all."""
 
     suite: Positional[Path | None] = None
-    """TOML file that describes the comparison, or the name of one that ships (smoke, shift, claim, tuning, ablations,
-    sparsity, estimators, family, teams, traces); None: --algorithms on --envs. classic-control and variance have
-    options of their own: `collm benchmark variance --help`."""
+    """TOML file that describes the comparison, or the name of one that ships (smoke, shift, regimes, critics, memory,
+    published, claim, tuning, ablations, sparsity, estimators, family, teams, traces); None: --algorithms on --envs.
+    classic-control and variance have options of their own: `collm benchmark variance --help`."""
     algorithms: tuple[str, ...] = ()
     """Algorithms to compare, by the names of `collm train`; with a suite, only these of its entries; none: all."""
     envs: tuple[str, ...] = ()
@@ -50,12 +50,17 @@ class BenchmarkArguments(Checked):
     config: tuple[str, ...] = ()
     """Settings as key=value, of all algorithms or of one by its name, as in iac.critic_warmup=1; they override the
     suite's."""
+    model_config: tuple[str, ...] = ()
+    """Settings of the language models as key=value, of `collm train`; they override the suite's."""
     max_new_tokens: Count | None = None
     """Longest completion in tokens; None: the suite's, or the model's own limit."""
     out: Path | None = None
     """Folder of the comparison, whose finished runs are skipped; None: runs/<name of the suite>."""
     workers: Count | None = None
     """Runs at a time; None: one per core, with --on as many as the cluster has room for."""
+    minutes: Positive | None = None
+    """Time for this call, in which more than one update must fit: after it no run is started, and those under way end
+    with a checkpoint; the same command goes on. None: as long as it takes."""
     on: str | None = None
     """Ray cluster whose tasks the runs are: "ray" starts one on this machine, "ray://HOST:PORT" joins the one of `ray
     start --head` at that port; its machines must see the folder --out. Needs collm[ray]. None: processes of this
@@ -90,7 +95,9 @@ def run(args: Sequence[str]) -> None:
         launcher = _tasks(arguments)
         num_workers = arguments.workers or launcher.num_at_a_time
     with ComparisonDisplay(len(found), console) as display:
-        result = compare(found, out, num_workers=num_workers, watcher=display, launcher=launcher)
+        result = compare(
+            found, out, num_workers=num_workers, watcher=display, launcher=launcher, minutes=arguments.minutes
+        )
     conclude(result, out, console)
 
 
@@ -125,7 +132,9 @@ def chosen_suite(arguments: BenchmarkArguments) -> Suite:
         if table:
             raise ValueError("a budget is in environment steps or in generated tokens; give one of them")
         table["budget"] = {"generated_tokens": arguments.generated_tokens}
-    model = {} if arguments.max_new_tokens is None else {"max_new_tokens": arguments.max_new_tokens}
+    model = keyword_arguments(arguments.model_config, "--model-config")
+    if arguments.max_new_tokens is not None:
+        model["max_new_tokens"] = arguments.max_new_tokens
     config, own = divided(keyword_arguments(arguments.config, "--config"))
     if arguments.suite is None:
         if not arguments.algorithms or not arguments.envs:
@@ -221,6 +230,8 @@ def conclude(result: ComparisonResult, out: Path, console: Console) -> None:
             for directory in directories:
                 console.print(f"  {shown(directory)}", markup=False, soft_wrap=True)
         raise UserError(f"{len(result.failures)} runs failed; the same command tries them again")
+    if result.left:
+        console.print(f"{len(result.left)} runs are left; the same command goes on", markup=False)
     console.print(f"next: collm report {shown(out)}", markup=False)
 
 

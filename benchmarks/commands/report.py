@@ -40,6 +40,8 @@ class ReportArguments(Checked):
     """Episodes in the page: an equal share per run, its best, its worst, and others evenly spread over training."""
     contrasts: Path | None = None
     """Suite whose contrasts, stated before it was run, are estimated and tested: its file or its name; None: none."""
+    search: bool = False
+    """Search: tell each algorithm's best entry, and which of its settings lie at an end of the range that was tried."""
     notes: tuple[str, ...] = ()
     """Lines of text below the title, such as the hardware."""
 
@@ -60,6 +62,7 @@ def run(args: Sequence[str]) -> None:
     from ..report.headline import headline
     from ..report.marl_eval import marl_eval_json
     from ..report.page import Contents, page
+    from ..report.search import search
     from ..report.tables import costs, final_scores, settings, tables
 
     console = Console()
@@ -76,6 +79,8 @@ def run(args: Sequence[str]) -> None:
     if contrasts:
         results = [contrast_table(findings(contrasts, comparison)), *results]
     charts = [*first.charts, *(chart for section in figures for chart in section.charts)]
+    if arguments.search:
+        results = [search(comparison), *results]
     draw_figures(charts, comparison.algorithms, out / "figures")
     different, same = settings(comparison)
     name = arguments.title or directory.resolve().name
@@ -103,7 +108,7 @@ def run(args: Sequence[str]) -> None:
         write_summaries(summaries, out / SUMMARIES_FILE)
         with (out / EPISODES_FILE).open("w", encoding="utf-8") as file:
             file.writelines(json.dumps(each, ensure_ascii=False) + "\n" for each in episodes)
-    print_table(results[0] if contrasts else final_scores(comparison, "sampled"), console)
+    print_table(results[0] if contrasts or arguments.search else final_scores(comparison, "sampled"), console)
     size = f"{len(html) / 1e6:.1f} MB, {len(episodes)} episodes"
     console.print(f"page: {shown(out / 'report.html')}, {size}", highlight=False, markup=False)
 

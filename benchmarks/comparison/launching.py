@@ -22,8 +22,12 @@ class Launcher(ABC):
     """Starts runs, several at a time."""
 
     @abstractmethod
-    def start(self, job: Job, directory: Path) -> None:
-        """Start a run or resume it, in its folder."""
+    def start(self, job: Job, directory: Path, stops_at: float | None = None) -> None:
+        """Start a run or resume it, in its folder.
+
+        Args:
+            stops_at: time at which an unfinished run ends with a checkpoint, in seconds since the epoch. None: never.
+        """
 
     @abstractmethod
     def messages(self) -> list[tuple[Job, Message]]:
@@ -52,9 +56,9 @@ class Processes(Launcher):
         self._context.set_forkserver_preload([work.__module__])
         self._running: list[_Running] = []
 
-    def start(self, job: Job, directory: Path) -> None:
+    def start(self, job: Job, directory: Path, stops_at: float | None = None) -> None:
         receiver, sender = self._context.Pipe(duplex=False)
-        process = self._context.Process(target=work, args=(job, directory, sender), daemon=True)
+        process = self._context.Process(target=work, args=(job, directory, sender, stops_at), daemon=True)
         process.start()
         sender.close()  # so that the child's end is the only one, and its death an end of file
         self._running.append(_Running(job, process, receiver))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,7 @@ class ComparisonResult:
     skipped: Sequence[Job]
     finished: Sequence[Job]
     failures: Mapping[Path, str]  # last line of the error, by the run's folder
+    left: Sequence[Job] = ()  # not finished when the time was up
 
 
 def check_jobs(jobs: Sequence[Job]) -> None:
@@ -65,7 +67,13 @@ def _check_warmup(job: Job) -> None:
 
 
 def compare(
-    jobs: Sequence[Job], out: Path, *, num_workers: int, watcher: Watcher, launcher: Launcher | None = None
+    jobs: Sequence[Job],
+    out: Path,
+    *,
+    num_workers: int,
+    watcher: Watcher,
+    launcher: Launcher | None = None,
+    minutes: float | None = None,
 ) -> ComparisonResult:
     """Start or resume every run that is not finished.
 
@@ -73,6 +81,7 @@ def compare(
         out: folder of the comparison; the runs lie under it.
         num_workers: runs at a time.
         launcher: where they run. None: each in a process of this machine.
+        minutes: time after which no run is started, and those under way end with a checkpoint. None: no limit.
 
     Raises:
         ValueError: if `num_workers` is less than 1.
@@ -83,26 +92,31 @@ def compare(
     waiting = [job for job in jobs if job not in skipped]
     watcher.skipped(skipped)
     num_running = 0
+    stops_at = None if minutes is None else time.time() + 60 * minutes
     finished: list[Job] = []
+    left: list[Job] = []
     failures: dict[Path, str] = {}
     launcher = launcher or Processes()
     try:
         while waiting or num_running:
+            if stops_at is not None and time.time() >= stops_at:
+                left += waiting
+                waiting = []
             while waiting and num_running < num_workers:
                 job = waiting.pop(0)
-                launcher.start(job, out / job.directory)
+                launcher.start(job, out / job.directory, stops_at)
                 num_running += 1
                 watcher.started(job)
-            for job, message in launcher.messages():
+            for job, message in launcher.messages() if num_running else ():
                 if isinstance(message, tuple):
                     watcher.updated(job, *message)
                     continue
                 num_running -= 1
                 if message is None:
-                    finished.append(job)
+                    (finished if is_finished(out / job.directory) else left).append(job)
                 else:
                     failures[out / job.directory] = message.strip().splitlines()[-1]
                 watcher.ended(job, message)
     finally:
         launcher.close()
-    return ComparisonResult(skipped, finished, failures)
+    return ComparisonResult(skipped, finished, failures, left)

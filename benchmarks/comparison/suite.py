@@ -104,7 +104,7 @@ class AlgorithmEntry(Checked):
     place: int = 0  # in the file
 
 
-ContrastScore = Literal["success", "training success", "episodes"]
+ContrastScore = Literal["return", "success", "training success", "episodes"]
 
 
 @dataclass(frozen=True)
@@ -115,8 +115,9 @@ class Contrast:
     terms: Sequence[tuple[float, str, str]]
     """Weight, algorithm and environment of each term, by the names of the entries."""
     score: ContrastScore
-    """Score of a run: the share of successful episodes, held out at the end ("success") or over all of training
-    ("training success"), or the binary logarithm of the episodes until four in five succeed ("episodes")."""
+    """Score of a run: the mean return of held-out episodes at the end ("return"), the share of successful ones
+    ("success"), that over all of training ("training success"), or the binary logarithm of the episodes until four in
+    five succeed ("episodes")."""
     is_primary: bool = False
     """Whether the comparison is for this one; p values are corrected within the primary and within the others."""
 

@@ -74,6 +74,16 @@ class RunSummary:
         return None if found is None else round(float(self.curve("update")[found]))
 
     @property
+    def has_collapsed(self) -> bool:
+        """True where the held-out return at the end is below half of what a fifth of the training had reached."""
+        _, returns = self.learning_curve("update")
+        width = max(1, len(returns) // 5)
+        if len(returns) < 5 or np.isnan(end := self.score()):
+            return False
+        best = float(np.convolve(returns, np.ones(width) / width, mode="valid").max())
+        return end < best / 2
+
+    @property
     def writes_text(self) -> bool:
         """True where agents generated text; where they act by vectors every action counts as one token."""
         return any(length not in (None, 1.0) for length in self.curves.get("completion_tokens", (None,)))

@@ -47,13 +47,15 @@ class _Post:
         pass
 
 
-def _worked(job: Sequence[Any], directory: str, number: int, mailbox: Any, paths: Sequence[str]) -> str | None:
+def _worked(
+    job: Sequence[Any], directory: str, number: int, mailbox: Any, paths: Sequence[str], stops_at: float | None
+) -> str | None:
     import ray
 
     import_from(paths)
     post = _Post(mailbox, number)
     Path(directory).mkdir(parents=True, exist_ok=True)
-    work(ray.get(job[0]), Path(directory), post)
+    work(ray.get(job[0]), Path(directory), post, stops_at)
     return post.last
 
 
@@ -73,7 +75,7 @@ class RayTasks(Launcher):
         self._ray: Any = ray
         here: Any = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         self._mailbox: Any = self._ray.remote(num_cpus=0, scheduling_strategy=here)(Mailbox).remote()
-        self._jobs: list[tuple[Job, Path]] = []
+        self._jobs: list[tuple[Job, Path, float | None]] = []
         self._num_lost: dict[int, int] = {}
         self._running: dict[Any, int] = {}  # number of the job, by the reference of its result
 
@@ -86,8 +88,8 @@ class RayTasks(Launcher):
             room = min(room, has.get("GPU", 0) / cluster.num_gpus)
         return max(1, int(room))
 
-    def start(self, job: Job, directory: Path) -> None:
-        self._jobs.append((job, directory.absolute()))
+    def start(self, job: Job, directory: Path, stops_at: float | None = None) -> None:
+        self._jobs.append((job, directory.absolute(), stops_at))
         self._begin(len(self._jobs) - 1)
 
     def messages(self) -> list[tuple[Job, Message]]:
@@ -110,7 +112,7 @@ class RayTasks(Launcher):
             self._ray.shutdown()
 
     def _begin(self, number: int) -> None:
-        job, directory = self._jobs[number]
+        job, directory, stops_at = self._jobs[number]
         task = self._ray.remote(
             num_cpus=self._cluster.num_cpus,
             num_gpus=self._cluster.num_gpus,
@@ -120,7 +122,7 @@ class RayTasks(Launcher):
             runtime_env={"env_vars": {name: os.environ[name] for name in PASSED_ON if name in os.environ}},
         )(_worked)
         held = [self._ray.put(job)]  # in a list, so that it is read once its modules are found
-        self._running[task.remote(held, str(directory), number, self._mailbox, sys.path)] = number
+        self._running[task.remote(held, str(directory), number, self._mailbox, sys.path, stops_at)] = number
 
     def _ended(self, reference: Any) -> list[tuple[Job, Message]]:
         number = self._running.pop(reference)

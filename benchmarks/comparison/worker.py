@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import threading
 import time
 import traceback
@@ -20,6 +21,7 @@ from ...algorithms.runs.checkpoint import has_checkpoint
 from ...algorithms.runs.experiment import Experiment
 from ...algorithms.runs.files import CONFIG_FILE, only_one, read_config, write_file
 from ...algorithms.runs.run import run_experiment
+from ...algorithms.runs.stopping import StopAsked, Stopped, StopSignals
 from .suite import Job
 
 LABEL_FILE = "benchmark.json"
@@ -40,12 +42,35 @@ def is_finished(directory: Path) -> bool:
     return (directory / FINISHED_FILE).is_file()
 
 
-def work(job: Job, directory: Path, channel: Channel) -> None:
+class Deadline(StopSignals):
+    """Asks a run to stop at a time.
+
+    Args:
+        at: seconds since the epoch, which all machines share. None: never.
+    """
+
+    def __init__(self, at: float | None):
+        super().__init__()
+        self._at = at
+
+    def check(self) -> None:
+        """Leave what is being done if the time has come.
+
+        Raises:
+            StopAsked: if it has.
+        """
+        super().check()
+        if self._at is not None and time.time() >= self._at:
+            raise StopAsked(signal.SIGALRM)
+
+
+def work(job: Job, directory: Path, channel: Channel, stops_at: float | None = None) -> None:
     """Start or resume a run; send (updates done, metrics) after each update, and at the end None or the error.
 
     Args:
         directory: folder of the run.
         channel: connection to the parent.
+        stops_at: time at which an unfinished run ends with a checkpoint, in seconds since the epoch. None: at its end.
     """
     _die_with_parent()
     transformers_logging.disable_progress_bar()
@@ -55,7 +80,9 @@ def work(job: Job, directory: Path, channel: Channel) -> None:
     try:
         with only_one(directory, waits=True):  # for a worker of a killed comparison to end
             if not is_finished(directory):
-                _run(job, directory, channel)
+                _run(job, directory, channel, Deadline(stops_at))
+    except Stopped:
+        pass  # with a checkpoint, from which the next call goes on
     except Exception:
         # Whatever a run stumbles over must not stop the others; it is kept where the run lies, and reported.
         failure = traceback.format_exc()
@@ -64,7 +91,7 @@ def work(job: Job, directory: Path, channel: Channel) -> None:
     channel.close()
 
 
-def _run(job: Job, directory: Path, channel: Channel) -> None:
+def _run(job: Job, directory: Path, channel: Channel, stop: Deadline) -> None:
     can_resume = _holds(job.experiment, directory)
     (directory / FAILURE_FILE).unlink(missing_ok=True)
     write_file(directory / LABEL_FILE, json.dumps(job.label, indent=2, ensure_ascii=False) + "\n")
@@ -73,7 +100,7 @@ def _run(job: Job, directory: Path, channel: Channel) -> None:
     def tell(update: int, metrics: Mapping[str, float]) -> None:
         channel.send((update, dict(metrics)))
 
-    trainer = run_experiment(job.experiment, directory, resume=can_resume, on_update=tell)
+    trainer = run_experiment(job.experiment, directory, resume=can_resume, on_update=tell, stop=stop)
     end = {"updates": trainer.update, "seconds_since_last_start": time.perf_counter() - start}
     write_file(directory / FINISHED_FILE, json.dumps(end, indent=2) + "\n")
 

@@ -42,6 +42,8 @@ class Finding:
 
 def run_score(run: RunSummary, score: ContrastScore) -> float:
     """A run's score as `Contrast.score` says; inf where it did not reach the level, nan where it has no such number."""
+    if score == "return":
+        return run.score()
     turns = run.curve("turns")
     if not len(turns):
         return math.nan

@@ -105,6 +105,7 @@ def tables(comparison: Comparison) -> list[TableOfText]:
         differences(comparison, "sampled"),
         differences(comparison, "training"),
         improvements(comparison),
+        collapses(comparison),
         shares(comparison),
         wasted(comparison),
         sample_efficiency(comparison, "environment_steps"),
@@ -201,6 +202,26 @@ def improvements(comparison: Comparison) -> TableOfText:
         ["", *comparison.environments],
         rows,
         even=0.5,
+    )
+
+
+def collapses(comparison: Comparison) -> TableOfText:
+    """How many runs lost what they had learned."""
+    rows = []
+    for algorithm in comparison.algorithms:
+        row, num_collapsed, num_runs = [algorithm], 0, 0
+        for environment in comparison.environments:
+            runs = comparison.runs(algorithm, environment)
+            collapsed = sum(each.has_collapsed for each in runs)
+            row.append(f"{collapsed} of {len(runs)}" if runs else NONE)
+            num_collapsed, num_runs = num_collapsed + collapsed, num_runs + len(runs)
+        rows.append([*row, f"{num_collapsed / num_runs:.0%}" if num_runs else NONE])
+    is_told = comparison.has_one_scale and any(each.has_collapsed for each in comparison.finished)
+    return TableOfText(
+        "Collapsed runs",
+        "Runs whose held-out return at the end is below half of the best mean that a fifth of the training reached.",
+        ["", *comparison.environments, "share"],
+        rows if is_told else [],
     )
 
 

@@ -116,6 +116,18 @@ def explained_by_turn(values: Floats, episodes: Sequence[Episode]) -> list[float
     return found
 
 
+def explained_share(values: Floats, episodes: Sequence[Episode]) -> float | None:
+    """Explained variance of the returns to go, all turns together; None where they do not vary.
+
+    Args:
+        values: [A, N, T], of which the agents' are averaged.
+    """
+    to_go = np.array([returns_to_go(episode) for episode in episodes])
+    spread = to_go.var(axis=0).sum()
+    left = np.mean([(to_go - own).var(axis=0).sum() for own in values])
+    return float(1 - left / spread) if spread > 1e-12 else None
+
+
 def joint_inputs(episodes: Sequence[Episode], team: Sequence[str]) -> list[CriticInput]:
     return [episode.joint_input(team) for episode in episodes]
 

@@ -6,7 +6,7 @@ Critics learn from `num_known` episodes until their explained variance stops ris
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -25,6 +25,7 @@ from ...algorithms.runs.experiment import Experiment
 from ...envs.views.privileged import with_truth
 from .baselines import (
     explained_by_turn,
+    explained_share,
     group_mean_values,
     learned_joint_values,
     learned_own_values,
@@ -32,7 +33,7 @@ from .baselines import (
     table_values,
 )
 from .branching import branched_returns, turn_effects
-from .noise import GradientSums, effect_correlation, gradient_noise, relative_variance, traced
+from .noise import GradientSums, effect_correlation, gradient_noise, left_out, relative_variance, traced
 
 CriticName = Literal["none", "constant", "group mean", "own", "joint", "privileged", "ideal table"]
 WITHOUT_TRACE: tuple[CriticName, ...] = ("none", "constant", "group mean")
@@ -52,6 +53,8 @@ class Cell:
     env: str
     env_kwargs: Mapping[str, Any]
     """Arguments of the environment: horizon, number of agents, feedback, reward."""
+    max_new_tokens: int = 8
+    """Longest completion in tokens."""
 
     @property
     def name(self) -> str:
@@ -64,10 +67,11 @@ class Cell:
 class Size:
     """How much is played."""
 
-    num_known: int = 256
-    num_groups: int = 8
+    num_known: int = 512
+    num_groups: int = 16
     group_size: int = 8
-    num_branches: int = 8
+    num_branches: int = 2
+    num_gradient_groups: int | None = None  # tasks whose episodes' gradients are measured; None: all
     traces: tuple[float, ...] = (0.0, 0.5, 0.9, 1.0)
     seed: int = 0
 
@@ -85,13 +89,21 @@ def measure(cell: Cell, size: Size) -> dict[str, Any]:
     kinds, advantages = _advantages(values, known, episodes, size.traces)
     returns = np.array([episode.team_return for episode in episodes])
     along = np.concatenate([advantages, np.stack([effects] * len(team), axis=1)])  # [V + 2, A, N, T]
-    noise = gradient_noise(_sums(policies, episodes, team, along), (len(kinds), len(kinds) + 1))
+    num_measured = len(episodes) // size.num_groups * (size.num_gradient_groups or size.num_groups)
+    sums = _sums(policies, episodes[:num_measured], team, along)
+    noise = gradient_noise(sums, (len(kinds), len(kinds) + 1))
+    groups = [episode.group for episode in episodes]
+
+    def correlation(kind: int) -> Callable[[list[int]], float]:
+        return lambda kept: effect_correlation(advantages[kind][:, kept], effects[:, kept])
+
     rows = [
         {
             "critic": critic,
             "trace": trace,
             "variance": relative_variance(advantages[number], returns),
-            "correlation": effect_correlation(advantages[number], effects),
+            "correlation": correlation(number)(list(range(len(episodes)))),
+            "left_out": [_finite(each) for each in left_out(correlation(number), groups)],
             "gradient_variance": float(noise.variances[number]),
             "samples": float(noise.samples[number]),
         }
@@ -106,6 +118,7 @@ def measure(cell: Cell, size: Size) -> dict[str, Any]:
         "effect_variance": [
             float(np.mean(a * b) - a.mean() * b.mean()) for a, b in zip(effects[0].T, effects[1].T, strict=True)
         ],
+        "explained_share": {name: explained_share(values[name], episodes) for name in LEARNED},
         "explained_variance": {name: explained_by_turn(values[name], episodes) for name in LEARNED},
         "rows": [{key: _finite(value) for key, value in row.items()} for row in rows],
     }
@@ -132,7 +145,7 @@ def _experiment(cell: Cell, size: Size, algorithm: str, settings: Any, **config:
         config=settings(seed=size.seed, critic_steps=5, critic_replay=1, rollout_buffer_size=size.num_known, **config),
         env=cell.env,
         env_kwargs=cell.env_kwargs,
-        model=ModelConfig(model=cell.model),
+        model=ModelConfig(model=cell.model, max_new_tokens=cell.max_new_tokens),
     )
 
 

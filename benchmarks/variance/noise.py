@@ -5,7 +5,7 @@ Axes: V kinds of advantage, A agents, N episodes, T turns, W weights of a policy
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,6 +66,26 @@ def effect_correlation(advantages: Floats, effects: Floats) -> float:
     if true <= 0 or (own <= 0).any():
         return float("nan")
     return float((shared / np.sqrt(own * true)).mean())
+
+
+def left_out(estimate: Callable[[list[int]], float], groups: Sequence[int]) -> list[float]:
+    """[K] estimate without each of the K groups, from which `jackknife_error` tells how far chance moves it.
+
+    Args:
+        estimate: of the episodes of these numbers.
+        groups: [N] of each episode; rollouts of one task share its draws and their baseline.
+    """
+    numbers = range(len(groups))
+    return [estimate([number for number in numbers if groups[number] != group]) for group in dict.fromkeys(groups)]
+
+
+def jackknife_error(estimates: Sequence[float]) -> float:
+    """Standard error of an estimate, from those that each leave one group out.
+
+    Source: Efron and Stein, The jackknife estimate of variance (1981).
+    """
+    found = np.array(estimates)
+    return float(np.sqrt((len(found) - 1) * found.var()))
 
 
 @dataclass

@@ -98,6 +98,7 @@ def test_the_published_settings_are_those_of_the_paper():
             lambda: MAAC(MAACConfig(max_environment_steps=160)),
             "critic_warmup=5 updates use up max_environment_steps=160",
         ),
+        (lambda: MAAC(MAACConfig(critic_warmup_window=3)), "critic_warmup_window=3 compares the last 3 updates"),
         (lambda: IAC(IACConfig(max_sampled_tokens=160)), "updates use up max_sampled_tokens=160"),
         (lambda: MAAC(MAACConfig(turns_per_update=4, max_environment_steps=20)), "use up max_environment_steps=20"),
         (lambda: MAAC(MAACConfig(trace=1.5)), "trace must be a finite number from 0 to 1, got 1.5"),

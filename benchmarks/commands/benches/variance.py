@@ -41,14 +41,19 @@ class VarianceArguments(Checked):
     """Kinds of reward."""
     traces: tuple[Share, ...] = (0.0, 0.5, 0.9, 1.0)
     """GAE lambdas."""
-    known: Count = 256
+    max_new_tokens: Count = 8
+    """Longest completion in tokens."""
+    known: Count = 512
     """Episodes that critics learn from, until what they explain of others stops rising."""
-    groups: Count = 8
+    groups: Count = 16
     """Tasks that are measured on; a number above 1."""
     group_size: Count = 8
     """Episodes per task; a number above 1."""
-    branches: Count = 8
-    """Branches per turn of an episode, by which its true effect is known; an even number."""
+    branches: Count = 2
+    """Branches per turn of an episode, by which its true effect is known; an even number. Few branches of many episodes
+    tell more than many branches of few."""
+    gradient_groups: Count | None = None
+    """Tasks whose episodes' policy gradients are measured, the costliest part; a number above 1. None: all."""
     seed: Seed = 0
     """Seed of the critics' first weights and of their batches."""
     out: Path = Path("runs/variance")
@@ -59,7 +64,7 @@ def run(args: Sequence[str]) -> None:
     arguments = parsed(VarianceArguments, "benchmark variance", args)
 
     from ...variance.bench import Size, write_cell  # here: help needs no models
-    from ...variance.tables import draw, page, read_cells
+    from ...variance.tables import draw, draw_samples, page, read_cells
 
     console = Console()
     torch.set_num_threads(1)
@@ -72,6 +77,7 @@ def run(args: Sequence[str]) -> None:
                 num_groups=arguments.groups,
                 group_size=arguments.group_size,
                 num_branches=arguments.branches,
+                num_gradient_groups=arguments.gradient_groups,
                 traces=arguments.traces,
                 seed=arguments.seed,
             )
@@ -80,7 +86,10 @@ def run(args: Sequence[str]) -> None:
     text = page(results)
     (arguments.out / "README.md").write_text(text, encoding="utf-8")
     draw(results, arguments.out / "correlation.png")
-    console.print(f"table: {arguments.out / 'README.md'}, figure: {arguments.out / 'correlation.png'}", markup=False)
+    draw_samples(results, arguments.out / "samples.png")
+    console.print(
+        f"table: {arguments.out / 'README.md'}, figures beside it: samples.png, correlation.png", markup=False
+    )
 
 
 def cells(arguments: VarianceArguments) -> list[Cell]:
@@ -95,6 +104,10 @@ def cells(arguments: VarianceArguments) -> list[Cell]:
         raise UserError(
             f"--groups {arguments.groups} --group-size {arguments.group_size} compares nothing; give 2 of each or more"
         )
+    if arguments.gradient_groups is not None and not 2 <= arguments.gradient_groups <= arguments.groups:
+        raise UserError(
+            f"--gradient-groups {arguments.gradient_groups} is not between 2 and --groups {arguments.groups}"
+        )
     if arguments.branches % 2:
         raise UserError(f"--branches {arguments.branches} cannot be halved; give an even number")
     found = []
@@ -106,5 +119,5 @@ def cells(arguments: VarianceArguments) -> list[Cell]:
             arguments.horizons, arguments.agents, arguments.feedback, arguments.rewards
         ):
             kwargs = {"max_turns": horizon, "num_agents": team, "feedback": feedback, "reward": reward}
-            found.append(Cell(name, model, arguments.env, kwargs))
+            found.append(Cell(name, model, arguments.env, kwargs, arguments.max_new_tokens))
     return found

@@ -17,8 +17,10 @@ import pytest
 from recorded import read_summaries
 
 from collm.algorithms.config import TrainConfig
+from collm.algorithms.runs.checkpoint import newest_update
 from collm.algorithms.runs.loggers import read_lines
 from collm.algorithms.runs.run import is_over, run_experiment
+from collm.benchmarks.comparison import worker
 from collm.benchmarks.comparison.runner import compare
 from collm.benchmarks.comparison.suite import jobs, parse_suite
 from collm.benchmarks.report.comparison import Comparison
@@ -85,6 +87,41 @@ def test_a_run_that_fails_does_not_stop_the_others(tmp_path):
     assert "max_turns" in (directory / "failure.txt").read_text()
     assert not compare([other], tmp_path, num_workers=1, watcher=notes).failures
     assert not (directory / "failure.txt").exists()
+
+
+class Channel:
+    """Hears a run in this process; the clock strikes after its first update."""
+
+    def __init__(self):
+        self.heard = []
+
+    def time(self):
+        return 100.0 if self.heard else 0.0
+
+    def send(self, message):
+        self.heard.append(message)
+
+    def close(self):
+        pass
+
+
+def test_a_run_whose_time_is_up_ends_with_a_checkpoint_and_goes_on(tmp_path, monkeypatch):
+    job = jobs(parse_suite({**TABLE, "config": {**TABLE["config"], "save_interval": 0}}))[0]
+    channel, rest = Channel(), Channel()
+    monkeypatch.setattr(worker, "time", SimpleNamespace(time=channel.time, perf_counter=time.perf_counter))
+    worker.work(job, tmp_path, channel, 50.0)
+    assert [message[0] for message in channel.heard[:-1]] == [1] and channel.heard[-1] is None
+    assert not worker.is_finished(tmp_path) and not (tmp_path / worker.FAILURE_FILE).exists()
+    assert newest_update(tmp_path) == 1
+    worker.work(job, tmp_path, rest)
+    assert [message[0] for message in rest.heard[:-1]] == [2, 3] and worker.is_finished(tmp_path)
+    assert [row["update"] for row in read_lines(tmp_path / "metrics.jsonl")] == [1, 2, 3]
+
+
+def test_no_run_is_started_when_the_time_is_up(tmp_path):
+    found, notes = jobs(parse_suite(TABLE)), Notes()
+    outcome = compare(found, tmp_path, num_workers=1, watcher=notes, minutes=0)
+    assert outcome.left == found and not outcome.finished and notes.seen == []
 
 
 def test_a_folder_with_other_settings_is_refused_and_left_alone(tmp_path):

@@ -33,7 +33,7 @@ def run(algorithm, seed, successes, *, environment="cross", turns=4, per_update=
         },
         evaluations=[
             {"evaluation/sampled/metric/success": 0.0},
-            {"evaluation/sampled/metric/success": held_out / turns},
+            {"evaluation/sampled/metric/success": held_out / turns, "evaluation/sampled/return": 3 * held_out},
         ],
         diagnostics=[],
     )
@@ -43,6 +43,7 @@ def test_scores_of_a_run_by_hand():
     """48 episodes are three updates of 16: (0.6 + 0.8 + 1) / 3 is the first mean of 0.8."""
     found = run("a", 0, [0.0, 0.0, 0.6, 0.8, 1.0, 1.0], held_out=0.75)
     assert run_score(found, "success") == pytest.approx(0.75)
+    assert run_score(found, "return") == pytest.approx(2.25)
     assert run_score(found, "training success") == pytest.approx(3.4 / 6)
     assert run_score(found, "episodes") == pytest.approx(math.log2(5 * 16))
     assert run_score(run("a", 0, [1.0, 1.0, 0.0, 0.0]), "episodes") == math.inf, "a lucky start does not count"

@@ -43,7 +43,8 @@ def test_a_cell_is_measured_once_and_drawn(tmp_path, capsys):
     assert all(row["gradient_variance"] >= 0 for row in found["rows"])
     kept = file.read_text()
     assert main(call) == 0 and file.read_text() == kept
-    assert (tmp_path / "correlation.png").stat().st_size > 5000
+    for name in ("correlation.png", "samples.png"):
+        assert (tmp_path / name).stat().st_size > 5000
     assert "| joint |" in (tmp_path / "README.md").read_text()
     file.unlink()
     assert main(call) == 0 and file.read_text() == kept, "measured again, it is the same to the digit"
@@ -54,6 +55,7 @@ def test_a_cell_is_measured_once_and_drawn(tmp_path, capsys):
     [
         ("run --policies tiny", "NAME=MODEL"),
         ("run --groups 1", "compares nothing"),
+        ("run --gradient-groups 1", "not between 2 and --groups 16"),
         ("run --branches 3", "even number"),
         ("table", "holds no cells"),
     ],

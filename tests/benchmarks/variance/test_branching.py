@@ -10,7 +10,13 @@ import pytest
 from collm.agents.core import Completion, Policy
 from collm.agents.decoding.streams import uniforms
 from collm.algorithms.rollout.collector import RolloutCollector, grouped_plans
-from collm.benchmarks.variance.baselines import explained_by_turn, group_mean_values, returns_to_go, table_values
+from collm.benchmarks.variance.baselines import (
+    explained_by_turn,
+    explained_share,
+    group_mean_values,
+    returns_to_go,
+    table_values,
+)
 from collm.benchmarks.variance.branching import branched_returns, turn_effects
 from collm.benchmarks.variance.noise import effect_correlation, traced
 from collm.envs.games.mini_shift import MiniShift
@@ -85,6 +91,8 @@ def test_the_table_is_the_chance_where_enough_is_known(played):
     assert np.abs(values - exact).mean() < 0.05
     found = explained_by_turn(np.stack([exact]), episodes)
     assert found[0] == pytest.approx(0.0) and found[-1] > 0.3
+    # One reward, at the end: the return to go has one spread in all turns, so that the share is the mean of the turns.
+    assert explained_share(np.stack([exact]), episodes) == pytest.approx(np.mean(found))
 
 
 def test_the_mean_of_the_others_in_a_group_by_hand(played):

@@ -10,6 +10,8 @@ from collm.benchmarks.variance.noise import (
     GradientSums,
     effect_correlation,
     gradient_noise,
+    jackknife_error,
+    left_out,
     relative_variance,
     traced,
 )
@@ -43,6 +45,15 @@ def test_the_noise_of_branches_does_not_thin_the_correlation():
     assert plain == pytest.approx(1 / np.sqrt(2 * 1.5), abs=0.01), "what dividing by the observed spread would say"
     assert effect_correlation(advantages, effects) == pytest.approx(1 / np.sqrt(2), abs=0.01)
     assert np.isnan(effect_correlation(advantages, np.zeros_like(effects)))
+
+
+def test_the_error_of_a_mean_is_its_standard_error_however_uneven_the_groups():
+    """Of groups of one episode, the textbook's; a group of several counts as one."""
+    values = np.array([0.2, 1.0, 0.5, 0.9])
+    found = left_out(lambda kept: float(values[kept].mean()), [7, 3, 5, 4])
+    assert found == pytest.approx([(values.sum() - value) / 3 for value in values])
+    assert jackknife_error(found) == pytest.approx(values.std(ddof=1) / 2)
+    assert left_out(lambda kept: float(values[kept].mean()), [0, 1, 0, 1]) == pytest.approx([0.95, 0.35])
 
 
 def test_gradient_sums_are_the_mean_and_the_variance_of_whole_gradients():
