@@ -58,7 +58,6 @@ def test_the_committed_results_are_what_the_players_reach_now(name):
 def test_the_committed_result_of_the_embedded_model_is_what_it_reaches_now(tmp_path):
     """Greedily, where a reply depends on no generator."""
     kept = read_submission(RESULTS / "tiny.json")
-    assert set(kept.returns) == set(core_ids())
     played = model_submission(ModelConfig(model="tiny", device="cpu"), [ID], ["greedy"], tmp_path, lambda *_: None)
     assert played.returns[ID]["greedy"] == pytest.approx(kept.returns[ID]["greedy"])
 
