@@ -1,4 +1,4 @@
-"""Stable-Baselines3 trains one writer of a team: PPO on MiniWriting, with word ids as observations and actions.
+"""Stable-Baselines3 trains one programmer of a team: PPO on MiniCode, a bag of words in, the number of a line out.
 
     pip install stable-baselines3
     python examples/sb3_ppo.py
@@ -16,20 +16,20 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 
 import collm.envs  # registers the environments with Gymnasium
-from collm.envs.views import TokenActions, TokenObservations, WordCodec
-from collm.envs.writing.mini_writing.rules import vocabulary
+from collm.envs.views import PhraseActions, TokenObservations, WordCodec, reference_phrases
 
-WORDS = WordCodec(sorted(vocabulary()))
+WORDS = WordCodec("x y plus minus times double triple half square odd negate increment decrement".split())
+LINES = reference_phrases(collm.envs.make("collm/MiniCode-v0"), num_episodes=200)
 
 
 def numbers(env, agent):
-    """The environment with one agent that reads and writes word ids."""
-    env = TokenObservations(env, length=40, codec=WORDS, agents=[agent])
-    return TokenActions(env, length=16, codec=WORDS, agents=[agent])
+    """The environment with one agent that reads counts of words and chooses a line."""
+    env = TokenObservations(env, kind="bag", codec=WORDS, agents=[agent])
+    return PhraseActions(env, LINES, agents=[agent])
 
 
 def build() -> gymnasium.Env:
-    return gymnasium.make("collm/MiniWriting-v1", agent="writer_1", view=numbers)
+    return gymnasium.make("collm/MiniCode-v0", agent="main_0", view=numbers)
 
 
 def main(steps: int, seed: int) -> tuple[float, float]:
@@ -39,13 +39,13 @@ def main(steps: int, seed: int) -> tuple[float, float]:
     before, _ = evaluate_policy(model, envs, n_eval_episodes=200, deterministic=False)
     model.learn(steps)
     after, _ = evaluate_policy(model, envs, n_eval_episodes=200, deterministic=False)
-    print(f"stable-baselines3 PPO on {collm.envs.spec('collm/MiniWriting-v1').id}: {before:.3f} -> {after:.3f}")
+    print(f"stable-baselines3 PPO on {collm.envs.spec('collm/MiniCode-v0').id}: {before:.3f} -> {after:.3f}")
     return float(before), float(after)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=20_000)
+    parser.add_argument("--steps", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     before, after = main(arguments.steps, arguments.seed)

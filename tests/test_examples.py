@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import re
 import sys
 from pathlib import Path
 
@@ -69,6 +70,25 @@ def test_every_training_has_its_example_and_its_tests(trials):
 def test_every_page_is_of_a_library_that_is_tried(all_trials):
     pages = {path.stem for path in (ROOT / "docs" / "use_with").glob("*.md")}
     assert pages == {trial.library for trial in all_trials} - {"sb3"} | {"stable_baselines3"}
+
+
+def test_every_program_on_the_pages_of_libraries_is_run(all_trials):
+    """In the environment of its library; here, as "python run"; or by a test of its own, as a server is needed."""
+    run_there = {trial.page for trial in all_trials}
+    for page in (ROOT / "docs" / "use_with").glob("*.md"):
+        kinds = set(re.findall(r"(?m)^```python *(.*)$", page.read_text()))
+        assert "interop" not in kinds or page.name in run_there
+        assert "" not in kinds or page.name in {"chat_servers.md", "openenv.md"}
+
+
+def test_what_is_shown_with_ray_starts_one_of_its_own():
+    """`ray.init` without an address joins any cluster whose address lies about, also a dead one."""
+    shown = [
+        path for folder in ("examples", "docs") for path in (ROOT / folder).rglob("*") if path.suffix in {".md", ".py"}
+    ]
+    calls = {path: re.findall(r"ray\.init\((.*)", path.read_text()) for path in shown}
+    assert sum(map(len, calls.values())) >= 2
+    assert not [path for path, found in calls.items() if not all("address=" in call for call in found)]
 
 
 def test_the_page_on_reuse_has_a_block_that_the_tests_run():

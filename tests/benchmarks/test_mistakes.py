@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from chat_server import ChatServer
 from faulty_worlds import Texts
 from pettingzoo import ParallelEnv
 from safetensors.torch import load_file, save_file
@@ -247,6 +248,16 @@ def test_a_wrong_call_costs_one_line_that_says_what_is_wrong(call, answer, place
     assert is_box or (len(lines) == 1 and lines[0].startswith("error: ")), text
     assert filled(answer, places) in re.sub(r"[\s│|]+", " ", text)
     assert snapshot(places) == before
+
+
+def test_a_server_of_another_kind_costs_one_line(places, capfd):
+    """One of chat completions, which lists no model and takes no token ids."""
+    with ChatServer() as server:
+        url = server.url.removesuffix("/v1")
+        assert main([*shlex.split(filled("TEXT --weights shared --server", places)), url]) == 2
+    (line,) = capfd.readouterr().err.strip().splitlines()
+    assert line.startswith("error: ") and url in line
+    assert not places["OUT"].exists()
 
 
 class Hostile(ParallelEnv):

@@ -6,7 +6,8 @@
 Their requirements contradict each other's, hence one virtual environment a library, under `.interop/`. What a library
 needs stands in `<library>.txt` beside this file, every package with its version, and is installed without more: a
 library that asks for another torch would replace it. torch comes first, from wherever pip is set up to find it.
-Where there are tests that need a library, they run there before its example does.
+Where there are tests that need a library, they run there before its example does, and so do the blocks of its page in
+`docs/use_with/` that are fenced as "python interop".
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +33,7 @@ TORCH = "torch==2.13.0"
 TIMEOUT_S = 1800
 _RESULT = re.compile(r"^(?P<what>.+): (?P<before>-?[\d.]+) -> (?P<after>-?[\d.]+)$", re.MULTILINE)
 _RETURN = re.compile(r"^.+ on \S+: -?[\d.]+$", re.MULTILINE)
+_BLOCK = re.compile(r"(?ms)^```python interop\n(.*?)^```$")
 
 
 @dataclass(frozen=True)
@@ -43,25 +46,30 @@ class Trial:
     needs_torch: bool = True
     trains: bool = True  # its example; one that only plays prints a return, which need not rise
     asks: bool = False  # its example takes the address and the model of a chat server, which is started for it
+    page: str = ""  # in docs/use_with/, whose blocks run before its example
 
     @property
     def requirements(self) -> Path:
         return ROOT / "tests" / "interop" / f"{self.library}.txt"
 
+    def blocks(self) -> list[str]:
+        """The programs that its page shows, each of which must run alone."""
+        return _BLOCK.findall((ROOT / "docs" / "use_with" / self.page).read_text()) if self.page else []
+
 
 TRIALS = (
-    Trial("torchrl", "torchrl_reinforce.py", "tests/agents/interop/test_torchrl.py"),
-    Trial("sb3", "sb3_ppo.py"),
-    Trial("rllib", "rllib_ppo.py"),
-    Trial("trl", "trl_grpo.py", "tests/agents/interop/test_trl.py"),
+    Trial("torchrl", "torchrl_reinforce.py", "tests/agents/interop/test_torchrl.py", page="torchrl.md"),
+    Trial("sb3", "sb3_ppo.py", page="stable_baselines3.md"),
+    Trial("rllib", "rllib_ppo.py", page="rllib.md"),
+    Trial("trl", "trl_grpo.py", "tests/agents/interop/test_trl.py", page="trl.md"),
     Trial("trl", "trl_self_play.py"),
-    Trial("tianshou", "tianshou_dqn.py"),
+    Trial("tianshou", "tianshou_dqn.py", page="tianshou.md"),
     Trial("benchmarl", "benchmarl_ippo.py"),
-    Trial("agilerl", "agilerl_ippo.py"),
+    Trial("agilerl", "agilerl_ippo.py", page="agilerl.md"),
     Trial("gymnasium", "gymnasium_ippo.py"),
     Trial("pettingzoo", "pettingzoo_ippo.py"),
     Trial("classics", tests="tests/envs/registration/test_classics.py"),
-    Trial("textarena", "textarena_ippo.py", "tests/envs/views/test_textarena.py"),
+    Trial("textarena", "textarena_ippo.py", "tests/envs/views/test_textarena.py", page="textarena.md"),
     Trial("chat_servers", tests="tests/agents/language/test_chat_served.py"),
     Trial(
         "verifiers",
@@ -70,6 +78,7 @@ TRIALS = (
         needs_torch=False,
         trains=False,
         asks=True,
+        page="verifiers.md",
     ),
     Trial(
         "inspect_ai",
@@ -78,10 +87,18 @@ TRIALS = (
         needs_torch=False,
         trains=False,
         asks=True,
+        page="inspect_ai.md",
     ),
     Trial("openenv", "openenv_episode.py", "tests/agents/interop/test_openenv.py", needs_torch=False, trains=False),
-    Trial("skyrl", "skyrl_episode.py", "tests/agents/interop/test_skyrl.py", needs_torch=False, trains=False),
-    Trial("verl", tests="tests/agents/interop/test_verl.py"),
+    Trial(
+        "skyrl",
+        "skyrl_episode.py",
+        "tests/agents/interop/test_skyrl.py",
+        needs_torch=False,
+        trains=False,
+        page="skyrl.md",
+    ),
+    Trial("verl", tests="tests/agents/interop/test_verl.py", page="verl.md"),
 )
 
 
@@ -91,7 +108,7 @@ class Result:
 
     trial: Trial
     text: str  # the example's own lines, or what went wrong
-    seconds: float  # of the example, or of the tests where there is none
+    seconds: float  # of the example, or of the tests and the page where there is none
     has_risen: bool  # or, where nothing is trained, whether it ended well
 
 
@@ -127,12 +144,22 @@ def run(trial: Trial) -> Result:
     except subprocess.CalledProcessError as error:
         return Result(trial, f"does not install: {error}", 0.0, has_risen=False)
     log = ENVIRONMENTS / f"{trial.library}.log"
+    seconds = 0.0
     if trial.tests:
         code, seconds, _ = logged([python, "-m", "pytest", "-q", trial.tests], log)
         if code:
             return Result(trial, f"{trial.tests} fails; see {log.relative_to(ROOT)}", seconds, has_risen=False)
-        if not trial.script:
-            return Result(trial, "its tests pass", seconds, has_risen=True)
+    for number, block in enumerate(trial.blocks(), start=1):
+        with tempfile.TemporaryDirectory() as folder:
+            script = Path(folder) / "block.py"
+            script.write_text(block)
+            code, more, _ = logged([python, script], log, folder)
+        seconds += more
+        if code:
+            text = f"block {number} of its page fails; see {log.relative_to(ROOT)}"
+            return Result(trial, text, seconds, has_risen=False)
+    if not trial.script:
+        return Result(trial, "its tests pass", seconds, has_risen=True)
     with contextlib.ExitStack() as stack:
         asked = [stack.enter_context(ChatServer(lambda body: "desk wood")).url, "constant"] if trial.asks else []
         code, seconds, text = logged([python, ROOT / "examples" / trial.script, *asked], log)
@@ -143,14 +170,19 @@ def run(trial: Trial) -> Result:
     return Result(trial, "\n".join(each[0] for each in found), seconds, has_risen)
 
 
-def logged(command: list[str | Path], log: Path) -> tuple[int, float, str]:
-    """A command's exit status, its seconds, and what it wrote."""
+def logged(command: list[str | Path], log: Path, folder: str | Path | None = None) -> tuple[int, float, str]:
+    """A command's exit status, its seconds, and what it wrote; it runs in the repository, or in another folder."""
     settings = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
     start = time.perf_counter()
     with log.open("w") as out:
         try:
             code = subprocess.run(
-                command, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT, env=os.environ | settings, timeout=TIMEOUT_S
+                command,
+                cwd=folder or ROOT,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                env=os.environ | settings,
+                timeout=TIMEOUT_S,
             ).returncode
         except subprocess.TimeoutExpired:
             code = -1

@@ -88,3 +88,14 @@ def test_an_example_that_asks_is_given_a_chat_server_that_answers(interop, tmp_p
     )
     result = interop.run(interop.Trial("x", "x.py", trains=False, asks=True))
     assert (result.text, result.has_risen) == ("constant on desk_wood: 1.0", True)
+
+
+@pytest.mark.parametrize(("block", "passes"), [("assert open('x', 'w').write('y')", True), ("assert False", False)])
+def test_a_library_counts_only_if_the_blocks_of_its_page_run(interop, tmp_path, block, passes):
+    (tmp_path / "examples" / "x.py").write_text("print('x PPO on a/B-v0: 0.250 -> 0.500')")
+    (tmp_path / "docs" / "use_with").mkdir(parents=True)
+    page = f"```python interop\nprint('first')\n```\nwords\n```python interop\n{block}\n```\n```python\nnot run\n```\n"
+    (tmp_path / "docs" / "use_with" / "x.md").write_text(page)
+    result = interop.run(interop.Trial("x", "x.py", page="x.md"))
+    assert result.has_risen is passes and result.text.startswith("x PPO" if passes else "block 2 of its page fails")
+    assert not (tmp_path / "x").exists()  # what a block writes lies in a folder of its own

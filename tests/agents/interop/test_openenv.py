@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import socket
+import subprocess
+import sys
 import threading
 import time
 
@@ -76,3 +80,29 @@ def test_a_client_plays_all_seats_and_two_sessions_do_not_mix(serve):
             other = second.step({"texts": dict.fromkeys(replies, "")})
         assert result.reward == 1.0 and result.observation["rewards"] == {"builder_0": 1.0, "builder_1": 1.0}
         assert other.done and other.reward < 1.0
+
+
+def test_the_programs_of_the_page_play_an_episode(root, tmp_path):
+    served, played = re.findall(r"(?ms)^```python\n(.*?)^```$", (root / "docs/use_with/openenv.md").read_text())
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    at = {"cwd": tmp_path, "text": True, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", served.replace("8000", port)], **at) as process:
+        try:
+            wait_for(port)
+            done = subprocess.run([sys.executable, "-c", played.replace("8000", port)], **at, timeout=300)
+        finally:
+            process.terminate()
+    assert done.returncode == 0 and done.stdout.count("'role': 'user'") >= 2
+
+
+def wait_for(port, seconds=120):
+    """Return when something listens there."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        with socket.socket() as tried:
+            if tried.connect_ex(("127.0.0.1", int(port))) == 0:
+                return
+        time.sleep(0.1)
+    raise TimeoutError(port)

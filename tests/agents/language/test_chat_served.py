@@ -26,7 +26,9 @@ from collm.envs.vectors.vector import SyncVector
 
 pytestmark = pytest.mark.slow
 
-AS_PLAIN_TEXT = "{% for m in messages %}{{ m['content'] }}\n{% endfor %}"
+AS_PLAIN_TEXT = (
+    "{% for m in messages %}{{ m['content'] }}{{ eos_token if m['role'] == 'assistant' else '\n' }}{% endfor %}"
+)
 
 
 @pytest.fixture(scope="module")

@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from collm.agents.config import ModelConfig
 from collm.algorithms.runs.evaluation import FIRST_EVALUATION_SEED
 from collm.benchmarks.cli import main
 from collm.benchmarks.core import anchors as anchors_module
 from collm.benchmarks.core.anchors import anchors, written_anchors
-from collm.benchmarks.core.play import player_submission
+from collm.benchmarks.core.play import model_submission, player_submission
 from collm.benchmarks.core.submission import Submission, core_ids, parsed_submission, read_submission, seeds_of
 from collm.benchmarks.core.table import markdown, rows, score, suite_score
 from collm.benchmarks.errors import UserError
@@ -51,6 +52,14 @@ def test_the_committed_results_are_what_the_players_reach_now(name):
     played = player_submission(name, (ID, "collm/ResourceGathering-v1"), lambda *_: None)
     for id, ways in played.returns.items():
         assert ways["sampled"] == pytest.approx(kept.returns[id]["sampled"])
+
+
+@pytest.mark.slow
+def test_the_committed_result_of_the_embedded_model_is_what_it_reaches_now(tmp_path):
+    """Greedily, where a reply depends on no generator."""
+    kept = read_submission(RESULTS / "tiny.json")
+    played = model_submission(ModelConfig(model="tiny", device="cpu"), [ID], ["greedy"], tmp_path, lambda *_: None)
+    assert played.returns[ID]["greedy"] == pytest.approx(kept.returns[ID]["greedy"])
 
 
 def test_scores_by_hand():
