@@ -153,6 +153,7 @@ def servers(folder, tmp_path_factory):
         for process, _ in started:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
 
 def wait_for(process, url):
