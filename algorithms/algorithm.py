@@ -56,9 +56,7 @@ class PolicyBatch:
     advantages: Tensor  # [N]
     num_turns: int  # of the whole mini-batch: the denominator of a loss per turn
     num_tokens: int  # of the whole mini-batch: the denominator of a loss per token
-    is_off_policy: Tensor | None = (
-        None  # [N] bool: sampled by older weights, or in other arithmetic; None: none
-    )
+    is_off_policy: Tensor | None = None  # [N] bool: sampled by older weights, or in other arithmetic; None: none
 
 
 class PolicyLoss(NamedTuple):
