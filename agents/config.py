@@ -61,8 +61,17 @@ class ModelConfig(Checked):
     on a GPU), or transformers' continuous batching with paged attention ("continuous"), whose samples another batch or
     a resumed run does not repeat."""
     server: str | None = None
-    """Address of a vLLM server that samples, "http://host:port", or one per agent separated by commas. None: this
-    process samples."""
+    """Address of a vLLM server that samples, "http://host:port", or one per agent separated by commas. Several servers
+    of one model are joined by "+": requests are shared out among them, and one that fails is set aside until it answers
+    again. None: this process samples."""
+    server_weights: Literal["folder", "nccl", "ipc"] = "folder"
+    """Transfer of full weights to vLLM servers: a folder that they load ("folder"), NCCL broadcasts from GPU to GPU
+    ("nccl"), or CUDA IPC on one GPU ("ipc"). Adapters are always loaded from a folder."""
+    server_logprobs: Literal["learner", "server"] = "learner"
+    """Log-probabilities of what vLLM servers sample: computed again by the model that learns ("learner"), or the
+    servers' own ("server"), whose other rounding truncated importance weights correct: see `importance_cap`."""
+    server_patience_s: NotNegative = 60.0
+    """Seconds to wait while none of a model's vLLM servers answers, before the run ends."""
     kv_memory: Positive | None = None
     """Memory for keys and values while decoding, in GiB per model: as many sequences are decoded at a time as fit.
     None: what the memory plan leaves; without a plan 40 % of a GPU's free memory, and no limit on a CPU."""
@@ -121,17 +130,22 @@ class ModelConfig(Checked):
             raise ValueError(f"weights={self.weights!r} lie on one device, not on {names}; use weights='own'")
         return names * num_agents if len(names) == 1 else names
 
-    def servers(self, num_agents: int) -> list[str | None]:
-        """The server that samples for each agent; None samples in this process.
+    def servers(self, num_agents: int) -> list[tuple[str, ...]]:
+        """Addresses of the servers that sample for each agent; with none this process samples.
 
         Raises:
             ValueError: if agents with weights of their own would share one.
         """
-        addresses = [address.strip() for address in (self.server or "").split(",") if address.strip()]
+        groups = [group.strip() for group in (self.server or "").split(",") if group.strip()]
+        found = [tuple(address.strip() for address in group.split("+")) for group in groups]
         num_needed = num_agents if self.weights == "own" else 1
-        if addresses and len(addresses) != num_needed:
+        if found and len(found) != num_needed:
             raise ValueError(
-                f"server names {len(addresses)} servers for {num_agents} agents, but weights={self.weights!r} needs "
-                f"{num_needed}: a server holds the weights of one model; give one each, or share weights or a base"
+                f"server names {len(found)} servers for {num_agents} agents, but weights={self.weights!r} needs "
+                f"{num_needed}: a server holds the weights of one model; give one each, or share weights or a base "
+                "(several servers of one model are joined by +)"
             )
-        return [*addresses] if len(addresses) == num_agents else [addresses[0] if addresses else None] * num_agents
+        addresses = [address for each in found for address in each]
+        if len(set(addresses)) < len(addresses):
+            raise ValueError(f"server={self.server!r} names an address twice; a server holds the weights of one model")
+        return found if len(found) == num_agents else [found[0] if found else ()] * num_agents

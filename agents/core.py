@@ -235,6 +235,11 @@ class TrainablePolicy(Policy, Learnable):
         """Data type of forward passes; None: that of the weights. float16 has its losses scaled in learning."""
         return None
 
+    @property
+    def is_sampled_elsewhere(self) -> bool:
+        """Whether its completions carry the log-probabilities of a sampler that rounds otherwise than `evaluate`."""
+        return False
+
     @abstractmethod
     def evaluate(self, tracks: Sequence[Sequence[Completion]]) -> Evaluation:
         """Log-probabilities, entropies and values of all turns of all tracks."""

@@ -28,6 +28,7 @@ from .language.policy import SETTINGS_FILE, LanguageModel, LanguagePolicy
 from .registry import PolicySpec, registered_policy
 from .tiny import TINY_DIRECTORY
 from .vllm.api import VLLMClient
+from .vllm.server import Serving
 
 SERVER_CHECK_S = 20.0
 """Seconds that a server may take to say what it serves."""
@@ -51,9 +52,10 @@ def check_models(config: ModelConfig, num_agents: int) -> None:
     """
     for device in dict.fromkeys(config.devices(num_agents)):
         check_device(device)
-    for address in config.servers(num_agents):
-        if address is not None:
+    for addresses in config.servers(num_agents):
+        for address in addresses:
             VLLMClient(address, SERVER_CHECK_S)
+    _check_transfer(config, num_agents)
     if config.server is None:
         _check_sampler(config, num_agents)
     for name in dict.fromkeys(config.names(num_agents)):
@@ -68,9 +70,8 @@ def check_servers(config: ModelConfig, num_agents: int) -> None:
     Raises:
         ServerError: if one does not answer.
     """
-    for address in dict.fromkeys(config.servers(num_agents)):
-        if address is not None:
-            VLLMClient(address, SERVER_CHECK_S).base_model()
+    for address in dict.fromkeys(address for each in config.servers(num_agents) for address in each):
+        VLLMClient(address, SERVER_CHECK_S).base_model()
 
 
 def check_room(config: ModelConfig, agents: Sequence[str], observations: Mapping[str, str]) -> None:
@@ -208,18 +209,18 @@ def load_policies(
 
         if config.weights == "own":
             return {
-                agent: policy(load_language_model(replace(config, device=device), name, server=server), name)
-                for agent, name, server, device in zip(agents, names, servers, devices, strict=True)
+                agent: policy(load_language_model(replace(config, device=device), name, servers=addresses), name)
+                for agent, name, addresses, device in zip(agents, names, servers, devices, strict=True)
             }
         config = replace(config, device=devices[0])
         if config.weights == "shared":
-            return dict.fromkeys(agents, policy(load_language_model(config, names[0], server=servers[0]), names[0]))
-        common = load_language_model(config, names[0], adapters=agents, server=servers[0])
+            return dict.fromkeys(agents, policy(load_language_model(config, names[0], servers=servers[0]), names[0]))
+        common = load_language_model(config, names[0], adapters=agents, servers=servers[0])
         return {agent: policy(common, names[0], adapter=agent) for agent in agents}
 
 
 def load_language_model(
-    config: ModelConfig, name: str, adapters: Sequence[str] = (), *, server: str | None = None
+    config: ModelConfig, name: str, adapters: Sequence[str] = (), *, servers: Sequence[str] = ()
 ) -> LanguageModel:
     """One model with its tokenizer; with a new adapter of each name, if names are given."""
     where = where_of(name)
@@ -244,8 +245,19 @@ def load_language_model(
         recomputes_activations=bool(config.recomputes_activations),
         template_kwargs=dict(config.template_kwargs),
         sampler=config.sampler,
-        server=server,
+        serving=_serving(config, servers),
         kv_memory=config.kv_memory,
+    )
+
+
+def _serving(config: ModelConfig, addresses: Sequence[str]) -> Serving | None:
+    if not addresses:
+        return None
+    return Serving(
+        addresses=tuple(addresses),
+        weights=config.server_weights,
+        keeps_logprobs=config.server_logprobs == "server",
+        patience_s=config.server_patience_s,
     )
 
 
@@ -336,6 +348,23 @@ def _check_sampler(config: ModelConfig, num_agents: int) -> None:
             f"compute_dtype={config.compute_dtype!r}; use compute_dtype='float32', weights='adapters' (whose base is "
             "loaded in compute_dtype), or sampler='arena'"
         )
+
+
+def _check_transfer(config: ModelConfig, num_agents: int) -> None:
+    """Refuse a transfer from GPU to GPU of what does not lie on one, or is not sent whole."""
+    if config.server_weights == "folder":
+        return
+    if config.weights == "adapters":
+        raise UserError(
+            f"server_weights={config.server_weights!r} is for all weights, but with weights='adapters' servers load "
+            "adapters from a folder; leave it out"
+        )
+    for name in config.devices(num_agents):
+        if device_named(name).type != "cuda":
+            raise UserError(
+                f"server_weights={config.server_weights!r} sends from GPU to GPU, but the weights lie on device="
+                f"{name!r}; use server_weights='folder'"
+            )
 
 
 def _check_target_modules(config: ModelConfig, name: str) -> None:

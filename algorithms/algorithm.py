@@ -58,7 +58,7 @@ class PolicyBatch:
     advantages: Tensor  # [N]
     num_turns: int  # of the whole mini-batch: the denominator of a loss per turn
     num_tokens: int  # of the whole mini-batch: the denominator of a loss per token
-    staleness: Tensor | None = None  # [N] updates between the weights that sampled and these; None: 0, all are fresh
+    is_off_policy: Tensor | None = None  # [N] bool: sampled by older weights, or in other arithmetic; None: none
 
 
 class PolicyLoss(NamedTuple):
@@ -112,8 +112,9 @@ class Algorithm(ABC, Generic[Settings]):
     def loss(self, batch: PolicyBatch) -> PolicyLoss:
         """The policy's loss: the policy gradient, or PPO's clipped surrogate where `clip_range` is set.
 
-        Episodes of older weights (`max_staleness`) enter the policy gradient with truncated importance weights; PPO's
-        ratio is to the policy that sampled, however old, and needs no other.
+        Episodes of older weights (`max_staleness`), and those with a server's own log-probabilities
+        (`server_logprobs`), enter the policy gradient with truncated importance weights; PPO's ratio is to the policy
+        that sampled, and needs no other.
 
         The policy learner adds the entropy bonus, the KL penalty and the loss of a value head.
         """
@@ -135,9 +136,9 @@ class Algorithm(ABC, Generic[Settings]):
         num_items = batch.num_turns if config.credit == "turn" else batch.num_tokens
         if config.clip_range is None:
             metrics: dict[str, Tensor] = {}
-            if batch.staleness is not None and config.importance_cap is not None:
-                stale = batch.staleness if config.credit == "turn" else batch.staleness[batch.turn_of_token]
-                weights, num_capped = importance_weights(logprobs, sampled, stale > 0, config.importance_cap)
+            if batch.is_off_policy is not None and config.importance_cap is not None:
+                is_off = batch.is_off_policy if config.credit == "turn" else batch.is_off_policy[batch.turn_of_token]
+                weights, num_capped = importance_weights(logprobs, sampled, is_off, config.importance_cap)
                 advantages = advantages * weights
                 metrics["importance_weight"] = weights.double().sum() / num_items
                 metrics["importance_capped"] = num_capped.double() / num_items

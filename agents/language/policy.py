@@ -44,7 +44,7 @@ from ..scoring.packing import num_tokens, rows_of
 from ..scoring.recomputing import recompute_layers
 from ..scoring.scorer import Scorer
 from ..scoring.sharding import Shards, give
-from ..vllm.server import VLLMServer
+from ..vllm.server import Serving, VLLMServer
 from .continuous import ContinuousBatching
 from .heads import value_head_of
 
@@ -68,7 +68,7 @@ class LanguageModel:
         template_kwargs: passed to the chat template.
         sampler: what samples here: the project's own decoder ("arena"), the same with CUDA graphs ("graphs"), or
             transformers' ("continuous").
-        server: address of a vLLM server that samples; None samples here.
+        serving: the vLLM servers that sample; None samples here.
         kv_memory: GiB for keys and values while decoding; None: by device.
     """
 
@@ -82,7 +82,7 @@ class LanguageModel:
         recomputes_activations: bool = False,
         template_kwargs: dict[str, Any] | None = None,
         sampler: str = "arena",
-        server: str | None = None,
+        serving: Serving | None = None,
         kv_memory: float | None = None,
     ):
         if recomputes_activations:
@@ -94,21 +94,28 @@ class LanguageModel:
         self.compute_dtype = compute_dtype
         self.scorer = Scorer(self.base)
         self.sampler = sampler
-        self.server = server
+        self.serving = serving
         self.kv_memory = kv_memory
         self.generator = self.generator_with(None)
         self._shards: Shards | None = None
 
     def generator_with(self, value_head: nn.Module | None) -> Generator:
         """What samples completions, and values their prompts where there is a head."""
-        if self.server is None and self.sampler == "continuous":
+        if self.serving is None and self.sampler == "continuous":
             return ContinuousBatching(self.model, self.scorer, self.encoder.stop_ids, value_head=value_head)
-        if self.server is None:
+        if self.serving is None:
             capture = CudaGraphs(self.device) if self.sampler == "graphs" else None
             return Decoder(
                 self.model, self.encoder.stop_ids, value_head=value_head, kv_memory=self.kv_memory, capture=capture
             )
-        return VLLMServer(self.server, self.model, self.scorer, self.encoder.stop_ids, value_head=value_head)
+        return VLLMServer(
+            self.serving,
+            self.model,
+            self.scorer,
+            self.encoder.stop_ids,
+            value_head=value_head,
+            compute_dtype=self.compute_dtype,
+        )
 
     @property
     def device(self) -> torch.device:
@@ -218,6 +225,11 @@ class LanguagePolicy(TrainablePolicy):
     @property
     def compute_dtype(self) -> torch.dtype | None:
         return self.language_model.compute_dtype
+
+    @property
+    def is_sampled_elsewhere(self) -> bool:
+        serving = self.language_model.serving
+        return serving is not None and serving.keeps_logprobs
 
     def workplace(self) -> Workplace:
         return Workplace(id(self.language_model), self.language_model.device)

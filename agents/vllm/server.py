@@ -1,25 +1,25 @@
-"""Samples from a vLLM server: it decodes, this process scores and learns.
+"""Samples from vLLM servers: they decode, this process scores and learns.
 
-    vllm serve MODEL --enable-lora --max-lora-rank 16            (adapters; VLLM_ALLOW_RUNTIME_LORA_UPDATING=True)
-    vllm serve MODEL                                             (all weights; VLLM_SERVER_DEV_MODE=1)
+    VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve MODEL --enable-lora --max-lora-rank 16           (adapters)
+    VLLM_SERVER_DEV_MODE=1 vllm serve MODEL                                                           (all weights)
+    VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --weight-transfer-config '{"backend": "nccl"}'            (by NCCL)
 
-The server runs in an environment of its own, as its pins conflict with ours, and reads the folder for temporary files
-of this machine. After an update it is sent an adapter under a new name: under an old one it may go on using keys and
-values of the old adapter (https://github.com/vllm-project/vllm/issues/42125).
+Servers run in an environment of their own, as their pins conflict with ours. After an update they are sent an adapter
+under a new name: under an old one they may go on using keys and values of the old adapter
+(https://github.com/vllm-project/vllm/issues/42125).
 """
 
 from __future__ import annotations
 
 import shutil
-import tempfile
 import uuid
-import weakref
 from collections.abc import Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
+import torch
 from peft import PeftModel
 from torch import nn
 from transformers import PreTrainedModel
@@ -31,85 +31,111 @@ from ..decoding.sampling import Sampling
 from ..scoring.completions import scored_samples
 from ..scoring.scorer import Scorer
 from .api import ServedSample, ServerError, VLLMClient
+from .replicas import Replica, Replicas
+from .sending import INITIAL, sender_of, temporary_folder
 
-__all__ = ["ServerError", "VLLMServer"]
+__all__ = ["ServerError", "Serving", "VLLMServer"]
 
 MAX_DRIFT = 0.5
-"""Nats per token by which the server's log-probabilities may differ from ours; half precisions make up to 0.1."""
+"""Nats per token by which the servers' log-probabilities may differ from ours; half precisions make up to 0.1."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Serving:
+    """Which servers sample for a model, and how."""
+
+    addresses: tuple[str, ...]
+    """Addresses of the servers, which hold the same weights."""
+    weights: Literal["folder", "nccl", "ipc"] = "folder"
+    """How all weights reach them."""
+    keeps_logprobs: bool = False
+    """Keep the log-probabilities that they computed in sampling."""
+    num_connections: int = 128
+    """Requests per server under way at the same time."""
+    timeout_s: float = 600.0
+    """Seconds that one answer may take."""
+    patience_s: float = 60.0
+    """Seconds to wait while none of them answers."""
 
 
 class VLLMServer:
-    """A `Generator` whose tokens come from a server, and whose log-probabilities from the model that learns.
+    """A `Generator` whose tokens come from servers, and whose log-probabilities from the model that learns.
 
-    What the server says of its log-probabilities depends on how it was started: before temperature and filters (the
+    What a server says of its log-probabilities depends on how it was started: before temperature and filters (the
     default), or after both. Neither is what learning differentiates, the distribution with temperature and without
     filters; nor does it tell entropies or values. So all three are computed here, in one pass over the completions.
+    With `keeps_logprobs` the servers' own replace ours: those of the distribution that was sampled from, in their
+    arithmetic.
+
     Where both agree in what they mean, at temperature 1 without filters, a difference shows other weights.
 
     Args:
-        url: where the server listens.
+        serving: the servers.
         model: what learns; its name must be the served model's.
         scorer: the same model's.
         stop_ids: tokens that end a completion.
         value_head: maps hidden states [N, d] at the ends of prompts to [N, 1].
-        num_connections: requests under way at the same time.
-        timeout_s: seconds that one answer may take.
+        compute_dtype: type in which weights are sent from GPU to GPU; None: their own.
     """
 
     def __init__(
         self,
-        url: str,
+        serving: Serving,
         model: PreTrainedModel | PeftModel,
         scorer: Scorer,
         stop_ids: Collection[int],
         *,
         value_head: nn.Module | None = None,
-        num_connections: int = 128,
-        timeout_s: float = 600.0,
+        compute_dtype: torch.dtype | None = None,
     ):
         self.drift: float | None = None  # nats per token of the last call; None where it could not be told
-        self._client = VLLMClient(url, timeout_s)
+        self._serving = serving
         self._model = model
         self._scorer = scorer
         self._stop_ids = sorted(stop_ids)
         self._value_head = value_head
-        self._num_connections = num_connections
-        self._folder: Path | None = None  # holds what was sent
+        clients = [VLLMClient(address, serving.timeout_s) for address in serving.addresses]
+        self._replicas = Replicas(
+            clients, self._update, num_connections=serving.num_connections, patience_s=serving.patience_s
+        )
+        self._sender = sender_of(serving.weights, compute_dtype)
         self._run = uuid.uuid4().hex[:8]  # several runs may use one server
-        self._num_synced = 0
-        self._base: str | None = None  # what the server calls the model; None until it was asked
-        self._base_folder: Path | None = None  # holds the weights that were sent last
-        self._is_base_current = True  # a server starts with the weights of the model's name
-        self._adapters: dict[str, tuple[str, Path]] = {}  # served: name on the server, and folder
-        self._is_current: set[str] = set()
+        self._num_sent = 0
+        self._version: str | None = INITIAL  # label of the present weights; None: not given yet
+        self._folder: Path | None = None  # holds the adapters
+        self._adapters: dict[str, tuple[str, Path]] = {}  # the present ones: name on the servers, and folder
+        self._stale_adapters: set[str] = set()
+        self._asked_for: list[str] = []  # adapters of the present call
+        self._says_processed: dict[str, bool] = {}  # by address: log-probabilities after temperature and filters
 
     def generate(self, prompts: Sequence[Prompt], sampling: Sampling) -> list[Sample]:
-        """One sample for each prompt, in their order.
+        """One sample for each prompt, in their order, all of the present weights.
 
-        A sample depends on its prompt, its stream and the weights, as far as the server's arithmetic does not depend on
-        what else it computes (vLLM: VLLM_BATCH_INVARIANT=1).
+        A sample depends on its prompt, its stream and the weights, and not on which server gives it, as far as a
+        server's arithmetic does not depend on what else it computes (vLLM: VLLM_BATCH_INVARIANT=1).
 
         Raises:
-            ServerError: if the server is not there, serves another model or other weights, or refuses a request.
+            ServerError: if no server is there, or one serves another model or other weights, or refuses a request.
             ValueError: for an unknown adapter.
         """
         if not prompts:
             return []
-        names = {adapter: self._served(adapter) for adapter in dict.fromkeys(prompt.adapter for prompt in prompts)}
-        with ThreadPoolExecutor(min(self._num_connections, len(prompts))) as pool:
-            ask = partial(self._client.complete, sampling=sampling, stop_ids=self._stop_ids)
-            asked = [pool.submit(ask, names[prompt.adapter], prompt) for prompt in prompts]
-            try:
-                served = [answer.result() for answer in asked]
-            except ServerError:
-                for answer in asked:
-                    answer.cancel()
-                raise
+        self._prepare({prompt.adapter for prompt in prompts})
+
+        def ask(replica: Replica, prompt: Prompt) -> ServedSample | None:
+            name = replica.name if prompt.adapter is None else self._adapters[prompt.adapter][0]
+            sample = replica.client.complete(name, prompt, sampling, self._stop_ids)
+            return sample if sample.versions == {self._version} else None
+
+        served = self._replicas.ask(prompts, ask)
         ids = [answer.ids for answer in served]
         samples = scored_samples(
             self._model, self._scorer, prompts, ids, sampling, self._stop_ids, value_head=self._value_head
         )
         self._check_drift(served, samples, sampling)
+        if self._serving.keeps_logprobs and not sampling.greedy:
+            self._check_mode(served, sampling)
+            return [replace(ours, logprobs=theirs.logprobs) for ours, theirs in zip(samples, served, strict=True)]
         return samples
 
     def fix_shapes(self) -> None:
@@ -121,72 +147,117 @@ class VLLMServer:
         raise ValueError("deterministic=True needs a model in this process: a vLLM server rounds by what it batches")
 
     def forget(self) -> None:
-        """Let the server have the present weights before it samples again."""
-        self._is_base_current = isinstance(self._model, PeftModel)
-        self._is_current.clear()
+        """Let the servers have the present weights before they sample again."""
+        if not isinstance(self._model, PeftModel):
+            self._version = None
+        self._stale_adapters.update(self._adapters)
 
     def rest(self) -> None:
-        """Nothing: the server's memory is its own."""
+        """Nothing: the servers' memory is their own."""
 
-    def _served(self, adapter: str | None) -> str:
-        """What the server calls the model or adapter, with the present weights."""
-        check_adapter(self._model, adapter)
-        if self._base is None:
-            self._base = self._checked_base()
-        if adapter is not None:
-            if adapter not in self._is_current:
-                self._send_adapter(adapter)
-            return self._adapters[adapter][0]
-        if not self._is_base_current:
-            folder = self._new_folder()
-            base_of(self._model).save_pretrained(folder)
-            self._client.reload(folder)
-            self._is_base_current = True
-            old, self._base_folder = self._base_folder, folder
-            if old is not None:
-                shutil.rmtree(old)
-        return self._base
+    def _prepare(self, adapters: Collection[str | None]) -> None:
+        """Give a label to all weights that were changed, and names and folders to adapters."""
+        for adapter in adapters:
+            check_adapter(self._model, adapter)
+        if self._version is None:
+            self._version = self._new_name("weights")
+        self._asked_for = sorted(adapter for adapter in adapters if adapter is not None)
+        for adapter in self._asked_for:
+            if adapter not in self._adapters or adapter in self._stale_adapters:
+                self._write_adapter(adapter)
 
-    def _checked_base(self) -> str:
-        served = self._client.base_model()
+    def _write_adapter(self, adapter: str) -> None:
+        assert isinstance(self._model, PeftModel)
+        if self._folder is None:
+            self._folder = temporary_folder(self)
+        name = self._new_name(adapter)
+        folder = self._folder / name
+        self._model.save_pretrained(str(folder), selected_adapters=[adapter])
+        if adapter in self._adapters:
+            shutil.rmtree(self._adapters[adapter][1])
+        self._adapters[adapter] = name, folder
+        self._stale_adapters.discard(adapter)
+
+    def _new_name(self, what: str) -> str:
+        self._num_sent += 1
+        return f"collm-{self._run}-{what}-{self._num_sent}"
+
+    def _update(self, replica: Replica) -> None:
+        """Let a replica have the present weights and adapters."""
+        if not replica.is_known:
+            self._look_at(replica)
+        if replica.version != self._version:
+            if isinstance(self._model, PeftModel):
+                raise ServerError(
+                    f"the server at {replica.client.url} has weights {replica.version!r} below the adapters, and not "
+                    "those that it was started with; start it anew"
+                )
+            assert self._version is not None
+            replica.version = None
+            self._sender.send(replica.client, self._model, self._version)
+            replica.version = self._version
+        for adapter in self._asked_for:
+            name, folder = self._adapters[adapter]
+            if name in replica.adapters:
+                continue
+            inner = folder / adapter  # peft puts an adapter that is not named "default" into a folder of its name
+            replica.client.load_adapter(name, str(inner if inner.is_dir() else folder))
+            replica.adapters.add(name)
+            for old in [each for each in replica.adapters if each.rpartition("-")[0] == name.rpartition("-")[0]]:
+                if old != name:
+                    replica.client.unload_adapter(old)
+                    replica.adapters.remove(old)
+
+    def _look_at(self, replica: Replica) -> None:
+        """Find out what a replica holds.
+
+        Raises:
+            ServerError: if that is another model.
+        """
+        self._sender.forget(replica.client)
+        served = replica.client.base_model()
         ours = base_of(self._model).name_or_path or ""
         if ours not in (served.name, served.root) and Path(ours).resolve() != Path(served.root).resolve():
             raise ServerError(
-                f"the server at {self._client.url} serves {served.root!r} as {served.name!r}, but what learns is "
+                f"the server at {replica.client.url} serves {served.root!r} as {served.name!r}, but what learns is "
                 f"{ours!r}; start it with that model (or, from another folder, with --served-model-name {ours})"
             )
-        return served.name
+        replica.adapters = {name for name in replica.client.adapters() if name.startswith(f"collm-{self._run}-")}
+        replica.version = replica.client.version() or INITIAL
+        if self._serving.keeps_logprobs:
+            self._says_processed[replica.client.url] = self._is_processed(replica.client, served.name)
+        replica.name, replica.is_known = served.name, True
 
-    def _send_adapter(self, adapter: str) -> None:
-        assert isinstance(self._model, PeftModel)
-        folder = self._new_folder()
-        self._model.save_pretrained(str(folder), selected_adapters=[adapter])
-        inner = folder / adapter  # peft puts an adapter that is not named "default" into a folder of its name
-        name = f"collm-{self._run}-{adapter}-{self._num_synced}"
-        self._client.load_adapter(name, inner if inner.is_dir() else folder)
-        old, self._adapters[adapter] = self._adapters.get(adapter), (name, folder)
-        self._is_current.add(adapter)
-        if old is not None:
-            self._client.unload_adapter(old[0])
-            shutil.rmtree(old[1])
+    def _is_processed(self, client: VLLMClient, name: str) -> bool:
+        """Whether its log-probabilities are after the filters: that of the only token which one lets through is 0."""
+        probe = Prompt([self._stop_ids[0]], (0, 0, 0, 0), 1)
+        return float(client.complete(name, probe, Sampling(top_k=1), self._stop_ids).logprobs[0]) == 0
 
-    def _new_folder(self) -> Path:
-        if self._folder is None:
-            self._folder = Path(tempfile.mkdtemp(prefix="collm-served-"))
-            weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
-        self._num_synced += 1
-        return self._folder / str(self._num_synced)
+    def _check_mode(self, served: Sequence[ServedSample], sampling: Sampling) -> None:
+        for url in sorted({answer.url for answer in served}):
+            if not _is_plain(sampling) and not self._says_processed[url]:
+                raise ServerError(
+                    f"server_logprobs='server' needs log-probabilities of what is sampled from, after temperature and "
+                    f"filters; start the server at {url} with --logprobs-mode processed_logprobs"
+                )
 
     def _check_drift(self, served: Sequence[ServedSample], samples: Sequence[Sample], sampling: Sampling) -> None:
-        is_plain = sampling.temperature == 1 and sampling.top_k == 0 and sampling.top_p == 1 and not sampling.greedy
         self.drift = None
-        if is_plain:
-            theirs = np.concatenate([answer.logprobs for answer in served])
-            ours = np.concatenate([sample.logprobs for sample in samples])
-            self.drift = float(np.abs(theirs - ours).mean())
-            if not self.drift <= MAX_DRIFT:
-                raise ServerError(
-                    f"the log-probabilities of the server at {self._client.url} differ from ours by {self.drift:.2g} "
-                    f"nats per token, more than {MAX_DRIFT}: it has other weights, or logprobs of another mode than "
-                    "raw_logprobs or processed_logprobs"
-                )
+        if not _is_plain(sampling):
+            return
+        gaps: dict[str, list[np.ndarray]] = {}
+        for theirs, ours in zip(served, samples, strict=True):
+            gaps.setdefault(theirs.url, []).append(np.abs(theirs.logprobs - ours.logprobs))
+        drifts = {url: float(np.concatenate(each).mean()) for url, each in gaps.items()}
+        url, self.drift = max(drifts.items(), key=lambda item: item[1])
+        if not self.drift <= MAX_DRIFT:
+            raise ServerError(
+                f"the log-probabilities of the server at {url} differ from ours by {self.drift:.2g} nats per token, "
+                f"more than {MAX_DRIFT}: it has other weights, or logprobs of another mode than raw_logprobs or "
+                "processed_logprobs"
+            )
+
+
+def _is_plain(sampling: Sampling) -> bool:
+    """Whether log-probabilities before and after temperature and filters are the same."""
+    return sampling.temperature == 1 and sampling.top_k == 0 and sampling.top_p == 1 and not sampling.greedy

@@ -98,14 +98,16 @@ class ImportanceWeights(NamedTuple):
 
 
 @torch.no_grad()
-def importance_weights(logprobs: Tensor, sampled_logprobs: Tensor, is_stale: Tensor, cap: float) -> ImportanceWeights:
-    """Truncated importance weights of items that an older policy sampled.
+def importance_weights(
+    logprobs: Tensor, sampled_logprobs: Tensor, is_off_policy: Tensor, cap: float
+) -> ImportanceWeights:
+    """Truncated importance weights of items that another policy sampled: an older one, or the same in other arithmetic.
 
-        w = min(pi / pi at sampling, cap) where the item is stale, else 1
+        w = min(pi / pi at sampling, cap) where another policy sampled the item, else 1
 
-    A policy gradient of items from the older policy, each times its untruncated weight, is in expectation that of the
+    A policy gradient of items from the other policy, each times its untruncated weight, is in expectation that of the
     policy now (for a single decision; weights per token leave out the change of what came before). The cap bounds the
-    variance, at the price of a bias towards the older policy.
+    variance, at the price of a bias towards the other policy.
 
     Source: Ionides (2008), truncated importance sampling; as a weight on policy gradients from other samplers, IMPALA
     (arXiv:1802.01561), equation 1, and IMPACT (arXiv:1912.00167).
@@ -113,22 +115,24 @@ def importance_weights(logprobs: Tensor, sampled_logprobs: Tensor, is_stale: Ten
     Args:
         logprobs: [M]: of turns for one weight per completion, of tokens for one per token.
         sampled_logprobs: [M], of the same items when they were sampled.
-        is_stale: [M] bool, where the weights that sampled were not those of now.
+        is_off_policy: [M] bool, where the policy that sampled was not that of now.
         cap: > 0.
 
     Returns:
-        The weights, in 0..max(cap, 1), exactly 1 where the item is not stale.
+        The weights, in 0..max(cap, 1), exactly 1 where the policy of now sampled the item.
 
     Raises:
         ValueError: if the shapes disagree or the cap is not positive.
     """
-    _check_items(1, logprobs=logprobs, sampled_logprobs=sampled_logprobs, is_stale=is_stale)
+    _check_items(1, logprobs=logprobs, sampled_logprobs=sampled_logprobs, is_off_policy=is_off_policy)
     if cap <= 0:
-        raise ValueError(f"importance_cap is {cap}, but must be positive, or nothing stale can be learned from")
+        raise ValueError(
+            f"importance_cap is {cap}, but must be positive, or nothing that another policy sampled can be learned from"
+        )
     log_ratio = logprobs - sampled_logprobs
     log_cap = math.log(cap)
-    weights = torch.where(is_stale, log_ratio.clamp(max=log_cap).exp(), 1.0)
-    return ImportanceWeights(weights, (is_stale & (log_ratio > log_cap)).sum())
+    weights = torch.where(is_off_policy, log_ratio.clamp(max=log_cap).exp(), 1.0)
+    return ImportanceWeights(weights, (is_off_policy & (log_ratio > log_cap)).sum())
 
 
 class ClippedLoss(NamedTuple):

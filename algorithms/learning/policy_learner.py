@@ -100,8 +100,8 @@ class PolicyLearner:
         self, batch: TurnBatch, tracks: Sequence[Sequence[Completion]], steps: Sequence[Sequence[int]]
     ) -> dict[str, float]:
         rows = _Rows.of(tracks, self.device)
-        stale = _staleness(tracks, batch.version) if self.config.max_staleness else None
-        parts = _Parts(*(None if part is None else sent(part, self.device) for part in (*_parts(batch), stale)))
+        is_off = self._is_off_policy(tracks, batch.version)
+        parts = _Parts(*(None if part is None else sent(part, self.device) for part in (*_parts(batch), is_off)))
         limit = self.config.target_kl
         descent = Descent(self.optimizer, None if limit is None else ("kl_to_sampler", limit))
         per_epoch = len(steps) // self.config.ppo_epochs
@@ -169,7 +169,7 @@ class PolicyLearner:
                 advantages,
                 num_turns,
                 num_tokens,
-                None if batch.staleness is None else batch.staleness[turn_index],
+                None if batch.is_off_policy is None else batch.is_off_policy[turn_index],
             )
         )
         for name, share in metrics.items():
@@ -197,6 +197,14 @@ class PolicyLearner:
             loss = loss + config.value_loss_coef * error
         return loss
 
+    def _is_off_policy(self, tracks: Sequence[Sequence[Completion]], version: int) -> Tensor | None:
+        """[N] where another distribution sampled a turn than these weights': older ones, or other arithmetic."""
+        if self.policy.is_sampled_elsewhere:
+            return torch.ones(sum(len(track) for track in tracks), dtype=torch.bool)
+        if self.config.max_staleness:
+            return torch.tensor([turn.version < version for track in tracks for turn in track])
+        return None
+
     def _steps(self, num_tracks: int) -> Iterator[list[int]]:
         """Indices of the tracks of each optimizer step, epoch after epoch."""
         size = self.config.mini_batch_size
@@ -216,16 +224,11 @@ class _Parts(NamedTuple):
     targets: Tensor | None
     old_values: Tensor | None
     reference_logprobs: Tensor | None
-    staleness: Tensor | None
+    is_off_policy: Tensor | None
 
 
 def _parts(batch: TurnBatch) -> tuple[Tensor | None, ...]:
     return batch.advantages, batch.targets, batch.old_values, batch.reference_logprobs
-
-
-def _staleness(tracks: Sequence[Sequence[Completion]], version: int) -> Tensor:
-    """[N] updates between the weights that made each turn and those of a version."""
-    return torch.tensor([version - turn.version for track in tracks for turn in track])
 
 
 @dataclass(frozen=True, slots=True)

@@ -466,6 +466,16 @@ def _check_collecting(config: TrainConfig, model: ModelConfig) -> None:
             f"{asked} plays with copies of the models, but server={model.server!r} holds one version of them; leave "
             "one of them out"
         )
+    if model.server is not None and current().size > 1:
+        raise ValueError(
+            f"server={model.server!r} is sent weights by one process, but {current().size} ranks would each send them; "
+            "train in one process, or leave the server out"
+        )
+    if model.server_logprobs == "server" and config.importance_cap is None and config.clip_range is None:
+        raise ValueError(
+            "server_logprobs='server' are for importance weights, which importance_cap=None turns off; set "
+            "importance_cap (2 is usual), or leave one of them out"
+        )
     if config.collectors is not None:
         cluster_of(config).check()
         if config.turns_per_update is not None:

@@ -380,7 +380,7 @@ def _part(model: ModelConfig, agents: Sequence[str], some: Sequence[str]) -> Mod
     names = dict(zip(agents, model.names(len(agents)), strict=True))
     servers = dict(zip(agents, model.servers(len(agents)), strict=True))
     devices = dict(zip(agents, model.devices(len(agents)), strict=True))
-    addresses = [address for agent in some if (address := servers[agent]) is not None]
+    addresses = dict.fromkeys("+".join(servers[agent]) for agent in some if servers[agent])
     return replace(
         model,
         model=",".join(names[agent] for agent in some),

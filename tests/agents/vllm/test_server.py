@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 from fakes import byte_tokenizer, random_llama
-from peft import PeftModel
 from transformers import AutoModelForCausalLM
+from vllm_server import StubServer
 
 from collm.agents.config import ModelConfig
 from collm.agents.core import Request
@@ -21,93 +16,10 @@ from collm.agents.decoding.samples import Prompt
 from collm.agents.decoding.sampling import Sampling
 from collm.agents.language.policy import LanguageModel, LanguagePolicy
 from collm.agents.loading import with_adapters
-from collm.agents.vllm.server import ServerError, VLLMServer
+from collm.agents.scoring.scorer import Scorer
+from collm.agents.vllm.server import ServerError, Serving, VLLMServer
 
 STOP = [0, 2]
-
-
-class StubServer(ThreadingHTTPServer):
-    """Speaks the part of vLLM's API that is used, and samples from a model of its own."""
-
-    daemon_threads = True
-
-    def __init__(self, folder: Path):
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.root = str(folder)
-        self.base = AutoModelForCausalLM.from_pretrained(folder)
-        self.adapters: dict[str, PeftModel] = {}
-        self.calls: list[tuple[str, dict]] = []
-        self.lock = threading.Lock()
-        self.changes: dict = {}  # to an honest answer
-        threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-
-    @property
-    def url(self):
-        return f"http://127.0.0.1:{self.server_port}"
-
-    def answer(self, path, body):
-        if path == "/v1/models":
-            cards = [{"id": "base", "root": self.root, "parent": None}]
-            return {"data": cards + [{"id": name, "root": "x", "parent": "base"} for name in self.adapters]}
-        if path == "/v1/load_lora_adapter":
-            assert body["lora_name"] not in self.adapters, "vLLM refuses a name that is taken"
-            base = AutoModelForCausalLM.from_pretrained(self.root)
-            self.adapters[body["lora_name"]] = PeftModel.from_pretrained(base, body["lora_path"]).eval()
-        elif path == "/v1/unload_lora_adapter":
-            del self.adapters[body["lora_name"]]
-        elif path == "/collective_rpc":
-            assert body["method"] == "reload_weights"
-            self.base = AutoModelForCausalLM.from_pretrained(body["kwargs"]["weights_path"])
-        elif path == "/v1/completions":
-            return {"choices": [self.completion(body) | self.changes]}
-        return {}
-
-    @torch.no_grad()
-    def completion(self, body):
-        model = self.base if body["model"] == "base" else self.adapters[body["model"]]
-        generator = torch.Generator().manual_seed(body["seed"])
-        ids, logprobs = list(body["prompt"]), []
-        assert body["ignore_eos"] and body["repetition_penalty"] == 1
-        for _ in range(body["max_tokens"]):
-            raw = model(input_ids=torch.tensor([ids])).logits[0, -1]
-            tempered = raw / (body["temperature"] or 1)
-            if body["top_k"]:
-                tempered[tempered < tempered.topk(body["top_k"]).values[-1]] = -torch.inf
-            token = int(
-                torch.multinomial(tempered.softmax(-1), 1, generator=generator)
-                if body["temperature"]
-                else tempered.argmax()
-            )
-            ids.append(token)
-            logprobs.append(float(raw.log_softmax(-1)[token]))
-            if token in body["stop_token_ids"]:
-                break
-        reason = "stop" if ids[-1] in body["stop_token_ids"] else "length"
-        sampled = ids[len(body["prompt"]) :]
-        return {"token_ids": sampled, "logprobs": {"token_logprobs": logprobs}, "finish_reason": reason}
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: StubServer
-
-    def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"] or 0)) or "null")
-        self.server.calls.append((self.path, body))
-        with self.server.lock:
-            answer = self.server.answer(self.path, body)
-        self._reply(json.dumps(answer).encode())
-
-    def do_GET(self):
-        self._reply(json.dumps(self.server.answer(self.path, None)).encode())
-
-    def _reply(self, payload):
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(payload)))
-        self.end_headers()
-        self.wfile.write(payload)
-
-    def log_message(self, *arguments):
-        """Keep quiet."""
 
 
 @pytest.fixture(scope="module")
@@ -127,9 +39,7 @@ def stub(folder):
 
 def _learner(folder, stub, **kwargs):
     model = AutoModelForCausalLM.from_pretrained(folder)
-    language_model = LanguageModel(model, byte_tokenizer(), server=stub.url)
-    generator = VLLMServer(stub.url, model, language_model.scorer, STOP, **kwargs)
-    return model, generator
+    return model, VLLMServer(Serving(addresses=(stub.url,), **({"patience_s": 0} | kwargs)), model, Scorer(model), STOP)
 
 
 def _prompts(count=6, adapter=None):
@@ -156,7 +66,7 @@ def test_tokens_are_the_servers_and_their_scores_are_ours(folder, stub, sampling
     model, generator = _learner(folder, stub)
     prompts = _prompts()
     samples = generator.generate(prompts, sampling)
-    requests = {tuple(body["prompt"]): body for path, body in stub.calls if path == "/v1/completions"}
+    requests = {tuple(body["token_ids"]): body for path, body in stub.calls if path == "/inference/v1/generate"}
     for prompt, sample in zip(prompts, samples, strict=True):
         told = stub.completion(requests[tuple(prompt.ids)])
         assert sample.ids.tolist() == told["token_ids"]
@@ -190,18 +100,20 @@ def test_a_sample_depends_on_its_own_stream_alone(folder, stub):
 def test_all_weights_reach_the_server_after_an_update(folder, stub):
     model, generator = _learner(folder, stub)
     generator.generate(_prompts(), Sampling())
-    assert "/collective_rpc" not in {path for path, _ in stub.calls}
+    assert not stub.paths()
     _perturb(model.parameters())
     generator.forget()
     generator.generate(_prompts(), Sampling())
     assert generator.drift < 1e-5
-    assert [path for path, _ in stub.calls if path != "/v1/completions"] == ["/collective_rpc", "/reset_prefix_cache"]
+    assert stub.paths() == [
+        *("/pause?mode=wait", "/update_weight_version", "/collective_rpc", "/update_weight_version", "/resume")
+    ]
 
 
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")  # peft asks for it
 def test_adapters_reach_the_server_under_names_that_are_never_used_again(folder, stub):
     model = with_adapters(AutoModelForCausalLM.from_pretrained(folder), ["fox", "stone"], rank=4)
-    language_model = LanguageModel(model, byte_tokenizer(), server=stub.url)
+    language_model = LanguageModel(model, byte_tokenizer(), serving=Serving(addresses=(stub.url,), patience_s=0))
     generator = language_model.generator
     prompts = _prompts(3, "fox") + _prompts(3, "stone")
     seen = []
@@ -220,7 +132,7 @@ def test_adapters_reach_the_server_under_names_that_are_never_used_again(folder,
 
 def test_a_policy_acts_through_a_server(folder, stub):
     model = AutoModelForCausalLM.from_pretrained(folder)
-    language_model = LanguageModel(model, byte_tokenizer(), server=stub.url)
+    language_model = LanguageModel(model, byte_tokenizer(), serving=Serving(addresses=(stub.url,), patience_s=0))
     policy = LanguagePolicy(language_model, max_new_tokens=6, has_value_head=True)
     torch.nn.init.normal_(policy.value_head.weight)
     requests = [Request("fox", "hello", (1, number, 0, 0)) for number in range(3)]
@@ -248,10 +160,11 @@ def test_a_server_with_another_model_is_refused(folder, stub):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"token_ids": None}, "return_token_ids"),
-        ({"logprobs": None}, "return_token_ids"),
-        ({"finish_reason": "abort"}, "ended by 'abort'"),
-        ({"finish_reason": "stop", "token_ids": [7], "logprobs": {"token_logprobs": [-1.0]}}, "after token 7"),
+        ({"token_ids": None}, "which vLLM 0.32 tells"),
+        ({"logprobs": None}, "which vLLM 0.32 tells"),
+        ({"weight_versions": None}, "which vLLM 0.32 tells"),
+        ({"finish_reason": "repetition"}, "ended by 'repetition'"),
+        ({"finish_reason": "stop", "token_ids": [7], "logprobs": {"content": [{"logprob": -1.0}]}}, "after token 7"),
     ],
 )
 def test_an_answer_that_is_not_what_was_asked_is_refused(folder, stub, changes, message):
@@ -263,27 +176,32 @@ def test_an_answer_that_is_not_what_was_asked_is_refused(folder, stub, changes, 
 
 def test_a_server_that_is_not_there_is_named(folder, stub):
     _, generator = _learner(folder, stub)
-    generator._client._port = 1
-    with pytest.raises(ServerError, match=r"there is no server at .* start one: vllm serve"):
+    stub.die()
+    with pytest.warns(RuntimeWarning, match="set aside"), pytest.raises(ServerError, match=r"there is no server at .*"):
         generator.generate(_prompts(1), Sampling())
 
 
 def test_a_server_that_does_not_answer_is_given_up(folder, stub):
     _, generator = _learner(folder, stub, timeout_s=0.2)
     generator.generate(_prompts(1), Sampling(greedy=True))
-    with stub.lock, pytest.raises(ServerError, match=r"no answer within 0\.2 s"):
+    with stub.lock, pytest.warns(RuntimeWarning, match="aside"), pytest.raises(ServerError, match=r"within 0\.2 s"):
         generator.generate(_prompts(1), Sampling())
 
 
 @pytest.mark.parametrize("url", ["localhost:8000", "ftp://host", "http://host/v1"])
 def test_what_is_no_address_is_refused(folder, url):
     with pytest.raises(ValueError, match="is not of the form http://host:port"):
-        LanguageModel(AutoModelForCausalLM.from_pretrained(folder), byte_tokenizer(), server=url)
+        LanguageModel(AutoModelForCausalLM.from_pretrained(folder), byte_tokenizer(), serving=Serving(addresses=(url,)))
 
 
-def test_agents_with_weights_of_their_own_need_a_server_each():
-    assert ModelConfig(server="http://a:1,http://b:2").servers(2) == ["http://a:1", "http://b:2"]
-    assert ModelConfig(server="http://a:1", weights="adapters").servers(3) == ["http://a:1"] * 3
-    assert ModelConfig().servers(2) == [None, None]
+def test_agents_with_weights_of_their_own_need_servers_each():
+    assert ModelConfig(server="http://a:1+http://a:2,http://b:2").servers(2) == [
+        ("http://a:1", "http://a:2"),
+        ("http://b:2",),
+    ]
+    assert ModelConfig(server="http://a:1", weights="adapters").servers(3) == [("http://a:1",)] * 3
+    assert ModelConfig().servers(2) == [(), ()]
     with pytest.raises(ValueError, match="server names 1 servers for 2 agents"):
         ModelConfig(server="http://a:1").servers(2)
+    with pytest.raises(ValueError, match="names an address twice"):
+        ModelConfig(server="http://a:1,http://a:1").servers(2)

@@ -410,7 +410,7 @@ def test_importance_weights_by_hand():
     assert found.num_capped == 1
 
 
-def test_importance_weights_are_exactly_1_where_nothing_is_stale():
+def test_importance_weights_are_exactly_1_where_nothing_is_off_policy():
     found = importance_weights(torch.tensor([-0.1, -3.0]), torch.tensor([-2.0, -0.5]), torch.zeros(2).bool(), 0.5)
     assert found.weights.tolist() == [1.0, 1.0] and found.num_capped == 0
 

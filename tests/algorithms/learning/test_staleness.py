@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from safetensors.torch import load, save
 
 from collm.agents.config import ModelConfig
 from collm.agents.numeric.config import NetworkConfig
+from collm.agents.vllm.server import Serving
 from collm.algorithms import algorithm_spec
 from collm.algorithms.config import ActorCriticConfig
 from collm.algorithms.learning.state import packed, unpacked
@@ -128,6 +130,29 @@ def test_a_stale_item_counts_its_probability_now_over_that_at_sampling_up_to_the
     assert metrics["importance_weight"] == pytest.approx(np.mean(found), rel=1e-5)
     assert metrics["importance_capped"] == pytest.approx(np.mean(capped))
     each.close()
+
+
+@pytest.mark.parametrize("cap", [1.001, 100.0])
+def test_what_another_sampler_s_logprobs_say_is_weighted_though_nothing_is_stale(cap):
+    """One agent's server says every token 1 % likelier than the learner does, the other's 1 % less: summed here."""
+    each = trainer(importance_cap=cap)
+    policies = each.collector.policies
+    for number, policy in enumerate(policies.values()):
+        said = np.log(1.01) * (1 if number == 0 else -1)  # the second agent's server says less
+
+        def act_together(requests, *, greedy=False, says=policy.act_together, said=said):
+            return [replace(done, logprobs=done.logprobs + said) for done in says(requests, greedy=greedy)]
+
+        policy.act_together = act_together
+        policy.language_model.serving = Serving(addresses=("http://localhost:1",), keeps_logprobs=True)
+    episodes, metrics = each.step()
+    lengths = {agent: [len(t.completion.logprobs) for e in episodes for t in e.tracks[agent]] for agent in AGENTS}
+    expected = [
+        np.mean([min(1.01 ** (sign * length), cap) for length in lengths[agent]])
+        for agent, sign in zip(AGENTS, (-1, 1), strict=True)
+    ]
+    assert metrics["importance_weight"] == pytest.approx(np.mean(expected), rel=1e-4)
+    assert metrics["importance_capped"] == (0.5 if cap < 1.01 else 0)
 
 
 def test_ppo_s_ratio_is_to_the_stale_sampler_and_has_no_weight_beside_it():

@@ -541,3 +541,9 @@ def test_one_server_cannot_hold_the_weights_that_learn_and_those_of_copies(exper
     served = replace(changed(experiment, **changes), model=replace(experiment.model, server="http://localhost:1"))
     with pytest.raises(ValueError, match=r"plays with copies .* server='http://localhost:1'"):
         served.check()
+
+
+def test_a_server_s_logprobs_need_weights_or_a_ratio_that_use_them(experiment):
+    model = replace(experiment.model, server="http://localhost:1", server_logprobs="server")
+    with pytest.raises(ValueError, match=r"server_logprobs='server' are for importance weights"):
+        replace(changed(experiment, importance_cap=None, clip_range=None, ppo_epochs=1), model=model).check()

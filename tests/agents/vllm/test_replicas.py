@@ -1,0 +1,174 @@
+"""Several servers of one model: which of them answers changes nothing, and none answers with other weights."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+import torch
+from fakes import random_llama
+from transformers import AutoModelForCausalLM
+from vllm_server import StubServer
+
+from collm.agents.decoding.samples import Prompt
+from collm.agents.decoding.sampling import Sampling
+from collm.agents.scoring.scorer import Scorer
+from collm.agents.vllm import replicas
+from collm.agents.vllm.server import ServerError, Serving, VLLMServer
+
+STOP = [0, 2]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    where = tmp_path_factory.mktemp("model")
+    random_llama().save_pretrained(where)
+    return where
+
+
+@pytest.fixture
+def stubs(folder, monkeypatch):
+    monkeypatch.setattr(replicas, "PROBE_S", 0.05)
+    servers = [StubServer(folder) for _ in range(2)]
+    yield servers
+    for server in servers:
+        server.die()
+
+
+@pytest.fixture
+def generator(folder, stubs):
+    return generator_for(folder, stubs)
+
+
+def generator_for(folder, stubs, **kwargs):
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    serving = Serving(addresses=tuple(stub.url for stub in stubs), **({"patience_s": 5} | kwargs))
+    return VLLMServer(serving, model, Scorer(model), STOP)
+
+
+def prompts(count=8):
+    return [Prompt([5 + number, 9, 40 + number], (1, number, 0, 0), 4) for number in range(count)]
+
+
+def ids(samples):
+    return [sample.ids.tolist() for sample in samples]
+
+
+def perturb(generator):
+    noise = torch.Generator().manual_seed(3)
+    for weight in generator._model.parameters():
+        weight.data += 0.2 * torch.randn(weight.shape, generator=noise)
+    generator.forget()
+
+
+def num_completions(stub):
+    return sum(path == "/inference/v1/generate" for path, _ in stub.calls)
+
+
+def test_requests_are_shared_out_and_the_turns_of_an_episode_stay_together(generator, stubs):
+    generator.generate(prompts(), Sampling())
+    assert [num_completions(stub) > 1 for stub in stubs] == [True, True]
+    (first,) = [stub for stub in stubs if any(body["token_ids"][0] == 5 for _, body in stub.calls if body)]
+    before = num_completions(first)
+    generator.generate([Prompt([5, 9, 40, 7, 7], (1, 0, 0, 1), 4)], Sampling())
+    assert num_completions(first) == before + 1
+
+
+def test_one_of_two_servers_dies_and_the_samples_are_the_same(folder, stubs, generator):
+    alone = ids(generator_for(folder, stubs[:1]).generate(prompts(), Sampling()))
+    stubs[1].num_left = 1
+    with pytest.warns(RuntimeWarning, match=f"set aside: the server at {stubs[1].url} broke off"):
+        together = generator.generate(prompts(), Sampling())
+    assert ids(together) == alone
+    assert num_completions(stubs[1]) > 1 and num_completions(stubs[0]) == len(alone) + 7
+    before = num_completions(stubs[1])
+    assert ids(generator.generate(prompts(), Sampling())) == alone
+    assert num_completions(stubs[1]) == before  # it is not asked again
+
+
+def test_a_server_that_comes_back_gets_the_present_weights_before_it_is_asked(folder, stubs, generator):
+    generator.generate(prompts(), Sampling())
+    port = stubs[1].server_port
+    stubs[1].die()
+    perturb(generator)
+    with pytest.warns(RuntimeWarning, match="set aside"):
+        generator.generate(prompts(), Sampling())
+    stubs[1] = StubServer(folder, port)  # as it was started: with the first weights
+    time.sleep(replicas.PROBE_S)
+    with pytest.warns(RuntimeWarning, match="answers again, has the present weights"):
+        generator.generate(prompts(), Sampling())
+    paths = [path for path, _ in stubs[1].calls]
+    assert paths.index("/collective_rpc") < paths.index("/inference/v1/generate")
+    assert generator.drift < 1e-5
+
+
+def test_an_answer_of_other_weights_is_asked_for_again(folder, stubs, generator):
+    """A server that was started anew between two calls, with nobody there to see."""
+    perturb(generator)
+    generator.generate(prompts(), Sampling())
+    for stub in stubs:
+        stub.base, stub.version = AutoModelForCausalLM.from_pretrained(folder), "default"
+    again = generator.generate(prompts(), Sampling())
+    assert generator.drift < 1e-5
+    assert {stub.version for stub in stubs} == {generator._version}
+    assert len(again) == 8
+
+
+def test_a_server_whose_weights_somebody_else_changes_is_given_up(stubs, generator):
+    """Another run sends its weights to the same server, again and again."""
+    for stub in stubs:
+        stub.changes = {"weight_versions": [{"version": "another-run", "start": 0, "end": 1}]}
+    with pytest.raises(ServerError, match=r"other weights than it was sent, 3 times; does somebody else"):
+        generator.generate(prompts(), Sampling())
+
+
+@pytest.mark.parametrize("path", ["/collective_rpc", "/resume"])
+def test_an_exchange_that_breaks_off_leaves_a_label_that_nobody_takes_for_weights(stubs, generator, path):
+    generator.generate(prompts(), Sampling())
+    perturb(generator)
+    stubs[1].fails[path] = 0
+    with pytest.warns(RuntimeWarning, match=f"set aside: .*{path} answers 500.*it broke"):
+        generator.generate(prompts(), Sampling())
+    assert generator.drift < 1e-5
+    assert stubs[1].version == ("collm-unfinished" if path == "/collective_rpc" else generator._version)
+    assert stubs[0].version == generator._version
+
+
+def test_an_exchange_that_nowhere_succeeds_ends_with_one_message_and_the_old_weights_serve_on(folder, stubs):
+    generator = generator_for(folder, stubs[:1], patience_s=0)
+    old = generator.generate(prompts(), Sampling())
+    perturb(generator)
+    stubs[0].fails["/collective_rpc"] = 0
+    message = r"no server answered for 0 s \(server_patience_s\): .*/collective_rpc answers 500"
+    with pytest.warns(RuntimeWarning, match="set aside"), pytest.raises(ServerError, match=message):
+        generator.generate(prompts(), Sampling())
+    answers = [stubs[0].completion(body) for path, body in stubs[0].calls if path.endswith("generate")]
+    assert sorted(answer["token_ids"] for answer in answers) == sorted(ids(old))
+
+
+def test_what_is_asked_wrongly_is_not_asked_of_another(stubs, generator):
+    for stub in stubs:
+        stub.root = "somebody/else"
+    with pytest.raises(ServerError, match="serves 'somebody/else'"):
+        generator.generate(prompts(), Sampling())
+
+
+def test_the_servers_own_logprobs_are_kept_where_they_are_asked_for(folder, stubs):
+    sampling = Sampling(temperature=0.7, top_k=20)
+    with pytest.raises(ServerError, match="--logprobs-mode processed_logprobs"):
+        generator_for(folder, stubs, keeps_logprobs=True).generate(prompts(), sampling)
+    for stub in stubs:
+        stub.mode = "processed_logprobs"
+    generator = generator_for(folder, stubs, keeps_logprobs=True)
+    kept = generator.generate(prompts(), sampling)
+    ours = generator_for(folder, stubs).generate(prompts(), sampling)
+    told = {
+        tuple(answer["token_ids"]): [token["logprob"] for token in answer["logprobs"]["content"]]
+        for stub in stubs
+        for answer in [stub.completion(body) for path, body in stub.calls if path.endswith("generate")]
+    }
+    for theirs, mine in zip(kept, ours, strict=True):
+        np.testing.assert_allclose(theirs.logprobs, told[tuple(theirs.ids.tolist())], atol=1e-6)
+        np.testing.assert_array_equal(theirs.entropies, mine.entropies)
+        assert (theirs.logprobs >= mine.logprobs - 1e-5).all() and (theirs.logprobs > mine.logprobs + 1e-3).any()

@@ -1,0 +1,178 @@
+"""A stub of the part of vLLM's HTTP API that is used, which samples from a model of its own."""
+
+from __future__ import annotations
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import torch
+from peft import PeftModel
+from transformers import AutoModelForCausalLM
+
+
+class Broken(Exception):
+    """The stub fails inside, as it was told to."""
+
+
+class StubServer(ThreadingHTTPServer):
+    """Speaks as vLLM 0.32 does: see `test_real.py`, which asks both the same.
+
+    Args:
+        folder: the model that it serves.
+        port: 0 takes a free one.
+        mode: "processed_logprobs" or "raw_logprobs".
+    """
+
+    daemon_threads = True
+
+    def __init__(self, folder: Path, port: int = 0, mode: str = "raw_logprobs"):
+        self.live: set = set()  # connections under way
+        super().__init__(("127.0.0.1", port), _Handler)
+        self.root = str(folder)
+        self.mode = mode
+        self.base = AutoModelForCausalLM.from_pretrained(folder)
+        self.version = "default"
+        self.is_updating = False
+        self.adapters: dict[str, PeftModel] = {}
+        self.calls: list[tuple[str, dict]] = []
+        self.lock = threading.Lock()
+        self.changes: dict = {}  # to an honest answer
+        self.fails: dict[str, int] = {}  # by path: requests that are still answered
+        self.num_left: int | None = None  # completions that it still gives before it dies; None: it lives
+        threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def paths(self):
+        """What was asked, without completions."""
+        return [path for path, _ in self.calls if path != "/inference/v1/generate"]
+
+    def die(self):
+        """Break off everything, as `kill -9` does."""
+        self.shutdown()
+        self.server_close()
+        for connection in list(self.live):
+            connection.close()
+
+    def is_dead(self, path):
+        """Whether it breaks off a request, as from a certain completion on."""
+        if self.num_left is None:
+            return False
+        with self.lock:
+            self.num_left -= path == "/inference/v1/generate"
+            return self.num_left < 0
+
+    def answer(self, path, body):
+        if path in self.fails:
+            self.fails[path] -= 1
+            if self.fails[path] < 0:
+                raise Broken(path)
+        if path == "/v1/models":
+            cards = [{"id": "base", "root": self.root, "parent": None}]
+            return {"data": cards + [{"id": name, "root": "x", "parent": "base"} for name in self.adapters]}
+        if path == "/v1/load_lora_adapter":
+            assert body["lora_name"] not in self.adapters, "vLLM refuses a name that is taken"
+            base = AutoModelForCausalLM.from_pretrained(self.root)
+            self.adapters[body["lora_name"]] = PeftModel.from_pretrained(base, body["lora_path"]).eval()
+        elif path == "/v1/unload_lora_adapter":
+            del self.adapters[body["lora_name"]]
+        elif path == "/collective_rpc":
+            assert body["method"] == "reload_weights"
+            self.base = AutoModelForCausalLM.from_pretrained(body["kwargs"]["weights_path"])
+        elif path == "/weight_info":
+            return {"weight_version": self.version}
+        elif path == "/get_world_size":
+            return {"world_size": 1}
+        elif path == "/update_weight_version":
+            self.version = body["new_version"]
+        elif path == "/start_weight_update":
+            assert not self.is_updating
+            self.is_updating = True
+        elif path == "/update_weights":
+            assert self.is_updating
+            self.receive(body["update_info"])
+        elif path == "/finish_weight_update":
+            assert self.is_updating
+            self.is_updating, self.version = False, body["weight_version"]
+        elif path == "/inference/v1/generate":
+            return {"choices": [self.completion(body) | self.changes]}
+        return {}
+
+    def receive(self, info):
+        """Take weights; who plays a way to do so overrides it."""
+        raise Broken("no way to take weights")
+
+    @torch.no_grad()
+    def completion(self, body):
+        asked = body["sampling_params"]
+        model = self.base if body["model"] == "base" else self.adapters[body["model"]]
+        generator = torch.Generator().manual_seed(asked["seed"])
+        ids, logprobs = list(body["token_ids"]), []
+        assert asked["ignore_eos"]
+        for _ in range(asked["max_tokens"]):
+            raw = model(input_ids=torch.tensor([ids])).logits[0, -1]
+            tempered = raw / (asked["temperature"] or 1)
+            if asked["top_k"]:
+                tempered[tempered < tempered.topk(asked["top_k"]).values[-1]] = -torch.inf
+            token = int(
+                torch.multinomial(tempered.softmax(-1), 1, generator=generator)
+                if asked["temperature"]
+                else tempered.argmax()
+            )
+            ids.append(token)
+            seen = tempered if self.mode == "processed_logprobs" else raw
+            logprobs.append({"token_id": token, "logprob": float(seen.log_softmax(-1)[token])})
+            if token in asked["stop_token_ids"]:
+                break
+        reason = "stop" if ids[-1] in asked["stop_token_ids"] else "length"
+        sampled = ids[len(body["token_ids"]) :]
+        versions = [{"version": self.version, "start": 0, "end": len(sampled)}]
+        told = {"token_ids": sampled, "logprobs": {"content": logprobs}}
+        return told | {"finish_reason": reason, "weight_versions": versions}
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: StubServer
+
+    def setup(self):
+        self.server.live.add(self.request)
+        super().setup()
+
+    def finish(self):
+        self.server.live.discard(self.request)
+        super().finish()
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"] or 0)) or "null")
+        self.server.calls.append((self.path, body))
+        self._do(body)
+
+    def do_GET(self):
+        self._do(None)
+
+    def _do(self, body):
+        if self.server.is_dead(self.path):
+            self.close_connection = True
+            return
+        try:
+            with self.server.lock:
+                answer = self.server.answer(self.path, body)
+        except Broken as broken:
+            self._reply(json.dumps({"error": f"it broke: {broken}"}).encode(), 500)
+        except KeyError as missing:
+            self._reply(json.dumps({"error": f"the model {missing} does not exist"}).encode(), 404)
+        else:
+            self._reply(json.dumps(answer).encode())
+
+    def _reply(self, payload, status=200):
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(payload)))
+        self.end_headers()
+        self.wfile.write(payload)
+
+    def log_message(self, *arguments):
+        """Keep quiet."""
