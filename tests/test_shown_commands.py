@@ -33,8 +33,10 @@ MEANT = {
 }
 """What the capitals stand for; FOLDER is a run in some pages and a model in others."""
 SMALLER = {
+    "collm benchmark shift": "--envs cross --algorithms MAGRPO --environment-steps 128 --config eval_num_samples=2",
     "collm benchmark smoke": "--seeds 0 --workers 1",
     "collm benchmark suite": "--seeds 0 --environment-steps 200 --workers 1 --config MAAC.critic_warmup=1",
+    "collm benchmark variance": "--horizons 2 --known 8 --groups 2 --group-size 2",
     "collm demo": "--updates 3",
     "collm envs --scores": "--episodes 1",
     "collm evaluate --model": "--episodes 2 --max-new-tokens 8",
@@ -152,6 +154,7 @@ def test_the_commands_of_a_tutorial_run_one_after_the_other(page, first_run, tmp
     shown = [filled(command) for command in commands(page) if command.startswith("collm ")]
     monkeypatch.chdir(tmp_path)
     shutil.copytree(TINY_DIRECTORY, tmp_path / "models" / "tiny")
+    (tmp_path / "benchmarks").symlink_to(ROOT / "benchmarks")  # in a clone
     if not any("--out runs/first" in command for command in shown):
         shutil.copytree(first_run, tmp_path / "runs" / "first")
     if any("--reward-model judge" in command for command in shown):  # which the page's Python makes

@@ -25,6 +25,7 @@ score = "success"
 terms = [[1, "IAC, trace 1", "build, 4 turns"], [-1, "IAC, trace 0.5", "build, 4 turns"]]
 
 With `starts = ["folder a", "folder b"]` the seeds begin with these models by turns, so that they vary those, too.
+Folders are sought from here and then beside the file.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
@@ -187,9 +188,18 @@ def read_suite(path: Path) -> Suite:
             f"there is no TOML file {path}, and no suite of that name ships; {nearest(path.name, known)}"
         )
     try:
-        return parse_suite(tomllib.loads(path.read_text(encoding="utf-8")), default_name=path.stem)
+        suite = parse_suite(tomllib.loads(path.read_text(encoding="utf-8")), default_name=path.stem)
     except (ValueError, TypeError) as error:
         raise ValueError(f"{path}: {error}") from error
+    return replace(suite, starts=tuple(_found(start, path.parent) for start in suite.starts))
+
+
+def _found(model: str, folder: Path) -> str:
+    """A model's folder from here, where the name is that of one in this folder; else the name."""
+    beside = (folder / model).absolute()
+    if Path(model).exists() or not beside.is_dir():
+        return model
+    return str(beside.relative_to(Path.cwd()) if beside.is_relative_to(Path.cwd()) else beside)
 
 
 def parse_suite(table: Mapping[str, Any], *, default_name: str = "benchmark") -> Suite:

@@ -102,7 +102,10 @@ def is_on_the_hub(name):
 def test_the_suites_that_ship_can_be_run(path):
     suite = read_suite(path)
     if missing := [start for start in suite.starts if start != "tiny" and not Path(start).is_dir()]:
-        assert all(f"--out {start}\n" in path.read_text() for start in missing), "the file tells how they are made"
+        told = path.read_text()
+        assert all(f"--out benchmarks/suites/{start}\n" in told for start in missing), (
+            "the file tells how they are made"
+        )
         pytest.skip(f"starts that are not made yet: {missing}")
     for job in {(job.algorithm, job.environment): job for job in jobs(suite)}.values():
         if foreign := re.match(r"gymnasium/(\w+):", job.experiment.env):
@@ -154,6 +157,19 @@ def test_a_contrast_of_what_is_not_there_is_refused(table, change, message):
         parse_suite({**table, "contrasts": [{**CONTRAST, **change}]})
     with pytest.raises(ValueError, match="needs 'score'"):
         parse_suite({**table, "contrasts": [{name: CONTRAST[name] for name in ("name", "terms")}]})
+
+
+def test_a_start_is_found_beside_the_suite_s_file_wherever_one_stands(tmp_path, monkeypatch):
+    (tmp_path / "mine" / "team").mkdir(parents=True)
+    content = 'starts = ["team", "tiny"]\n[[environments]]\nid = "collm/MiniBuild-v0"\n[[algorithms]]\nname = "iac"\n'
+    (tmp_path / "mine" / "suite.toml").write_text(content)
+    monkeypatch.chdir(tmp_path)
+    assert read_suite(Path("mine/suite.toml")).starts == (str(Path("mine", "team")), "tiny")
+    monkeypatch.chdir(tmp_path / "mine")
+    assert read_suite(Path("suite.toml")).starts == ("team", "tiny")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert read_suite(tmp_path / "mine" / "suite.toml").starts == (str(tmp_path / "mine" / "team"), "tiny")
 
 
 def test_the_decisive_suite_has_ten_seeds_on_each_of_three_starts_and_says_what_it_is_for():
