@@ -32,7 +32,7 @@ class WordChooser(nn.Module):
         self.words = sorted(vocabulary())
         self.num_words = num_words
         self.own = nn.Parameter(torch.zeros(len(self.words)))
-        self.in_post = nn.Parameter(torch.zeros(()))
+        self.in_post = nn.Parameter(torch.tensor(3.0))  # words by chance are never about the post, and never paid
 
     def distribution(self, holds: torch.Tensor) -> torch.distributions.Categorical:
         return torch.distributions.Categorical(logits=self.own + self.in_post * holds)
