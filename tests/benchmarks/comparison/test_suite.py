@@ -148,7 +148,7 @@ def test_contrasts_are_read_as_they_are_stated(table):
         ({"terms": [[1, "B", "build"]]}, "contrast 'more' has no 'B'"),
         ({"terms": [[1, "A", "builds"]]}, "contrast 'more' has no 'builds'"),
         ({"terms": [["A", "build"]]}, "term of a contrast is"),
-        ({"score": "return"}, "score of a contrast is one of"),
+        ({"score": "reward"}, "score of a contrast is one of"),
         ({"weight": 1}, "a contrast has no 'weight'"),
     ],
 )
@@ -161,8 +161,9 @@ def test_a_contrast_of_what_is_not_there_is_refused(table, change, message):
 
 def test_a_start_is_found_beside_the_suite_s_file_wherever_one_stands(tmp_path, monkeypatch):
     (tmp_path / "mine" / "team").mkdir(parents=True)
-    content = 'starts = ["team", "tiny"]\n[[environments]]\nid = "collm/MiniBuild-v0"\n[[algorithms]]\nname = "iac"\n'
-    (tmp_path / "mine" / "suite.toml").write_text(content)
+    lines = ("seeds = [0]", 'starts = ["team", "tiny"]', "budget = {environment_steps = 64}")
+    lines += ("[[environments]]", 'id = "collm/MiniBuild-v0"', "[[algorithms]]", 'name = "iac"')
+    (tmp_path / "mine" / "suite.toml").write_text("\n".join(lines))
     monkeypatch.chdir(tmp_path)
     assert read_suite(Path("mine/suite.toml")).starts == (str(Path("mine", "team")), "tiny")
     monkeypatch.chdir(tmp_path / "mine")
