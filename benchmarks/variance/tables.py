@@ -180,7 +180,8 @@ def draw_samples(cells: Sequence[Found], file: Path) -> None:
         axes.xaxis.set_major_formatter("{x:g}")
         axes.yaxis.set_major_formatter("{x:g}")
         axes.grid(alpha=0.3)
-    panels[0].legend(frameon=False, fontsize=8, title="joint critic, learned (dashed: ideal)", title_fontsize=8)
+    if panels[0].get_legend_handles_labels()[0]:  # of few episodes no correlation may be known
+        panels[0].legend(frameon=False, fontsize=8, title="joint critic, learned (dashed: ideal)", title_fontsize=8)
     figure.savefig(file, dpi=120)
 
 

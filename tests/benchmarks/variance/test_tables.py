@@ -54,6 +54,12 @@ def test_samples_are_drawn(tmp_path):
     assert (tmp_path / "samples.png").stat().st_size > 5000
 
 
+def test_where_no_correlation_is_known_the_figure_is_drawn_without_samples(tmp_path):
+    blank = {**CELL, "rows": [row(critic, 0.0, None) for critic in ("constant", "own", "joint", "ideal table")]}
+    draw_samples([blank], tmp_path / "samples.png")
+    assert (tmp_path / "samples.png").is_file()
+
+
 def test_gradients_are_in_units_of_the_constant_s():
     lines = {line.split(" | ")[0].strip("| "): line.split(" | ")[1:] for line in cell_table(CELL).splitlines()}
     assert lines["own"] == ["0.50 · 0.20 · 0.50", "1.00 · 0.40 · 1.00 |"]
