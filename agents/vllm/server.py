@@ -1,8 +1,10 @@
 """Samples from vLLM servers: they decode, this process scores and learns.
 
-    VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve MODEL --enable-lora --max-lora-rank 16           (adapters)
-    VLLM_SERVER_DEV_MODE=1 vllm serve MODEL                                                           (all weights)
-    VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --weight-transfer-config '{"backend": "nccl"}'            (by NCCL)
+    VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --enable-scale-out
+
+takes all weights from a folder, with `--weight-transfer-config '{"backend": "nccl"}'` by NCCL; for adapters it is
+
+    VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve MODEL --enable-scale-out --enable-lora --max-lora-rank 16
 
 Servers run in an environment of their own, as their pins conflict with ours. After an update they are sent an adapter
 under a new name: under an old one they may go on using keys and values of the old adapter

@@ -7,7 +7,6 @@ import time
 import numpy as np
 import pytest
 import torch
-from fakes import random_llama
 from transformers import AutoModelForCausalLM
 from vllm_server import StubServer
 
@@ -18,13 +17,6 @@ from collm.agents.vllm import replicas
 from collm.agents.vllm.server import ServerError, Serving, VLLMServer
 
 STOP = [0, 2]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    where = tmp_path_factory.mktemp("model")
-    random_llama().save_pretrained(where)
-    return where
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from fakes import byte_tokenizer, random_llama
+from fakes import byte_tokenizer
 from transformers import AutoModelForCausalLM
 from vllm_server import StubServer
 
@@ -22,19 +22,11 @@ from collm.agents.vllm.server import ServerError, Serving, VLLMServer
 STOP = [0, 2]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    where = tmp_path_factory.mktemp("model")
-    random_llama().save_pretrained(where)
-    return where
-
-
 @pytest.fixture
 def stub(folder):
     server = StubServer(folder)
     yield server
-    server.shutdown()
-    server.server_close()
+    server.die()
 
 
 def _learner(folder, stub, **kwargs):

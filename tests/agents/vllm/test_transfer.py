@@ -12,7 +12,6 @@ import queue
 
 import pytest
 import torch
-from fakes import random_llama
 from transformers import AutoModelForCausalLM
 from vllm_server import Broken, StubServer
 
@@ -83,13 +82,6 @@ class TakingServer(StubServer):
                 ((_, weight),) = next(given).values()
             assert str(weight.dtype) == f"torch.{dtype}" and list(weight.shape) == shape
             weights[name].data.copy_(weight)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    where = tmp_path_factory.mktemp("model")
-    random_llama().save_pretrained(where)
-    return where
 
 
 @pytest.fixture
