@@ -27,10 +27,18 @@ def folders(root: Path) -> list[Path]:
     return sorted(path.parent for layer in LAYERS for path in (root / layer).rglob("__init__.py"))
 
 
-def test_every_folder_is_in_the_list_of_packages(root, settings):
-    """A forgotten one is importable where it is developed, and missing from the wheel."""
+def test_every_folder_is_among_the_packages_that_a_build_finds(root, settings):
+    """Through the links of src/collm: without one, a layer is missing from the wheel."""
+    find = settings["packages"]["find"]
+    found = pytest.importorskip("setuptools").find_packages(str(root / find["where"][0]))
     names = [f"collm.{'.'.join(folder.relative_to(root).parts)}" for folder in folders(root)]
-    assert sorted(settings["packages"]) == sorted(["collm", *names])
+    assert sorted(found) == sorted(["collm", *names])
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_the_package_holds_links_to_the_layers_and_no_copies(root, layer):
+    link = root / "src" / "collm" / layer
+    assert link.is_symlink() and link.resolve() == root / layer
 
 
 def test_every_folder_with_python_files_is_a_package(root):

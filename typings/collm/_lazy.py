@@ -1,1 +1,0 @@
-../../collm/_lazy.py
