@@ -34,7 +34,7 @@ def tree() -> str:
     """The page."""
     rows = [row.split("|", 1) for layer in LAYERS for row in lines(ROOT / layer)]
     rows += [
-        ["src/collm/", "The front door: what `import collm` offers, imported when it is used; the four folders are linked from it"],
+        ["src/collm/", "The front door: what `import collm` offers; the four folders are linked from it"],
         ["tests/", "They mirror the tree; `interop/` runs other libraries' trainings"],
         ["docs/", "Pages: environments, extending, speed, sandbox, use with other libraries"],
         ["examples/", "Short scripts, one per library"],
