@@ -60,9 +60,12 @@ def test_two_conventions_and_scripted_partners(tmp_path):
     assert (tmp_path / "map.png").stat().st_size > 3000
 
 
+TWO_BY_TWO = [("a", 0, "e"), ("b", 0, "e"), ("c", 1, "f"), ("d", 1, "f")]
+
+
 def test_strangers_from_one_start_are_told_from_strangers_from_another():
     """Conventions of a start checkpoint: who shares it fits, who does not meets at one part."""
-    teams = [team(f"{name}", (place, 1 - place), start) for name, place, start in zip("abcd", (0, 0, 1, 1), "eeff")]
+    teams = [team(name, (place, 1 - place), start) for name, place, start in TWO_BY_TWO]
     found = cross_play(teams, num_episodes=2, partners=("reference", "first of the list"), told=lambda *pair: None)
     assert found.starts == ["e", "e", "f", "f"]
     assert found.cross_play(is_same_start=True).value == 1.0
