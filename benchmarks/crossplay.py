@@ -150,7 +150,7 @@ def draw(found: CrossPlay, file: Path) -> None:
     axes = figure.subplots()
     image = axes.imshow(values, vmin=min(0.0, float(values.min())), vmax=max(1.0, float(values.max())), cmap="viridis")
     numbers = [str(number) for number in range(len(found.names))]
-    axes.set_xticks(range(values.shape[1]), [*numbers, *found.partners])
+    axes.set_xticks(range(values.shape[1]), [*numbers, *found.partners], rotation=30, ha="right")
     axes.set_yticks(range(len(numbers)), numbers)
     axes.set(xlabel="other seats", ylabel="seat 0", title=f"self {found.self_play()}\ncross {found.cross_play()}")
     axes.title.set_fontsize(9)
