@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from ..algorithms.rollout.intervals import Floats, Interval, bootstrap_indices, percentile_interval
 from ..algorithms.runs.api import Run
-from ..envs.players import PLAYERS
+from ..envs.players import PLAYERS, exploits_of
 from .errors import UserError
 from .markdown import markdown_table
 
@@ -30,6 +30,8 @@ class CrossPlay:
 
     names: Sequence[str]
     """Names of the runs."""
+    starts: Sequence[str]
+    """Models that the runs began with."""
     partners: Sequence[str]
     """Names of scripted partners, which no run has trained with unless it says so."""
     returns: Floats
@@ -41,9 +43,16 @@ class CrossPlay:
         """Mean return of whole teams, with its interval over runs."""
         return self._over_runs(lambda chosen: self.returns[chosen, chosen].mean())
 
-    def cross_play(self) -> Interval:
-        """Mean return of pairs of different runs, with its interval over runs: both sides of a pair are resampled."""
-        return self._over_runs(lambda chosen: _mean_apart(self.returns, chosen))
+    def cross_play(self, *, is_same_start: bool | None = None) -> Interval:
+        """Mean return of pairs of different runs, with its interval over runs: both sides of a pair are resampled.
+
+        Args:
+            is_same_start: count only pairs that began with one model (True), or with different ones (False). None: all.
+        """
+        starts = np.array(self.starts)
+        alike = starts[:, None] == starts[None, :]
+        counts = np.ones_like(alike) if is_same_start is None else alike == is_same_start
+        return self._over_runs(lambda chosen: _mean_apart(np.where(counts, self.returns, np.nan), chosen))
 
     def gap(self) -> Interval:
         """Self-play minus cross-play, with its interval over runs: what conventions that others lack are worth."""
@@ -61,10 +70,10 @@ class CrossPlay:
 
 
 def _mean_apart(returns: Floats, chosen: np.ndarray) -> float:
-    """Mean over pairs of different runs among the chosen, nan where they are one and the same."""
-    apart = chosen[:, None] != chosen[None, :]
+    """Mean over pairs of different runs among the chosen, without those that are nan; nan where none is left."""
     pairs = returns[chosen[:, None], chosen[None, :]]
-    return float(pairs[apart].mean()) if apart.any() else float("nan")
+    kept = pairs[(chosen[:, None] != chosen[None, :]) & np.isfinite(pairs)]
+    return float(kept.mean()) if kept.size else float("nan")
 
 
 def cross_play(
@@ -76,7 +85,7 @@ def cross_play(
         runs: of one environment with the same arguments.
         num_episodes: tasks per pair, the same ones for all.
         greedy: take the likeliest tokens.
-        partners: scripted players by name.
+        partners: scripted players by name, as `Partnered` knows them.
         told: hears of each pair.
 
     Raises:
@@ -87,11 +96,12 @@ def cross_play(
     games = {str((run.experiment.env, sorted(run.experiment.env_kwargs.items()))) for run in runs}
     if len(games) > 1:
         raise UserError(f"the runs were trained in different environments or arguments; got {'; '.join(sorted(games))}")
-    if unknown := [name for name in partners if name not in PLAYERS]:
-        raise UserError(f"there is no scripted player {unknown[0]!r}; choose one of {', '.join(PLAYERS)}")
     agents = list(runs[0].policies)
     if len(agents) < 2:
         raise UserError(f"cross-play needs two agents or more, and {runs[0].experiment.env} has {len(agents)}")
+    players = [*PLAYERS, *exploits_of(runs[0].experiment.make_env())]
+    if unknown := [name for name in partners if name not in players]:
+        raise UserError(f"there is no scripted player {unknown[0]!r}; choose one of {', '.join(players)}")
     names = [str(run.directory) for run in runs]
     returns, scripted = np.zeros((len(runs), len(runs))), np.zeros((len(runs), len(partners)))
     for row, run in enumerate(runs):
@@ -103,7 +113,7 @@ def cross_play(
             seats = dict.fromkeys(agents[1:], partner)
             scripted[row, column] = run.evaluate(num_episodes, greedy=greedy, partners=seats).team_return.value
             told(names[row], partner, scripted[row, column])
-    return CrossPlay(names, list(partners), returns, scripted)
+    return CrossPlay(names, [run.experiment.model.model for run in runs], list(partners), returns, scripted)
 
 
 def page(found: CrossPlay) -> str:
@@ -114,6 +124,9 @@ def page(found: CrossPlay) -> str:
         for row, name in enumerate(found.names)
     ]
     means = [["self-play", str(found.self_play())], ["cross-play", str(found.cross_play())]]
+    if len(set(found.starts)) > 1:
+        means += [["cross-play, same start", str(found.cross_play(is_same_start=True))]]
+        means += [["cross-play, different starts", str(found.cross_play(is_same_start=False))]]
     means += [["self-play minus cross-play", str(found.gap())]]
     means += [[f"with {name} partners", str(found.with_partner(number))] for number, name in enumerate(found.partners)]
     return (
@@ -137,7 +150,7 @@ def draw(found: CrossPlay, file: Path) -> None:
     axes = figure.subplots()
     image = axes.imshow(values, vmin=min(0.0, float(values.min())), vmax=max(1.0, float(values.max())), cmap="viridis")
     numbers = [str(number) for number in range(len(found.names))]
-    axes.set_xticks(range(values.shape[1]), [*numbers, *found.partners])
+    axes.set_xticks(range(values.shape[1]), [*numbers, *found.partners], rotation=30, ha="right")
     axes.set_yticks(range(len(numbers)), numbers)
     axes.set(xlabel="other seats", ylabel="seat 0", title=f"self {found.self_play()}\ncross {found.cross_play()}")
     axes.title.set_fontsize(9)

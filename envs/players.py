@@ -16,7 +16,7 @@ Player: TypeAlias = Callable[[str, Any], Any]
 """(agent, observation) -> action."""
 
 PLAYERS = ("reference", "random", "empty")
-"""The names that `scripted_player` knows."""
+"""The names that `scripted_player` knows in every environment."""
 
 
 class RandomPlayer:
@@ -55,12 +55,24 @@ def reference_player(env: ParallelEnv[str, Any, Any]) -> Player | None:
     return lambda agent, observation: reply(agent)
 
 
+def exploits_of(env: ParallelEnv[str, Any, Any]) -> Mapping[str, Player]:
+    """The environment's own players that do not do the task (`TextParallelEnv.exploits`), acting in that very copy."""
+    world = env.unwrapped
+    if not isinstance(world, TextParallelEnv):
+        return {}
+
+    def player(name: str) -> Player:
+        return lambda agent, observation: world.exploits()[name](agent)
+
+    return {name: player(name) for name in world.exploits()}
+
+
 def scripted_player(env: ParallelEnv[str, Any, Any], name: str, seed: int = 0) -> Player | None:
     """A player by name, for all agents; None for "reference" where the environment knows no reference replies.
 
     Args:
         env: where it plays.
-        name: one of `PLAYERS`.
+        name: one of `PLAYERS`, or an exploit of the environment.
         seed: draws the random actions.
 
     Raises:
@@ -72,4 +84,6 @@ def scripted_player(env: ParallelEnv[str, Any, Any], name: str, seed: int = 0) -
         return RandomPlayer({agent: env.action_space(agent) for agent in env.possible_agents}, seed)
     if name == "empty":
         return fixed_player("")
-    raise ValueError(f"there is no scripted player {name!r}; choose one of {', '.join(PLAYERS)}")
+    if name in (own := exploits_of(env)):
+        return own[name]
+    raise ValueError(f"there is no scripted player {name!r}; choose one of {', '.join([*PLAYERS, *own])}")

@@ -12,6 +12,7 @@ kwargs = {max_turns = 4}
 model = {max_new_tokens = 8}                # language models; network = {…} where agents act by vectors
 threshold = 0.5                             # return whose cost is reported as sample efficiency
 budget = {environment_steps = 2_560}        # in place of the suite's
+algorithms = ["IAC, trace 1"]               # those that run it, by name; default: all
 
 [[algorithms]]
 name = "IAC, trace 1"
@@ -91,6 +92,7 @@ class EnvironmentEntry(Checked):
     config: Mapping[str, Any] = field(default_factory=dict)
     budget: Budget | None = None  # None: the suite's
     threshold: Finite | None = None  # a return; None: no sample efficiency
+    algorithms: Sequence[str] = ()  # names of those that run it; none: all
     place: int = 0  # in the file, which tables keep to when only some entries are run
 
 
@@ -269,6 +271,7 @@ def jobs(suite: Suite) -> list[Job]:
         for seed in suite.seeds
         for environment in suite.environments
         for algorithm in suite.algorithms
+        if algorithm.name in environment.algorithms or not environment.algorithms
     ]
 
 
@@ -354,6 +357,11 @@ def _check(suite: Suite) -> None:
     for environment in suite.environments:
         if environment.budget is None and suite.budget is None:
             raise ValueError(f"{environment.name} has no budget; give it or the suite one")
+        _refuse_unknown(
+            f"algorithms of {environment.name}",
+            dict.fromkeys(environment.algorithms),
+            {entry.name for entry in suite.algorithms},
+        )
         _refuse_shared(f"config of {environment.name}", environment.config, SHARED[:-1])
         _refuse_unknown(f"model of {environment.name}", environment.model, {each.name for each in fields(ModelConfig)})
         _refuse_unknown(f"network of {environment.name}", environment.network, networks)

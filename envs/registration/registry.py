@@ -24,6 +24,7 @@ from ..._errors import UserError
 from ..._plugins import load_plugins
 from ..wrappers.partnered import Partnered
 from ..wrappers.reward_functions import RewardFunctions
+from ..wrappers.single_model import SingleModel
 from .foreign.team import as_team
 from .held_out import HeldOut, held_out_seeds
 from .mirrors import mirror
@@ -36,7 +37,7 @@ _FIXED_LENGTH = "the length of its episodes is fixed; collm.envs.views.TurnLimit
 _GYM_TEAM = "collm.envs.registration.foreign.team:gym_team"
 _JUDGING = ("reward_funcs", "reward_weights")  # arguments that any text environment takes; see `RewardFunctions`
 _MAKERS = "parallel_env", "env"  # what PettingZoo's modules call what builds an environment
-_PARTNERS = "partners"  # an argument that any environment takes; see `Partnered`
+_SEATING = ("single_model", "partners")  # arguments that any environment takes; see `SingleModel` and `Partnered`
 _PAYING_THE_SAME = {"render_mode", "split"}  # arguments that no reward depends on
 _ID = re.compile(r"(?P<name>[\w-]+/[\w.-]+?)(-v(?P<version>\d+))?")
 
@@ -127,7 +128,7 @@ class EnvSpec:
         """A new environment; its `spec` is this one with the arguments that were used."""
         constructor = self.constructor()
         spec = self.given(**kwargs)
-        used, judging, partners = _sorted_out(constructor, spec.kwargs)
+        used, judging, seating = _sorted_out(constructor, spec.kwargs)
         _refuse_unknown_arguments(self.id, constructor, used)
         try:
             env = constructor(**used)
@@ -152,8 +153,10 @@ class EnvSpec:
             env = TurnLimit(env, self.max_turns)
         if judging:
             env = _judged(self.id, env, **judging)
-        if partners is not None:
-            env = Partnered(env, partners)
+        if seating.get("single_model"):
+            env = SingleModel(env)
+        if seating.get("partners") is not None:
+            env = Partnered(env, seating["partners"])
         env.spec = spec
         return env
 
@@ -272,7 +275,7 @@ def make(id: str | EnvSpec, **kwargs: Any) -> ParallelEnv[str, Any, Any]:
         id: a registered id, or a specification.
         kwargs: arguments of the environment, on top of those it was registered with. Every text environment also takes
             `reward_funcs` and `reward_weights` (see `collm.envs.wrappers.RewardFunctions`), every environment takes
-            `partners` (see `collm.envs.wrappers.Partnered`).
+            `partners` (see `collm.envs.wrappers.Partnered`) and `single_model` (see `collm.envs.wrappers.SingleModel`).
 
     Raises:
         UnknownEnvironmentError: if no environment has this id.
@@ -327,13 +330,13 @@ def _judged(
 
 def _sorted_out(
     constructor: Callable[..., Any], given: Mapping[str, Any]
-) -> tuple[dict[str, Any], dict[str, Any], Any]:
-    """Arguments of the environment, those of `RewardFunctions`, and the partners, or None."""
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """Arguments of the environment, those of `RewardFunctions`, and those that say who sits where."""
     used = dict(given)
     own = accepted_arguments(constructor) or ()
     judging = {name: used.pop(name) for name in _JUDGING if name in used and name not in own}
-    partners = used.pop(_PARTNERS) if _PARTNERS in used and _PARTNERS not in own else None
-    return used, judging, partners
+    seating = {name: used.pop(name) for name in _SEATING if name in used and name not in own}
+    return used, judging, seating
 
 
 def _range(name: str, declared: Any) -> Range:

@@ -1,4 +1,4 @@
-"""Wrappers of any environment: other rewards, a bounded memory, records of episodes, shares of the work."""
+"""Wrappers of any environment: other rewards, a bounded memory, records, shares of the work, other players in seats."""
 
 from .leavers import KeptLeavers
 from .memory import LastTurns
@@ -7,6 +7,7 @@ from .recording import Recorded
 from .reward_functions import JudgedTurn, RewardFunctions
 from .shaping import PotentialShaping
 from .shares import Shares
+from .single_model import SingleModel
 
 __all__ = [
     "JudgedTurn",
@@ -17,4 +18,5 @@ __all__ = [
     "Recorded",
     "RewardFunctions",
     "Shares",
+    "SingleModel",
 ]

@@ -9,7 +9,7 @@ from typing import Any
 from pettingzoo import ParallelEnv
 from pettingzoo.utils import BaseParallelWrapper
 
-from ..players import PLAYERS, RandomPlayer, fixed_player, reference_player
+from ..players import RandomPlayer, scripted_player
 from ..spaces.masks import MASK
 
 
@@ -21,7 +21,8 @@ class Partnered(BaseParallelWrapper[str, Any, Any]):
 
     Args:
         env: any parallel environment.
-        partners: by agent, the player in its seat: "reference", "random" or "empty".
+        partners: by agent, the player in its seat: "reference", "random", "empty", or an exploit of the environment by
+            its name.
 
     Raises:
         ValueError: if there is no such agent or player, if nobody is left, or if the environment knows no reference
@@ -36,11 +37,9 @@ class Partnered(BaseParallelWrapper[str, Any, Any]):
             )
         if unknown := [agent for agent in partners if agent not in agents]:
             raise ValueError(f"partners are given for {unknown}, but the agents are {agents}")
-        if wrong := [name for name in partners.values() if name not in PLAYERS]:
-            raise ValueError(f"there is no scripted player {wrong[0]!r}; choose one of {', '.join(PLAYERS)}")
         if len(partners) == len(agents):
             raise ValueError(f"partners sit in all seats, {agents}; leave one to play")
-        if "reference" in partners.values() and reference_player(env) is None:
+        if None in [scripted_player(env, name) for name in partners.values()]:
             raise ValueError(f"{env} knows no reference replies; let partners be random or empty")
         super().__init__(env)
         self._partners = dict(partners)
@@ -78,8 +77,8 @@ class Partnered(BaseParallelWrapper[str, Any, Any]):
         if name == "random":
             mask = self._infos.get(agent, {}).get(MASK)
             return self._random(agent, self._observations.get(agent), mask)
-        # A reference is asked for anew each time: a copy of this environment must ask the copy inside it.
-        player = reference_player(self.env) if name == "reference" else fixed_player("")
+        # The player is asked for anew each time: a copy of this environment must ask the copy inside it.
+        player = scripted_player(self.env, name)
         assert player is not None
         return player(agent, self._observations.get(agent))
 

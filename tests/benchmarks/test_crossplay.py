@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from collm.agents.config import ModelConfig
 from collm.agents.scripted import FunctionPolicy
 from collm.algorithms import IACConfig
 from collm.algorithms.runs.api import Run
@@ -17,7 +18,7 @@ from collm.benchmarks.crossplay import CrossPlay, cross_play, draw, page
 from collm.benchmarks.errors import UserError
 
 
-def team(name, places):
+def team(name, places, start="tiny"):
     """A run whose builders name these places of every list, by seat."""
 
     def named(place):
@@ -28,7 +29,11 @@ def team(name, places):
         return FunctionPolicy(reply)
 
     experiment = Experiment(
-        algorithm="iac", config=IACConfig(), env="collm/MiniShift-v0", env_kwargs={"max_turns": 2, "reward": "terminal"}
+        algorithm="iac",
+        config=IACConfig(),
+        env="collm/MiniShift-v0",
+        env_kwargs={"max_turns": 2, "reward": "terminal"},
+        model=ModelConfig(model=start),
     )
     return Run(Path(name), experiment, {f"builder_{seat}": named(place) for seat, place in enumerate(places)})
 
@@ -55,10 +60,26 @@ def test_two_conventions_and_scripted_partners(tmp_path):
     assert (tmp_path / "map.png").stat().st_size > 3000
 
 
+TWO_BY_TWO = [("a", 0, "e"), ("b", 0, "e"), ("c", 1, "f"), ("d", 1, "f")]
+
+
+def test_strangers_from_one_start_are_told_from_strangers_from_another():
+    """Conventions of a start checkpoint: who shares it fits, who does not meets at one part."""
+    teams = [team(name, (place, 1 - place), start) for name, place, start in TWO_BY_TWO]
+    found = cross_play(teams, num_episodes=2, partners=("reference", "first of the list"), told=lambda *pair: None)
+    assert found.starts == ["e", "e", "f", "f"]
+    assert found.cross_play(is_same_start=True).value == 1.0
+    assert found.cross_play(is_same_start=False).value == 0.5
+    assert found.scripted == pytest.approx(np.array([[1, 0.5], [1, 0.5], [0.5, 1], [0.5, 1]])), "either convention"
+    text = page(found)
+    assert "| cross-play, same start | 1.000 [" in text and "| cross-play, different starts | 0.500 [" in text
+    assert "different starts" not in page(replace(found, starts=("e",) * 4))
+
+
 def test_runs_not_episodes_are_resampled():
     """A run counts with its row and its column; a pair of a run with itself is no cross-play, drawn twice or not."""
     returns = np.array([[9.0, 1.0], [3.0, 9.0]])
-    found = CrossPlay(["a", "b"], [], returns, np.zeros((2, 0)))
+    found = CrossPlay(["a", "b"], ["tiny", "tiny"], [], returns, np.zeros((2, 0)))
     assert (found.cross_play().value, found.cross_play().low, found.cross_play().high) == (2.0, 2.0, 2.0)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import pytest
 
 from collm.envs import OpenText, Outcome, TextParallelEnv, make
@@ -52,6 +54,17 @@ def test_random_actions_are_the_seeds_and_leave_the_spaces_alone():
 def test_a_fixed_player_always_does_the_same():
     player = fixed_player(3)
     assert [player("a_0", None), player("a_1", "text")] == [3, 3]
+
+
+def test_an_exploit_of_the_environment_is_a_player_in_the_very_copy():
+    env = make("collm/MiniShift-v0", max_turns=2)
+    copy = deepcopy(env)
+    player = scripted_player(copy, "first of the list")
+    for each in (env, copy):
+        each.reset(seed=5)
+    copy.step(dict.fromkeys(copy.agents, ""))
+    offers = [" ".join(each.unwrapped.offer.pairs[0]) for each in (env, copy)]
+    assert player("builder_1", None) == offers[1] != offers[0]
 
 
 def test_an_unknown_player_is_refused_with_the_known_ones():

@@ -27,7 +27,8 @@ class CrossPlayArguments(Checked):
     env_kwargs: tuple[str, ...] = ()
     """Arguments of the environment as key=value, with `--env`."""
     partners: tuple[str, ...] = ()
-    """Scripted partners for the other seats: reference, random, empty; none: other runs alone."""
+    """Scripted partners for the other seats: reference, random, empty, or an exploit of the environment, such as "first
+    of the list" in MiniShift; none: other runs alone."""
     num_episodes: Count = 100
     """Episodes per pair."""
     greedy: bool = False

@@ -41,6 +41,15 @@ def test_a_suite_is_a_grid_seed_by_seed(table):
     assert len({job.directory for job in found}) == 8
 
 
+def test_an_environment_may_be_for_some_algorithms_alone(table):
+    table["environments"][1]["algorithms"] = ["A"]
+    assert {(job.environment, job.algorithm) for job in jobs(parse_suite(table)) if job.seed == 1} == {
+        ("collm/MiniWriting-v1", "magrpo"),
+        ("collm/MiniWriting-v1", "A"),
+        ("build", "A"),
+    }
+
+
 def test_settings_of_one_environment_stay_there(table):
     traces = {job.environment: job.experiment.config.trace for job in jobs(parse_suite(table)) if job.algorithm == "A"}
     assert traces == {"collm/MiniWriting-v1": 0.9, "build": 0.5}
@@ -63,6 +72,10 @@ def test_all_methods_get_the_same_budget_and_the_same_seeds(table):
         ({"budget": {"hours": 3}}, "budget"),
         ({"budget": {"environment_steps": 0}}, "at least 1"),
         ({"colour": "red"}, "colour"),
+        (
+            {"environments": [{"id": "a/B-v0", "algorithms": ["B"]}], "algorithms": [{"name": "iac"}]},
+            "algorithms of .* has no 'B'",
+        ),
         ({"algorithms": [{"name": "ppo"}]}, "there is no algorithm 'ppo'"),
         ({"algorithms": [{"name": "iac", "config": {"seed": 3}}]}, "same for all"),
         ({"algorithms": [{"name": "iac", "config": {"num_updates": 3}}]}, "same for all"),
@@ -114,7 +127,8 @@ def test_the_suites_that_ship_can_be_run(path):
             pytest.importorskip("pygame")
         experiment = job.experiment
         if is_on_the_hub(experiment.model.model):
-            model = replace(experiment.model, model="tiny", is_chat=False, template_kwargs={}, compute_dtype="float32")
+            stand_in = {"model": "tiny", "is_chat": False, "template_kwargs": {}, "compute_dtype": "float32"}
+            model = replace(experiment.model, **stand_in, max_new_tokens=16)  # a hub model's replies are longer
             experiment = replace(experiment, model=model)
         experiment.check()
 
@@ -224,7 +238,8 @@ def test_settings_of_models_override_the_suite_s_in_every_environment():
     given = ("model=tiny", "is_chat=false", "template_kwargs={}")
     chosen = BenchmarkArguments(suite=Path("published"), model_config=given, max_new_tokens=16)
     models = {job.environment: job.experiment.model for job in jobs(chosen_suite(chosen))}
-    assert set(models) == {"StrBuild", "HouseBuild", "HumanEval"}
+    teams = {"StrBuild", "HouseBuild", "HumanEval"}
+    assert set(models) == teams | {f"{name}, single model" for name in teams}
     for model in models.values():
         assert (model.model, model.is_chat, model.template_kwargs, model.max_new_tokens) == ("tiny", False, {}, 16)
         assert model.weights == "adapters" and model.top_p == 0.6, "the rest is the suite's"

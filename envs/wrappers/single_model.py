@@ -1,0 +1,114 @@
+"""A single model in place of a team: one agent reads what all of them read and writes all their replies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pettingzoo import ParallelEnv
+
+from ..core import Message, Outcome, TextParallelEnv
+
+MARKER = "[PARAGRAPH_SPLIT]"
+AGENT = "writer_0"
+
+
+class SingleModel(TextParallelEnv):
+    """The same tasks and rewards with one agent, who writes the reply of each member of the team, in the team's order.
+
+    The baseline that a team has to beat: nothing has to be coordinated, and one model writes as much as all of them.
+    The replies are told apart by the marker; a member whose part is missing replies nothing, and parts without a member
+    are not read. `make(id, single_model=True)` does the same.
+
+    Source: the single-model baselines of CoLLM-CC and CoLLM-DC (arXiv:2601.21972), with their marker.
+
+    Args:
+        env: a text environment of two agents or more.
+
+    Raises:
+        ValueError: if the agents do not write, or if there is one already.
+    """
+
+    def __init__(self, env: ParallelEnv[str, Any, Any]):
+        world = env.unwrapped
+        if not isinstance(world, TextParallelEnv):
+            raise ValueError(f"{env} cannot be played by a single model: its agents do not write text")
+        if len(env.possible_agents) < 2:
+            raise ValueError(f"{env} cannot be played by a single model: it has one agent already; leave it out")
+        team = len(env.possible_agents)
+        super().__init__(
+            [AGENT],
+            world.max_turns,
+            render_mode=world.render_mode if world.render_mode in ("ansi", "human") else None,
+            max_action_length=sum(world.action_space(agent).max_length for agent in env.possible_agents)
+            + (team - 1) * len(MARKER),
+            max_observation_length=world.state_space.max_length,
+        )
+        self.metadata = {**world.metadata, "render_modes": ["ansi", "human"]}
+        self._env = env
+        self._world = world
+        self._start: tuple[int | None, dict[str, Any] | None] = (None, None)
+        self._known: dict[str, tuple[Message, ...]] = {}
+
+    def reset(
+        self, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+        self._start = seed, options
+        return super().reset(seed, options)
+
+    def deal(self, task: Any) -> Mapping[str, str]:
+        seed, options = self._start
+        self._known = {}
+        # Of its own generator's draws where no seed is given: an episode is a function of that generator.
+        observations, _ = self._env.reset(self.rng.randrange(2**31) if seed is None else seed, options)
+        self.task = self._world.task
+        order = f"\n{MARKER}\n".join(f"(reply of {agent})" for agent in self._env.possible_agents)
+        ask = f"You write the replies of all of them in every turn, in this form:\n{order}"
+        return {AGENT: f"{self._news(observations)}\n{ask}"}
+
+    def play(self, replies: Mapping[str, str]) -> Outcome:
+        team = self._env.possible_agents
+        parts = [part.strip() for part in replies[AGENT].split(MARKER)]
+        written = dict(zip(team, [*parts, *[""] * len(team)], strict=False))
+        movers = list(self._env.agents)
+        observations, rewards, _, _, infos = self._env.step({agent: written[agent] for agent in movers})
+        numbers = infos[movers[0]]
+        return Outcome(
+            sum(rewards.values()) / len(team),
+            feedback={AGENT: self._news(observations)},
+            terms=_named("reward/", numbers),
+            metrics=_named("metric/", numbers),
+            is_over=not self._env.agents,
+        )
+
+    def scene(self) -> str:
+        return self._world.scene()
+
+    def truth(self) -> str:
+        return self._world.truth()
+
+    def reference_reply(self, agent: str) -> str:
+        live = self._env.agents
+        return f"\n{MARKER}\n".join(
+            self._world.reference_reply(each) if each in live else "" for each in self._env.possible_agents
+        )
+
+    def close(self) -> None:
+        self._env.close()
+
+    def _news(self, observations: Mapping[str, Any]) -> str:
+        """What is new to the members, once where all read the same; of a history that was rewritten, all."""
+        readers: dict[str, list[str]] = {}
+        for agent, observation in observations.items():
+            known, messages = self._known.get(agent, ()), observation.messages
+            new = messages[len(known) :] if messages[: len(known)] == known else messages
+            text = "\n".join(message.content for message in new if message.role != "assistant")
+            if text:
+                readers.setdefault(text, []).append(agent)
+            self._known[agent] = messages
+        return "\n".join(f"[{', '.join(agents)} reads] {text}" for text, agents in readers.items())
+
+
+def _named(prefix: str, numbers: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers whose names begin so, without it."""
+    return {name.removeprefix(prefix): value for name, value in numbers.items() if name.startswith(prefix)}

@@ -1,0 +1,77 @@
+"""One model in place of a team plays the same tasks for the same rewards, and says where it cannot."""
+
+from __future__ import annotations
+
+import pytest
+
+from collm.envs import check_env, make
+from collm.envs.players import scripted_player
+from collm.envs.wrappers import SingleModel
+from collm.envs.wrappers.single_model import MARKER
+
+TEXTS = ["collm/MiniShift-v0", "collm/MiniBuild-v0", "collm/StrBuild-v1", "collm/HouseBuild-v1", "collm/TLDR-v1"]
+
+
+def played(env, replies, seed=4):
+    """Team returns, and names with values of the last turn's infos, of an episode in which `replies(env)` act."""
+    env.reset(seed=seed)
+    total, infos = 0.0, {}
+    while env.agents:
+        _, rewards, _, _, infos = env.step(replies(env))
+        total += sum(rewards.values()) / len(env.possible_agents)
+    return total, next(iter(infos.values()))
+
+
+def references(env):
+    return {agent: env.unwrapped.reference_reply(agent) for agent in env.agents}
+
+
+@pytest.mark.parametrize("id", TEXTS)
+def test_the_references_in_one_reply_earn_what_the_team_earns(id):
+    assert played(make(id, single_model=True), references) == played(make(id), references)
+
+
+def test_it_reads_what_each_member_reads_and_what_all_read_once():
+    team, one = make("collm/MiniBuild-v0", max_turns=2), make("collm/MiniBuild-v0", max_turns=2, single_model=True)
+    opening, (single,) = team.reset(seed=3)[0], one.reset(seed=3)[0].values()
+    for agent, observation in opening.items():
+        assert f"{agent} reads] {observation.messages[0].content}" in single or f"{agent}, " in single
+    reply = references(one)
+    told = team.step(references(team))[0]
+    (single,) = one.step(reply)[0].values()
+    assert single.messages[-2].content == next(iter(reply.values())), "its own reply stands before what it is told"
+    for agent, observation in told.items():
+        assert f"{agent} reads] {observation.messages[-1].content}" in single.messages[-1].content or "," in single
+
+
+def test_a_missing_part_is_an_empty_reply_and_one_too_many_is_nobodys():
+    alone, whole = make("collm/MiniShift-v0", reward="terminal"), make("collm/MiniShift-v0", reward="terminal")
+    one = make("collm/MiniShift-v0", reward="terminal", single_model=True)
+    first = played(alone, lambda env: {**references(env), "builder_1": ""})
+    assert played(one, lambda env: {"writer_0": references(env)["writer_0"].split(MARKER)[0]}) == first
+    assert played(one, lambda env: {"writer_0": f"{references(env)['writer_0']}{MARKER}more"}) == played(
+        whole, references
+    )
+
+
+def test_the_contract_holds():
+    check_env(lambda: make("collm/MiniShift-v0", max_turns=2, single_model=True), skip=["pettingzoo_api"])
+
+
+@pytest.mark.parametrize(
+    ("id", "kwargs", "message"),
+    [
+        ("collm/MiniShift-v0", {"partners": {"builder_1": "empty"}}, "one agent already"),
+        ("gymnasium/CartPole-v1", {}, "do not write text"),
+    ],
+)
+def test_what_one_cannot_play_is_a_line(id, kwargs, message):
+    with pytest.raises(ValueError, match=f"cannot be played by a single model.*{message}") as caught:
+        SingleModel(make(id, **kwargs))
+    assert "\n" not in str(caught.value)
+
+
+def test_its_reference_is_a_scripted_player():
+    env = make("collm/MiniShift-v0", single_model=True)
+    env.reset(seed=1)
+    assert scripted_player(env, "reference")("writer_0", None) == env.reference_reply("writer_0")
