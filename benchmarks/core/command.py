@@ -16,9 +16,9 @@ from ..._terminal import shown
 from ...agents.config import ModelConfig
 from ...envs.players import PLAYERS
 from ..errors import UserError
-from .play import checked_ids, model_submission, player_submission, runs_submission
+from .play import checked_ids, model_submission, player_submission, runs_submission, team_of
 from .submission import Submission, read_submission
-from .table import TITLE, markdown, rows
+from .table import TITLE, markdown, reasons, rows
 
 TABLE_FILE = "table.md"
 
@@ -36,7 +36,7 @@ def evaluate_suite(
     trust: bool = False,
     is_json: bool = False,
 ) -> None:
-    """Play, and write `TEAM.json` for each team and the table of all, `table.md`.
+    """Play, and write `TEAM.json` for each team, anew after each environment, and the table of all, `table.md`.
 
     Args:
         console: where progress and the table are printed.
@@ -52,13 +52,19 @@ def evaluate_suite(
 
     Raises:
         UserError: if a team, an environment or a file cannot be used.
+        SystemExit: with status 1, after all is written, if a team could not play one of the environments.
     """
     beside = [read_submission(file) for file in submissions]
     chosen = checked_ids(ids)
+    teams = [*models, *([team_of(directories)] if directories else [])]
+    if len({plain_name(team) for team in teams}) < len(teams):
+        raise UserError("two teams' names differ in signs alone, which would be one file; play them one by one")
 
-    def told(id: str, way: str, returns: Sequence[float]) -> None:
+    def told(so_far: Submission, line: str) -> None:
+        if so_far.returns:
+            so_far.write(folder / f"{plain_name(so_far.team)}.json")
         if not is_json:
-            console.print(f"{id}, {way}: mean return {sum(returns) / len(returns):.3f}", markup=False, highlight=False)
+            console.print(shown(line), markup=False, highlight=False)
 
     played: list[Submission] = []
     for name in models:
@@ -68,11 +74,6 @@ def evaluate_suite(
             played.append(model_submission(replace(model or ModelConfig(), model=name), chosen, ways, folder, told))
     if directories:
         played.append(runs_submission(directories, ways, trust, told))
-    files = [folder / f"{plain_name(each.team)}.json" for each in played]
-    if len(set(files)) < len(files):
-        raise UserError("two teams' names differ in signs alone, which would be one file; play them one by one")
-    for each, file in zip(played, files, strict=True):
-        each.write(file)
     if is_json:
         print(json.dumps([each.to_json() for each in (*played, *beside)], indent=1, ensure_ascii=False))
     everyone = [*played, *beside]
@@ -80,7 +81,11 @@ def evaluate_suite(
     (folder / TABLE_FILE).write_text(markdown(everyone), encoding="utf-8")
     if not is_json:
         show(console, everyone)
+        for line in reasons(everyone):
+            console.print(shown(line), markup=False, highlight=False, soft_wrap=True)
         console.print(f"submissions and the table: {shown(folder)}", markup=False, soft_wrap=True)
+    if any(each.unplayed for each in played):
+        raise SystemExit(1)
 
 
 def plain_name(team: str) -> str:

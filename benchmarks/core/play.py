@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+
+import numpy as np
 
 from ...agents.config import ModelConfig
 from ...agents.core import Policy
@@ -20,8 +23,10 @@ from ...envs.vectors.vector import SyncVector
 from ..errors import UserError
 from .submission import Submission, core_ids, seeds_of
 
-Told = Callable[[str, str, Sequence[float]], None]
-"""(id, way of playing, returns) -> None: hears of each environment that is done."""
+Told = Callable[[Submission, str], None]
+"""(what is known so far, a line about the newest of it) -> None: hears of each environment that is done."""
+Played = Mapping[str, Sequence[float]]
+"""Returns by way of playing."""
 SPLIT = "test"
 
 
@@ -33,12 +38,11 @@ def player_submission(name: str, ids: Sequence[str], told: Told) -> Submission:
         ids: environments.
         told: hears of each that is done.
     """
-    returns = {}
-    for id in ids:
-        found = [episode.team_return for episode in _played_by(name, id)]
-        returns[id] = {"sampled": found}
-        told(id, "sampled", found)
-    return Submission(name, [name], returns)
+
+    def play(id: str) -> Played:
+        return {"sampled": [episode.team_return for episode in _played_by(name, id)]}
+
+    return _submission(name, [name], {id: partial(play, id) for id in ids}, told)
 
 
 def model_submission(
@@ -52,9 +56,15 @@ def model_submission(
         ways: "sampled", "greedy", or both.
         folder: where episodes are kept that an environment fails in.
         told: hears of each that is done.
+
+    Raises:
+        UserError: if they can play none of the environments.
     """
-    returns = {id: _returns(untrained(model, id, folder), ways, told) for id in ids}
-    return Submission(model.model, model.model.split(","), returns)
+
+    def play(id: str) -> Played:
+        return _returns(untrained(model, id, folder), ways)
+
+    return _submission(model.model, model.model.split(","), {id: partial(play, id) for id in ids}, told)
 
 
 def runs_submission(directories: Sequence[Path], ways: Sequence[str], trust: bool, told: Told) -> Submission:
@@ -72,8 +82,13 @@ def runs_submission(directories: Sequence[Path], ways: Sequence[str], trust: boo
             raise UserError(f"{directory} and another run were both trained in {id}; give one run per environment")
         # The suite is the environments as they are: what a run was trained with must not make them easier.
         runs[id] = replace(run, experiment=replace(run.experiment, env_kwargs={}))
-    returns = {id: _returns(run, ways, told) for id, run in runs.items()}
-    return Submission(" ".join(map(str, directories)), [str(each) for each in directories], returns)
+    plays = {id: partial(_returns, run, ways) for id, run in runs.items()}
+    return _submission(team_of(directories), [str(each) for each in directories], plays, told)
+
+
+def team_of(directories: Sequence[Path]) -> str:
+    """Name of the team that runs are together."""
+    return " ".join(map(str, directories))
 
 
 def checked_ids(asked: Sequence[str]) -> tuple[str, ...]:
@@ -83,7 +98,25 @@ def checked_ids(asked: Sequence[str]) -> tuple[str, ...]:
     return tuple(asked) or core_ids()
 
 
-def _returns(run: Run, ways: Sequence[str], told: Told) -> Mapping[str, Sequence[float]]:
+def _submission(team: str, models: Sequence[str], plays: Mapping[str, Callable[[], Played]], told: Told) -> Submission:
+    """What comes of playing one environment after the other; one that is refused costs no other its returns."""
+    made = Submission(team, models, {})
+    for id, play in plays.items():
+        try:
+            found = play()
+        except ValueError as error:  # a refusal: prompts that are too long for the model, a server that is gone
+            made = replace(made, unplayed={**made.unplayed, id: " ".join(str(error).split())})
+            told(made, f"{id}: not played: {made.unplayed[id]}")
+            continue
+        made = replace(made, returns={**made.returns, id: found})
+        means = (f"{way}: mean return {np.mean(each):.3f}" for way, each in found.items())
+        told(made, f"{id}, {', '.join(means)}")
+    if not made.returns:
+        raise UserError(f"{team} can play none of it: {'; '.join(made.unplayed.values())}")
+    return made
+
+
+def _returns(run: Run, ways: Sequence[str]) -> Played:
     id = run.experiment.env
     found = {}
     for way in ways:
@@ -91,7 +124,6 @@ def _returns(run: Run, ways: Sequence[str], told: Told) -> Mapping[str, Sequence
         if len(result.episodes) != len(seeds_of(id).seeds):
             raise UserError(f"{id}: episodes were given up, so there is no return for every seed")
         found[way] = [episode.team_return for episode in result.episodes]
-        told(id, way, found[way])
     return found
 
 

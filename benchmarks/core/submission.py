@@ -3,7 +3,8 @@
 {"schema": "collm/core", "version": 1, "collm": "0.4.0", "team": "tiny", "models": ["tiny"],
  "environments": {"collm/MiniBuild-v0": {"seeds_sha256": "…", "returns": {"sampled": [0.5, …], "greedy": [0.6, …]}}, …}}
 
-A return is the mean over the agents of what they were paid in an episode, in the order of the seeds.
+A return is the mean over the agents of what they were paid in an episode, in the order of the seeds. An environment
+that the team cannot play has a reason, "unplayed": "…", in place of the returns.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ class Submission:
     """Names of its models, or of its runs."""
     returns: Mapping[str, Mapping[str, Sequence[float]]]
     """By id and way of playing, the team return of each held-out seed, in order."""
+    unplayed: Mapping[str, str] = field(default_factory=dict)
+    """By id, why the team could not play an environment."""
     collm: str = field(default_factory=lambda: version("collm"))
     """Version of the package that played."""
 
@@ -43,8 +46,9 @@ class Submission:
             id: {"seeds_sha256": seeds_of(id).sha256, "returns": {way: list(each) for way, each in ways.items()}}
             for id, ways in self.returns.items()
         }
+        unplayed = {id: {"seeds_sha256": seeds_of(id).sha256, "unplayed": why} for id, why in self.unplayed.items()}
         named = {"schema": SCHEMA, "version": VERSION, "collm": self.collm, "team": self.team}
-        return {**named, "models": list(self.models), "environments": played}
+        return {**named, "models": list(self.models), "environments": {**played, **unplayed}}
 
     def write(self, file: Path) -> None:
         """Write it as JSON."""
@@ -103,19 +107,27 @@ def parsed_submission(found: Any) -> Submission:
         raise UserError("models must be a list of names")
     if not isinstance(environments, dict) or not environments:
         raise UserError("environments must be an object with the results by id, and have at least one")
-    returns = {id: _checked_returns(id, entry) for id, entry in environments.items()}
-    return Submission(found["team"], models, returns, found["collm"])
+    for id, entry in environments.items():
+        _check_entry(id, entry)
+    returns = {id: _checked_returns(id, entry["returns"]) for id, entry in environments.items() if "returns" in entry}
+    unplayed = {id: entry["unplayed"] for id, entry in environments.items() if "unplayed" in entry}
+    if wrong := [id for id, why in unplayed.items() if not isinstance(why, str) or not why]:
+        raise UserError(f"unplayed of {wrong[0]} must be a reason")
+    return Submission(found["team"], models, returns, unplayed, found["collm"])
 
 
-def _checked_returns(id: str, entry: Any) -> dict[str, list[float]]:
+def _check_entry(id: str, entry: Any) -> None:
     held_out = seeds_of(id)
-    if not isinstance(entry, dict) or set(entry) != {"seeds_sha256", "returns"}:
-        raise UserError(f'{id} must have "seeds_sha256" and "returns"')
+    if not isinstance(entry, dict) or set(entry) not in ({"seeds_sha256", "returns"}, {"seeds_sha256", "unplayed"}):
+        raise UserError(f'{id} must have "seeds_sha256" and either "returns" or "unplayed"')
     if entry["seeds_sha256"] != held_out.sha256:
         raise UserError(
             f"{id} was played on other seeds: seeds_sha256 is {entry['seeds_sha256']!r}, not {held_out.sha256!r}"
         )
-    ways = entry["returns"]
+
+
+def _checked_returns(id: str, ways: Any) -> dict[str, list[float]]:
+    held_out = seeds_of(id)
     if not isinstance(ways, dict) or not ways or not set(ways) <= set(WAYS):
         raise UserError(f"returns of {id} must be by way of playing: {' or '.join(WAYS)}")
     for way, values in ways.items():

@@ -40,21 +40,34 @@ def suite_score(returns: Mapping[str, Sequence[float]]) -> Interval:
 
 
 def rows(submissions: Sequence[Submission]) -> tuple[list[str], list[list[str]]]:
-    """Header and cells: a column per team and way of playing, a row per environment and one for the mean over all.
+    """Header and cells: a column per team and way of playing, a row per environment and one for the mean.
 
-    The mean stands only where a team has played every environment.
+    The mean is over what a team has played, and says how many environments these are where some are missing.
     """
     columns = [(each, way) for each in submissions for way in ways_of(each)]
     header = ["environment", *(f"{each.team}, {way}" for each, way in columns)]
     cells = []
     for id in core_ids():
-        found = [each.returns.get(id, {}).get(way) for each, way in columns]
-        cells.append([id, *("-" if returns is None else str(score(id, returns)) for returns in found)])
-    means = []
-    for each, way in columns:
-        played = {id: ways[way] for id, ways in each.returns.items() if way in ways}
-        means.append(str(suite_score(played)) if set(played) == set(core_ids()) else "-")
-    return header, [*cells, ["mean", *means]]
+        cells.append([id, *(_cell(each, way, id) for each, way in columns)])
+    return header, [*cells, ["mean", *(_mean(each, way) for each, way in columns)]]
+
+
+def _cell(submission: Submission, way: str, id: str) -> str:
+    if id in submission.unplayed:
+        return "unplayed"
+    returns = submission.returns.get(id, {}).get(way)
+    return "-" if returns is None else str(score(id, returns))
+
+
+def _mean(submission: Submission, way: str) -> str:
+    played = {id: ways[way] for id, ways in submission.returns.items() if way in ways}
+    missing = "" if len(played) == len(core_ids()) else f" ({len(played)} of {len(core_ids())})"
+    return f"{suite_score(played)}{missing}"
+
+
+def reasons(submissions: Sequence[Submission]) -> list[str]:
+    """A line per environment that a team could not play."""
+    return [f"{each.team} did not play {id}: {why}" for each in submissions for id, why in each.unplayed.items()]
 
 
 def ways_of(submission: Submission) -> list[str]:
@@ -63,6 +76,9 @@ def ways_of(submission: Submission) -> list[str]:
 
 
 def markdown(submissions: Sequence[Submission]) -> str:
-    """The table as Markdown, with its title."""
+    """The table as Markdown, with its title, and with what was not played and why."""
     header, cells = rows(submissions)
-    return f"# {TITLE}\n\n{markdown_table(header, cells)}\n"
+    lines = [f"# {TITLE}", "", markdown_table(header, cells)]
+    if told := reasons(submissions):
+        lines += ["", *(f"- {line}" for line in told)]
+    return "\n".join(lines) + "\n"

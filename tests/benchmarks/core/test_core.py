@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import copy
+import io
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from collm.agents.config import ModelConfig
+from collm.algorithms.rollout.collector import RolloutCollector
 from collm.algorithms.runs.evaluation import FIRST_EVALUATION_SEED
 from collm.benchmarks.cli import main
 from collm.benchmarks.core import anchors as anchors_module
 from collm.benchmarks.core.anchors import anchors, written_anchors
+from collm.benchmarks.core.command import evaluate_suite
 from collm.benchmarks.core.play import model_submission, player_submission
 from collm.benchmarks.core.submission import Submission, core_ids, parsed_submission, read_submission, seeds_of
 from collm.benchmarks.core.table import markdown, rows, score, suite_score
 from collm.benchmarks.errors import UserError
 
 ID = "collm/MiniBuild-v0"
+TOO_LONG = "collm/BridgeBuild-v1"  # its prompts have 900 tokens of the embedded model, which has 2,048 positions
+LONG = 1_300  # new tokens
 RESULTS = Path(__file__).parents[3] / "benchmarks" / "results" / "core"
 
 
@@ -83,19 +89,22 @@ def test_the_mean_over_the_suite_weighs_environments_alike_and_resamples_within_
     assert found.high - found.low == pytest.approx(width, rel=0.1)
 
 
-def test_the_table_has_the_mean_only_of_who_played_everything():
+def test_the_mean_says_how_many_environments_count_where_a_team_has_not_played_all():
     whole = Submission("whole", ["a"], returns_of(0.5))
-    part = Submission("part", ["b"], returns_of(0.5, of=lambda: (ID,)))
+    part = Submission("part", ["b"], returns_of(0.5, of=lambda: (ID,)), {TOO_LONG: "its prompts | are long"})
     header, cells = rows([whole, part])
     assert header == ["environment", "whole, sampled", "part, sampled"]
     assert [row[0] for row in cells] == [*core_ids(), "mean"]
-    assert cells[-1][1].startswith("0.500") and cells[-1][2] == "-"
-    assert sum(row[2] != "-" for row in cells) == 1
-    assert markdown([whole, part]).count("\n| ") == 17
+    assert cells[-1][1:] == ["0.500 [0.500, 0.500]", "0.500 [0.500, 0.500] (1 of 14)"]
+    assert [row[2] for row in cells if row[0] == TOO_LONG] == ["unplayed"]
+    assert sum(row[2] == "-" for row in cells) == 12
+    text = markdown([whole, part])
+    assert text.count("\n| ") == 17
+    assert text.endswith(f"\n- part did not play {TOO_LONG}: its prompts | are long\n")
 
 
 def test_a_submission_is_read_as_it_was_written(tmp_path):
-    made = Submission("a / b", ["a", "b"], returns_of(0.5), "1.2.3")
+    made = Submission("a / b", ["a", "b"], returns_of(0.5, of=lambda: (ID,)), {TOO_LONG: "why"}, "1.2.3")
     made.write(tmp_path / "x.json")
     assert read_submission(tmp_path / "x.json") == made
 
@@ -115,6 +124,8 @@ def broken(change):
         (lambda it: it.update(environments={}), "at least one"),
         (lambda it: it["environments"].update({"collm/Other-v0": {}}), "collm/Other-v0 is not in the core suite"),
         (lambda it: it["environments"][ID].update(seeds_sha256="0" * 64), f"{ID} was played on other seeds"),
+        (lambda it: it["environments"][ID].update(unplayed="why"), 'either "returns" or "unplayed"'),
+        (lambda it: it["environments"].update({ID: {"seeds_sha256": seeds_of(ID).sha256, "unplayed": ""}}), "a reason"),
         (lambda it: it["environments"][ID]["returns"]["sampled"].pop(), "must be 50 numbers"),
         (lambda it: it["environments"][ID]["returns"].update(best=[0.0] * 50), "sampled or greedy"),
         (lambda it: it["environments"][ID]["returns"].update(greedy=[float("nan")] * 50), "finite"),
@@ -165,11 +176,9 @@ def test_what_the_suite_fixes_cannot_be_chosen(call, problem, capsys):
     assert problem in capsys.readouterr().err
 
 
-def test_a_model_plays_the_seeds_of_the_list_and_no_others(tmp_path, monkeypatch):
-    from collm.agents.config import ModelConfig
-    from collm.algorithms.rollout.collector import RolloutCollector
-    from collm.benchmarks.core.play import model_submission
-
+def test_a_model_plays_the_seeds_of_the_list_and_an_environment_that_is_too_long_for_it_loses_no_other(
+    tmp_path, monkeypatch
+):
     seen = []
     collect = RolloutCollector.collect
     monkeypatch.setattr(
@@ -177,6 +186,41 @@ def test_a_model_plays_the_seeds_of_the_list_and_no_others(tmp_path, monkeypatch
         "collect",
         lambda self, plans, **how: seen.append([plan.seed for plan in plans]) or collect(self, plans, **how),
     )
-    made = model_submission(ModelConfig(), (ID,), ("greedy",), tmp_path, lambda *_: None)
-    assert seen == [list(seeds_of(ID).seeds)] and set(made.returns[ID]) == {"greedy"}
-    assert min(seen[0]) > FIRST_EVALUATION_SEED
+    console = Console(file=io.StringIO(), width=200)
+    with pytest.raises(SystemExit) as ended:
+        evaluate_suite(
+            console,
+            tmp_path,
+            models=["tiny"],
+            ids=(TOO_LONG, ID),
+            ways=("greedy",),
+            model=ModelConfig(max_new_tokens=LONG),
+        )
+    assert ended.value.code == 1
+    assert seen == [list(seeds_of(ID).seeds)] and min(seen[0]) > FIRST_EVALUATION_SEED
+    made = read_submission(tmp_path / "tiny.json")
+    assert made.returns.keys() == {ID} and made.returns[ID].keys() == {"greedy"}
+    assert "more than the 2048 of the model" in made.unplayed[TOO_LONG]
+    for text in (console.file.getvalue(), (tmp_path / "table.md").read_text()):
+        assert "(1 of 14)" in text and "2048" in text
+
+
+def test_a_team_that_can_play_nothing_is_refused_and_leaves_no_file(tmp_path, capsys):
+    out = tmp_path / "out"
+    call = ["--suite", "core", "--model", "tiny", "--env", TOO_LONG, "--max-new-tokens", str(LONG), "--out", str(out)]
+    assert main(["evaluate", *call]) == 2
+    assert "tiny can play none of it: the first prompt of" in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_what_was_played_is_on_disk_before_the_next_environment_begins(tmp_path, monkeypatch):
+    from collm.benchmarks.core import play
+
+    def breaks(*args, **kwargs):
+        assert read_submission(tmp_path / "tiny.json").returns[ID]["greedy"] == [0.5] * 50
+        raise RuntimeError("the machine is out of memory")
+
+    monkeypatch.setattr(play, "untrained", lambda *args: breaks() if (tmp_path / "tiny.json").exists() else None)
+    monkeypatch.setattr(play, "_returns", lambda run, ways: {"greedy": [0.5] * 50})
+    with pytest.raises(RuntimeError, match="out of memory"):
+        evaluate_suite(Console(file=io.StringIO()), tmp_path, models=["tiny"], ids=(ID, TOO_LONG), ways=("greedy",))
