@@ -224,6 +224,7 @@ class VLLMServer:
                 f"the server at {replica.client.url} serves {served.root!r} as {served.name!r}, but what learns is "
                 f"{ours!r}; start it with that model (or, from another folder, with --served-model-name {ours})"
             )
+        replica.client.check_sampling()
         replica.adapters = {name for name in replica.client.adapters() if name.startswith(f"collm-{self._run}-")}
         replica.version = replica.client.version() or INITIAL
         if self._serving.keeps_logprobs:
