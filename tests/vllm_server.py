@@ -11,7 +11,6 @@ import torch
 from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
-
 GENERATE = "/inference/v1/generate"
 
 

@@ -213,9 +213,7 @@ def seat_of(env: Any, agent: str, model: ModelConfig, algorithm: Algorithm[Any] 
     )
 
 
-def check_team(
-    env: Any, model: ModelConfig, seed: int = 0, images: Images = "auto", *, learns: bool = True
-) -> None:
+def check_team(env: Any, model: ModelConfig, seed: int = 0, images: Images = "auto", *, learns: bool = True) -> None:
     """Refuse a team that cannot be made, before a weight is loaded.
 
     Args:

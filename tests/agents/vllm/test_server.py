@@ -191,7 +191,12 @@ DISABLED = '{"error": {"message": "Scale-out endpoints are disabled. Restart vll
         ("shared", "/inference/v1/generate", (403, DISABLED), "--enable-scale-out"),
         ("shared", "/inference/v1/generate", (404, '{"detail": "Not Found"}'), "--enable-scale-out"),
         ("shared", "/weight_info", (404, '{"detail": "Not Found"}'), "VLLM_SERVER_DEV_MODE=1"),
-        ("adapters", "/v1/load_lora_adapter", (404, '{"detail": "Not Found"}'), "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True"),
+        (
+            "adapters",
+            "/v1/load_lora_adapter",
+            (404, '{"detail": "Not Found"}'),
+            "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True",
+        ),
     ],
 )
 def test_a_server_that_lacks_an_option_is_refused_at_the_start(stub, weights, path, refusal, needs):
