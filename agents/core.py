@@ -7,11 +7,11 @@ gradient. A critic reads histories. None of the three knows whether the world is
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ SHOWN_METRICS = ("return", "policy_loss", "value_loss", "grad_norm", "critic_gra
 SMALL_LEARNING_RATE = 5e-4
 """Learning rate of perceptrons and small language models, whose weights still have everything to learn."""
 NO_TOKENS: NDArray[np.float32] = np.zeros(0, dtype=np.float32)
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +185,17 @@ class Workplace:
     device: torch.device
 
 
+class Processes(Protocol):
+    """The processes that train together, as one of them sees them; one that trains by itself is among them alone."""
+
+    @property
+    def is_writer(self) -> bool:
+        """Whether this one writes for all."""
+
+    def by_writer(self, work: Callable[[], Value]) -> Value:
+        """What the work returns, or raises, on the process that writes; the others wait. All call it."""
+
+
 class Policy(ABC):
     """Answers requests."""
 
@@ -194,6 +206,9 @@ class Policy(ABC):
     @abstractmethod
     def act(self, requests: Sequence[Request], *, greedy: bool = False) -> list[Completion]:
         """One completion for each request, in order; the answer to one does not depend on the others."""
+
+    def make_ready(self, processes: Processes) -> None:  # noqa: B027  # most have nothing to exchange
+        """Prepare to answer with the present weights; all processes that train together call it before they play."""
 
     def batch_key(self) -> object:
         """Policies of equal key can answer in one call of `act_together`: adapters of one base model."""
@@ -240,6 +255,31 @@ class TrainablePolicy(Policy, Learnable):
         """Whether its completions carry the log-probabilities of a sampler that rounds otherwise than `evaluate`."""
         return False
 
+    @property
+    def is_scored_later(self) -> bool:
+        """Whether its completions lack entropies and its own log-probabilities: processes that share its weights can
+        only evaluate together, and not while each plays its own episodes."""
+        return False
+
+    def scored(
+        self,
+        tracks: Sequence[Sequence[Completion]],
+        logprobs: Sequence[NDArray[np.float32]],
+        entropies: Sequence[NDArray[np.float32]],
+    ) -> list[tuple[Completion, ...]]:
+        """The tracks with what they lacked.
+
+        Args:
+            logprobs, entropies: as of `evaluate`, of all tokens of each track.
+        """
+        return [
+            tuple(
+                replace(turn, logprobs=own, entropies=each)
+                for turn, own, each in zip(track, *(by_turn(track, of) for of in scores), strict=True)
+            )
+            for track, *scores in zip(tracks, logprobs, entropies, strict=True)
+        ]
+
     @abstractmethod
     def evaluate(self, tracks: Sequence[Sequence[Completion]]) -> Evaluation:
         """Log-probabilities, entropies and values of all turns of all tracks."""
@@ -283,6 +323,11 @@ class TrainablePolicy(Policy, Learnable):
 
     def rest(self) -> None:
         """Give back memory that only deciding needs; called between the episodes and the update from them."""
+
+
+def by_turn(track: Sequence[Completion], scores: NDArray[np.float32]) -> list[NDArray[np.float32]]:
+    """Scores of all tokens of a track, cut into those of its turns."""
+    return np.split(scores, np.cumsum([len(turn.logprobs) for turn in track])[:-1])
 
 
 class Critic(Learnable):

@@ -64,14 +64,21 @@ def check_models(config: ModelConfig, num_agents: int) -> None:
             _check_target_modules(config, name)
 
 
-def check_servers(config: ModelConfig, num_agents: int) -> None:
-    """Ask every server which model it serves.
+def check_servers(config: ModelConfig, num_agents: int, *, learns: bool) -> None:
+    """Ask every server which model it serves, and whether it was started with what is needed.
+
+    Args:
+        learns: the servers are to be sent weights.
 
     Raises:
-        ServerError: if one does not answer.
+        ServerError: if one does not answer, or lacks an option.
     """
     for address in dict.fromkeys(address for each in config.servers(num_agents) for address in each):
-        VLLMClient(address, SERVER_CHECK_S).base_model()
+        client = VLLMClient(address, SERVER_CHECK_S)
+        client.base_model()
+        client.check_sampling()
+        if learns:
+            client.check_exchange(adapters=config.weights == "adapters")
 
 
 def check_room(config: ModelConfig, agents: Sequence[str], observations: Mapping[str, str]) -> None:

@@ -125,11 +125,12 @@ class TrainConfig(Checked):
 
     fsdp: bool = False
     """FSDP2 (fully sharded data parallelism): under torchrun each rank keeps a share of the weights, gradients and
-    AdamW's moments of language models, critics and references, and decodes with a whole copy in `compute_dtype`. Models
-    with adapters stay whole. False: each rank keeps all of them, as one process does in any case."""
+    AdamW's moments of language models, critics and references, and decodes with a whole copy in `compute_dtype`, or by
+    vLLM servers (`server`) without one. Models with adapters stay whole. False: each rank keeps all of them, as one
+    process does in any case."""
     fsdp_copy_memory: Positive = 20.0
-    """Memory limit of that whole copy with `fsdp`, in GiB per model. A larger model would need generation servers that
-    take sharded weights, and is refused."""
+    """Memory limit of that whole copy with `fsdp`, in GiB per model. A larger model is refused, unless vLLM servers
+    sample."""
 
     # Credit.
 

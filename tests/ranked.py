@@ -373,9 +373,47 @@ def critics(group, folder, rank):
     return differences, max(grad.abs().max().item() for grad in grads)
 
 
-def everything(group, folder):
+class Served(NamedTuple):
+    """What a training by servers left on one rank."""
+
+    said: list[tuple[int, str, str, float]]  # of all updates: episode, agent, action, reward
+    metrics: list[dict[str, float]]
+    evaluated: list[str]  # actions after the last update
+    weights: dict[str, Any]  # of the first rank, at the end
+    num_own: int  # numbers of the model that this rank has beside its share
+
+
+def served(group, server, fsdp, num_updates=2):
+    """Some updates of a training whose completions come from servers, and an evaluation."""
+    from dataclasses import replace
+
+    from collm.algorithms.runs.evaluation import evaluate
+
+    asked = experiment(num_updates, fsdp)
+    model = replace(asked.model, weights="shared", server=server, max_new_tokens=4, server_patience_s=20.0)
+    trainer = replace(asked, model=model, config=replace(asked.config, agent_learning_rate=1e-4)).make_trainer()
+    said, metrics = [], []
+    for _ in range(num_updates):
+        episodes, measured = trainer.step()
+        metrics.append({name: value for name, value in measured.items() if not any(part in name for part in CLOCK)})
+        for episode in episodes:
+            for agent, track in episode.tracks.items():
+                said += [(episode.index, agent, turn.completion.action, turn.reward) for turn in track]
+    evaluated = evaluate(trainer.collector, 2, greedy=True)
+    (policy,) = set(trainer.collector.policies.values())
+    own = sum(weight.numel() for weight in policy.language_model.model.parameters() if weight.ndim > 1)
+    with trainer.whole():
+        weights = {name: each.numpy().copy() for name, each in policy.state_dict().items()} if group.is_writer else {}
+    actions = [
+        turn.completion.action for each in evaluated.episodes for track in each.tracks.values() for turn in track
+    ]
+    return Served(said, metrics, actions, weights, own)
+
+
+def everything(group, folder, servers):
     """What the quick tests compare, by one pair of ranks."""
     return {
+        "served": [served(group, server, fsdp) for server, fsdp in zip(servers, (False, True), strict=True)],
         "exchanged": exchanged(group),
         "updates": all_trained(group, QUICK),
         "critics": [critics(group, folder, rank) for rank in (None, 3)],

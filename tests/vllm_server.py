@@ -11,9 +11,15 @@ import torch
 from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
+GENERATE = "/inference/v1/generate"
+
 
 class Broken(Exception):
     """The stub fails inside, as it was told to."""
+
+
+class Refused(Exception):
+    """The stub refuses a request, with a status and a text."""
 
 
 class StubServer(ThreadingHTTPServer):
@@ -41,6 +47,7 @@ class StubServer(ThreadingHTTPServer):
         self.changes: dict = {}  # to an honest answer
         self.fails: dict[str, int] = {}  # by path: requests that are still answered
         self.num_left: int | None = None  # completions that it still gives before it dies; None: it lives
+        self.refusals: dict[str, tuple[int, str]] = {}  # by path: what it was not started for
         threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
 
     @property
@@ -49,7 +56,7 @@ class StubServer(ThreadingHTTPServer):
 
     def paths(self):
         """What was asked, without completions."""
-        return [path for path, _ in self.calls if path != "/inference/v1/generate"]
+        return [path for path, _ in self.calls if path != GENERATE]
 
     def die(self):
         """Break off everything, as `kill -9` does."""
@@ -58,15 +65,19 @@ class StubServer(ThreadingHTTPServer):
         for connection in list(self.live):
             connection.close()
 
-    def is_dead(self, path):
+    def is_dead(self, path, body):
         """Whether it breaks off a request, as from a certain completion on."""
         if self.num_left is None:
             return False
         with self.lock:
-            self.num_left -= path == "/inference/v1/generate"
+            self.num_left -= path == GENERATE and bool(body)
             return self.num_left < 0
 
     def answer(self, path, body):
+        if path in self.refusals:
+            raise Refused(*self.refusals[path])
+        if body == {}:
+            raise Refused(400, "fields are missing")
         if path in self.fails:
             self.fails[path] -= 1
             if self.fails[path] < 0:
@@ -98,7 +109,7 @@ class StubServer(ThreadingHTTPServer):
         elif path == "/finish_weight_update":
             assert self.is_updating
             self.is_updating, self.version = False, body["weight_version"]
-        elif path == "/inference/v1/generate":
+        elif path == GENERATE:
             return {"choices": [self.completion(body) | self.changes]}
         return {}
 
@@ -148,14 +159,15 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"] or 0)) or "null")
-        self.server.calls.append((self.path, body))
+        if body != {}:  # which asks for nothing
+            self.server.calls.append((self.path, body))
         self._do(body)
 
     def do_GET(self):
         self._do(None)
 
     def _do(self, body):
-        if self.server.is_dead(self.path):
+        if self.server.is_dead(self.path, body):
             self.close_connection = True
             return
         try:
@@ -163,6 +175,9 @@ class _Handler(BaseHTTPRequestHandler):
                 answer = self.server.answer(self.path, body)
         except Broken as broken:
             self._reply(json.dumps({"error": f"it broke: {broken}"}).encode(), 500)
+        except Refused as refused:
+            status, text = refused.args
+            self._reply(text.encode(), status)
         except KeyError as missing:
             self._reply(json.dumps({"error": f"the model {missing} does not exist"}).encode(), 404)
         else:

@@ -8,13 +8,14 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from peft import PeftModel
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
@@ -28,6 +29,7 @@ from ..core import (
     Divergence,
     Evaluation,
     Policy,
+    Processes,
     Request,
     TrainablePolicy,
     Workplace,
@@ -90,6 +92,7 @@ class LanguageModel:
         self.recomputes_activations = recomputes_activations
         self.model = model.eval()  # dropout would make the update score another distribution than was sampled
         self.base = base_of(model)
+        self.num_weights = sum(weight.numel() for weight in self.base.parameters())
         self.encoder = Encoder(tokenizer, is_chat=is_chat, template_kwargs=template_kwargs)
         self.compute_dtype = compute_dtype
         self.scorer = Scorer(self.base)
@@ -127,13 +130,14 @@ class LanguageModel:
         return self.model if self._shards is None else self._shards.module
 
     def shard(self, mesh: DeviceMesh) -> None:
-        """Share the weights out over ranks; the model keeps a copy to decode with, if it is one that learns.
+        """Share the weights out over ranks; the model keeps a copy to decode with, if it is one that learns and no
+        server decodes for it.
 
         A base with adapters stays whole, as that copy would be all of it.
         """
         if self._shards is not None or isinstance(self.model, PeftModel):
             return
-        decodes = any(weight.requires_grad for weight in self.model.parameters())
+        decodes = self.serving is None and any(weight.requires_grad for weight in self.model.parameters())
         self._shards = Shards(self.model, mesh, self.compute_dtype, keeps_copy=decodes)
         self.scorer = self.scorer.on(self._shards.module, self._shards)
 
@@ -142,13 +146,22 @@ class LanguageModel:
         if self._shards is not None:
             self._shards.refresh()
 
+    @property
+    def shards(self) -> Shards | None:
+        """What ranks share; None where the weights are whole."""
+        return self._shards
+
     @contextmanager
-    def whole(self) -> Iterator[None]:
-        """See `Learnable.whole`."""
+    def whole(self, *, on_all: bool = False) -> Iterator[None]:
+        """See `Learnable.whole`.
+
+        Args:
+            on_all: let the models of all ranks have all weights.
+        """
         if self._shards is None:
             yield
             return
-        with self._shards.whole():
+        with self._shards.whole(on_all=on_all):
             shards, self._shards = self._shards, None
             try:
                 yield
@@ -218,7 +231,7 @@ class LanguagePolicy(TrainablePolicy):
     @property
     def default_learning_rate(self) -> float:
         """5e-4 for a small model, as the embedded one; for others 1e-4 for adapters, 1e-6 for full weights."""
-        if sum(weight.numel() for weight in self.language_model.base.parameters()) < MAX_SMALL_WEIGHTS:
+        if self.language_model.num_weights < MAX_SMALL_WEIGHTS:
             return SMALL_LEARNING_RATE
         return FULL_LEARNING_RATE if self.adapter is None else ADAPTER_LEARNING_RATE
 
@@ -230,6 +243,25 @@ class LanguagePolicy(TrainablePolicy):
     def is_sampled_elsewhere(self) -> bool:
         serving = self.language_model.serving
         return serving is not None and serving.keeps_logprobs
+
+    @property
+    def is_scored_later(self) -> bool:
+        return isinstance(self._generator, VLLMServer) and self.language_model.shards is not None
+
+    def scored(
+        self,
+        tracks: Sequence[Sequence[Completion]],
+        logprobs: Sequence[NDArray[np.float32]],
+        entropies: Sequence[NDArray[np.float32]],
+    ) -> list[tuple[Completion, ...]]:
+        theirs = [np.concatenate([turn.logprobs for turn in track]) for track in tracks]
+        if isinstance(self._generator, VLLMServer):
+            self._generator.compare(theirs, logprobs, self.sampling)
+        return super().scored(tracks, theirs if self.is_sampled_elsewhere else logprobs, entropies)
+
+    def make_ready(self, processes: Processes) -> None:
+        if isinstance(self._generator, VLLMServer):
+            self._generator.make_ready(processes, self.adapter, self.language_model.shards)
 
     def workplace(self) -> Workplace:
         return Workplace(id(self.language_model), self.language_model.device)
@@ -359,7 +391,10 @@ class LanguagePolicy(TrainablePolicy):
         if self.adapter is not None:
             twin.adapter = None
             return twin
-        model = copy.deepcopy(self.language_model.model).requires_grad_(False)
+        # Where ranks share the weights and servers decode, no rank has a copy of them.
+        shards = self.language_model.shards
+        with nullcontext() if shards is None or shards.keeps_copy else self.language_model.whole(on_all=True):
+            model = copy.deepcopy(self.language_model.model).requires_grad_(False)
         keep_in(model, self.language_model.compute_dtype)
         twin.language_model = self.language_model.of(model.to(device or self.language_model.device))
         return twin

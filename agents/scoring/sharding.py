@@ -42,6 +42,7 @@ class Shards(nn.Module):
         self, model: PreTrainedModel, mesh: DeviceMesh, compute_dtype: torch.dtype | None, *, keeps_copy: bool
     ):
         super().__init__()
+        self.keeps_copy = keeps_copy
         self._model = (model,)  # not a part of this module
         self._is_first = mesh.get_local_rank() == 0
         matrices = [weight for weight in model.parameters() if weight.ndim > 1]
@@ -68,23 +69,34 @@ class Shards(nn.Module):
 
     @torch.no_grad()
     def refresh(self) -> None:
-        """Bring the model's own weights up to date. All ranks call it."""
+        """Bring the model's own weights up to date, where it has them. All ranks call it."""
+        if not self.keeps_copy:
+            return
         (model,) = self._model
         own = dict(model.named_parameters())
         for name, weight in self.module.named_parameters():
             if weight.requires_grad:
                 own[name].copy_(full(weight.to(own[name].dtype)))
 
+    @torch.no_grad()
+    def weights(self) -> Iterator[tuple[str, Tensor]]:
+        """The model's weights by name, gathered one after the other. All ranks go through all of them."""
+        for name, weight in self.module.named_parameters():
+            yield name, full(weight.detach())
+
     @contextmanager
-    def whole(self) -> Iterator[None]:
-        """Let the first rank's model have all weights, in host memory, inside the block. All ranks enter it."""
+    def whole(self, *, on_all: bool = False) -> Iterator[None]:
+        """Let the first rank's model have all weights, in host memory, inside the block. All ranks enter it.
+
+        Args:
+            on_all: let those of all ranks have them.
+        """
         (model,) = self._model
         own = dict(model.named_parameters())
         kept: dict[str, Tensor] = {}
         try:
-            for name, weight in self.module.named_parameters():
-                found = full(weight.detach())
-                if self._is_first:
+            for name, found in self.weights():
+                if self._is_first or on_all:
                     kept[name], own[name].data = own[name].data, found.cpu()
             yield
         finally:

@@ -23,6 +23,10 @@ from ..decoding.samples import Prompt
 from ..decoding.sampling import Sampling
 from ..decoding.streams import seed_of
 
+GENERATE = "/inference/v1/generate"
+LOAD_ADAPTER = "/v1/load_lora_adapter"
+WEIGHT_INFO = "/weight_info"
+SCALE_OUT = "--enable-scale-out"
 DEV_MODE = "VLLM_SERVER_DEV_MODE=1"
 RUNTIME_ADAPTERS = "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True and --enable-lora"
 
@@ -108,13 +112,32 @@ class VLLMClient:
         """
         self._post("/health", None, "vLLM", method="GET")
 
+    def check_sampling(self) -> None:
+        """Ask whether it samples tokens for tokens.
+
+        Raises:
+            ServerError: if it was started without the option for it.
+        """
+        self._check_route("POST", GENERATE, SCALE_OUT)
+
+    def check_exchange(self, *, adapters: bool) -> None:
+        """Ask whether its weights, or adapters, can be exchanged.
+
+        Raises:
+            ServerError: if it was started without the option for it.
+        """
+        if adapters:
+            self._check_route("POST", LOAD_ADAPTER, RUNTIME_ADAPTERS)
+        else:
+            self._check_route("GET", WEIGHT_INFO, DEV_MODE)
+
     def complete(self, model: str, prompt: Prompt, sampling: Sampling, stop_ids: Sequence[int]) -> ServedSample:
         """Sample one completion.
 
         Raises:
             ServerError: if the server fails, or its answer lacks token ids or ends where it should not.
         """
-        answer = self._json("POST", "/inference/v1/generate", _request(model, prompt, sampling, stop_ids))
+        answer = self._json("POST", GENERATE, _request(model, prompt, sampling, stop_ids))
         choice = (answer.get("choices") or [{}])[0]
         ids, content = choice.get("token_ids"), (choice.get("logprobs") or {}).get("content")
         versions = choice.get("weight_versions")
@@ -139,7 +162,7 @@ class VLLMClient:
 
     def load_adapter(self, name: str, folder: str) -> None:
         """Serve an adapter under a name that is not taken."""
-        self._post("/v1/load_lora_adapter", {"lora_name": name, "lora_path": folder}, RUNTIME_ADAPTERS)
+        self._post(LOAD_ADAPTER, {"lora_name": name, "lora_path": folder}, RUNTIME_ADAPTERS)
 
     def unload_adapter(self, name: str) -> None:
         """Let go of an adapter."""
@@ -148,7 +171,7 @@ class VLLMClient:
     def version(self) -> str | None:
         """The label of its weights; None where the server does not tell, which only those of `DEV_MODE` do."""
         try:
-            return str(self._json("GET", "/weight_info")["weight_version"])
+            return str(self._json("GET", WEIGHT_INFO)["weight_version"])
         except NotThere:  # 404
             return None
 
@@ -193,6 +216,15 @@ class VLLMClient:
         if status in (404, 405):
             raise ServerError(f"the server at {self.url} has no {path}: start vLLM with {needs}")
         self._check(status, path, answer)
+
+    def _check_route(self, method: str, path: str, needs: str) -> None:
+        """Refuse a server without a route, by a request that asks for nothing: one with the route misses its fields.
+
+        vLLM 0.32 answers 403 on routes that an option is to enable, other versions 404.
+        """
+        status, _ = self._exchange(method, path, {} if method == "POST" else None)
+        if status in (403, 404):
+            raise ServerError(f"the server at {self.url} has no {path}: start vLLM with {needs}")
 
     def _json(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
         status, answer = self._exchange(method, path, body)

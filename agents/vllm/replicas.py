@@ -69,6 +69,14 @@ class Replicas:
         self._num_connections = num_connections
         self._patience_s = patience_s
 
+    def make_ready(self) -> None:
+        """Let those that answer have the present weights.
+
+        Raises:
+            ServerError: if no server answers for `patience_s`.
+        """
+        self._ready(may_wait=True)
+
     def ask(
         self, prompts: Sequence[Prompt], request: Callable[[Replica, Prompt], ServedSample | None]
     ) -> list[ServedSample]:

@@ -13,7 +13,7 @@ import tempfile
 import time
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -23,7 +23,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from . import gpu
+from ..core import Processes
+from . import files, gpu
 from .api import ServerError, ServerLost, VLLMClient
 
 INITIAL = "default"
@@ -74,13 +75,28 @@ class Folder(Sender):
 
     def send(self, server: VLLMClient, model: PreTrainedModel, version: str) -> None:
         if self._written != version:
-            if self._folder is None:
-                self._folder = temporary_folder(self)
-            for old in self._folder.iterdir():
-                shutil.rmtree(old)
-            model.save_pretrained(self._folder / version)
+            model.save_pretrained(self._place(version))
             self._written = version
         super().send(server, model, version)
+
+    def write(
+        self, model: PreTrainedModel, weights: Iterable[tuple[str, Tensor]], version: str, processes: Processes
+    ) -> None:
+        """Write a version whose weights the processes share; all of them call it.
+
+        Raises:
+            ServerError: on all processes, if it cannot be written.
+        """
+        files.write(model, weights, processes.by_writer(lambda: self._place(version)), processes)
+        self._written = version
+
+    def _place(self, version: str) -> Path:
+        """Where a version goes, in place of all others."""
+        if self._folder is None:
+            self._folder = temporary_folder(self)
+        for old in self._folder.iterdir():
+            shutil.rmtree(old)
+        return self._folder / version
 
     def forget(self, server: VLLMClient) -> None:
         """Nothing: every exchange is whole in itself."""

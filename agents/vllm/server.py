@@ -22,19 +22,22 @@ from typing import Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from peft import PeftModel
 from torch import nn
 from transformers import PreTrainedModel
 
+from ..core import NO_TOKENS, Processes
 from ..decoding.adapters import check_adapter
 from ..decoding.base import base_of
 from ..decoding.samples import Prompt, Sample
 from ..decoding.sampling import Sampling
 from ..scoring.completions import scored_samples
 from ..scoring.scorer import Scorer
-from .api import ServedSample, ServerError, VLLMClient
+from ..scoring.sharding import Shards
+from .api import ServedSample, ServerError, ServerLost, VLLMClient
 from .replicas import Replica, Replicas
-from .sending import INITIAL, sender_of, temporary_folder
+from .sending import INITIAL, Folder, sender_of, temporary_folder
 
 __all__ = ["ServerError", "Serving", "VLLMServer"]
 
@@ -103,6 +106,8 @@ class VLLMServer:
         self._sender = sender_of(serving.weights, compute_dtype)
         self._run = uuid.uuid4().hex[:8]  # several runs may use one server
         self._num_sent = 0
+        self._sends = True  # this process: of several that train together one does
+        self._shards: Shards | None = None  # what these share of the model
         self._version: str | None = INITIAL  # label of the present weights; None: not given yet
         self._folder: Path | None = None  # holds the adapters
         self._adapters: dict[str, tuple[str, Path]] = {}  # the present ones: name on the servers, and folder
@@ -122,7 +127,11 @@ class VLLMServer:
         """
         if not prompts:
             return []
-        self._prepare({prompt.adapter for prompt in prompts})
+        self._asked_for = sorted({prompt.adapter for prompt in prompts if prompt.adapter is not None})
+        for adapter in {prompt.adapter for prompt in prompts}:
+            check_adapter(self._model, adapter)
+        if self._sends:
+            self._prepare()
 
         def ask(replica: Replica, prompt: Prompt) -> ServedSample | None:
             name = replica.name if prompt.adapter is None else self._adapters[prompt.adapter][0]
@@ -130,13 +139,17 @@ class VLLMServer:
             return sample if sample.versions == {self._version} else None
 
         served = self._replicas.ask(prompts, ask)
+        if self._serving.keeps_logprobs and not sampling.greedy:
+            self._check_mode(served, sampling)
+        if self._shards is not None:
+            return [self._unscored(each) for each in served]
         ids = [answer.ids for answer in served]
         samples = scored_samples(
             self._model, self._scorer, prompts, ids, sampling, self._stop_ids, value_head=self._value_head
         )
-        self._check_drift(served, samples, sampling)
+        pairs = zip(served, samples, strict=True)
+        self._check_drift([(theirs.url, theirs.logprobs, ours.logprobs) for theirs, ours in pairs], sampling)
         if self._serving.keeps_logprobs and not sampling.greedy:
-            self._check_mode(served, sampling)
             return [replace(ours, logprobs=theirs.logprobs) for ours, theirs in zip(samples, served, strict=True)]
         return samples
 
@@ -157,16 +170,59 @@ class VLLMServer:
     def rest(self) -> None:
         """Nothing: the servers' memory is their own."""
 
-    def _prepare(self, adapters: Collection[str | None]) -> None:
-        """Give a label to all weights that were changed, and names and folders to adapters."""
-        for adapter in adapters:
-            check_adapter(self._model, adapter)
+    def make_ready(self, processes: Processes, adapter: str | None, shards: Shards | None) -> None:
+        """Let the servers have the present weights, sent by one process; all that train together call it.
+
+        Until the next call their samples are of these weights, whoever asks. Where processes share weights, samples
+        come with the servers' log-probabilities and without entropies and values.
+
+        Args:
+            adapter: the adapter that will be asked for; None: the model's own weights.
+            shards: what they share of the model; None: each has all of it.
+
+        Raises:
+            ServerError: on all of them, if no server has the weights for the patience, or one refuses them.
+        """
+        self._sends = processes.is_writer
+        self._asked_for = [] if adapter is None else [adapter]
+        if shards is not self._shards:
+            self._shards, self._version = shards, None  # what a server was started with is written nowhere
+        is_new = self._version is None
+        self._run, self._version, self._adapters = processes.by_writer(self._prepare)
+        self._stale_adapters.difference_update(self._asked_for)
+        if is_new and shards is not None:
+            assert isinstance(self._sender, Folder) and isinstance(self._model, PreTrainedModel)
+            self._sender.write(self._model, shards.weights(), self._version, processes)
+        processes.by_writer(self._replicas.make_ready)
+
+    def compare(
+        self, theirs: Sequence[NDArray[np.float32]], ours: Sequence[NDArray[np.float32]], sampling: Sampling
+    ) -> None:
+        """Compare log-probabilities of samples that were computed later.
+
+        Args:
+            theirs, ours: the servers' and the learner's, of the same tokens.
+
+        Raises:
+            ServerError: if the servers have other weights.
+        """
+        self._check_drift([(self._all, *pair) for pair in zip(theirs, ours, strict=True)], sampling)
+
+    def _unscored(self, served: ServedSample) -> Sample:
+        return Sample(served.ids, served.logprobs, NO_TOKENS, int(served.ids[-1]) not in self._stop_ids, None)
+
+    def _prepare(self) -> tuple[str, str, dict[str, tuple[str, Path]]]:
+        """Give a label to all weights that were changed, and names and folders to adapters.
+
+        Returns:
+            The run's label, that of the weights, and the adapters.
+        """
         if self._version is None:
             self._version = self._new_name("weights")
-        self._asked_for = sorted(adapter for adapter in adapters if adapter is not None)
         for adapter in self._asked_for:
             if adapter not in self._adapters or adapter in self._stale_adapters:
                 self._write_adapter(adapter)
+        return self._run, self._version, self._adapters
 
     def _write_adapter(self, adapter: str) -> None:
         assert isinstance(self._model, PeftModel)
@@ -186,6 +242,9 @@ class VLLMServer:
 
     def _update(self, replica: Replica) -> None:
         """Let a replica have the present weights and adapters."""
+        if not self._sends:
+            self._check_sent(replica)
+            return
         if not replica.is_known:
             self._look_at(replica)
         if replica.version != self._version:
@@ -210,6 +269,21 @@ class VLLMServer:
                     replica.client.unload_adapter(old)
                     replica.adapters.remove(old)
 
+    def _check_sent(self, replica: Replica) -> None:
+        """Find out whether a replica has been sent the present weights and adapters.
+
+        Raises:
+            ServerLost: if it has not.
+        """
+        names = {self._adapters[adapter][0] for adapter in self._asked_for}
+        if not (replica.is_known and replica.version == self._version and names <= replica.adapters):
+            self._look_at(replica)
+        if replica.version != self._version or not names <= replica.adapters:
+            raise ServerLost(
+                f"the server at {replica.client.url} has not been sent the present weights, as rank 0 sends them where "
+                "it finds that a server lacks them"
+            )
+
     def _look_at(self, replica: Replica) -> None:
         """Find out what a replica holds.
 
@@ -224,6 +298,7 @@ class VLLMServer:
                 f"the server at {replica.client.url} serves {served.root!r} as {served.name!r}, but what learns is "
                 f"{ours!r}; start it with that model (or, from another folder, with --served-model-name {ours})"
             )
+        replica.client.check_sampling()
         replica.adapters = {name for name in replica.client.adapters() if name.startswith(f"collm-{self._run}-")}
         replica.version = replica.client.version() or INITIAL
         if self._serving.keeps_logprobs:
@@ -243,13 +318,20 @@ class VLLMServer:
                     f"filters; start the server at {url} with --logprobs-mode processed_logprobs"
                 )
 
-    def _check_drift(self, served: Sequence[ServedSample], samples: Sequence[Sample], sampling: Sampling) -> None:
+    @property
+    def _all(self) -> str:
+        """Addresses of all servers, for a message."""
+        return " or ".join(self._serving.addresses)
+
+    def _check_drift(
+        self, pairs: Sequence[tuple[str, NDArray[np.float32], NDArray[np.float32]]], sampling: Sampling
+    ) -> None:
         self.drift = None
         if not _is_plain(sampling):
             return
         gaps: dict[str, list[np.ndarray]] = {}
-        for theirs, ours in zip(served, samples, strict=True):
-            gaps.setdefault(theirs.url, []).append(np.abs(theirs.logprobs - ours.logprobs))
+        for url, theirs, ours in pairs:
+            gaps.setdefault(url, []).append(np.abs(theirs - ours))
         drifts = {url: float(np.concatenate(each).mean()) for url, each in gaps.items()}
         url, self.drift = max(drifts.items(), key=lambda item: item[1])
         if not self.drift <= MAX_DRIFT:

@@ -82,6 +82,19 @@ class PolicyLearner:
         found = current().union(found)
         return [found[i] for i in range(len(tracks))]
 
+    @torch.no_grad()
+    def scored(self, tracks: Sequence[Sequence[Completion]]) -> list[tuple[Completion, ...]]:
+        """The tracks with what only the learner can tell of them: see `TrainablePolicy.is_scored_later`."""
+        found: dict[int, Tensor] = {}
+        for batch, _ in self._passes(self.policy, tracks, range(len(tracks))):
+            evaluation = self.policy.evaluate([tracks[i] for i in batch])
+            scores = torch.stack([evaluation.logprobs, evaluation.entropies]).float()
+            lengths = [sum(len(turn.logprobs) for turn in tracks[i]) for i in batch]
+            found |= dict(zip(batch, torch.split(scores, lengths, dim=1), strict=True))
+        found = current().union(found)
+        whole = [found[i].reshape(2, -1).cpu().numpy() for i in range(len(tracks))]
+        return self.policy.scored(tracks, [logprobs for logprobs, _ in whole], [entropies for _, entropies in whole])
+
     def update(self, batch: TurnBatch) -> dict[str, float]:
         """Learn from the batch; returns metrics, averaged over the update's optimizer steps."""
         return self.prepared(batch)()

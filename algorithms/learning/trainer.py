@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -176,7 +177,7 @@ class Trainer:
     def _step(self, record: Recorder | None) -> tuple[list[Episode], dict[str, float]]:
         start = time.perf_counter()
         delivery = self._collect()
-        episodes = delivery.episodes
+        episodes = self._scored(delivery.episodes)
         for learner in self._unique_learners():
             learner.policy.rest()
         learning = time.perf_counter()
@@ -223,6 +224,21 @@ class Trainer:
         self.collector.skipped = delivery.skipped
         self.collector.next_index = order.first + len(order.plans)
         return delivery
+
+    def _scored(self, episodes: Sequence[Episode]) -> list[Episode]:
+        """Episodes with what their players could not compute: see `TrainablePolicy.is_scored_later`."""
+        scored = list(episodes)
+        for learner in self._unique_learners():
+            if not learner.policy.is_scored_later:
+                continue
+            agents = [agent for agent in self.learners if self.learners[agent] is learner]
+            places = [(n, agent) for n, each in enumerate(episodes) for agent in agents if agent in each.tracks]
+            found = learner.scored([_track(episodes[n], agent) for n, agent in places]) if places else []
+            for (n, agent), completions in zip(places, found, strict=True):
+                pairs = zip(scored[n].tracks[agent], completions, strict=True)
+                track = tuple(replace(turn, completion=completion) for turn, completion in pairs)
+                scored[n] = replace(scored[n], tracks={**scored[n].tracks, agent: track})
+        return scored
 
     def _taken(self) -> tuple[Order, Delivery]:
         assert self._ahead is not None  # the writer has players
@@ -470,7 +486,11 @@ def version_of(episode: Episode) -> int:
 
 
 def _tracks(episodes: Sequence[Episode], agent: str) -> list[tuple[Any, ...]]:
-    return [tuple(turn.completion for turn in episode.tracks[agent]) for episode in episodes if agent in episode.tracks]
+    return [_track(episode, agent) for episode in episodes if agent in episode.tracks]
+
+
+def _track(episode: Episode, agent: str) -> tuple[Any, ...]:
+    return tuple(turn.completion for turn in episode.tracks[agent])
 
 
 def _means(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:

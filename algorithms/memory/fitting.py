@@ -91,6 +91,7 @@ def members_of(algorithm: Algorithm[Any], model: ModelConfig, task: Task) -> dic
             num_agents=len(group),
             has_reference=has_reference and place is None,
             num_shares=num_shares,
+            is_served=model.server is not None,
         )
         found.setdefault(device, []).append(member)
         if config.max_staleness and config.collectors is None:
@@ -214,9 +215,9 @@ def _check_copies(algorithm: Algorithm[Any], model: ModelConfig, task: Task) -> 
         if member.copy > limit * GIB:
             raise NoRoom(
                 f"with fsdp each rank decodes with a whole copy of the model of {member.name}, which takes "
-                f"{member.copy / GIB:.1f} GiB in {model.compute_dtype}, more than fsdp_copy_memory={limit:g}; larger "
-                "models need generation servers that take sharded weights, which are not there yet: raise "
-                "fsdp_copy_memory if the devices have room, compute in bfloat16, or give a smaller model"
+                f"{member.copy / GIB:.1f} GiB in {model.compute_dtype}, more than fsdp_copy_memory={limit:g}; let vLLM "
+                "servers sample (--server), raise fsdp_copy_memory if the devices have room, compute in bfloat16, or "
+                "give a smaller model"
             )
 
 
@@ -244,7 +245,7 @@ def _fits(
     for device, own in members.items():
         work = work_of(algorithm, model, task, device, recomputes, divisor)
         if model.kv_memory is not None:
-            num_actors = sum(1 for each in own if each.num_agents)
+            num_actors = sum(1 for each in own if each.decodes)
             work = replace(work, max_kv=int(model.kv_memory * GIB) * num_actors)
         fitted = within(own, work, capacity(device))
         if fitted is None:
@@ -262,7 +263,7 @@ def _cut(members: Mapping[str, Sequence[Member]], works: Mapping[str, Work]) -> 
     """GiB of keys and values of a model, where a device does not hold those of all rows."""
     cuts = []
     for device, work in works.items():
-        actors = [each for each in members[device] if each.num_agents]
+        actors = [each for each in members[device] if each.decodes]
         if actors and work.max_kv is not None and work.max_kv < kv_bytes(actors, replace(work, max_kv=None)):
             cuts.append(work.max_kv / len(actors) / GIB)
     return min(cuts, default=None)

@@ -3,6 +3,7 @@
 A model whose weights all learn costs 4 bytes each for the weight, its gradient, and AdamW's two moments: 16. Gradients
 live in an update only; casts are autocast's copies of the weights in the type that matrices are multiplied in. Ranks
 that share a model (FSDP2) divide the 16 bytes, but each decodes with a whole copy, and gathers two layers at a time.
+Where servers decode there are no copies, keys and values.
 """
 
 from __future__ import annotations
@@ -42,6 +43,12 @@ class Member:
     learns: bool = True
     num_shares: int = 1
     """Ranks that share it; 1: it is whole on each."""
+    is_served: bool = False
+    """Servers decode for it, in memory of their own."""
+
+    @property
+    def decodes(self) -> bool:
+        return self.num_agents > 0 and not self.is_served
 
     @property
     def is_shared(self) -> bool:
@@ -72,7 +79,7 @@ class Member:
     @property
     def copy(self) -> int:
         """The whole copy that each of the ranks decodes with, which share the model."""
-        return self._in_computing_type if self.is_shared and self.num_agents else 0
+        return self._in_computing_type if self.is_shared and self.decodes else 0
 
     @property
     def gathered(self) -> int:
@@ -164,7 +171,7 @@ def plan(members: Sequence[Member], work: Work) -> Plan:
     # Each is loaded whole, and shared out before the next.
     loaded = max((FLOAT32 * each.shape.num_weights for each in members if each.is_shared), default=0)
     phases = [Phase("loading", weights=everything + references + loaded)]
-    actors = [each for each in members if each.num_agents]
+    actors = [each for each in members if each.decodes]
     moments = sum(each.moments for each in members) if work.offload == "none" else 0
     if actors:
         # Critics of learners that take turns wait in host memory.
@@ -220,7 +227,7 @@ def within(members: Sequence[Member], work: Work, capacity: int) -> Work | None:
         capacity: bytes of the device.
     """
     if work.max_kv is None:
-        actors = [each for each in members if each.num_agents]
+        actors = [each for each in members if each.decodes]
         without = plan(members, replace(work, max_kv=0))
         rest = next((phase.total for phase in without.phases if phase.name == "decoding"), 0)
         work = replace(work, max_kv=max(least_kv(actors, work), min(kv_bytes(actors, work), capacity - rest)))

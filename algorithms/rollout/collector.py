@@ -118,12 +118,17 @@ class RolloutCollector:
             EnvironmentFault: if an environment raises or breaks its contract, or too many episodes were given up.
         """
         group = current()
+        self._make_ready()
         with self._whole():
             share = group.shard(list(enumerate(plans, start=self.next_index)))
             self.next_index += len(plans)
             parts = group.together(lambda: self.play(share, len(plans), greedy=greedy))
         self.skipped = [fault for part in parts for fault in part.skipped]
         return together(parts, len(plans))
+
+    def _make_ready(self) -> None:
+        for policy in dict.fromkeys(self.policies.values()):
+            policy.make_ready(current())
 
     def play(self, share: Sequence[tuple[int, Plan]], num_plans: int, *, greedy: bool = False) -> Played:
         """Play some of the plans of a call, given with the indices of their episodes, without the other ranks.
@@ -223,6 +228,7 @@ class RolloutCollector:
             EnvironmentFault: if an environment raises or breaks its contract.
         """
         plans = (Plan(seed, difficulty=difficulty) for seed in seeds)
+        self._make_ready()
         with self._whole():
             # One rank alone: which episode a copy starts next depends on when those of all others end.
             return current().by_writer(lambda: self.play_turns(num_turns, plans))

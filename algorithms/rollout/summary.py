@@ -29,7 +29,9 @@ def episode_metrics(episodes: Sequence[Episode]) -> dict[str, float]:
     metrics["turns"] = float(np.mean([episode.num_turns for episode in episodes]))
     if sampled:
         metrics["completion_tokens"] = float(np.mean([len(completion.logprobs) for completion in sampled]))
-        metrics["entropy"] = float(np.mean(np.concatenate([completion.entropies for completion in sampled])))
+        entropies = np.concatenate([completion.entropies for completion in sampled])
+        if len(entropies):  # none of what servers sample for ranks that share weights, in evaluations
+            metrics["entropy"] = float(np.mean(entropies))
         metrics["cut_share"] = float(np.mean([completion.is_cut for completion in sampled]))
     # Later prompts whose history the environment rewrote are tokenized anew and cost a forward pass of their own.
     later = [turn.completion.tokens for turn in turns if turn.time and isinstance(turn.completion.tokens, TokenRecord)]

@@ -360,7 +360,7 @@ def untrained(
     )
     played = experiment.make_env()
     try:
-        check_team(played, experiment.team_model, seed)
+        check_team(played, experiment.team_model, seed, learns=False)
         return Run(Path(directory), experiment, playing_team(played, experiment.team_model, seed))
     finally:
         played.close()

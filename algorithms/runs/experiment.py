@@ -466,10 +466,10 @@ def _check_collecting(config: TrainConfig, model: ModelConfig) -> None:
             f"{asked} plays with copies of the models, but server={model.server!r} holds one version of them; leave "
             "one of them out"
         )
-    if model.server is not None and current().size > 1:
+    if model.server is not None and current().size > 1 and model.server_weights != "folder":
         raise ValueError(
-            f"server={model.server!r} is sent weights by one process, but {current().size} ranks would each send them; "
-            "train in one process, or leave the server out"
+            f"server_weights={model.server_weights!r} sends whole weights of one process, but {current().size} ranks "
+            "train; use server_weights='folder', or train in one process"
         )
     if model.server_logprobs == "server" and config.importance_cap is None and config.clip_range is None:
         raise ValueError(

@@ -78,7 +78,7 @@ def _turn(turn: Turn, before: Turn | None) -> dict[str, Any]:
     if len(completion.logprobs):
         record |= {
             "logprob": float(completion.logprobs.sum()),
-            "entropy": float(completion.entropies.mean()),
+            **({"entropy": float(completion.entropies.mean())} if len(completion.entropies) else {}),
             "is_cut": completion.is_cut,
             "version": completion.version,
         }

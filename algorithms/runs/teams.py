@@ -213,7 +213,7 @@ def seat_of(env: Any, agent: str, model: ModelConfig, algorithm: Algorithm[Any] 
     )
 
 
-def check_team(env: Any, model: ModelConfig, seed: int = 0, images: Images = "auto") -> None:
+def check_team(env: Any, model: ModelConfig, seed: int = 0, images: Images = "auto", *, learns: bool = True) -> None:
     """Refuse a team that cannot be made, before a weight is loaded.
 
     Args:
@@ -221,6 +221,7 @@ def check_team(env: Any, model: ModelConfig, seed: int = 0, images: Images = "au
         model: settings of the team's models.
         seed: seed of the episode whose first prompts must fit into the models' contexts.
         images: how perceptrons read images, as in `NetworkConfig.images`.
+        learns: the team is to learn, so that servers must take weights.
 
     Raises:
         ValueError: if there is no policy for the agents' spaces, or if agents with different spaces share weights.
@@ -241,7 +242,7 @@ def check_team(env: Any, model: ModelConfig, seed: int = 0, images: Images = "au
     if writes_text(env):
         part = _part(model, agents, others)
         check_models(part, len(others))
-        check_servers(part, len(others))
+        check_servers(part, len(others), learns=learns)
         check_room(part, others, env.reset(seed=seed)[0])
         return
     for device in model.devices(len(agents)):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -15,7 +17,7 @@ from collm.agents.decoding.decoder import Decoder
 from collm.agents.decoding.samples import Prompt
 from collm.agents.decoding.sampling import Sampling
 from collm.agents.language.policy import LanguageModel, LanguagePolicy
-from collm.agents.loading import with_adapters
+from collm.agents.loading import check_servers, with_adapters
 from collm.agents.scoring.scorer import Scorer
 from collm.agents.vllm.server import ServerError, Serving, VLLMServer
 
@@ -178,6 +180,43 @@ def test_a_server_that_does_not_answer_is_given_up(folder, stub):
     generator.generate(_prompts(1), Sampling(greedy=True))
     with stub.lock, pytest.warns(RuntimeWarning, match="aside"), pytest.raises(ServerError, match=r"within 0\.2 s"):
         generator.generate(_prompts(1), Sampling())
+
+
+DISABLED = '{"error": {"message": "Scale-out endpoints are disabled. Restart vllm serve with --enable-scale-out"}}'
+
+
+@pytest.mark.parametrize(
+    ("weights", "path", "refusal", "needs"),
+    [
+        ("shared", "/inference/v1/generate", (403, DISABLED), "--enable-scale-out"),
+        ("shared", "/inference/v1/generate", (404, '{"detail": "Not Found"}'), "--enable-scale-out"),
+        ("shared", "/weight_info", (404, '{"detail": "Not Found"}'), "VLLM_SERVER_DEV_MODE=1"),
+        (
+            "adapters",
+            "/v1/load_lora_adapter",
+            (404, '{"detail": "Not Found"}'),
+            "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True",
+        ),
+    ],
+)
+def test_a_server_that_lacks_an_option_is_refused_at_the_start(stub, weights, path, refusal, needs):
+    config = ModelConfig(server=stub.url, weights=weights)
+    check_servers(config, 2, learns=True)
+    stub.refusals[path] = refusal
+    line = f"the server at {stub.url} has no {path}: start vLLM with {needs}"
+    with pytest.raises(ServerError, match=f"^{re.escape(line)}[^\n]*$"):
+        check_servers(config, 2, learns=True)
+    if path != "/inference/v1/generate":
+        check_servers(config, 2, learns=False)  # who only plays exchanges nothing
+    assert not stub.calls
+
+
+def test_a_server_that_comes_back_without_an_option_is_asked_once(folder, stub):
+    _, generator = _learner(folder, stub)
+    stub.refusals["/inference/v1/generate"] = (404, '{"detail": "Not Found"}')
+    with pytest.raises(ServerError, match="start vLLM with --enable-scale-out"):
+        generator.generate(_prompts(), Sampling())
+    assert not stub.calls
 
 
 @pytest.mark.parametrize("url", ["localhost:8000", "ftp://host", "http://host/v1"])

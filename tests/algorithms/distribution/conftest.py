@@ -2,6 +2,9 @@
 
 import pytest
 import ranked
+from vllm_server import StubServer
+
+from collm.agents.tiny import TINY_DIRECTORY
 
 
 @pytest.fixture(scope="session")
@@ -15,6 +18,17 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def pair(folder):
-    """What each of two ranks found."""
-    return ranked.results(ranked.everything, 2, folder)
+def servers():
+    """Four servers of the embedded model; the second one dies after its fifth completion."""
+    found = [StubServer(TINY_DIRECTORY) for _ in range(4)]
+    found[1].num_left = 5
+    yield found
+    for server in found:
+        server.die()
+
+
+@pytest.fixture(scope="session")
+def pair(folder, servers):
+    """What each of two ranks found; without shares by the first two servers, with shares by the third."""
+    addresses = (f"{servers[0].url}+{servers[1].url}", servers[2].url)
+    return ranked.results(ranked.everything, 2, folder, addresses)

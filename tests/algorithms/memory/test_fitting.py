@@ -69,9 +69,11 @@ def test_ranks_are_offered_to_share_what_does_not_fit_on_each():
 
 def test_copies_to_decode_with_have_a_limit_beyond_which_servers_are_needed():
     config = replace(MAAC_OF_ACTORS.config, fsdp=True, fsdp_copy_memory=12.0)
-    with pytest.raises(NoRoom, match=r"copy of the model of fox_0, which takes 1\d\.\d GiB .* generation servers"):
+    with pytest.raises(NoRoom, match=r"copy of the model of fox_0, which takes 1\d\.\d GiB .* \(--server\)"):
         check_fit(MAAC(config), model("8B"), replace(TASK, num_ranks=16), of(10**12))
     check_fit(MAAC(replace(config, fsdp_copy_memory=20.0)), model("8B"), replace(TASK, num_ranks=16), of(10**12))
+    served = model("8B", server="http://a:1,http://b:1")
+    check_fit(MAAC(config), served, replace(TASK, num_ranks=16), of(10**12))
 
 
 def test_agents_and_critics_on_devices_of_their_own_are_planned_there():

@@ -81,6 +81,15 @@ def test_ranks_that_share_a_model_divide_16_bytes_and_keep_a_copy_to_decode_with
     assert phase(team, WORK, "loading").weights == found.weights + 4 * P  # one is whole until it is shared out
 
 
+def test_ranks_whose_servers_decode_keep_their_16_bytes_alone():
+    team = [replace(member, num_shares=4, compute=2, is_served=member.num_agents > 0) for member in TEAM]
+    assert phase(team, WORK, "update of fox_0").weights == 2 * P + 4 * (TEAM[2].shape.num_weights // 4)
+    assert [each.kv for each in plan(team, WORK).phases] == [
+        0
+    ] * 4  # loading, and the updates of two actors and a critic
+    assert within(team, WORK, plan(team, WORK).peak.total) == replace(WORK, max_kv=0)
+
+
 def test_adapters_on_a_whole_base_are_shared_by_nobody():
     adapted = Member(name="fox_0", shape=SHAPE, compute=2, num_adapters=1, rank=4)
     assert plan([replace(adapted, num_shares=8)], WORK) == plan([adapted], WORK)

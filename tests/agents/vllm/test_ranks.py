@@ -1,0 +1,157 @@
+"""Two ranks and one server, in one process: who sends, who waits, and what both do when the server has lost weights."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from fakes import byte_tokenizer
+from safetensors import SafetensorError
+from transformers import AutoModelForCausalLM
+from vllm_server import StubServer
+
+from collm.agents.decoding.samples import Prompt
+from collm.agents.decoding.sampling import Sampling
+from collm.agents.language.policy import LanguageModel
+from collm.agents.loading import with_adapters
+from collm.agents.scoring.scorer import Scorer
+from collm.agents.vllm import files, replicas
+from collm.agents.vllm.server import ServerError, Serving, VLLMServer
+
+PROMPTS = [Prompt([5 + number, 9, 40], (1, number, 0, 0), 4) for number in range(4)]
+EXCHANGE = ["/pause?mode=wait", "/update_weight_version", "/collective_rpc", "/update_weight_version", "/resume"]
+
+
+class First:
+    """The rank that writes, whose work the other one reads later."""
+
+    is_writer = True
+
+    def __init__(self):
+        self.done = []
+
+    def by_writer(self, work):
+        self.done.append(work())
+        return self.done[-1]
+
+
+class Second:
+    is_writer = False
+
+    def __init__(self, first):
+        self.first = first
+
+    def by_writer(self, work):
+        return self.first.done.pop(0)
+
+
+@pytest.fixture
+def stub(folder, monkeypatch):
+    monkeypatch.setattr(replicas, "PROBE_S", 0.0)
+    server = StubServer(folder)
+    yield server
+    server.die()
+
+
+@pytest.fixture
+def ranks(folder, stub):
+    """Generators of two ranks with the same weights."""
+
+    def generator():
+        model = AutoModelForCausalLM.from_pretrained(folder)
+        return VLLMServer(Serving(addresses=(stub.url,), patience_s=0), model, Scorer(model), [0, 2])
+
+    return generator(), generator()
+
+
+def make_ready(ranks, adapter=None):
+    processes = First()
+    ranks[0].make_ready(processes, adapter, None)
+    ranks[1].make_ready(Second(processes), adapter, None)
+
+
+def learn(ranks):
+    for rank in ranks:
+        noise = torch.Generator().manual_seed(3)
+        for weight in rank._model.parameters():
+            weight.data += 0.1 * torch.randn(weight.shape, generator=noise)
+        rank.forget()
+
+
+def same(ranks, prompts=PROMPTS):
+    """Whether both ranks are given the same samples, of the weights that they have."""
+    first, second = (rank.generate(prompts, Sampling()) for rank in ranks)
+    assert max(rank.drift for rank in ranks) < 1e-5
+    return all(np.array_equal(a.ids, b.ids) for a, b in zip(first, second, strict=True))
+
+
+def test_one_rank_sends_and_both_are_answered_by_what_was_sent(ranks, stub):
+    make_ready(ranks)
+    assert same(ranks) and not stub.paths()
+    learn(ranks)
+    make_ready(ranks)
+    assert same(ranks) and stub.paths() == EXCHANGE
+
+
+def test_a_rank_that_sends_nothing_waits_until_a_new_server_has_the_weights(ranks, stub, folder):
+    learn(ranks)
+    make_ready(ranks)
+    assert same(ranks)
+    stub.base, stub.version = AutoModelForCausalLM.from_pretrained(folder), "default"  # started anew
+    with pytest.warns(RuntimeWarning, match="set aside"), pytest.raises(ServerError, match="has not been sent the pre"):
+        ranks[1].generate(PROMPTS, Sampling())
+    ranks[0].generate(PROMPTS, Sampling())  # which finds out, and sends them again
+    assert stub.paths() == EXCHANGE * 2
+    with pytest.warns(RuntimeWarning, match="answers again"):
+        assert same(ranks)
+
+
+@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")  # peft asks for it
+def test_one_rank_sends_adapters_and_both_ask_for_them(folder, stub):
+    def generator():
+        torch.manual_seed(0)
+        model = with_adapters(AutoModelForCausalLM.from_pretrained(folder), ["fox", "stone"], rank=4)
+        return LanguageModel(model, byte_tokenizer(), serving=Serving(addresses=(stub.url,), patience_s=0)).generator
+
+    ranks = generator(), generator()
+    prompts = [
+        Prompt(each.ids, each.stream, 4, adapter=adapter) for adapter in ("fox", "stone") for each in PROMPTS[:2]
+    ]
+    for _ in range(2):
+        for rank in ranks:
+            noise = torch.Generator().manual_seed(3)
+            for name, weight in rank._model.named_parameters():
+                if "lora_" in name:
+                    weight.data += 0.1 * torch.randn(weight.shape, generator=noise)
+            rank.forget()
+        for adapter in ("fox", "stone"):
+            make_ready(ranks, adapter)
+        assert same(ranks, prompts)
+    assert stub.paths() == ["/v1/load_lora_adapter"] * 2 + ["/v1/load_lora_adapter", "/v1/unload_lora_adapter"] * 2
+
+
+def test_a_folder_of_single_weights_is_what_save_pretrained_writes(folder, tmp_path):
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    files.write(model, model.named_parameters(), tmp_path / "single", First())
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "single")
+    assert loaded.config.to_dict() | {"_name_or_path": ""} == model.config.to_dict() | {"_name_or_path": ""}
+    assert all(torch.equal(weight, model.state_dict()[name]) for name, weight in loaded.state_dict().items())
+
+
+def test_weights_that_cannot_be_written_are_gone_through_all_the_same(folder, tmp_path, monkeypatch):
+    """Each is gathered from all ranks, who would wait for this one."""
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    gone_through = []
+
+    def fail(*args, **kwargs):
+        raise SafetensorError("No space left on device")
+
+    def weights():
+        for name, weight in model.named_parameters():
+            gone_through.append(name)
+            yield name, weight
+
+    monkeypatch.setattr(files, "save_file", fail)
+    with pytest.raises(ServerError, match=r"cannot be written to .*: No space left on device"):
+        files.write(model, weights(), tmp_path / "single", First())
+    assert gone_through == [name for name, _ in model.named_parameters()]

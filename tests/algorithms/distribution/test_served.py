@@ -1,0 +1,70 @@
+"""Ranks whose completions come from servers: one of them sends the weights, and the episodes are one process's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import ranked
+from vllm_server import GENERATE
+
+from collm.agents.config import ModelConfig
+from collm.algorithms.config import MAACConfig
+from collm.algorithms.distribution.group import Alone, member
+from collm.algorithms.runs.experiment import Experiment
+
+
+@pytest.fixture(scope="module")
+def by_one(servers):
+    """One process's training by a server of its own."""
+    return ranked.served(Alone(), servers[3].url, False)
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["whole", "shares"])
+def test_ranks_play_by_servers_what_one_process_plays(number, pair, by_one):
+    first, second = (rank["served"][number] for rank in pair)
+    assert first.said == second.said == by_one.said
+    assert first.evaluated == second.evaluated == by_one.evaluated
+    np.testing.assert_equal(first.metrics, second.metrics)
+    for mine, theirs in zip(first.metrics, by_one.metrics, strict=True):
+        assert mine["logprob_error"] < 1e-4
+        rest = {name: value for name, value in theirs.items() if name != "logprob_error"}
+        others = {name: value for name, value in mine.items() if name != "logprob_error"}
+        assert others == pytest.approx(rest, rel=1e-3, abs=1e-4)
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["whole", "shares"])
+def test_the_weights_that_ranks_learned_are_what_servers_have_in_the_end(number, pair, servers):
+    learned = pair[0]["served"][number].weights
+    server = servers[2 * number]
+    there = {f"model.{name}": weight.detach().numpy() for name, weight in server.base.named_parameters()}
+    assert learned.keys() == there.keys()
+    assert all(np.array_equal(weight, there[name]) for name, weight in learned.items())
+
+
+def test_one_rank_sends_each_version_once(pair, servers):
+    exchange = ["/pause?mode=wait", "/update_weight_version", "/collective_rpc", "/update_weight_version", "/resume"]
+    assert servers[0].paths() == exchange * 2  # after each of two updates
+    assert servers[2].paths() == exchange * 3  # and what ranks share, at the start
+    labels = [body["new_version"] for path, body in servers[2].calls if path == "/update_weight_version"]
+    assert len(set(labels)) == 4 and labels[0::2] == ["collm-unfinished"] * 3
+
+
+def test_a_server_that_dies_leaves_its_prompts_to_another_one(pair, servers):
+    assert servers[1].num_left < 0  # it died, and the episodes are what they were to be
+    assert sum(path == GENERATE for path, _ in servers[0].calls) >= 20 - 5
+
+
+def test_ranks_with_shares_and_servers_have_no_copy_to_decode_with(pair):
+    assert [rank["served"][1].num_own for rank in pair] == [0, 0]
+    assert all(rank["served"][0].num_own > 400_000 for rank in pair)
+
+
+class Two(Alone):
+    size = 2
+
+
+def test_ranks_send_by_a_folder_alone():
+    model = ModelConfig(server="http://a:1", weights="shared", server_weights="nccl")
+    asked = Experiment(algorithm="maac", config=MAACConfig(), env="collm/MiniWriting-v1", model=model)
+    with member(Two()), pytest.raises(ValueError, match=r"server_weights='nccl' .* but 2 ranks train"):
+        asked.check()
