@@ -11,10 +11,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from collm._cluster import Cluster, leave
 from collm._errors import UserError
 from collm.agents.config import ModelConfig
 from collm.algorithms import MAACConfig
-from collm.algorithms.rollout.actors import Actors, Cluster
+from collm.algorithms.rollout.actors import Actors
 from collm.algorithms.runs.experiment import Blueprint, Experiment, cluster_of
 from collm.envs import Outcome, TextParallelEnv, register
 from collm.envs.vectors.faults import EnvironmentFault
@@ -229,12 +230,20 @@ def test_a_cluster_that_is_not_there_is_said_within_seconds():
 
 
 @pytest.mark.slow
-def test_a_cluster_of_its_own_is_started_whatever_address_lies_about(monkeypatch):
+def test_a_cluster_of_its_own_is_started_whatever_address_lies_about_and_left_by_the_last_of_its_members(monkeypatch):
     ray.shutdown()
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     own = Cluster(num_actors=5, num_cpus=0.5)
-    assert own.join() and not own.join()
+    own.join()
+    own.join()
+    leave()
     assert len(ray.nodes()) == 1 and ray.cluster_resources()["CPU"] >= 3
+    leave()
+    assert not ray.is_initialized()
+    ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="error")
+    own.join()
+    leave()
+    assert ray.is_initialized()  # as it was connected by somebody else
     ray.shutdown()
 
 

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from collm.algorithms.rollout.actors import Cluster
+from collm._cluster import Cluster
 from collm.algorithms.runs.loggers import read_lines
 from collm.benchmarks.comparison.runner import compare
 from collm.benchmarks.comparison.suite import jobs, parse_suite
