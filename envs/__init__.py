@@ -15,6 +15,7 @@ from .registration.registry import (
 )
 from .spaces import OpenText
 from .vectors.faults import EnvironmentFault
+from .vectors.hosts import HostVector
 from .vectors.processes import ProcessVector
 from .vectors.vector import SyncVector, VectorEnv
 
@@ -24,6 +25,7 @@ __all__ = [
     "CheckFailure",
     "EnvSpec",
     "EnvironmentFault",
+    "HostVector",
     "Message",
     "OpenText",
     "Outcome",

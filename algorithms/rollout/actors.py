@@ -6,7 +6,6 @@ same, so that what a lost actor had under way is simply given to another one.
 
 from __future__ import annotations
 
-import math
 import os
 import socket
 import sys
@@ -21,26 +20,20 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ..._cluster import Cluster, first_line, import_from, leave, surroundings
 from ..._errors import UserError
-from ..._extras import require
 from ..distribution.ranks import sendable
 from .collector import Played, RolloutCollector, together
 from .orders import Delivery, Order, Weights
 from .players import LeftError, Players, load
 from .plays import Plan
 
-LOCAL = "ray"
-PREFIX = "ray://"
 WAIT_S = 0.5
 """Seconds between looks for a request to leave off."""
-ANSWER_S = 10.0
-"""Seconds in which the head of a cluster must answer."""
 START_S = 600.0
 """Seconds in which at least one actor must have started, while none plays."""
 MAX_FAILURES = 3
 """Actors that may be lost with one share of the episodes, one after the other, before these are to blame."""
-PASSED_ON = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "HF_HOME", "HF_HUB_OFFLINE", "TOKENIZERS_PARALLELISM")
-"""Environment variables that actors are to have as this process has them."""
 
 Share = Sequence[tuple[int, Plan]]
 Maker = Callable[[], RolloutCollector]
@@ -50,69 +43,6 @@ Judge = Callable[[Order, Weights, Share, Played], "str | None"]
 
 class LostCollectorsError(UserError):
     """No actor is left to play, or none comes up."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cluster:
-    """Where actors run, and what each of them takes."""
-
-    address: str = LOCAL
-    """"ray": one of its own on this machine; "ray://HOST:PORT": the one whose head listens there."""
-    num_actors: int = 2
-    num_cpus: float = 1.0
-    """Cores per actor."""
-    num_gpus: float = 0.0
-    """GPUs, or a share of one, per actor."""
-    files: str | None = None
-    """Folder whose modules actors import; None: none."""
-
-    def check(self) -> None:
-        """Refuse what cannot be joined, before anything is started.
-
-        Raises:
-            UserError: if the address is none, or the folder is not there.
-            ModuleNotFoundError: without Ray, with the command that installs it.
-        """
-        host, _, port = self.address.removeprefix(PREFIX).rpartition(":")
-        if self.address != LOCAL and not (self.address.startswith(PREFIX) and host and port.isdecimal()):
-            raise UserError(f'a cluster is "{LOCAL}" or "{PREFIX}HOST:PORT", got {self.address!r}')
-        if self.files is not None and not os.path.isdir(self.files):
-            raise UserError(f"there is no folder {self.files!r} for collectors to import from")
-        require("ray")
-
-    def join(self) -> bool:
-        """Connect this process; returns whether it was not connected before, in which case it also has to leave.
-
-        Raises:
-            UserError: if nothing answers at the address.
-        """
-        import ray
-
-        if ray.is_initialized():
-            return False
-        options: dict[str, Any] = {
-            "include_dashboard": None,
-            "log_to_driver": False,
-            "logging_level": "error",
-            "runtime_env": {"working_dir": self.files} if self.files is not None else None,
-        }
-        if self.address == LOCAL:  # said outright, as an address in the environment would otherwise be taken
-            cores = max(os.cpu_count() or 1, math.ceil(self.num_actors * self.num_cpus))
-            options |= {"address": "local", "num_cpus": cores, "include_dashboard": False}
-        else:
-            options["address"] = self.address.removeprefix(PREFIX)
-        try:
-            if self.address != LOCAL:
-                host, _, port = options["address"].rpartition(":")
-                socket.create_connection((host, int(port)), ANSWER_S).close()  # Ray itself would try for minutes
-            ray.init(**options)
-        except (OSError, RuntimeError) as error:
-            raise UserError(
-                f"no Ray cluster answers at {self.address!r} ({str(error).strip().splitlines()[0]}); give the port of "
-                "`ray start --head` (6379 unless told otherwise; not that of Ray's client, 10001), or "
-                f'"{LOCAL}" for one on this machine'
-            ) from error
-        return True
 
 
 class _Answer(NamedTuple):
@@ -200,7 +130,7 @@ class Actors(Players):
         self._is_closed = threading.Event()
         self._cluster = cluster
         self._judge = judge
-        self._is_own = cluster.join()
+        cluster.join()
         import ray
 
         self._ray: Any = ray
@@ -252,25 +182,24 @@ class Actors(Players):
         return Delivery(episodes, skipped, seconds, time.perf_counter() - start)
 
     def close(self) -> None:
-        self._is_closed.set()
-        if not self._ray.is_initialized():
+        if self._is_closed.is_set():
             return
-        for actor in self._actors:
-            self._ray.kill(actor.handle)
-        self._actors.clear()
-        if self._is_own:
-            self._ray.shutdown()
+        self._is_closed.set()
+        if self._ray.is_initialized():
+            for actor in self._actors:
+                self._ray.kill(actor.handle)
+            self._actors.clear()
+        leave()
 
     def _start(self) -> None:
         cluster = self._cluster
-        variables = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
         # Ray's own restarts would give the same actor its tasks again; here any actor may take them over at once.
         kind = self._ray.remote(
             num_cpus=cluster.num_cpus,
             num_gpus=cluster.num_gpus,
             max_restarts=0,
             scheduling_strategy="SPREAD",
-            runtime_env={"env_vars": variables},
+            runtime_env=surroundings(),
         )(Collecting)
         handle = kind.remote([self._make], sys.path, max(1, int(cluster.num_cpus)))
         actor = _Actor(self._num_started, handle)
@@ -301,7 +230,7 @@ class Actors(Players):
                 first, last = task.share[0][0], task.share[-1][0]
                 raise LostCollectorsError(
                     f"episodes {first} to {last} were lost {len(task.lost)} times, with {', '.join(task.lost)}: an "
-                    f"environment that ends its process, or no memory left ({str(error).strip().splitlines()[0]})"
+                    f"environment that ends its process, or no memory left ({first_line(error)})"
                 ) from error
             self._replace(actor)
             return None
@@ -329,11 +258,6 @@ class Actors(Players):
             f"{cluster.num_gpus:g} GPU, and the cluster has {has.get('CPU', 0):g} CPU and {has.get('GPU', 0):g} GPU in "
             "all; give it more, or lower --collector-cpus and --collector-gpus"
         )
-
-
-def import_from(paths: Sequence[str]) -> None:
-    """Import also from where another process does, as far as its folders are here too."""
-    sys.path += [path for path in paths if path not in sys.path and os.path.isdir(path)]
 
 
 def _shares(items: Sequence[tuple[int, Plan]], count: int) -> list[Share]:

@@ -114,7 +114,11 @@ class Run:
         num_episodes = len(seeds)
         if num_episodes < 1:
             raise ValueError(f"num_episodes must be at least 1, got {num_episodes}")
-        experiment = replace(self.experiment, env_kwargs={**self.experiment.env_kwargs, **env_kwargs})
+        experiment = replace(
+            self.experiment,
+            env_kwargs={**self.experiment.env_kwargs, **env_kwargs},
+            config=replace(self.experiment.config, env_hosts=None),  # here, wherever it was trained
+        )
         vector = experiment.make_vector(split, min(num_episodes, MAX_DEFAULT_ENVS), has_shares=True)
         try:
             with _threads(experiment.model, None), failures_kept(self.directory, experiment.env, split):

@@ -14,6 +14,7 @@ import torch
 import torch.utils.deterministic
 from pettingzoo import ParallelEnv
 
+from ..._cluster import Cluster
 from ..._errors import UserError
 from ...agents.config import CHAT, ModelConfig
 from ...agents.core import Policy, TrainablePolicy
@@ -24,6 +25,7 @@ from ...agents.numeric.config import NetworkConfig
 from ...agents.registry import PolicySpec, register_policy, registered_critic, registered_policy
 from ...envs.core import TextParallelEnv
 from ...envs.registration.registry import EnvSpec, make, registry, spec
+from ...envs.vectors.hosts import HostVector
 from ...envs.vectors.processes import ProcessVector
 from ...envs.vectors.vector import SyncVector, VectorEnv
 from ...envs.views import with_truth
@@ -40,7 +42,7 @@ from ..learning.trainer import Trainer, agent_learning_rates
 from ..memory.devices import capacity
 from ..memory.fitting import Task, canonical, check_fit
 from ..registry import AlgorithmSpec, algorithm_spec, register_algorithm
-from ..rollout.actors import Actors, Cluster
+from ..rollout.actors import Actors
 from ..rollout.collector import RolloutCollector
 from ..rollout.verification import Verifier
 from .files import CONFIG_FILE, read_config
@@ -125,7 +127,7 @@ class Experiment:
         return make(self.env, **(self.env_kwargs_of(split) if split != "train" else self.env_kwargs))
 
     def make_vector(self, split: str, num_envs: int, *, has_shares: bool = False) -> VectorEnv:
-        """Environment copies on the tasks of a split, in this process or in worker processes.
+        """Environment copies on the tasks of a split, in this process, in worker processes or on hosts.
 
         Args:
             split: of the environment's tasks.
@@ -136,8 +138,17 @@ class Experiment:
         kwargs = self.env_kwargs_of(split) if split != "train" else dict(self.env_kwargs)
         # Bound here, as an environment's arguments may have the same names as the vector's own.
         build = partial(_made, spec(self.env), kwargs, self.make_algorithm().reads_truth, has_shares)
-        if self.config.num_workers:
-            config = self.config
+        config = self.config
+        if config.env_hosts is not None:
+            return HostVector(
+                build,
+                num_envs,
+                address=config.env_hosts,
+                num_hosts=config.num_env_hosts,
+                files=config.collector_files,
+                timeout_s=config.timeout_s,
+            )
+        if config.num_workers:
             return ProcessVector(build, num_envs, num_workers=config.num_workers, timeout_s=config.timeout_s)
         return SyncVector(build, num_envs)
 
@@ -453,10 +464,21 @@ def _check_filters(algorithm: Algorithm[Any], env: ParallelEnv[str, Any, Any], m
 
 
 def _check_workers(config: TrainConfig) -> None:
-    if config.timeout_s is not None and not config.num_workers:
+    if config.timeout_s is not None and not config.num_workers and config.env_hosts is None:
         raise ValueError(
-            f"timeout_s={config.timeout_s:g} needs num_workers of at least 1: a turn in this process cannot be stopped"
+            f"timeout_s={config.timeout_s:g} needs num_workers of at least 1, or env_hosts: a turn in this process "
+            "cannot be stopped"
         )
+    if config.env_hosts is None:
+        return
+    others = {"num_workers": config.num_workers, "collectors": config.collectors}
+    for name, value in others.items():
+        if value:
+            raise ValueError(
+                f"env_hosts={config.env_hosts!r} step the environment copies, but {name}={value!r} do so too; leave "
+                "one of them out"
+            )
+    Cluster(address=config.env_hosts, files=config.collector_files).check()
 
 
 def _check_collecting(config: TrainConfig, model: ModelConfig) -> None:

@@ -102,7 +102,7 @@ def run(args: Sequence[str]) -> None:
 
 
 def _tasks(arguments: BenchmarkArguments) -> RayTasks:
-    from ...algorithms.rollout.actors import Cluster
+    from ..._cluster import Cluster
     from ..comparison.tasks import RayTasks
 
     assert arguments.on is not None  # who asks has looked

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...algorithms.rollout.actors import MAX_FAILURES, PASSED_ON, WAIT_S, Cluster, import_from
+from ..._cluster import Cluster, first_line, import_from, leave, surroundings
+from ...algorithms.rollout.actors import MAX_FAILURES, WAIT_S
 from .launching import Launcher, Message
 from .suite import Job
 from .worker import work
@@ -68,7 +68,7 @@ class RayTasks(Launcher):
 
     def __init__(self, cluster: Cluster):
         self._cluster = cluster
-        self._is_own = cluster.join()
+        cluster.join()
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -103,13 +103,11 @@ class RayTasks(Launcher):
         return heard
 
     def close(self) -> None:
-        if not self._ray.is_initialized():
-            return
-        for reference in self._running:
-            self._ray.cancel(reference, force=True)
-        self._ray.kill(self._mailbox)
-        if self._is_own:
-            self._ray.shutdown()
+        if self._ray.is_initialized():
+            for reference in self._running:
+                self._ray.cancel(reference, force=True)
+            self._ray.kill(self._mailbox)
+        leave()
 
     def _begin(self, number: int) -> None:
         job, directory, stops_at = self._jobs[number]
@@ -119,7 +117,7 @@ class RayTasks(Launcher):
             max_retries=0,  # here, so that what was lost is told
             max_calls=1,  # a process of its own for each run
             scheduling_strategy="SPREAD",
-            runtime_env={"env_vars": {name: os.environ[name] for name in PASSED_ON if name in os.environ}},
+            runtime_env=surroundings(),
         )(_worked)
         held = [self._ray.put(job)]  # in a list, so that it is read once its modules are found
         self._running[task.remote(held, str(directory), number, self._mailbox, sys.path, stops_at)] = number
@@ -133,7 +131,7 @@ class RayTasks(Launcher):
         except self._ray.exceptions.RayError as error:  # of a worker, its machine, or its memory
             self._num_lost[number] = self._num_lost.get(number, 0) + 1
             if self._num_lost[number] >= MAX_FAILURES:
-                why = f"its worker was lost {MAX_FAILURES} times: {str(error).strip().splitlines()[0]}"
+                why = f"its worker was lost {MAX_FAILURES} times: {first_line(error)}"
                 return [(self._jobs[number][0], why)]
         self._begin(number)
         return []

@@ -8,20 +8,19 @@ import threading
 import time
 from dataclasses import replace
 
-import numpy as np
 import pytest
+from clusters import NODE, assert_same, experiment, stepped
+from faulty_worlds import Texts
 
+from collm._cluster import Cluster, leave
 from collm._errors import UserError
-from collm.agents.config import ModelConfig
-from collm.algorithms import MAACConfig
-from collm.algorithms.rollout.actors import Actors, Cluster
-from collm.algorithms.runs.experiment import Blueprint, Experiment, cluster_of
+from collm.algorithms.rollout.actors import Actors, LostCollectorsError
+from collm.algorithms.runs.experiment import Blueprint, cluster_of
 from collm.envs import Outcome, TextParallelEnv, register
 from collm.envs.vectors.faults import EnvironmentFault
 
 ray = pytest.importorskip("ray", reason="needs collm[ray], which the extra dev brings")
 
-NODE = {"num_cpus": 1, "object_store_memory": 100_000_000}
 pytestmark = [  # Ray leaves files and sockets of its own to the garbage collector
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
@@ -37,44 +36,6 @@ def cluster():
         ray.init(address="local", include_dashboard=False, log_to_driver=False, logging_level="error", **NODE)
         yield
         ray.shutdown()
-
-
-def experiment(env="collm/MiniWriting-v1", **settings):
-    chosen = {"num_updates": 3, "rollout_buffer_size": 8, "critic_warmup": 0, "eval_num_samples": 2}
-    config = MAACConfig(**(chosen | {"collector_cpus": 0.4, "max_batch_tokens": 512} | settings))
-    model = ModelConfig(max_new_tokens=8, device="cpu")
-    return Experiment(algorithm="maac", config=config, env=env, model=model)
-
-
-def said(episodes):
-    """Everything of an episode that must not depend on who played it, but for log-probabilities."""
-    return [
-        (
-            (each.index, each.seed, each.group, agent, turn.time, turn.observation),
-            (turn.completion.action, turn.reward, turn.completion.version),
-            tuple(turn.completion.tokens.completion_ids),
-        )
-        for each in episodes
-        for agent, track in each.tracks.items()
-        for turn in track
-    ]
-
-
-def logprobs(episodes):
-    return np.concatenate([turn.completion.logprobs for e in episodes for t in e.tracks.values() for turn in t])
-
-
-def stepped(trainer, count=2):
-    try:
-        return [trainer.step() for _ in range(count)]
-    finally:
-        trainer.close()
-
-
-def assert_same(found, expected):
-    for episodes, others in zip(found, expected, strict=True):
-        assert said(episodes) == said(others)
-        np.testing.assert_allclose(logprobs(episodes), logprobs(others), atol=1e-5)
 
 
 def test_two_actors_play_token_by_token_what_one_process_plays(cluster):
@@ -136,6 +97,38 @@ def test_an_actor_that_is_killed_while_it_plays_costs_no_episode_and_changes_non
     assert_same([found.episodes], [orders.played_here(1)])
     assert before[0] not in places(actors)
     actors.close()
+
+
+def kill_all(processes):
+    for process in processes:
+        os.kill(process, signal.SIGKILL)
+
+
+@pytest.mark.slow
+def test_three_of_four_actors_and_then_all_lost_at_once_cost_no_episode_and_change_none(cluster):
+    orders = Orders(rollout_buffer_size=64, num_collectors=4, collector_cpus=0.25)
+    actors = orders.actors()
+    weights = orders.local.weights()
+    for count in (3, 4):
+        while len(places(actors)) < 4:
+            actors.play(orders.order(0), weights)
+        killed = places(actors)[:count]
+        for process in killed:  # all are stopped first, so that none can end its share before the others are lost
+            os.kill(process, signal.SIGSTOP)
+        threading.Timer(0.5, kill_all, (killed,)).start()
+        found = actors.play(orders.order(1), weights)
+        assert_same([found.episodes], [orders.played_here(1)])
+        assert not set(killed) & set(places(actors)) and len(actors._actors) == 4
+    actors.close()
+
+
+@pytest.mark.slow
+def test_episodes_that_lose_three_actors_one_after_the_other_end_the_run_in_one_line(cluster, clean_registry):
+    register("test/Falling-v0", Texts)
+    falling = replace(experiment("test/Falling-v0", collectors="ray"), env_kwargs={"kind": "dies"})
+    with pytest.raises(LostCollectorsError, match=r"episodes \d+ to \d+ were lost 3 times, with collector") as caught:
+        stepped(falling.make_trainer(), 1)
+    assert "\n" not in str(caught.value)
 
 
 class Fragile(TextParallelEnv):
@@ -229,12 +222,20 @@ def test_a_cluster_that_is_not_there_is_said_within_seconds():
 
 
 @pytest.mark.slow
-def test_a_cluster_of_its_own_is_started_whatever_address_lies_about(monkeypatch):
+def test_a_cluster_of_its_own_is_started_whatever_address_lies_about_and_left_by_the_last_of_its_members(monkeypatch):
     ray.shutdown()
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     own = Cluster(num_actors=5, num_cpus=0.5)
-    assert own.join() and not own.join()
+    own.join()
+    own.join()
+    leave()
     assert len(ray.nodes()) == 1 and ray.cluster_resources()["CPU"] >= 3
+    leave()
+    assert not ray.is_initialized()
+    ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="error")
+    own.join()
+    leave()
+    assert ray.is_initialized()  # as it was connected by somebody else
     ray.shutdown()
 
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+import time
 
 import pytest
+from clusters import NODE, processes
 
-from collm.algorithms.rollout.actors import Cluster
+from collm._cluster import Cluster
 from collm.algorithms.runs.loggers import read_lines
 from collm.benchmarks.comparison.runner import compare
-from collm.benchmarks.comparison.suite import jobs, parse_suite
+from collm.benchmarks.comparison.suite import jobs, parse_suite, read_suite
 from collm.benchmarks.comparison.tasks import RayTasks
 
 ray = pytest.importorskip("ray", reason="needs collm[ray], which the extra dev brings")
@@ -30,6 +34,16 @@ TABLE = {
     "algorithms": [{"name": "magrpo"}, {"name": "marloo"}],
 }
 
+SUITE = """
+name = "grid"
+seeds = [0, 1]
+budget = {environment_steps = 96}
+config = {rollout_buffer_size = 4, save_interval = 1, eval_num_samples = 2, num_generations = 4}
+model = {max_new_tokens = 6, device = "cpu"}
+environments = [{id = "collm/MiniBuild-v0", name = "build", kwargs = {max_turns = 2, reward = "dense"}}]
+algorithms = [{name = "magrpo"}, {name = "marloo"}]
+"""
+
 
 class Killer:
     """A watcher that kills the worker of the first run that has made an update, and counts."""
@@ -47,23 +61,10 @@ class Killer:
     def updated(self, job, update, metrics):
         if self.killed is None:
             self.killed = job
-            os.kill(workers()[0], signal.SIGKILL)
+            os.kill(processes("ray::_worked")[0], signal.SIGKILL)
 
     def ended(self, job, failure):
         self.ended_jobs.append((job, failure))
-
-
-def workers():
-    """Processes of Ray on this machine that are at a run."""
-    found = []
-    for name in filter(str.isdecimal, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{name}/cmdline", encoding="utf-8", errors="replace") as file:
-                if file.read().startswith("ray::_worked"):
-                    found.append(int(name))
-        except OSError:  # it has ended
-            continue
-    return found
 
 
 def test_a_grid_of_eight_runs_ends_though_a_worker_dies(tmp_path, monkeypatch):
@@ -88,3 +89,34 @@ def test_a_grid_of_eight_runs_ends_though_a_worker_dies(tmp_path, monkeypatch):
     for job in found:
         lines = read_lines(tmp_path / job.directory / "metrics.jsonl")
         assert [line["update"] for line in lines] == [1, 2, 3] and lines[-1]["environment_steps"] == 24
+
+
+def test_the_command_ends_a_grid_on_two_nodes_though_one_of_them_is_lost(tmp_path, monkeypatch):
+    """The node goes while a run is under way on each of the two; what is left has room for one run at a time."""
+    from ray.cluster_utils import Cluster as Nodes
+
+    monkeypatch.setenv("RAY_worker_niceness", "0")
+    suite, out = tmp_path / "grid.toml", tmp_path / "out"
+    suite.write_text(SUITE)
+    nodes = Nodes(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
+    try:
+        second = nodes.add_node(**NODE)
+        arguments = ["benchmark", str(suite), "--on", f"ray://{nodes.address}", "--out", str(out)]
+        command = subprocess.Popen(
+            [sys.executable, "-m", "collm", *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        deadline = time.monotonic() + 300
+        while sum(bool(path.stat().st_size) for path in out.rglob("metrics.jsonl")) < 2:
+            assert command.poll() is None and time.monotonic() < deadline
+            time.sleep(0.2)
+        before = processes("ray::_worked")
+        assert len(before) == 2
+        nodes.remove_node(second)
+        assert len(set(before) & set(processes("ray::_worked"))) == 1
+        text, _ = command.communicate(timeout=480)
+    finally:
+        nodes.shutdown()
+    assert command.returncode == 0, text
+    for job in jobs(read_suite(suite)):
+        lines = read_lines(out / job.directory / "metrics.jsonl")
+        assert [line["update"] for line in lines] == list(range(1, 13)), text

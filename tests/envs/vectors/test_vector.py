@@ -280,7 +280,7 @@ def test_who_waits_for_an_episode_that_is_given_up_gets_its_fault():
     vector.reset(0, seed=9)
     with pytest.raises(EnvironmentFault, match=r"test/Counting-v0, seed 9, turn 1: .*no answer within"):
         vector.step({0: dict.fromkeys(vector.agents(0), "sleep")})
-    assert not any(process.is_alive() for process in vector._processes)
+    assert not any(process.is_alive() for process in vector._processes.values())
 
 
 def test_an_environment_that_cannot_be_built_says_so():
@@ -318,7 +318,7 @@ def test_what_cannot_be_sent_to_a_process_is_refused():
 
 def test_closing_leaves_no_process_behind():
     vector = ProcessVector(SPEC, 2, num_workers=2)
-    processes = list(vector._processes)
+    processes = list(vector._processes.values())
     vector.close()
     vector.close()
     assert [process.exitcode for process in processes] == [0, 0]

@@ -1,0 +1,444 @@
+"""Copies of an environment in workers elsewhere: which of their answers count, and what becomes of those that are lost.
+
+Every copy has messages of its own, so that its turn is known when it is done and not when its whole worker is. A worker
+answers its messages in their order, so that what it is at is the oldest that it has not answered.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+import traceback
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NoReturn, TypeAlias
+
+from gymnasium.spaces import Space
+
+from ..registration.registry import EnvSpec
+from .faults import Course, EnvironmentFault, Infos, Observations, StepResult, Watch, name_of
+from .marks import mark
+from .vector import Builder, VectorEnv, as_step
+
+START_S = 600.0  # most seconds from the start of a worker to its first message: imports, and building its copies
+
+What: TypeAlias = Literal["reset", "step", "replay"]
+Dumps: TypeAlias = Callable[[Any], bytes]
+
+
+class LostWorkerError(Exception):
+    """A worker is no more. The message continues "the worker …"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A message that a worker has not answered."""
+
+    index: int
+    what: What
+    num_bytes: int
+    num_calls: int
+    """Resets and turns that it asks for."""
+
+
+class WorkerVector(VectorEnv):
+    """Copies in workers, each of which plays one or several.
+
+    The state is sent along with each turn's answer, so that reading it costs no round trip. After an error the vector
+    is closed: what the other copies were doing is lost. A worker that is lost or hangs is no error: another takes its
+    place and plays the unfinished episodes again from seed and actions. Only an episode that was under way in several
+    workers that were lost, or that is another one when it is played again, is given up, and told by `lost`.
+    """
+
+    worker = "worker process"
+    """What messages call a worker."""
+    max_failures = 2
+    """Workers that one episode may lose or let hang, before it is given up."""
+    max_starts = 1
+    """Workers that may be lost one after the other in one place while they build their copies."""
+
+    num_workers: int
+    _observation_spaces: dict[str, Space[Any]]
+    _action_spaces: dict[str, Space[Any]]
+
+    def __init__(self, env: str | EnvSpec | Builder, num_envs: int, num_workers: int, timeout_s: float | None):
+        self.num_envs = num_envs
+        self.num_workers = count = max(1, min(num_envs, num_workers))
+        self.name = str(getattr(env, "id", env)) if isinstance(env, (str, EnvSpec)) else "the environment"
+        self.courses = [Course() for _ in range(num_envs)]
+        self._timeout_s = timeout_s
+        self._is_closed = False
+        self._agents: list[list[str]] = [[] for _ in range(num_envs)]
+        self._states: list[Any] = [None] * num_envs
+        self._marks: list[list[bytes]] = [[] for _ in range(num_envs)]  # of each present episode's results so far
+        self._num_failures = [0] * num_envs  # of each copy's present episode
+        self._lost: dict[int, EnvironmentFault] = {}
+        self._num_sent = 0
+        self._begun = [0] * num_envs  # the message that began each copy's present episode
+        self._latest = [0] * num_envs  # the last message about each copy; answers to others are of no use any more
+        self._unanswered: list[dict[int, Task]] = [{} for _ in range(count)]  # by worker and number of message
+        self._held: list[deque[tuple[int, Task, bytes]]] = [deque() for _ in range(count)]  # by worker: not sent yet
+        self._arrived: dict[int, tuple[list[str], Any, StepResult]] = {}
+        self._is_starting = [True] * count
+        self._num_starts = [0] * count  # that came to nothing, since a worker was last there
+        self._busy_since = [0.0] * count  # when each worker began what it does now, by the monotonic clock
+
+    # What a kind of workers is.
+
+    @abstractmethod
+    def _start(self, number: int) -> None:
+        """Begin to start a worker; its first answer is what `built` says."""
+
+    @abstractmethod
+    def _kill(self, number: int) -> None:
+        """End a worker that is of no use any more, whatever it does."""
+
+    @abstractmethod
+    def _end(self) -> None:
+        """Let all workers go."""
+
+    @abstractmethod
+    def _deliver(self, number: int, payload: bytes) -> None:
+        """Send a message to a worker; that it is lost shows when its answers are read."""
+
+    @abstractmethod
+    def _answering(self, numbers: Sequence[int], timeout_s: float | None) -> list[int]:
+        """Those of some workers of which an answer, or their loss, is there; waits for at least one."""
+
+    @abstractmethod
+    def _answer_of(self, number: int) -> bytes | None:
+        """The next answer of a worker; None where none is there yet.
+
+        Raises:
+            LostWorkerError: if it is lost.
+        """
+
+    def _has_room(self, number: int, task: Task) -> bool:
+        """Whether a worker can be sent a further message now."""
+        return True
+
+    def _why_late(self) -> str:
+        """What may be the reason where a worker does not start."""
+        return ""
+
+    # The vector.
+
+    def reset(
+        self, index: int, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observations, Infos]:
+        self.send_reset(index, seed, options)
+        self._await({index})
+        observations, _, _, _, infos = self._taken(index)
+        return observations, infos
+
+    def step(self, actions: Mapping[int, Mapping[str, Any]]) -> dict[int, StepResult]:
+        self.send(actions)
+        self._await(set(actions))
+        return {index: self._taken(index) for index in actions}
+
+    def send_reset(self, index: int, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
+        self.courses[index] = Course(seed, options)
+        self._num_failures[index] = 0
+        self._marks[index] = []
+        self._begun[index] = self._num_sent + 1
+        self._send(index, "reset", (seed, options))
+
+    def send(self, actions: Mapping[int, Mapping[str, Any]]) -> None:
+        for index, replies in actions.items():
+            if index not in self._lost:
+                self.courses[index].actions.append(dict(replies))
+                self._send(index, "step", dict(replies))
+
+    def ready(self, timeout_s: float | None = None) -> dict[int, StepResult]:
+        self._receive(0 if self._arrived else timeout_s)
+        while timeout_s is None and not self._arrived and not self._lost and any(self._unanswered):
+            self._receive(None)
+        return {index: self._taken(index) for index in list(self._arrived)}
+
+    def lost(self) -> dict[int, EnvironmentFault]:
+        lost, self._lost = self._lost, {}
+        return lost
+
+    def state(self, index: int) -> Any:
+        return self._states[index]
+
+    def agents(self, index: int) -> list[str]:
+        return list(self._agents[index])
+
+    def observation_space(self, agent: str) -> Space[Any]:
+        return self._observation_spaces[agent]
+
+    def action_space(self, agent: str) -> Space[Any]:
+        return self._action_spaces[agent]
+
+    def close(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            self._end()
+
+    def _open(self) -> None:
+        """Start all workers, and wait until they have built their copies."""
+        for number in range(self.num_workers):
+            self._begin(number)
+        while any(self._is_starting):
+            self._receive(None)
+
+    def _indices(self, number: int) -> list[int]:
+        """The copies that a worker has."""
+        return list(range(number, self.num_envs, self.num_workers))
+
+    def _await(self, indices: set[int]) -> None:
+        while not self._arrived.keys() >= indices:
+            if self._lost.keys() & indices:
+                fault = self._lost.pop(min(self._lost.keys() & indices))
+                self.close()
+                raise fault
+            self._receive(None)
+
+    def _taken(self, index: int) -> StepResult:
+        self._agents[index], self._states[index], result = self._arrived.pop(index)
+        return result
+
+    # Messages.
+
+    def _send(self, index: int, what: What, argument: Any) -> None:
+        """Send a message whose answer is this copy's result."""
+        if self._is_closed:
+            raise RuntimeError(f"this {type(self).__name__} is closed; build a new one")
+        self._arrived.pop(index, None)
+        self._lost.pop(index, None)
+        self._latest[index] = self._posted(index, what, argument, 1)
+
+    def _posted(self, index: int, what: What, argument: Any, num_calls: int) -> int:
+        """Number of a new message to the copy's worker."""
+        self._num_sent += 1
+        number = index % self.num_workers
+        payload = pickle.dumps((self._num_sent, what, index, argument))
+        self._held[number].append((self._num_sent, Task(index, what, len(payload), num_calls), payload))
+        message = self._num_sent
+        self._forward(number)
+        return message
+
+    def _forward(self, number: int) -> None:
+        """Pass on the messages that the worker has room for."""
+        held, unanswered = self._held[number], self._unanswered[number]
+        while held:
+            message, task, payload = held[0]
+            if unanswered and not self._has_room(number, task):
+                return
+            if not unanswered:
+                self._busy_since[number] = time.monotonic()
+            held.popleft()
+            unanswered[message] = task
+            self._deliver(number, payload)
+
+    def _receive(self, timeout_s: float | None) -> None:
+        """Take in the answers that are there, and replace workers that are lost or hang.
+
+        Waits for the first of them: for `timeout_s` seconds, or until a worker is overdue.
+        """
+        busy = [number for number in range(self.num_workers) if self._is_starting[number] or self._unanswered[number]]
+        limits = [timeout_s, *(self._time_left(number) for number in busy)]
+        least = min((limit for limit in limits if limit is not None), default=None)
+        answering = self._answering(busy, least) if busy else []
+        for number in answering:
+            self._read(number)
+        for number in set(busy) - set(answering):
+            if self._time_left(number) == 0 and not self._answering([number], 0):
+                if self._is_starting[number]:
+                    self._fail(None, (f"was not built within {START_S:g} s{self._why_late()}", None, ""))
+                self._replace(number, f"gave no answer within {self._limit_s(number):g} s")
+
+    def _read(self, number: int) -> None:
+        """Take in what a worker has answered."""
+        while self._is_starting[number] or self._unanswered[number]:
+            try:
+                reply = self._answer_of(number)
+            except LostWorkerError as error:
+                self._replace(number, str(error))
+                return
+            if reply is None:
+                return
+            message, index, trouble, answer = pickle.loads(reply)
+            if trouble is not None:
+                self._fail(index, trouble)
+            self._busy_since[number] = time.monotonic()
+            if message is None:  # a new worker has built its copies
+                self._is_starting[number] = False
+                self._num_starts[number] = 0
+                self._describe(answer)
+                continue
+            task = self._unanswered[number].pop(message)
+            self._forward(number)
+            if message >= self._begun[index] and self._is_as_known(task, answer[3]) and message == self._latest[index]:
+                self._arrived[index] = answer[:3]
+
+    def _describe(self, description: Any) -> None:
+        """Keep what a worker says of its environment."""
+        (
+            self.name,
+            self.possible_agents,
+            self._observation_spaces,
+            self._action_spaces,
+            self.state_space,
+            self.spec,
+        ) = description
+
+    def _is_as_known(self, task: Task, marks: list[bytes]) -> bool:
+        """Keep the marks of an answer. An episode that was played again and came out otherwise is given up."""
+        known = self._marks[task.index]
+        if task.what == "step":
+            known += marks
+            return True
+        self._marks[task.index] = marks
+        if marks[: len(known)] == known:
+            return True
+        turn = next(turn for turn, (one, other) in enumerate(zip(known, marks, strict=False)) if one != other)
+        self._give_up(
+            task.index,
+            f"its {self.worker} was lost, and when it was played again in another one "
+            f"{f'turn {turn}' if turn else 'the reset'} gave other observations, rewards or ends: it does not repeat "
+            "itself for the same seed and actions (`collm check` says where)",
+        )
+        return False
+
+    def _limit_s(self, number: int) -> float | None:
+        """Seconds that the worker may take for what it does now; None: any time."""
+        if self._is_starting[number]:
+            return START_S
+        if self._timeout_s is None:
+            return None
+        return self._timeout_s * next(iter(self._unanswered[number].values())).num_calls
+
+    def _time_left(self, number: int) -> float | None:
+        limit = self._limit_s(number)
+        return None if limit is None else max(0.0, self._busy_since[number] + limit - time.monotonic())
+
+    # Workers.
+
+    def _begin(self, number: int) -> None:
+        self._is_starting[number] = True
+        self._busy_since[number] = time.monotonic()
+        self._start(number)
+
+    def _replace(self, number: int, reason: str) -> None:
+        """Put a new worker in the place of one that is lost or hangs, and bring its copies to where they were.
+
+        The worker was at its oldest message: the episode of that copy counts as failed.
+        """
+        tasks = [*self._unanswered[number].items(), *((message, task) for message, task, _ in self._held[number])]
+        if self._is_starting[number]:
+            self._num_starts[number] += 1
+            if self._num_starts[number] >= self.max_starts:
+                times = f" ({self.max_starts} times)" if self.max_starts > 1 else ""
+                self._fail(None, (f"its {self.worker} {reason} while it was built{times}", None, ""))
+        else:
+            self._num_failures[tasks[0][1].index] += 1
+        awaited = {task.index for message, task in tasks if message == self._latest[task.index]}
+        self._kill(number)
+        self._unanswered[number].clear()
+        self._held[number].clear()
+        self._begin(number)
+        for index in self._indices(number):
+            course = self.courses[index]
+            live = self._arrived[index][0] if index in self._arrived else self._agents[index]
+            if self._num_failures[index] >= self.max_failures:
+                others = "another" if self.max_failures == 2 else f"{self.max_failures - 1} others"
+                self._give_up(
+                    index,
+                    f"the {self.worker} that plays it {reason}, and so did {others} in its place: an endless loop, an "
+                    "environment that ends its process, or no memory left",
+                )
+            elif index in awaited or live:
+                argument = course.seed, course.options, course.actions
+                message = self._posted(index, "replay", argument, 1 + len(course.actions))
+                if index in awaited:
+                    self._latest[index] = message
+
+    def _give_up(self, index: int, problem: str) -> None:
+        self._num_failures[index] = 0
+        self._agents[index] = []
+        self._latest[index] = 0
+        self._arrived.pop(index, None)
+        fault = EnvironmentFault(problem)
+        self._locate(fault, index)
+        self._lost[index] = fault
+
+    def _fail(self, index: int | None, trouble: tuple[str, str | None, str]) -> NoReturn:
+        self.close()
+        fault = EnvironmentFault(*trouble)
+        if index is None:
+            fault.env = self.name
+        else:
+            self._locate(fault, index)
+        raise fault
+
+
+class Copies:
+    """What a worker has: copies that are built once, and answers to messages about them.
+
+    Args:
+        build: builds one.
+        indices: their numbers.
+        sends_state: whether answers have the state.
+        dumps: makes bytes of answers.
+    """
+
+    def __init__(self, build: Builder, indices: Sequence[int], sends_state: bool, dumps: Dumps = pickle.dumps):
+        self._sends_state = sends_state
+        self._dumps = dumps
+        self._envs = {number: build() for number in indices}
+        self._first = self._envs[indices[0]]
+        self._watches = {number: Watch(self._first) for number in indices}
+
+    def description(self) -> Any:
+        """What there is to know of the environment: name, agents, spaces, and its entry in the registry."""
+        env = self._first
+        names = list(env.possible_agents)
+        spaces = (
+            {name: env.observation_space(name) for name in names},
+            {name: env.action_space(name) for name in names},
+        )
+        return name_of(env), names, *spaces, getattr(env, "state_space", None), getattr(env, "spec", None)
+
+    def reply(self, payload: bytes) -> bytes:
+        """The answer to a message."""
+        message, what, index, argument = pickle.loads(payload)
+        try:
+            return self._dumps((message, index, None, self._answer(index, what, argument)))
+        except EnvironmentFault as fault:
+            return self._dumps((message, index, (fault.problem, fault.agent, traceback.format_exc()), None))
+        except Exception as error:  # pickle raises whatever it likes
+            problem = f"{what} returned what cannot be sent between processes: {error}"
+            return self._dumps((message, index, (problem, None, traceback.format_exc()), None))
+
+    def close(self) -> None:
+        """Let go of all copies."""
+        for env in self._envs.values():
+            env.close()
+
+    def _answer(self, index: int, what: What, argument: Any) -> Any:
+        env, watch = self._envs[index], self._watches[index]
+        if what == "step":
+            result = watch.step(env, argument)
+            marks = [mark(result)]
+        else:
+            seed, options, *played = argument
+            result = as_step(watch.reset(env, seed, options))
+            marks = [mark(result)]
+            for actions in played[0] if played else ():
+                result = watch.step(env, actions)
+                marks.append(mark(result))
+        return list(env.agents), watch.state(env) if self._sends_state else None, result, marks
+
+
+def built(make: Callable[[], Copies], dumps: Dumps = pickle.dumps) -> tuple[Copies | None, bytes]:
+    """A worker's copies and its first answer; without copies, where they could not be built."""
+    try:
+        copies = make()
+        return copies, dumps((None, None, None, copies.description()))
+    except (Exception, SystemExit) as error:  # an environment that exits is at fault like one that raises
+        problem = f"it could not be built: {type(error).__name__}: {error}"
+        return None, dumps((None, None, (problem, None, traceback.format_exc()), None))

@@ -1,0 +1,73 @@
+"""Trainings whose episodes are played on Ray, and what of them must not depend on who played."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+
+from collm.agents.config import ModelConfig
+from collm.algorithms import MAACConfig
+from collm.algorithms.runs.experiment import Experiment
+
+NODE = {"num_cpus": 1, "object_store_memory": 100_000_000}
+
+
+def experiment(env="collm/MiniWriting-v1", **settings):
+    chosen = {"num_updates": 3, "rollout_buffer_size": 8, "critic_warmup": 0, "eval_num_samples": 2}
+    config = MAACConfig(**(chosen | {"collector_cpus": 0.4, "max_batch_tokens": 512} | settings))
+    model = ModelConfig(max_new_tokens=8, device="cpu")
+    return Experiment(algorithm="maac", config=config, env=env, model=model)
+
+
+def said(episodes):
+    """Everything of an episode that must not depend on who played it, but for log-probabilities."""
+    return [
+        (
+            (each.index, each.seed, each.group, agent, turn.time, turn.observation),
+            (turn.completion.action, turn.reward, turn.completion.version),
+            tuple(turn.completion.tokens.completion_ids),
+        )
+        for each in episodes
+        for agent, track in each.tracks.items()
+        for turn in track
+    ]
+
+
+def logprobs(episodes):
+    return np.concatenate([turn.completion.logprobs for e in episodes for t in e.tracks.values() for turn in t])
+
+
+def stepped(trainer, count=2):
+    try:
+        return [trainer.step() for _ in range(count)]
+    finally:
+        trainer.close()
+
+
+def assert_same(found, expected):
+    for episodes, others in zip(found, expected, strict=True):
+        assert said(episodes) == said(others)
+        np.testing.assert_allclose(logprobs(episodes), logprobs(others), atol=1e-5)
+
+
+def processes(title):
+    """Processes on this machine that Ray itself started and that bear a title; not what these have started."""
+    found = []
+    for name in filter(str.isdecimal, os.listdir("/proc")):
+        try:
+            if _words(name).startswith(title) and "raylet" in _words(_parent(name)):
+                found.append(int(name))
+        except OSError:  # it has ended
+            continue
+    return sorted(found)
+
+
+def _words(process):
+    with open(f"/proc/{process}/cmdline", encoding="utf-8", errors="replace") as file:
+        return file.read()
+
+
+def _parent(process):
+    with open(f"/proc/{process}/stat") as file:
+        return file.read().rpartition(")")[2].split()[1]

@@ -1,0 +1,227 @@
+"""Whatever workers are lost, and whenever, episodes are those of one process; or it is said why they cannot be."""
+
+from __future__ import annotations
+
+import pickle
+from collections import deque
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collm.envs import Outcome, SyncVector, TextParallelEnv
+from collm.envs.vectors.faults import EnvironmentFault
+from collm.envs.vectors.marks import mark
+from collm.envs.vectors.workers import Copies, LostWorkerError, WorkerVector, built
+
+NUM_TURNS = 4
+
+
+class Diary(TextParallelEnv):
+    """Two agents; what they read tells of all that was said, and of a random number per turn."""
+
+    def __init__(self, drifts=False):
+        super().__init__(("a_0", "b_0"), NUM_TURNS)
+        self.drifts = drifts
+
+    def deal(self, task):
+        return dict.fromkeys(self.possible_agents, f"begin {self.rng.random()}")
+
+    def play(self, replies):
+        if self.drifts and self.turn == 1:
+            Diary.clock += 1
+        gone = frozenset(agent for agent, reply in replies.items() if reply == "leave")
+        told = f"{sorted(replies.items())} {self.rng.random()} {Diary.clock if self.drifts and self.turn else ''}"
+        return Outcome(self.rng.random(), dict.fromkeys(replies, told), finished=gone)
+
+    clock = 0
+
+
+class NearbyVector(WorkerVector):
+    """Workers in this process, which answer one message at a time, and of which some are lost before some answers.
+
+    Args:
+        losses: workers that are lost, by the number of answers that were given before.
+        false_starts: workers that are lost while they are built.
+    """
+
+    worker = "host"
+    max_starts = 3
+
+    def __init__(self, build, num_envs, num_workers, losses=None, false_starts=0, max_failures=1_000):
+        super().__init__(build, num_envs, num_workers, None)
+        self.max_failures = max_failures
+        self.build, self.losses, self.false_starts = build, dict(losses or {}), false_starts
+        self.num_answers = self.num_started = 0
+        self.dead, self.copies, self.waiting, self.is_ended = set(), {}, {}, False
+        self._open()
+
+    def _start(self, number):
+        self.num_started += 1
+        self.waiting[number] = deque([None])
+        if self.false_starts:
+            self.false_starts -= 1
+            self.dead.add(number)
+
+    def _kill(self, number):
+        self.dead.discard(number)
+
+    def _end(self):
+        self.is_ended = True
+
+    def _deliver(self, number, payload):
+        if number not in self.dead:
+            self.waiting[number].append(payload)
+
+    def _answering(self, numbers, timeout_s):
+        return [number for number in numbers if number in self.dead or self.waiting[number]][:1]
+
+    def _answer_of(self, number):
+        self.dead |= self.losses.pop(self.num_answers, set())
+        if number in self.dead:
+            raise LostWorkerError("died (the roof came down)")
+        if not self.waiting[number]:
+            return None
+        self.num_answers += 1
+        payload = self.waiting[number].popleft()
+        if payload is None:
+            self.copies[number], answer = built(lambda: Copies(self.build, self._indices(number), True))
+            return answer
+        return self.copies[number].reply(payload)
+
+
+def played(vector, num_episodes=6):
+    """All that copies told, by episode: one begins where another has ended, each copy at its own pace."""
+    seeds = iter(range(num_episodes))
+    told, running = {}, {}
+
+    def begin(index):
+        seed = next(seeds, None)
+        if seed is not None:
+            running[index] = seed
+            vector.send_reset(index, seed, {"task": str(seed)})
+
+    for index in range(vector.num_envs):
+        begin(index)
+    while running:
+        arrived = vector.ready()
+        for index, (observations, *rest) in arrived.items():
+            seed = running[index]
+            told.setdefault(seed, []).append((observations, *rest[:3], vector.state(index)))
+            if vector.agents(index):
+                words = {agent: f"{seed} {len(told[seed])}" for agent in vector.agents(index)}
+                if seed == 2 and len(told[seed]) == 2:
+                    words["a_0"] = "leave"
+                vector.send({index: words})
+            else:
+                del running[index]
+                begin(index)
+    assert vector.lost() == {}
+    return told
+
+
+@pytest.fixture(scope="module")
+def expected():
+    with SyncVector(Diary, 3) as vector:
+        return played(vector)
+
+
+LOSSES = st.dictionaries(st.integers(3, 40), st.sets(st.integers(0, 2), min_size=1), max_size=6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(losses=LOSSES, num_envs=st.integers(1, 5))
+def test_whatever_workers_are_lost_episodes_are_those_of_one_process(expected, losses, num_envs):
+    """One, some and all of three workers, at any answer, the first one of a new worker among them."""
+    vector = NearbyVector(Diary, num_envs, 3, losses)
+    vector.max_starts = 1_000
+    assert played(vector) == expected
+    assert all(len(rows) == NUM_TURNS + 1 for seed, rows in expected.items())
+
+
+def test_all_workers_lost_at_once_are_all_replaced(expected):
+    vector = NearbyVector(Diary, 3, 3, {10: {0, 1, 2}})
+    assert played(vector) == expected
+    assert vector.num_started == 6
+
+
+def test_an_episode_that_is_another_one_when_it_is_played_again_is_given_up_and_the_others_go_on():
+    vector = NearbyVector(lambda: Diary(drifts=True), 2, 1)
+    for index in (0, 1):
+        vector.reset(index, seed=index)
+    for turn in (1, 2):
+        vector.step({0: dict.fromkeys(("a_0", "b_0"), f"turn {turn}")})
+    vector.dead.add(0)
+    result = vector.step({1: dict.fromkeys(("a_0", "b_0"), "go on")})
+    assert list(result) == [1]
+    vector.send({0: dict.fromkeys(("a_0", "b_0"), "nobody reads this")})
+    assert vector.ready() == {} and vector.agents(0) == []
+    (fault,) = vector.lost().values()
+    assert (fault.copy, fault.seed) == (0, 0)
+    assert "its host was lost, and when it was played again in another one turn 2 gave other" in str(fault)
+    assert vector.reset(0, seed=0)[0] == SyncVector(Diary, 1).reset(0, seed=0)[0]  # the copy serves another episode
+
+
+def test_who_waits_for_an_episode_that_is_another_one_gets_its_fault():
+    vector = NearbyVector(lambda: Diary(drifts=True), 1, 1)
+    vector.reset(0, seed=0)
+    vector.step({0: dict.fromkeys(("a_0", "b_0"), "one")})
+    vector.step({0: dict.fromkeys(("a_0", "b_0"), "two")})
+    vector.dead.add(0)
+    with pytest.raises(EnvironmentFault, match=r"seed 0, turn 3: its host .*does not repeat itself"):
+        vector.step({0: dict.fromkeys(("a_0", "b_0"), "three")})
+    assert vector.is_ended
+
+
+def test_an_episode_under_way_in_three_lost_workers_is_given_up_in_one_line():
+    vector = NearbyVector(Diary, 1, 1, {2: {0}, 3: {0}, 4: {0}}, max_failures=3)  # each dies at the turn, not before
+    vector.reset(0, seed=7)
+    vector.send({0: dict.fromkeys(("a_0", "b_0"), "fall over")})
+    assert vector.ready() == {}
+    lost = vector.lost()
+    assert "the host that plays it died (the roof came down), and so did 2 others in its place" in str(lost[0])
+    assert "\n" not in str(lost[0]) and vector.num_started == 4
+
+
+def test_workers_that_are_lost_while_they_are_built_are_replaced_twice():
+    assert NearbyVector(Diary, 1, 1, false_starts=2).num_started == 3
+    with pytest.raises(EnvironmentFault, match=r"its host died .* while it was built \(3 times\)"):
+        NearbyVector(Diary, 1, 1, false_starts=3)
+
+
+def result(observation, reward=0.0):
+    return {"a_0": observation}, {"a_0": reward}, {"a_0": False}, {"a_0": False}, {}
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        ("text", "".join(["te", "xt"])),
+        ({"x": 1, "y": (2, 3)}, {"y": (2, 3), "x": 1}),
+        (np.array([1.0, np.nan], np.float32), np.array([1.0, np.nan], np.float32)),
+        (frozenset({1}), pickle.loads(pickle.dumps(frozenset({1})))),
+        (np.arange(6).reshape(2, 3)[:, ::2], np.array([[0, 2], [3, 5]])),
+    ],
+)
+def test_equal_observations_have_equal_marks(same):
+    assert mark(result(same[0])) == mark(result(same[1]))
+    assert mark(result(same[0])) != mark(result(same[1], 1.0))
+
+
+def test_what_differs_has_other_marks():
+    shown = [
+        "ab",
+        "a",
+        ("a", "b"),
+        ("ab",),
+        {"a": "b"},
+        np.zeros(2),
+        np.zeros(2, np.float32),
+        np.zeros((2, 1)),
+        0,
+        None,
+    ]
+    assert len({mark(result(each)) for each in shown}) == len(shown)
+    ended = ({"a_0": "ab"}, {"a_0": 0.0}, {"a_0": True}, {"a_0": False}, {})
+    assert mark(ended) != mark(result("ab"))
