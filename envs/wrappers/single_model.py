@@ -44,7 +44,7 @@ class SingleModel(TextParallelEnv):
             + (team - 1) * len(MARKER),
             max_observation_length=world.state_space.max_length,
         )
-        self.metadata = {**world.metadata, "render_modes": ["ansi", "human"]}
+        self.metadata = {**world.metadata, "render_modes": ["ansi", "human"]}  # type: ignore[misc]
         self._env = env
         self._world = world
         self._start: tuple[int | None, dict[str, Any] | None] = (None, None)

@@ -1,4 +1,4 @@
-"""`collm benchmark variance [run|table]`: noise of advantages and policy gradients by critic, without training."""
+"""`collm benchmark variance [run|table|attained]`: noise of advantages by critic, and what critics explain."""
 
 from __future__ import annotations
 
@@ -24,9 +24,13 @@ if TYPE_CHECKING:
 class VarianceArguments(Checked):
     """Measure how well each critic's advantages tell what turns of frozen teams truly changed, and their noise."""
 
-    action: Positional[Literal["run", "table"]] = "run"
-    """Step to take: measure all cells that have no file yet, then write the table and the figure (run), or write these
-    from the files alone (table)."""
+    action: Positional[Literal["run", "table", "attained"]] = "run"
+    """Step to take: measure all cells that have no file yet, then write the table and the figure (run), write these
+    from the files alone (table), or write what the critics of trained runs explained while they learned (attained)."""
+    runs: tuple[Path, ...] = ()
+    """Run directories of one method on one task, with `attained`."""
+    trust: bool = False
+    """Import code that the runs' settings name."""
     policies: tuple[str, ...] = ("tiny=tiny",)
     """Frozen teams as NAME=MODEL, MODEL as in `collm train --model`: one folder or hub name, or one per agent."""
     env: str = "collm/MiniShift-v0"
@@ -63,6 +67,9 @@ class VarianceArguments(Checked):
 def run(args: Sequence[str]) -> None:
     arguments = parsed(VarianceArguments, "benchmark variance", args)
 
+    if arguments.action == "attained":
+        return _write_attained(arguments)
+
     from ...variance.bench import Size, write_cell  # here: help needs no models
     from ...variance.tables import draw, draw_samples, page, read_cells
 
@@ -90,6 +97,19 @@ def run(args: Sequence[str]) -> None:
     console.print(
         f"table: {arguments.out / 'README.md'}, figures beside it: samples.png, correlation.png", markup=False
     )
+
+
+def _write_attained(arguments: VarianceArguments) -> None:
+    from ...variance.attained import attained, attained_page
+
+    with refusals():
+        if not arguments.runs:
+            raise UserError("attained needs run directories; give --runs RUN RUN …")
+        check_folder(arguments.out, "--out")
+        text = attained_page([attained(each, trust=arguments.trust) for each in arguments.runs])
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    (arguments.out / "README.md").write_text(text, encoding="utf-8")
+    Console().print(f"table: {arguments.out / 'README.md'}", markup=False)
 
 
 def cells(arguments: VarianceArguments) -> list[Cell]:
