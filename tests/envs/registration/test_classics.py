@@ -96,3 +96,6 @@ def test_version_2_of_foraging_draws_levels_below_the_bounds_as_it_did():
         assert set(players) <= {1, 2} and set(foods) <= set(range(1, max(2, int(players.sum()))))
         seen |= {(int(players.sum()), int(level)) for level in foods}
     assert seen == {(2, 1), (3, 1), (3, 2), (4, 1), (4, 2), (4, 3)}
+    for turn in range(1, 26):
+        *_, terminations, truncations, _ = env.step(dict.fromkeys(env.agents, 0))
+        assert set(terminations.values()) == {turn == 25} and not any(truncations.values())
