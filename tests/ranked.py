@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import traceback
 from multiprocessing import get_context
@@ -18,14 +19,17 @@ def free_port() -> int:
         return found.getsockname()[1]
 
 
-def start(function, size, *args, patience_s=40.0):
-    """Processes that join a group and call the function, and the queue that (rank, is_fine, result) come in."""
+def start(function, size, *args, patience_s=40.0, death_port=None):
+    """Processes that join a group and call the function, and the queue that (rank, is_fine, result) come in.
+
+    Args:
+        death_port: where they then join another group, in which the last rank dies; None: they end.
+    """
     context = get_context("spawn")
     queue: Any = context.Queue()
-    port = free_port()
+    told = (size, free_port(), patience_s, death_port)
     processes = [
-        context.Process(target=_life, args=(function, rank, size, port, patience_s, args, queue), daemon=True)
-        for rank in range(size)
+        context.Process(target=_life, args=(function, rank, *told, args, queue), daemon=True) for rank in range(size)
     ]
     for process in processes:
         process.start()
@@ -48,7 +52,24 @@ def results(function, size, *args, patience_s=40.0):
     return [found[rank] for rank in range(size)]
 
 
-def _life(function, rank, size, port, patience_s, args, queue):
+def last_words(function, size, *args):
+    """What the function returns on each of these ranks; then what the first one says when the last one is killed, and
+    the status that this one ends with."""
+    processes, queue = start(function, size, *args, death_port=free_port())
+    found = {}
+    try:
+        for _ in range(size + 1):
+            rank, is_fine, result = queue.get(timeout=TIMEOUT_S)
+            assert is_fine, f"rank {rank}: {result}"
+            found[rank] = result
+        processes[-1].join(30)
+    finally:
+        for process in processes:
+            process.kill()
+    return [found[rank] for rank in range(size)], (found["said"], processes[-1].exitcode)
+
+
+def _life(function, rank, size, port, patience_s, death_port, args, queue):
     os.environ |= {
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
@@ -66,8 +87,29 @@ def _life(function, rank, size, port, patience_s, args, queue):
         with joined(patience_s) as group:
             result = function(group, *args)
         queue.put((rank, True, result))
+        if death_port is not None:
+            _die(rank, size, death_port, queue)
     except BaseException:
         queue.put((rank, False, traceback.format_exc()))
+
+
+def _die(rank, size, port, queue):
+    from collm.algorithms.distribution.launch import joined
+    from collm.algorithms.distribution.ranks import LostRankError
+
+    if rank == size - 1:
+        queue.close()
+        queue.join_thread()  # or it dies with the lock of the pipe
+    os.environ["MASTER_PORT"] = str(port)
+    try:
+        with joined(4.0) as group:
+            group.gather(None)
+            if rank == size - 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            group.gather(None)
+    except LostRankError as error:
+        if rank == 0:
+            queue.put(("said", True, str(error)))
 
 
 NAMES = ("iac", "maac", "ippo", "mappo", "magrpo", "mareinforce", "marloo", "maremax", "collm-cc", "collm-dc")

@@ -28,7 +28,16 @@ def servers():
 
 
 @pytest.fixture(scope="session")
-def pair(folder, servers):
-    """What each of two ranks found; without shares by the first two servers, with shares by the third."""
+def pair_and_death(folder, servers):
+    """What each of two ranks found, and what became of them when one was killed.
+
+    Without shares they are served by the first two servers, with shares by the third.
+    """
     addresses = (f"{servers[0].url}+{servers[1].url}", servers[2].url)
-    return ranked.results(ranked.everything, 2, folder, addresses)
+    return ranked.last_words(ranked.everything, 2, folder, addresses)
+
+
+@pytest.fixture(scope="session")
+def pair(pair_and_death):
+    """What each of two ranks found."""
+    return pair_and_death[0]

@@ -61,7 +61,9 @@ def ended(mode, timeout_s=60):
 @pytest.mark.parametrize(
     "mode, statuses, line",
     [
-        ("die", [2, -signal.SIGKILL], "error: another rank is gone, as rank 0 of 2 sees"),
+        pytest.param(
+            *("die", [2, -signal.SIGKILL], "error: another rank is gone, as rank 0 of 2 sees"), marks=pytest.mark.slow
+        ),
         pytest.param(
             *("hang", [1, -signal.SIGKILL], "error: no sign of life from rank 1 for 4 s"), marks=pytest.mark.slow
         ),
@@ -80,6 +82,12 @@ def test_what_all_ranks_raise_is_said_once():
     found, lines, _ = ended("agree")
     assert sorted(found) == [1, 2]
     assert lines == ["error: all ranks see this"]
+
+
+def test_a_rank_that_is_killed_is_missed_by_the_other_one(pair_and_death):
+    said, status = pair_and_death[1]
+    assert said.startswith("another rank is gone, as rank 0 of 2 sees") and "\n" not in said
+    assert status == -signal.SIGKILL
 
 
 def test_ranks_share_add_up_and_fail_together(pair):
