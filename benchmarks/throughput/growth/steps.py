@@ -88,7 +88,7 @@ def measure(env: str, *, repeats: int = 5, num_envs: int = NUM_ENVS, max_new_tok
     ]
 
 
-def scripted(env: str, num_envs: int) -> list[Mapping[str, str]]:
+def scripted(env: str, num_envs: int) -> Sequence[Mapping[str, str]]:
     """For each copy the reference's replies to the task of its seed, which its number is."""
     made = make(env)
     if not isinstance(made, TextParallelEnv):
