@@ -142,6 +142,11 @@ class Actors(Players):
         for _ in range(cluster.num_actors):
             self._start()
 
+    @property
+    def num_ready(self) -> int:
+        """Actors that have started."""
+        return sum(actor.is_ready for actor in self._actors)
+
     def play(self, order: Order, weights: Weights) -> Delivery:
         start = time.perf_counter()
         held = [self._ray.put({agent: dict(state) for agent, state in weights.items()})]

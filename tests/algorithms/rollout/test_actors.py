@@ -110,7 +110,7 @@ def test_three_of_four_actors_and_then_all_lost_at_once_cost_no_episode_and_chan
     actors = orders.actors()
     weights = orders.local.weights()
     for count in (3, 4):
-        while len(places(actors)) < 4:
+        while actors.num_ready < 4:
             actors.play(orders.order(0), weights)
         killed = places(actors)[:count]
         for process in killed:  # all are stopped first, so that none can end its share before the others are lost

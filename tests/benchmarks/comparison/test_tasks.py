@@ -113,7 +113,7 @@ def test_the_command_ends_a_grid_on_two_nodes_though_one_of_them_is_lost(tmp_pat
         assert len(before) == 2
         nodes.remove_node(second)
         assert len(set(before) & set(processes("ray::_worked"))) == 1
-        text, _ = command.communicate(timeout=480)
+        text, _ = command.communicate(timeout=900)
     finally:
         nodes.shutdown()
     assert command.returncode == 0, text

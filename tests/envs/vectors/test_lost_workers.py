@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collm.envs import Outcome, SyncVector, TextParallelEnv
+from collm.envs.vectors import workers
 from collm.envs.vectors.faults import EnvironmentFault
 from collm.envs.vectors.marks import mark
 from collm.envs.vectors.workers import Copies, LostWorkerError, WorkerVector, built
@@ -188,6 +189,20 @@ def test_workers_that_are_lost_while_they_are_built_are_replaced_twice():
     assert NearbyVector(Diary, 1, 1, false_starts=2).num_started == 3
     with pytest.raises(EnvironmentFault, match=r"its host died .* while it was built \(3 times\)"):
         NearbyVector(Diary, 1, 1, false_starts=3)
+
+
+def test_a_worker_that_never_starts_is_said_in_one_line_when_its_time_is_over(monkeypatch):
+    class Crowded(NearbyVector):
+        def _answering(self, numbers, timeout_s):
+            return []
+
+        def _why_late(self):
+            return ": there is no room"
+
+    monkeypatch.setattr(workers, "START_S", 0.01)
+    with pytest.raises(EnvironmentFault, match=r"was not built within 0.01 s: there is no room") as caught:
+        Crowded(Diary, 1, 1)
+    assert "\n" not in str(caught.value)
 
 
 def result(observation, reward=0.0):

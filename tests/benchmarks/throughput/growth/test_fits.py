@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from collm.benchmarks.throughput import fits
+from collm.benchmarks.throughput.growth import fits
 
-DOCS = Path(__file__).parents[3] / "docs"
+DOCS = Path(__file__).parents[4] / "docs"
 
 
 @pytest.mark.parametrize("page, table", [("gpu.md", fits.table), ("scale.md", fits.shared_table)])

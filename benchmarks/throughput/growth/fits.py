@@ -1,6 +1,6 @@
 """What fits where, by the memory plan: tables by model, weights and critic for GPUs of two sizes, and by ranks.
 
-    python -m collm.benchmarks.throughput.fits
+    python -m collm.benchmarks.throughput.growth.fits
 
 No weight is loaded. docs/gpu.md shows the first table, docs/scale.md the second.
 """
@@ -11,13 +11,13 @@ from dataclasses import replace
 from itertools import product
 from typing import Literal
 
-from ...agents.config import ModelConfig
-from ...algorithms.config import MAACConfig
-from ...algorithms.memory.devices import GIB, gpu_memory, usable
-from ...algorithms.memory.fitting import Task, fit, tightest
-from ...algorithms.memory.plan import Offload
-from ...algorithms.registry import algorithm_spec
-from ..markdown import markdown_table
+from ....agents.config import ModelConfig
+from ....algorithms.config import MAACConfig
+from ....algorithms.memory.devices import GIB, gpu_memory, usable
+from ....algorithms.memory.fitting import Task, fit, tightest
+from ....algorithms.memory.plan import Offload
+from ....algorithms.registry import algorithm_spec
+from ...markdown import markdown_table
 
 MODELS = ("Qwen/Qwen3-0.6B", "Qwen/Qwen3-1.7B", "Qwen/Qwen3-4B", "Qwen/Qwen3-8B")
 WEIGHTS: tuple[Literal["own", "shared", "adapters"], ...] = ("own", "shared", "adapters")

@@ -1,0 +1,1 @@
+"""Growth with GPUs, machines and processes: what fits, what is sent, what bounds; arithmetic, and one measurement."""
