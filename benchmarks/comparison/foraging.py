@@ -28,6 +28,6 @@ class ForagingVersion2(ForagingEnv):
 
 if VERSION_2 not in gymnasium.registry:
     version_3 = gymnasium.spec("Foraging-8x8-2p-3f-v3")  # registered by the import
-    # Its own limit, after which nothing is paid any more, as in EPyMARL; that of `gymnasium.make` would only cut the
-    # episode, and what could still be gathered would count.
+    # The game's own limit ends the episode; that of `gymnasium.make` would only cut it, and the critic's value of what
+    # is still to be gathered would count.
     gymnasium.register(VERSION_2, entry_point=ForagingVersion2, kwargs={**version_3.kwargs, "max_episode_steps": 25})
