@@ -144,6 +144,20 @@ def test_faults_of_environments_on_hosts_are_those_of_environments_here(cluster)
 
 
 @pytest.mark.slow
+def test_more_hosts_than_cores_share_a_cluster_of_their_own_which_the_last_vector_leaves(monkeypatch):
+    """As a training's copies and its evaluation's do; those that are made first are closed first."""
+    monkeypatch.setenv("RAY_worker_niceness", "0")
+    ray.shutdown()
+    vectors = [HostVector("collm/MiniBuild-v0", 1, num_hosts=1) for _ in range(1 + (os.cpu_count() or 1))]
+    with SyncVector("collm/MiniBuild-v0", 1) as here:
+        for vector in vectors:
+            assert vector.reset(0, seed=3) == here.reset(0, seed=3)
+            vector.close()
+            vector.close()
+            assert ray.is_initialized() is (vector is not vectors[-1])
+
+
+@pytest.mark.slow
 def test_a_node_of_hosts_that_is_taken_away_changes_no_episode(monkeypatch):
     """Two nodes on this machine with a host each; the cluster has room for both hosts on what is left."""
     from ray.cluster_utils import Cluster as Nodes
