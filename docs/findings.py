@@ -132,7 +132,9 @@ def draw_contrasts(results: Sequence[Finding], file: Path) -> None:
         axes.set(xlabel=said, ylim=(len(shown) - 0.5, -0.5))
         if even:
             axes.set_xscale("log", base=2)
-            axes.xaxis.set_major_formatter("{x:g}")
+            axes.set_xticks([0.25, 0.5, 0.7, 1, 1.4, 2, 4], ["0.25", "0.5", "0.7", "1", "1.4", "2", "4"])
+            axes.set_xticks([], minor=True)
+            axes.set_xlim(*(limit**1.05 for limit in _around_one(shown)))
     figure.savefig(file, dpi=120)
 
 
@@ -153,6 +155,7 @@ def draw_columns(found: Comparison, columns: Mapping[str, Any], said: str, file:
             axes.errorbar(xs, means, ends, fmt="o-", capsize=2, label=algorithm, color=f"C{number}")
     axes.set_xscale("log")
     axes.set_xticks(list(columns.values()), [f"{x:g}" for x in columns.values()])
+    axes.set_xticks([], minor=True)
     axes.set(xlabel=said, ylabel="held-out success", ylim=(0, 1.02))
     axes.grid(alpha=0.3)
     axes.legend(frameon=False, fontsize=8)
@@ -175,14 +178,21 @@ def draw(results: Path = RESULTS, images: Path = IMAGES) -> list[Path]:
         drawn[images / "regimes_episodes.png"] = lambda: draw_columns(
             regimes, batches, "episodes per update", images / "regimes_episodes.png"
         )
-        drawn[images / "regimes_rates.png"] = lambda: draw_columns(
-            regimes, rates, "learning rate", images / "regimes_rates.png"
-        )
+        if len(set(rates) & set(regimes.environments)) > 1:
+            drawn[images / "regimes_rates.png"] = lambda: draw_columns(
+                regimes, rates, "learning rate", images / "regimes_rates.png"
+            )
     if memory is not None:
         drawn[images / "memory_curves.png"] = lambda: draw_curves(memory, images / "memory_curves.png")
     for each in drawn.values():
         each()
     return list(drawn)
+
+
+def _around_one(ratios: Sequence[Finding]) -> tuple[float, float]:
+    """Limits that hold all intervals, 0.5 and 2."""
+    reach = max(1.0, *(max(-each.estimate.low, each.estimate.high) for each in ratios))
+    return 2**-reach, 2**reach
 
 
 def _successes(run: RunSummary) -> Any:
