@@ -121,7 +121,7 @@ def test_the_suites_that_ship_can_be_run(path):
         )
         pytest.skip(f"starts that are not made yet: {missing}")
     for job in {(job.algorithm, job.environment): job for job in jobs(suite)}.values():
-        if foreign := re.match(r"gymnasium/(\w+):", job.experiment.env):
+        if foreign := re.match(r"gymnasium/([\w.]+):", job.experiment.env):
             pytest.importorskip(foreign[1])
         if job.experiment.env.startswith("pettingzoo.classic"):
             pytest.importorskip("pygame")
@@ -251,6 +251,6 @@ def test_suites_that_ship_are_found_by_name(monkeypatch, tmp_path):
     with pytest.raises(FileNotFoundError, match="did you mean 'smoke'"):
         read_suite(Path("smok"))
     with pytest.raises(
-        FileNotFoundError, match=r"one of ablations, claim, .*, sparsity, teams, tictactoe, traces, tuning"
+        FileNotFoundError, match=r"one of ablations, claim, .*, sparsity, staleness, teams, tictactoe, traces, tuning"
     ):
         read_suite(Path("xyzzy"))
