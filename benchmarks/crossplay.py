@@ -148,14 +148,15 @@ def draw(found: CrossPlay, file: Path) -> None:
     values = np.concatenate([found.returns, found.scripted], axis=1)
     figure = Figure(figsize=(1.6 + 0.7 * values.shape[1], 1.4 + 0.6 * values.shape[0]), layout="constrained")
     axes = figure.subplots()
-    image = axes.imshow(values, vmin=min(0.0, float(values.min())), vmax=max(1.0, float(values.max())), cmap="viridis")
+    low, high = min(0.0, float(values.min())), max(1.0, float(values.max()))
+    image = axes.imshow(values, vmin=low, vmax=high, cmap="viridis")
     names = [Path(name).name for name in found.names]
     axes.set_xticks(range(values.shape[1]), [*names, *found.partners], rotation=30, ha="right")
     axes.set_yticks(range(len(names)), names)
     axes.set(xlabel="other seats", ylabel="seat 0", title=f"self {found.self_play()}\ncross {found.cross_play()}")
     axes.title.set_fontsize(9)
     for (row, column), value in np.ndenumerate(values):
-        ink = "k" if image.norm(value) > 0.6 else "w"  # viridis ends in yellow
+        ink = "k" if value > low + 0.6 * (high - low) else "w"  # viridis ends in yellow
         axes.text(column, row, f"{value:.2f}", ha="center", va="center", color=ink, fontsize=8)
     figure.colorbar(image, ax=axes, label="mean return")
     figure.savefig(file, dpi=120)
