@@ -254,3 +254,9 @@ def test_suites_that_ship_are_found_by_name(monkeypatch, tmp_path):
         FileNotFoundError, match=r"one of ablations, claim, .*, sparsity, staleness, teams, tictactoe, traces, tuning"
     ):
         read_suite(Path("xyzzy"))
+
+
+def test_the_command_names_all_suites_that_ship(root):
+    text = (root / "benchmarks" / "commands" / "benchmark.py").read_text()
+    named = re.search(r"the name of one that ships \(([^)]*)\)", text)
+    assert named is not None and sorted(re.findall(r"\w+", named[1])) == sorted(path.stem for path in SUITES)
