@@ -270,7 +270,8 @@ class TrainablePolicy(Policy, Learnable):
         """The tracks with what they lacked.
 
         Args:
-            logprobs, entropies: as of `evaluate`, of all tokens of each track.
+            logprobs: as of `evaluate`, of all tokens of each track.
+            entropies: likewise.
         """
         return [
             tuple(

@@ -212,3 +212,17 @@ def test_a_docstring_says_per(path):
 def test_a_page_says_per(page):
     prose = re.sub(r"(?ms)^```.*?^```", "", (ROOT / page).read_text())
     assert distributives(prose) == []
+
+
+def test_an_argument_has_a_line_of_its_own():
+    """Google's style, which the API reference is made from, knows no "first, second: …"."""
+    paths = [path for layer in (*LAYERS, "src/collm") for path in (ROOT / layer).rglob("*.py")]
+    nodes = ((path, node) for path in paths for node in ast.walk(ast.parse(path.read_text())))
+    documented = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    found = []
+    for path, node in nodes:
+        text = (ast.get_docstring(node) or "") if isinstance(node, documented) else ""
+        arguments = re.search(r"^Args:\n((?:    .*\n?|\n)*)", text, re.MULTILINE)
+        joined = re.findall(r"^    \w+, .*", arguments[1], re.MULTILINE) if arguments else []
+        found += [f"{path.name}: {line.strip()}" for line in joined if re.match(r"    [\w, ]+:", line)]
+    assert found == []

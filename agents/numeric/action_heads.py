@@ -280,7 +280,9 @@ def head_for(
     Args:
         space: Discrete, MultiDiscrete or Box.
         is_squashed: for a Box, squash into its bounds rather than clip to them.
-        initial_log_std, has_state_std, log_std_bounds: for a Box, its standard deviation, as in `GaussianHead`.
+        initial_log_std: for a Box, as in `GaussianHead`.
+        has_state_std: likewise.
+        log_std_bounds: likewise.
 
     Raises:
         ValueError: if the space is another, a Box to squash into is not bounded, or as `GaussianHead`.

@@ -122,7 +122,9 @@ class NumericPolicy(NumericNetwork, TrainablePolicy):
             observation_space: Box, Discrete, MultiDiscrete or MultiBinary, or one of these with an action mask.
             action_space: Discrete, MultiDiscrete or Box.
             is_squashed: for a Box, squash actions into its bounds rather than clip them to it.
-            initial_log_std, has_state_std, log_std_bounds: for a Box, its standard deviation, as in `GaussianHead`.
+            initial_log_std: for a Box, as in `GaussianHead`.
+            has_state_std: likewise.
+            log_std_bounds: likewise.
 
         Raises:
             ValueError: if there is no policy for the spaces.

@@ -201,7 +201,8 @@ class VLLMServer:
         """Compare log-probabilities of samples that were computed later.
 
         Args:
-            theirs, ours: the servers' and the learner's, of the same tokens.
+            theirs: the servers' log-probabilities.
+            ours: the learner's, of the same tokens.
 
         Raises:
             ServerError: if the servers have other weights.

@@ -24,7 +24,8 @@ class Watch:
     """Tells the other ranks that this one lives, and ends this process when another one is lost.
 
     Args:
-        rank, size: as of the group.
+        rank: as of the group.
+        size: likewise.
         patience_s: seconds without a sign of life after which a rank counts as lost.
     """
 

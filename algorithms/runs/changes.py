@@ -42,7 +42,8 @@ def changes(saved: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, tup
     """Settings that differ, by name: the run's value and the given one.
 
     Args:
-        saved, given: experiments as `Experiment.to_json` gives them.
+        saved: an experiment as `Experiment.to_json` gives it.
+        given: another one.
 
     Raises:
         ValueError: if one of them shaped what the run has done already; names it, with both values.

@@ -119,7 +119,8 @@ def run_prepared(
             logged after it are dropped.
         init_from: run whose policies and critics a new run begins with.
         log: further places for metrics besides `metrics.jsonl`. None: none.
-        on_update, on_evaluation: called by the writer with the number of updates done and the metrics.
+        on_update: called by the writer with the number of updates done and the metrics.
+        on_evaluation: likewise.
         on_notice: called with a line on what is unusual about a run: how it was resumed, or that it learns nothing.
         stop: signals that ask to stop, with a checkpoint of the last whole update: before the next turn while episodes
             are played, else after learning and evaluation. None: nothing asks.

@@ -284,7 +284,8 @@ def make_critics(
     """Critics that the algorithm reads: one per trainable policy, one "joint", or none.
 
     Args:
-        vector, network: needed where agents act by vectors.
+        vector: needed where agents act by vectors.
+        network: likewise.
         source: critics as objects or a factory; None: those that the settings name.
 
     Raises:

@@ -85,7 +85,8 @@ def difference(
     """Score of the first method minus the second's, run by run with the same seed; resampled in pairs.
 
     Args:
-        first, second: [R, K], with the same seeds in the same order.
+        first: [R, K].
+        second: [R, K], with the same seeds in the same order.
 
     Raises:
         ValueError: if they cannot be paired.
