@@ -71,3 +71,27 @@ def _words(process):
 def _parent(process):
     with open(f"/proc/{process}/stat") as file:
         return file.read().rpartition(")")[2].split()[1]
+
+
+def without_us(nodes):
+    """Of two or more nodes of one machine, one that this process is not connected to: Ray lets it be taken away."""
+    import ray
+
+    here = ray.get_runtime_context().get_node_id()
+    return next((node for node in nodes if node.node_id != here), None)
+
+
+def two_nodes():
+    """A head and a second node on this machine, with this process connected to the head; Ray itself takes either."""
+    import ray
+    from ray.cluster_utils import Cluster
+
+    for _ in range(10):
+        nodes = Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
+        second = nodes.add_node(**NODE)
+        ray.init(address=nodes.address, log_to_driver=False, logging_level="error")
+        if without_us([second]) is second:
+            return nodes, second
+        ray.shutdown()
+        nodes.shutdown()
+    raise AssertionError("this process was never connected to the head")

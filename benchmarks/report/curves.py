@@ -15,6 +15,11 @@ from .statistics import NUM_RESAMPLES, student_quantile
 NEVER = float("inf")
 
 
+def have_common_stretch(costs: Sequence[Floats]) -> bool:
+    """Whether all curves have begun before any of them ends."""
+    return bool(max(each[0] for each in costs) <= min(each[-1] for each in costs))
+
+
 def common_grid(costs: Sequence[Floats], num_points: int = 100) -> Floats:
     """Points that all curves cover: from the last of their starts to the first of their ends.
 
@@ -22,7 +27,7 @@ def common_grid(costs: Sequence[Floats], num_points: int = 100) -> Floats:
         ValueError: if there is no such stretch.
     """
     start, end = max(each[0] for each in costs), min(each[-1] for each in costs)
-    if end < start:
+    if not have_common_stretch(costs):
         raise ValueError(f"the curves have no stretch in common: one starts at {start:g}, another ends at {end:g}")
     return np.linspace(start, end, num_points)
 

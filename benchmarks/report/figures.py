@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 
 from ..comparison.suite import slug
 from .charts import COSTS, Chart
-from .curves import mean_curve
+from .curves import have_common_stretch, mean_curve, smoothed
 
 # Okabe and Ito's colours, which colour-blind people tell apart, then a dark and a grey one.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#332288", "#777777")
@@ -69,7 +69,14 @@ def _curves(axes: Any, chart: Chart, styles: Styles, cost: str) -> None:
     means = []
     for method in dict.fromkeys(entry["method"] for entry in chart.series):
         runs = [entry for entry in chart.series if entry["method"] == method]
-        grid, middle, half = mean_curve([(np.array(run["costs"][cost]), np.array(run["y"])) for run in runs], SMOOTHING)
+        curves = [(np.array(run["costs"][cost]), np.array(run["y"])) for run in runs]
+        if not have_common_stretch([costs for costs, _ in curves]):  # seconds of runs at very different speeds
+            means += [smoothed(scores, SMOOTHING) for _, scores in curves]
+            for number, (costs, _) in enumerate(curves):
+                label = f"{method}, each run" if number == 0 else None
+                axes.plot(costs, means[number - len(curves)], label=label, linewidth=0.8, **styles[method])
+            continue
+        grid, middle, half = mean_curve(curves, SMOOTHING)
         means.append(middle)
         axes.plot(grid, middle, label=method, linewidth=1.8, **styles[method])
         if half is not None:

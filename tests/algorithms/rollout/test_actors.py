@@ -9,7 +9,7 @@ import time
 from dataclasses import replace
 
 import pytest
-from clusters import NODE, assert_same, experiment, stepped
+from clusters import NODE, assert_same, experiment, stepped, without_us
 from faulty_worlds import Texts
 
 from collm._cluster import Cluster, leave
@@ -241,13 +241,13 @@ def test_a_cluster_of_its_own_is_started_whatever_address_lies_about_and_left_by
 
 @pytest.mark.slow
 def test_a_node_that_is_taken_away_while_it_plays_costs_no_episode_and_changes_none(monkeypatch):
-    """Two nodes on this machine, with an actor each; what is left of the cluster has room for both."""
+    """Two nodes on this machine with an actor each, and a head without; one node has room for both."""
     from ray.cluster_utils import Cluster as Nodes
 
     monkeypatch.setenv("RAY_worker_niceness", "0")
     ray.shutdown()
-    nodes = Nodes(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
-    second = nodes.add_node(**NODE)
+    nodes = Nodes(initialize_head=True, head_node_args={**NODE, "num_cpus": 0, "include_dashboard": False})
+    added = [nodes.add_node(**NODE) for _ in range(2)]
     orders = Orders(rollout_buffer_size=64)
     monkeypatch.setattr(orders, "experiment", replace_collectors(orders.experiment, f"ray://{nodes.address}"))
     actors = orders.actors()
@@ -255,13 +255,13 @@ def test_a_node_that_is_taken_away_while_it_plays_costs_no_episode_and_changes_n
         weights = orders.local.weights()
         actors.play(orders.order(0), weights)
         assert len({each.place.partition(", process")[0] for each in actors._actors}) == 2
-        gone = threading.Thread(target=nodes.remove_node, args=(second,))
+        gone = threading.Thread(target=nodes.remove_node, args=(without_us(added),))
         gone.start()
         found = actors.play(orders.order(1), weights)
         gone.join()
         again = actors.play(orders.order(2), weights)
         assert_same([found.episodes, again.episodes], [orders.played_here(1), orders.played_here(2)])
-        assert sum(node["Alive"] for node in ray.nodes()) == 1
+        assert sum(node["Alive"] for node in ray.nodes()) == 2
     finally:
         actors.close()
         nodes.shutdown()

@@ -7,7 +7,7 @@ import signal
 import threading
 
 import pytest
-from clusters import NODE, assert_same, experiment, processes, stepped
+from clusters import NODE, assert_same, experiment, processes, stepped, two_nodes
 from faulty_worlds import AGENTS, Texts
 
 from collm._errors import UserError
@@ -160,12 +160,9 @@ def test_more_hosts_than_cores_share_a_cluster_of_their_own_which_the_last_vecto
 @pytest.mark.slow
 def test_a_node_of_hosts_that_is_taken_away_changes_no_episode(monkeypatch):
     """Two nodes on this machine with a host each; the cluster has room for both hosts on what is left."""
-    from ray.cluster_utils import Cluster as Nodes
-
     monkeypatch.setenv("RAY_worker_niceness", "0")
     ray.shutdown()
-    nodes = Nodes(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
-    second = nodes.add_node(**NODE)
+    nodes, second = two_nodes()
     expected = stepped(experiment().make_trainer())
     try:
         trainer = experiment(env_hosts=f"ray://{nodes.address}").make_trainer()
@@ -176,5 +173,5 @@ def test_a_node_of_hosts_that_is_taken_away_changes_no_episode(monkeypatch):
         found += stepped(trainer, 1)
         assert_same([episodes for episodes, _ in found], [episodes for episodes, _ in expected])
     finally:
+        ray.shutdown()
         nodes.shutdown()
-    assert not ray.is_initialized()

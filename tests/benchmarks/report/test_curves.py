@@ -5,16 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from collm.benchmarks.report.charts import Chart
 from collm.benchmarks.report.curves import (
     NEVER,
     aligned,
     common_grid,
     cost_to_reach,
+    have_common_stretch,
     mean_curve,
     median_cost,
     smoothed,
     thinned,
 )
+from collm.benchmarks.report.figures import draw_figures
 
 
 def test_a_common_grid_is_what_all_curves_cover():
@@ -76,3 +79,14 @@ def test_runs_that_never_get_there_are_later_than_all_others():
 def test_where_most_never_get_there_the_median_is_never():
     found = median_cost([10.0, NEVER, NEVER, NEVER, NEVER])
     assert found.median == NEVER and found.num_reached == 1
+
+
+def test_runs_without_a_stretch_in_common_are_drawn_one_by_one(tmp_path):
+    """Seconds of one method's runs, where one machine was far slower than the other."""
+    costs = [1.0, 2.0, 3.0], [4.0, 5.0, 6.0]
+    assert not have_common_stretch([np.array(each) for each in costs])
+    entry = {"method": "maac", "y": [0.0, 0.5, 1.0]}
+    series = [{**entry, "seed": k, "costs": {"seconds/total": each}} for k, each in enumerate(costs)]
+    chart = Chart(kind="curves", name="curve of build", title="build", x="", y="return", series=series)
+    (file,) = draw_figures([chart], ["maac"], tmp_path)
+    assert file.stat().st_size > 1000
