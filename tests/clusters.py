@@ -73,16 +73,11 @@ def _parent(process):
         return file.read().rpartition(")")[2].split()[1]
 
 
-def without_us(nodes):
-    """Of two or more nodes of one machine, one that this process is not connected to: Ray lets it be taken away."""
-    import ray
-
-    here = ray.get_runtime_context().get_node_id()
-    return next((node for node in nodes if node.node_id != here), None)
-
-
 def two_nodes():
-    """A head and a second node on this machine, with this process connected to the head; Ray itself takes either."""
+    """A head and a second node on this machine, with this process connected to the head.
+
+    Ray connects a process to either, and lets no node be taken away that the process is connected to.
+    """
     import ray
     from ray.cluster_utils import Cluster
 
@@ -90,7 +85,7 @@ def two_nodes():
         nodes = Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
         second = nodes.add_node(**NODE)
         ray.init(address=nodes.address, log_to_driver=False, logging_level="error")
-        if without_us([second]) is second:
+        if ray.get_runtime_context().get_node_id() != second.node_id:
             return nodes, second
         ray.shutdown()
         nodes.shutdown()

@@ -71,10 +71,10 @@ def _curves(axes: Any, chart: Chart, styles: Styles, cost: str) -> None:
         runs = [entry for entry in chart.series if entry["method"] == method]
         curves = [(np.array(run["costs"][cost]), np.array(run["y"])) for run in runs]
         if not have_common_stretch([costs for costs, _ in curves]):  # seconds of runs at very different speeds
-            means += [smoothed(scores, SMOOTHING) for _, scores in curves]
-            for number, (costs, _) in enumerate(curves):
+            for number, (costs, scores) in enumerate(curves):
+                means.append(smoothed(scores, SMOOTHING))
                 label = f"{method}, each run" if number == 0 else None
-                axes.plot(costs, means[number - len(curves)], label=label, linewidth=0.8, **styles[method])
+                axes.plot(costs, means[-1], label=label, linewidth=0.8, **styles[method])
             continue
         grid, middle, half = mean_curve(curves, SMOOTHING)
         means.append(middle)

@@ -9,7 +9,7 @@ import time
 from dataclasses import replace
 
 import pytest
-from clusters import NODE, assert_same, experiment, stepped, without_us
+from clusters import NODE, assert_same, experiment, stepped, two_nodes
 from faulty_worlds import Texts
 
 from collm._cluster import Cluster, leave
@@ -241,13 +241,10 @@ def test_a_cluster_of_its_own_is_started_whatever_address_lies_about_and_left_by
 
 @pytest.mark.slow
 def test_a_node_that_is_taken_away_while_it_plays_costs_no_episode_and_changes_none(monkeypatch):
-    """Two nodes on this machine with an actor each, and a head without; one node has room for both."""
-    from ray.cluster_utils import Cluster as Nodes
-
+    """Two nodes on this machine, with an actor each; what is left of the cluster has room for both."""
     monkeypatch.setenv("RAY_worker_niceness", "0")
     ray.shutdown()
-    nodes = Nodes(initialize_head=True, head_node_args={**NODE, "num_cpus": 0, "include_dashboard": False})
-    added = [nodes.add_node(**NODE) for _ in range(2)]
+    nodes, second = two_nodes()
     orders = Orders(rollout_buffer_size=64)
     monkeypatch.setattr(orders, "experiment", replace_collectors(orders.experiment, f"ray://{nodes.address}"))
     actors = orders.actors()
@@ -255,15 +252,16 @@ def test_a_node_that_is_taken_away_while_it_plays_costs_no_episode_and_changes_n
         weights = orders.local.weights()
         actors.play(orders.order(0), weights)
         assert len({each.place.partition(", process")[0] for each in actors._actors}) == 2
-        gone = threading.Thread(target=nodes.remove_node, args=(without_us(added),))
+        gone = threading.Thread(target=nodes.remove_node, args=(second,))
         gone.start()
         found = actors.play(orders.order(1), weights)
         gone.join()
         again = actors.play(orders.order(2), weights)
         assert_same([found.episodes, again.episodes], [orders.played_here(1), orders.played_here(2)])
-        assert sum(node["Alive"] for node in ray.nodes()) == 2
+        assert sum(node["Alive"] for node in ray.nodes()) == 1
     finally:
         actors.close()
+        ray.shutdown()
         nodes.shutdown()
 
 
