@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from .._ranges import Also, Checked, Count, CountOrZero, InRange, NotNegative, Positive
 
 TINY = "tiny"
+BAG_OF_WORDS = "bag_of_words"
 CHAT = "openai:"  # begins the name of a chat server's model
 MAX_NEW_TOKENS = 256
 """Tokens of a completion where neither the settings nor the environment say how many."""

@@ -354,6 +354,28 @@ class Critic(Learnable):
         """What valuing the input costs, in tokens; micro-batches are cut by it."""
 
 
+class FittedCritic(Critic):
+    """A critic that is fitted anew to all examples of its replay at each update, without gradient steps.
+
+    Its values are in the unit of the rewards. It has no weights that an optimizer changes.
+    """
+
+    def parameters(self) -> list[nn.Parameter]:
+        return []
+
+    @abstractmethod
+    def fit(self, inputs: Sequence[CriticInput], targets: Sequence[Tensor]) -> dict[str, float]:
+        """Forget what was fitted and fit these examples.
+
+        Args:
+            inputs: of the whole replay.
+            targets: of each input, [T] in reward units, those of its histories.
+
+        Returns:
+            Metrics to log.
+        """
+
+
 PolicyT = TypeVar("PolicyT", bound=TrainablePolicy)
 
 

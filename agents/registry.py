@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from gymnasium.spaces import Space
 
-from .config import TINY, ModelConfig
+from .config import BAG_OF_WORDS, TINY, ModelConfig
 
 if TYPE_CHECKING:
     from .core import Critic, Policy
 
 _NAME = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*")
-_RESERVED = (TINY, "small", "actor")
+_RESERVED = (TINY, "small", "actor", BAG_OF_WORDS)
 
 
 @dataclass(frozen=True, kw_only=True)

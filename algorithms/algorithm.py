@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 from torch import Tensor
 
+from ..agents.config import BAG_OF_WORDS
 from .config import ActorCriticConfig, TrainConfig
 from .functions.advantages import critic_targets, estimated_advantages
 from .functions.losses import (
@@ -300,6 +301,17 @@ class ActorCritic(Algorithm[Settings], ABC):
                 f"critic_warmup_window={window} compares the last {window} updates with the {window} before, but "
                 f"critic_warmup={config.critic_warmup} ends before there are as many; give it {2 * window} or more"
             )
+        if config.critic_model_name_or_path == BAG_OF_WORDS and not self.has_actor_heads:
+            if config.critic_type == "q":
+                raise ValueError(
+                    f"critic_model_name_or_path={BAG_OF_WORDS!r} values histories, not actions; use critic_type='v', "
+                    "or another critic"
+                )
+            if config.turns_per_update is not None:
+                raise ValueError(
+                    f"critic_model_name_or_path={BAG_OF_WORDS!r} counts turns from an episode's beginning, but "
+                    f"turns_per_update={config.turns_per_update} cuts episodes anywhere; leave one of them out"
+                )
         least = config.rollout_buffer_size if config.turns_per_update is None else config.turns_per_update
         if not self.has_actor_heads:  # an episode has at least one step and one token
             check_warmup_budget(config, config.critic_warmup * least, config.critic_warmup * least)

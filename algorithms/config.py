@@ -238,7 +238,12 @@ class ActorCriticConfig(TrainConfig):
     """Kind of critic: V(h), or Q(h, a) beside it for the advantage Q(h, a) - V(h), which replaces `estimator`'s."""
     critic_model_name_or_path: str = "small"
     """Model of a separate critic: "small" (random weights, 64 wide, 1 layer, the actors' tokenizer), "actor" (the first
-    actor's weights and tokenizer), a folder, a hub name, or a name given to `register_critic`."""
+    actor's weights and tokenizer), a folder, a hub name, or a name given to `register_critic`; or "bag_of_words",
+    logistic regressions on the counts of words, one per turn, fitted anew to the whole replay at each update, which
+    need far fewer episodes and have no learning rate, steps or batches."""
+    critic_l2: NotNegative = 100.0
+    """L2 penalty of the bag-of-words critic: half of it times the squared weights is added to the cross-entropy, which
+    is summed over the replay."""
     critic_device: str | None = None
     """Device of separate critics. None: that of the agent, or of the first agent for a joint critic."""
     critic_lora_rank: Count | None = None

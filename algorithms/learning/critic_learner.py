@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ...agents.batching import micro_batches, sent
-from ...agents.core import Critic, CriticInput
+from ...agents.core import Critic, CriticInput, FittedCritic, HeadCritic
 from ...agents.numeric.moments import RunningMoments
 from ..config import ActorCriticConfig
 from ..distribution.group import current
@@ -31,7 +31,8 @@ class ReplayEntry(NamedTuple):
 class CriticLearner:
     """Trains one critic, whose outputs are in units of the running mean and deviation of its targets.
 
-    A value head on a policy has no optimizer here: it only predicts, and learns with the policy.
+    A value head on a policy has no optimizer here: it only predicts, and learns with the policy. A fitted critic has
+    none either: it is fitted anew to the replay, in the unit of the rewards.
 
     Args:
         critic: the critic that learns.
@@ -53,6 +54,11 @@ class CriticLearner:
         device = parameters[0].device if parameters else torch.device("cpu")
         self.max_tokens = tokens_per_pass(config, device)
         self.replay: deque[list[ReplayEntry]] = deque(maxlen=config.critic_replay)
+
+    @property
+    def is_actor_head(self) -> bool:
+        """Whether the critic is a value head that learns with its policy."""
+        return isinstance(self.critic, HeadCritic)
 
     @torch.no_grad()
     def values(self, inputs: Sequence[CriticInput]) -> Tensor:
@@ -79,18 +85,18 @@ class CriticLearner:
 
     def observe(self, targets: Tensor) -> None:
         """Update the running mean and deviation with targets."""
-        if self.config.value_normalization:
+        if self.config.value_normalization and not isinstance(self.critic, FittedCritic):
             self.moments = self.moments.updated(targets)
 
     def learn(self, inputs: Sequence[CriticInput], targets: Tensor) -> dict[str, float]:
-        """Regress on targets, in mini-batches drawn from these and recent updates (the replay).
+        """Regress on targets, in mini-batches drawn from these and recent updates (the replay), or fit all of it.
 
         Args:
             inputs: without the last history, which only bootstraps.
             targets: [N] flat, in reward units.
         """
         self.observe(targets)
-        if self.optimizer is None:
+        if self.is_actor_head:
             return {}
         lengths = [_num_values(each) for each in inputs]
         items = [ReplayEntry(*each) for each in zip(inputs, targets.split(lengths), strict=True)]
@@ -98,6 +104,10 @@ class CriticLearner:
             items = [turn for item in items for turn in _turns(item)]
         self.replay.append(items)
         memory = [item for update in self.replay for item in update]
+        if isinstance(self.critic, FittedCritic):
+            return self.critic.fit([item.input for item in memory], [item.targets for item in memory])
+        if self.optimizer is None:
+            return {}
         drawn = [torch.randperm(len(memory), generator=self.generator) for _ in range(self.config.critic_steps)]
         chosen = [order[: self.config.critic_batch_size].tolist() for order in drawn]
         earlier = self._earlier(memory, sorted({i for numbers in chosen for i in numbers}))

@@ -369,7 +369,7 @@ class Trainer:
         agents = [agent for agent in credits if self.learners[agent] is learner]
         targets = old_values = None
         head = self.critics.get(agents[0])
-        if head is not None and head.optimizer is None:  # the critic is a head on this policy
+        if head is not None and head.is_actor_head:
             targets = head.moments.normalize(torch.cat([credits[agent].targets for agent in agents]))
             values = torch.cat([credits[agent].values for agent in agents])
             old_values = estimated_in[id(head)].normalize(values)  # what the head itself said
@@ -428,7 +428,7 @@ class Trainer:
         return dict(found.values())
 
     def _has_own_critics(self) -> bool:
-        return any(critic.optimizer is not None for critic in self.critics.values())
+        return any(not critic.is_actor_head for critic in self.critics.values())
 
     @contextmanager
     def whole(self) -> Iterator[None]:

@@ -11,7 +11,7 @@ from transformers import AutoConfig
 
 from ..._errors import UserError
 from ...agents.batching import default_max_tokens
-from ...agents.config import MAX_NEW_TOKENS, ModelConfig
+from ...agents.config import BAG_OF_WORDS, MAX_NEW_TOKENS, ModelConfig
 from ...agents.language.files import model_config
 from ...agents.language.reading import NUM_OWN_WORDS
 from ...agents.language.shape import FLOAT32, KNOWN, ModelShape
@@ -290,7 +290,7 @@ def work_of(
 
 
 def _critic_shape(name: str, actor: str) -> ModelShape | None:
-    if name not in ("small", "actor") and registered_critic(name) is not None:
+    if name == BAG_OF_WORDS or (name not in ("small", "actor") and registered_critic(name) is not None):
         return None
     if name == "small":
         words = shape_of(actor).vocabulary + NUM_OWN_WORDS

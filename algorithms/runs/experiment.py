@@ -16,7 +16,7 @@ from pettingzoo import ParallelEnv
 
 from ..._cluster import Cluster
 from ..._errors import UserError
-from ...agents.config import CHAT, ModelConfig
+from ...agents.config import BAG_OF_WORDS, CHAT, ModelConfig
 from ...agents.core import Policy, TrainablePolicy
 from ...agents.language.files import check_critic_model, check_reward_model
 from ...agents.language.reward_model import RewardModel
@@ -188,12 +188,18 @@ class Experiment:
         make(self.env, **self.env_kwargs_of("test")).close()  # evaluation comes late; its tasks must be there now
         if algorithm.critic_reads != "nothing":
             critic: str = algorithm.config.critic_model_name_or_path
-            if algorithm.config.critic_lora_rank is not None and (critic == "small" or algorithm.has_actor_heads):
+            if critic == BAG_OF_WORDS and task is None:
+                raise ValueError(
+                    f"critic_model_name_or_path={BAG_OF_WORDS!r} reads texts, but these agents observe vectors; leave "
+                    "it out"
+                )
+            is_new = critic in ("small", BAG_OF_WORDS)
+            if algorithm.config.critic_lora_rank is not None and (is_new or algorithm.has_actor_heads):
                 raise ValueError(
                     "critic_lora_rank puts adapters on a pretrained critic, but this one is small and learns whole; "
                     "name a model in critic_model_name_or_path, or leave critic_lora_rank out"
                 )
-            if critic not in ("small", "actor") and registered_critic(critic) is None:
+            if critic not in ("small", "actor", BAG_OF_WORDS) and registered_critic(critic) is None:
                 check_critic_model(where_of(critic))
         return self if task is None else self._fitted(algorithm, task)
 

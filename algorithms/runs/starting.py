@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from ..._errors import UserError
-from ...agents.core import Policy, TrainablePolicy
+from ...agents.core import FittedCritic, Policy, TrainablePolicy
 from ..learning.critic_learner import CriticLearner
 from .checkpoint import has_checkpoint, newest_checkpoint, read_start
 
@@ -77,13 +77,13 @@ class StartingWeights:
             given.add(id(policy))
 
     def give_critics(self, critics: Mapping[str, CriticLearner]) -> None:
-        """Let critics of the same name begin with these weights; others begin as they are.
+        """Let critics of the same name begin with these weights; others, and those that are fitted, begin as they are.
 
         Raises:
             UnfitWeightsError: if a critic of this name has another shape.
         """
         for name, learner in critics.items():
-            if name in self.critics:
+            if name in self.critics and not isinstance(learner.critic, FittedCritic):
                 kept = self.critics[name]
                 self._check(f"the critic {name!r}", kept["critic"], learner.critic.state_dict())
                 learner.critic.load_state_dict(dict(kept["critic"]))

@@ -19,10 +19,11 @@ from pettingzoo import ParallelEnv
 from transformers import AutoModel, AutoTokenizer
 
 from ..._errors import UserError
-from ...agents.config import ModelConfig
+from ...agents.config import BAG_OF_WORDS, ModelConfig
 from ...agents.core import Critic, Policy, TrainablePolicy
 from ...agents.language.critics import ActorHead, TextCritic, add_lora
 from ...agents.language.policy import LanguagePolicy
+from ...agents.language.words import BagOfWordsCritic
 from ...agents.loading import (
     check_device,
     check_models,
@@ -309,9 +310,11 @@ def make_critics(
     return {agent: learners[id(policy)] for agent, policy in learning.items()}
 
 
-def text_critic(config: ActorCriticConfig, actor: LanguagePolicy, *, seed: int) -> TextCritic:
+def text_critic(config: ActorCriticConfig, actor: LanguagePolicy, *, seed: int) -> TextCritic | BagOfWordsCritic:
     """A separate critic for text, by the name in the settings."""
     name = config.critic_model_name_or_path
+    if name == BAG_OF_WORDS:
+        return BagOfWordsCritic(config.critic_l2)
     hidden_dim = config.critic_value_head_hidden_dim
     model = actor.language_model
     device = model.device if config.critic_device is None else device_named(config.critic_device)
