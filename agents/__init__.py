@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from .core import Critic as Critic
     from .core import CriticInput as CriticInput
     from .core import Evaluation as Evaluation
+    from .core import FittedCritic as FittedCritic
     from .core import Policy as Policy
     from .core import Request as Request
     from .core import TrainablePolicy as TrainablePolicy
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from .language.policy import LanguageModel as LanguageModel
     from .language.policy import LanguagePolicy as LanguagePolicy
     from .language.reward_model import RewardModel as RewardModel
+    from .language.words import BagOfWordsCritic as BagOfWordsCritic
     from .loading import load_policies as load_policies
     from .numeric.config import NetworkConfig as NetworkConfig
     from .numeric.critics import NumericCritic as NumericCritic

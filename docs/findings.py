@@ -90,8 +90,10 @@ def blocks(names: Sequence[str], results: Path = RESULTS) -> dict[str, str]:
 
 def draw_curves(found: Comparison, file: Path) -> None:
     """Share of successful episodes over the episodes, a panel per task, mean over seeds with 95 % intervals."""
-    figure = Figure(figsize=(4.2 * len(found.environments), 3.8), layout="constrained")
-    panels = figure.subplots(1, len(found.environments), squeeze=False, sharey=True)[0]
+    rows = -(-len(found.environments) // 3)
+    columns = -(-len(found.environments) // rows)
+    figure = Figure(figsize=(4.2 * columns, 3.4 * rows + 0.4), layout="constrained")
+    panels = figure.subplots(rows, columns, squeeze=False, sharey=True).flatten()[: len(found.environments)]
     for axes, environment in zip(panels, found.environments, strict=True):
         for number, algorithm in enumerate(found.algorithms):
             runs = found.runs(algorithm, environment)
@@ -104,7 +106,8 @@ def draw_curves(found: Comparison, file: Path) -> None:
                 axes.fill_between(grid, mean - reach, mean + reach, color=f"C{number}", alpha=0.15, linewidth=0)
         axes.set(title=environment, xlabel="episodes", ylim=(0, 1.02))
         axes.grid(alpha=0.3)
-    panels[0].set_ylabel("success in training")
+    for axes in panels[::columns]:
+        axes.set_ylabel("success in training")
     lines = {line.get_label(): line for axes in panels for line in axes.get_lines()}
     figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=len(lines), frameon=False, fontsize=9)
     figure.savefig(file, dpi=120)
@@ -167,7 +170,7 @@ def draw(results: Path = RESULTS, images: Path = IMAGES) -> list[Path]:
     drawn: dict[Path, Callable[[], None]] = {}
     if (results / "variance").is_dir():
         drawn[images / "variance.png"] = lambda: draw_samples(read_cells(results / "variance"), images / "variance.png")
-    shift, regimes, memory = (comparison(name, results) for name in ("shift", "regimes", "memory"))
+    shift, regimes, memory, words = (comparison(name, results) for name in ("shift", "regimes", "memory", "words"))
     if shift is not None:
         stated = findings(read_suite(Path("shift")).contrasts, shift)
         drawn[images / "shift_curves.png"] = lambda: draw_curves(shift, images / "shift_curves.png")
@@ -182,6 +185,10 @@ def draw(results: Path = RESULTS, images: Path = IMAGES) -> list[Path]:
             drawn[images / "regimes_rates.png"] = lambda: draw_columns(
                 regimes, rates, "learning rate", images / "regimes_rates.png"
             )
+    if words is not None:
+        compared = findings(read_suite(Path("words")).contrasts, words)
+        drawn[images / "words_curves.png"] = lambda: draw_curves(words, images / "words_curves.png")
+        drawn[images / "words_contrasts.png"] = lambda: draw_contrasts(compared, images / "words_contrasts.png")
     if memory is not None:
         drawn[images / "memory_curves.png"] = lambda: draw_curves(memory, images / "memory_curves.png")
     for each in drawn.values():

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 
-from ...agents.core import CriticInput
+from ...agents.core import CriticInput, FittedCritic
 from ...algorithms.functions.advantages import monte_carlo_returns
 from ...algorithms.functions.losses import explained_variance
 from ...algorithms.learning.critic_learner import CriticLearner
@@ -74,13 +74,18 @@ def table_values(known: Sequence[Episode], episodes: Sequence[Episode], metric: 
 def fitted(learner: CriticLearner, inputs: Sequence[CriticInput], targets: torch.Tensor) -> int:
     """Let a critic learn until the explained variance of held-back inputs stops rising; returns its steps.
 
-    The last quarter of the inputs is held back, and the critic keeps the weights with which it explained most of it.
+    The last quarter of the inputs is held back, and the critic keeps the weights with which it explained most of it. A
+    critic without gradient steps is fitted to all inputs.
 
     Args:
         learner: the critic with its optimizer.
         inputs: of one length each.
         targets: [N * T] returns to go, input by input.
     """
+    if isinstance(learner.critic, FittedCritic):
+        learner.learn(inputs, targets)
+        learner.replay.clear()
+        return 0
     cut = len(inputs) * 3 // 4
     length = len(targets) // len(inputs)
     best, misses, looks = -np.inf, 0, 0

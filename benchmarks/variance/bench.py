@@ -55,12 +55,15 @@ class Cell:
     """Arguments of the environment: horizon, number of agents, feedback, reward."""
     max_new_tokens: int = 8
     """Longest completion in tokens."""
+    critic: str = "small"
+    """What learns the values, as `critic_model_name_or_path`."""
 
     @property
     def name(self) -> str:
         """Name of the cell's file."""
         told = "-".join(f"{key}-{value}" for key, value in sorted(self.env_kwargs.items()))
-        return f"{self.policy}-{told}".replace(".", "_")
+        kind = "" if self.critic == "small" else f"-critic-{self.critic.replace('/', '_')}"
+        return f"{self.policy}-{told}{kind}".replace(".", "_")
 
 
 @dataclass(frozen=True)
@@ -142,7 +145,14 @@ def joint_env(cell: Cell) -> Any:
 def _experiment(cell: Cell, size: Size, algorithm: str, settings: Any, **config: Any) -> Experiment:
     return Experiment(
         algorithm=algorithm,
-        config=settings(seed=size.seed, critic_steps=5, critic_replay=1, rollout_buffer_size=size.num_known, **config),
+        config=settings(
+            seed=size.seed,
+            critic_model_name_or_path=cell.critic,
+            critic_steps=5,
+            critic_replay=1,
+            rollout_buffer_size=size.num_known,
+            **config,
+        ),
         env=cell.env,
         env_kwargs=cell.env_kwargs,
         model=ModelConfig(model=cell.model, max_new_tokens=cell.max_new_tokens),

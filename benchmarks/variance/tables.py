@@ -37,7 +37,12 @@ def read_cells(folder: Path) -> list[Found]:
 def title(cell: Found) -> str:
     """A cell in words."""
     told = ", ".join(f"{key} {value}" for key, value in cell["env_kwargs"].items())
-    return f"{cell['policy']}: {told}"
+    return f"{cell['policy']}: {told}{_critic(cell)}"
+
+
+def _critic(cell: Found) -> str:
+    """What the critics are, where that needs telling."""
+    return "" if cell.get("critic", "small") == "small" else f", critic {cell['critic']}"
 
 
 def page(cells: Sequence[Found]) -> str:
@@ -189,7 +194,7 @@ def _setting(cell: Found) -> str:
     kwargs = cell["env_kwargs"]
     rest = {key: value for key, value in kwargs.items() if key not in ("max_turns", "num_agents")}
     told = ", ".join(str(value) for value in rest.values())
-    return f"{cell['policy']}, {kwargs['num_agents']} agents, {told}"
+    return f"{cell['policy']}, {kwargs['num_agents']} agents, {told}{_critic(cell)}"
 
 
 def _with_error(row: Found | None) -> str:

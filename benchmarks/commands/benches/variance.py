@@ -45,6 +45,8 @@ class VarianceArguments(Checked):
     """Kinds of reward."""
     traces: tuple[Share, ...] = (0.0, 0.5, 0.9, 1.0)
     """GAE lambdas."""
+    critic: str = "small"
+    """Critic of own, joint and privileged histories: a name as in `critic_model_name_or_path`."""
     max_new_tokens: Count = 8
     """Longest completion in tokens."""
     known: Count = 512
@@ -139,5 +141,5 @@ def cells(arguments: VarianceArguments) -> list[Cell]:
             arguments.horizons, arguments.agents, arguments.feedback, arguments.rewards
         ):
             kwargs = {"max_turns": horizon, "num_agents": team, "feedback": feedback, "reward": reward}
-            found.append(Cell(name, model, arguments.env, kwargs, arguments.max_new_tokens))
+            found.append(Cell(name, model, arguments.env, kwargs, arguments.max_new_tokens, arguments.critic))
     return found

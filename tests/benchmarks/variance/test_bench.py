@@ -33,6 +33,18 @@ def test_gradients_of_turns_add_up_to_that_of_the_track():
 
 
 @pytest.mark.slow
+def test_critics_may_be_of_another_kind_and_lie_beside_the_others(tmp_path):
+    larger = "--rewards terminal --horizons 3 --known 24 --groups 5 --group-size 3 --gradient-groups 2".split()
+    for critic in ([], ["--critic", "bag_of_words"]):
+        assert main(["benchmark", "variance", "run", *larger, *critic, "--out", str(tmp_path)]) == 0
+    small, words = (json.loads(file.read_text()) for file in sorted(tmp_path.glob("*.json"), key=lambda f: len(f.name)))
+    assert (small["critic"], words["critic"]) == ("small", "bag_of_words")
+    for name, same in (("joint", False), ("own", False), ("ideal table", True)):
+        assert (small["explained_share"][name] == words["explained_share"][name]) is same
+    assert "critic bag_of_words |" in (tmp_path / "README.md").read_text()
+
+
+@pytest.mark.slow
 def test_a_cell_is_measured_once_and_drawn(tmp_path, capsys):
     call = ["benchmark", "variance", "run", *SMALL, "--out", str(tmp_path)]
     assert main(call) == 0

@@ -1,0 +1,199 @@
+"""The bag-of-words critic: the optimum of a regression that others know too, for each turn, and nothing that learns."""
+
+from __future__ import annotations
+
+import copy
+import re
+
+import numpy as np
+import pytest
+import torch
+from probes import TextProbe, word_policy
+
+import collm
+from collm.agents.core import CriticInput
+from collm.agents.language.words import BagOfWordsCritic, counted, logistic_regression
+from collm.agents.registry import register_critic
+from collm.algorithms import MAACConfig
+from collm.algorithms.learning.critic_learner import CriticLearner
+from collm.algorithms.maac import MAAC
+from collm.algorithms.runs.loggers import read_lines
+from collm.algorithms.runs.teams import make_critics
+from collm.benchmarks.cli import main
+from collm.envs.core import Message, Transcript
+from collm.envs.vectors.vector import SyncVector
+
+RNG = np.random.default_rng(0)
+
+
+def history(*texts):
+    return Transcript([Message("user", text) for text in texts])
+
+
+def episodes(count=60, seed=0, turns=3):
+    """Episodes in which every "ok" of the first turns raises the chance of success; and what each returned."""
+    rng = np.random.default_rng(seed)
+    inputs, returns = [], []
+    for _ in range(count):
+        heard = rng.choice(["ok", "bad"], size=turns)
+        noise = rng.choice(["tower", "glass", "roof"], size=turns)
+        texts = ["go", *(f"{word} {noun}" for word, noun in zip(heard, noise, strict=True))]
+        inputs.append(CriticInput(tuple(history(*texts[: turn + 1]) for turn in range(turns))))
+        returns.append(float(rng.random() < 0.1 + 0.8 * np.mean(heard[:-1] == "ok")))
+    return inputs, [torch.full((turns,), each) for each in returns]
+
+
+def newton(features, shares, penalty, steps=60):
+    """The same optimum by Newton's method, in the plain coordinates."""
+    number, width = features.shape
+    shares = (number * shares + 0.5) / (number + 1)
+    x = np.hstack([features, np.ones((number, 1))])
+    ridge = np.diag([penalty] * width + [0.0])
+    found = np.zeros(width + 1)
+    for _ in range(steps):
+        chance = 1 / (1 + np.exp(-x @ found))
+        slope = x.T @ (chance - shares) + ridge @ found
+        curve = (x * (chance * (1 - chance))[:, None]).T @ x + ridge
+        found -= np.linalg.solve(curve, slope)
+    return found
+
+
+@pytest.mark.parametrize("penalty", [0.3, 100.0])
+def test_weights_are_the_optimum_that_newton_finds(penalty):
+    features = RNG.poisson(1.0, size=(80, 7)).astype(float)
+    shares = RNG.random(80)
+    weight, bias = logistic_regression(torch.from_numpy(features), torch.from_numpy(shares), penalty)
+    np.testing.assert_allclose(np.append(weight, bias), newton(features, shares, penalty), atol=1e-5)
+
+
+def test_without_a_penalty_a_word_tells_the_mean_of_its_histories():
+    """One feature of 0 and 1 saturates the regression: each half is valued at its mean, by hand."""
+    features = torch.tensor([[0.0]] * 4 + [[1.0]] * 4, dtype=torch.float64)
+    shares = torch.tensor([0, 0, 0, 1, 1, 1, 1, 0.5], dtype=torch.float64)
+    weight, bias = logistic_regression(features, shares, 0.0)
+    drawn_in = [(8 * mean + 0.5) / 9 for mean in (0.25, 0.875)]
+    assert [bias.sigmoid().item(), (bias + weight[0]).sigmoid().item()] == pytest.approx(drawn_in, abs=1e-5)
+
+
+def test_words_are_counted_in_all_messages():
+    assert counted(history("Tower glass, tower!", "OK")) == {"tower": 2, "glass": 1, ",": 1, "!": 1, "ok": 1}
+
+
+def test_a_fit_ranks_other_episodes_by_the_word_that_matters():
+    critic = BagOfWordsCritic(penalty=3.0)
+    inputs, targets = episodes(400)
+    critic.fit(inputs, targets)
+    others, returns = episodes(200, seed=1)
+    values, told = critic.values(others).reshape(200, 3), torch.stack(returns)
+    explained = [1 - float((told - values)[:, t].var() / told[:, t].var()) for t in range(3)]
+    attainable = [0.0, 0.16, 0.32]  # of the chance's variance: 0.1 + 0.8 * share of two "ok"
+    assert explained == pytest.approx(attainable, abs=0.09)
+    assert explained[0] < explained[1] < explained[2]
+    again = BagOfWordsCritic(penalty=3.0)
+    again.fit(inputs, targets)
+    assert torch.equal(again.values(others), critic.values(others))
+
+
+def test_values_before_a_fit_of_equal_targets_and_after_the_last_turn():
+    critic = BagOfWordsCritic()
+    inputs, targets = episodes(8)
+    assert critic.values(inputs).tolist() == [0.0] * 24
+    assert critic.fit(inputs, [torch.full((3,), 7.0)] * 8) == {"value_loss": 0.0}
+    assert critic.values(inputs).tolist() == [7.0] * 24
+    critic.fit(inputs, targets)
+    longer = CriticInput((*inputs[0].histories, inputs[0].histories[-1]))
+    values = critic.values([longer])
+    assert values[3] == values[2]
+    assert critic.values([CriticInput((history("never seen"),))]).isfinite().all()
+
+
+def test_turns_have_targets_of_their_own_and_episodes_may_end_early():
+    """Dense rewards: before each turn another return is ahead; a third of the episodes ends after the first turn."""
+    inputs, targets = [], []
+    for number in range(90):
+        length = 1 if number % 3 == 0 else 2
+        inputs.append(CriticInput(tuple(history(*["a"] * (turn + 1)) for turn in range(length))))
+        targets.append(torch.tensor([10.0, 4.0])[:length])
+    critic = BagOfWordsCritic()
+    critic.fit(inputs, targets)
+    assert critic.values([inputs[1]]).tolist() == pytest.approx([10.0, 4.0], abs=0.1)
+
+
+def test_what_was_fitted_is_kept_and_saved(tmp_path):
+    critic = BagOfWordsCritic(penalty=5.0)
+    inputs, targets = episodes(30)
+    critic.fit(inputs, targets)
+    twin = BagOfWordsCritic(penalty=5.0)
+    twin.load_state_dict(copy.deepcopy(critic.state_dict()))
+    critic.save(tmp_path / "critic")
+    read = BagOfWordsCritic.load(tmp_path / "critic")
+    fresh = BagOfWordsCritic()
+    fresh.load_state_dict(BagOfWordsCritic().state_dict())  # a checkpoint before the first fit
+    assert fresh.values(inputs).tolist() == [0.0] * 90
+    for each in (twin, read):
+        assert torch.equal(each.values(inputs), critic.values(inputs))
+        assert each.penalty == 5.0
+
+
+def test_its_learner_fits_the_whole_replay_in_the_unit_of_the_rewards():
+    inputs, targets = episodes(40)
+    learner = CriticLearner(BagOfWordsCritic(), MAACConfig(critic_replay=2), torch.Generator())
+    for start in (0, 10, 20, 30):
+        learner.learn(inputs[start : start + 10], torch.cat(targets[start : start + 10]))
+    whole = BagOfWordsCritic()
+    whole.fit(inputs[20:], targets[20:])
+    assert torch.equal(learner.values(inputs), whole.values(inputs).float())
+    assert float(learner.moments.count) == 0
+    assert not learner.is_actor_head
+
+
+@pytest.mark.parametrize("algorithm", ["maac", pytest.param("iac", marks=pytest.mark.slow)])
+def test_it_trains_and_resumes_to_the_byte(algorithm, tmp_path):
+    settings = {
+        "env": "collm/MiniShift-v0",
+        "env_kwargs": {"max_turns": 2, "reward": "terminal"},
+        "critic_model_name_or_path": "bag_of_words",
+        "critic_warmup": 1,
+        "rollout_buffer_size": 4,
+        "max_new_tokens": 4,
+        "eval_num_samples": 1,
+        "progress": False,
+    }
+    collm.train(algorithm, num_updates=3, out=tmp_path / "whole", **settings)
+    collm.train(algorithm, num_updates=2, out=tmp_path / "part", **settings)
+    assert main(["resume", str(tmp_path / "part"), "--num-updates", "3"]) == 0
+    told = [read_lines(tmp_path / name / "metrics.jsonl") for name in ("whole", "part")]
+    kept = [[(row["return"], row["value_mean"], row["value_loss"]) for row in rows] for rows in told]
+    assert kept[0] == kept[1]
+    assert kept[0][-1][1] > 0
+    started = collm.train(algorithm, num_updates=2, out=tmp_path / "started", init_from=tmp_path / "whole", **settings)
+    assert started.metrics[0]["value_mean"] == 0  # the examples stay with the other run
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"critic_type": "q"}, "critic_model_name_or_path='bag_of_words' values histories, not actions; use critic_"),
+        ({"turns_per_update": 8}, "counts turns from an episode's beginning, but turns_per_update=8 cuts episodes"),
+    ],
+)
+def test_settings_that_contradict_it_are_refused(settings, reason):
+    with pytest.raises(ValueError, match=re.escape(reason)):
+        MAAC(MAACConfig(critic_model_name_or_path="bag_of_words", **settings))
+
+
+def test_what_it_cannot_read_or_adapt_is_refused(tmp_path):
+    names = {"critic_model_name_or_path": "bag_of_words", "out": tmp_path / "run"}
+    with pytest.raises(ValueError, match="reads texts, but these agents observe vectors; leave it out"):
+        collm.train("maac", env="gymnasium/CartPole-v1", **names)
+    with pytest.raises(ValueError, match="critic_lora_rank puts adapters on a pretrained critic"):
+        collm.train("maac", env="collm/MiniShift-v0", critic_lora_rank=2, **names)
+    with pytest.raises(ValueError, match="must look like"):
+        register_critic("bag_of_words", lambda seat: BagOfWordsCritic())
+
+
+def test_the_penalty_is_the_settings():
+    vector = SyncVector(lambda: TextProbe("constant"), 2)
+    policies = {agent: word_policy(number) for number, agent in enumerate(vector.possible_agents)}
+    config = MAACConfig(critic_model_name_or_path="bag_of_words", critic_l2=7.0)
+    assert make_critics(MAAC(config), policies, vector)["joint"].critic.penalty == 7.0
