@@ -23,6 +23,10 @@ def critics_of(name):
 
 ALL = [Case(n, w, c) for n, w in itertools.product(NAMES, WEIGHTS) for c in critics_of(n)]
 ALL += [Case(n, w, c, is_text=False) for n, w in itertools.product(NAMES, WEIGHTS[:2]) for c in critics_of(n)]
+FITTED = [
+    Case(n, WEIGHTS[0], "v", settings=(("critic_model_name_or_path", "bag_of_words"),), num_updates=2)
+    for n in ("iac", "maac")
+]
 
 # Every algorithm with every kind of weights, and the kinds of critics in turn.
 PRODUCT = [Case(n, w, critics_of(n)[i % len(critics_of(n))]) for n in NAMES for i, w in enumerate(WEIGHTS)]
@@ -73,7 +77,7 @@ def check_all(size, cases):
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [4, 2])
 def test_ranks_learn_what_one_process_learns_whatever_the_algorithm(size):
-    check_all(size, ALL)
+    check_all(size, ALL + FITTED)
 
 
 @pytest.mark.slow
