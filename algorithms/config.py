@@ -243,7 +243,7 @@ class ActorCriticConfig(TrainConfig):
     need far fewer episodes and have no learning rate, steps or batches."""
     critic_l2: NotNegative = 100.0
     """L2 penalty of the bag-of-words critic: half of it times the squared weights is added to the cross-entropy, which
-    is summed over the replay."""
+    is summed over the replay. Joint histories have more words than own ones, whose critics do with less of it."""
     critic_device: str | None = None
     """Device of separate critics. None: that of the agent, or of the first agent for a joint critic."""
     critic_lora_rank: Count | None = None
