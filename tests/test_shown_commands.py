@@ -1,4 +1,4 @@
-"""Commands that the pages show: each is a call that `collm` takes, and those of README and tutorials run."""
+"""Commands that the pages show: each is a call that `collm` takes, and those of README, tutorials and some more run."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ TUTORIALS = [
     *sorted((ROOT / "docs" / "learn").glob("*.md")),
     *sorted((ROOT / "docs" / "extend").glob("*.md")),
 ]
+OF_OTHERS = [ROOT / "docs" / "use_with" / name for name in ("chat_servers.md", "pettingzoo.md")]
+"""Pages about others whose commands need nothing that the tests do not need."""
 SERVER = "http://localhost:8000"
 MEANT = {
     "RUN": "runs/first",
@@ -140,12 +142,14 @@ def first_run(tmp_path_factory) -> Path:
     return folder
 
 
-WITH_COMMANDS = [page for page in TUTORIALS if any(command.startswith("collm ") for command in commands(page))]
+WITH_COMMANDS = [
+    page for page in (*TUTORIALS, *OF_OTHERS) if any(command.startswith("collm ") for command in commands(page))
+]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", WITH_COMMANDS, ids=lambda page: str(page.relative_to(ROOT)))
-def test_the_commands_of_a_tutorial_run_one_after_the_other(page, first_run, tmp_path, monkeypatch, capfd):
+def test_the_commands_of_a_page_run_one_after_the_other(page, first_run, tmp_path, monkeypatch, capfd):
     from transformers import AutoTokenizer
 
     from collm.agents.language.reward_model import RewardModel

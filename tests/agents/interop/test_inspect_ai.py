@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import gc
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -66,3 +72,27 @@ def test_each_agent_is_a_role_and_its_return_a_score(tmp_path):
         assert any(name.startswith(("reward/", "metric/")) for name in score.metadata)
     team = {score.name: score.metrics for score in log.results.scores}["team"]
     assert team["mean"].value == pytest.approx(sum(expected.values()) / 2)
+
+
+def test_the_command_of_the_page_evaluates_the_file_of_the_page(root, tmp_path):
+    """Each of both models is asked by its own role at its own address."""
+    page = (root / "docs" / "use_with" / "inspect_ai.md").read_text()
+    (file,) = re.findall(r"(?ms)^```python interop\n(.*?)^```$", page)
+    (command,) = re.findall(r"(?ms)^```sh\n(.*?)^```$", page)
+    (tmp_path / "mini_build.py").write_text(file)
+    _, *call = shlex.split(command)
+    with ChatServer(lambda body: "desk wood") as first, ChatServer(lambda body: "nothing") as second:
+        settings = {"OPENAI_BASE_URL": first.url, "LOCAL_BASE_URL": second.url}
+        settings |= dict.fromkeys(("OPENAI_API_KEY", "LOCAL_API_KEY"), "none")
+        done = subprocess.run(
+            [Path(sys.executable).with_name("inspect"), *call, "--display", "plain"],
+            cwd=tmp_path,
+            env=os.environ | settings,
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        asked = [{body["model"] for body in server.requests} for server in (first, second)]
+        assert asked == [{"gpt-4o-mini"}, {"my-model"}] and len(first.requests) == len(second.requests) >= 20
+    assert len(list((tmp_path / "logs").glob("*.eval"))) == 1

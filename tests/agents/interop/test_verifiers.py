@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -45,24 +47,48 @@ def test_the_tasks_are_seeds_and_the_agents_roles():
     assert [task.data.seed for task in loaded] == [7, 8, 9]
 
 
+def evaluated(arguments, folder):
+    """The episodes that `vf-eval` writes down, none of which may have failed."""
+    tools = Path(sys.executable).parent
+    settings = {"PYTHONPATH": str(folder), "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}", "OPENAI_API_KEY": "none"}
+    ended = subprocess.run(
+        [tools / "vf-eval", *arguments],
+        cwd=folder,
+        env=os.environ | settings,
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    (file,) = folder.glob("outputs/**/traces.jsonl")
+    episodes = [json.loads(line) for line in file.read_text().splitlines()]
+    assert not any(episode["errors"] for episode in episodes)
+    return episodes
+
+
 def test_each_agent_is_a_seat_with_a_model_a_trace_and_a_return_of_its_own(tmp_path):
     (tmp_path / "mini_build_of_a_test.py").write_text(PACKAGE)
-    folder = Path(sys.executable).parent
-    environ = os.environ | {"PYTHONPATH": str(tmp_path), "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
     with ChatServer(lambda body: "desk wood") as server:
-        call = [folder / "vf-eval", "mini_build_of_a_test", "-m", "first", "--client.base-url", server.url]
-        call += ["-n", "2", "-r", "1", "--no-push", "--env.builder-1.model", "second"]
-        ended = subprocess.run(
-            call, cwd=tmp_path, env=environ | {"OPENAI_API_KEY": "none"}, capture_output=True, text=True, timeout=900
-        )
+        call = ["mini_build_of_a_test", "-m", "first", "--client.base-url", server.url]
+        episodes = evaluated([*call, "-n", "2", "-r", "1", "--no-push", "--env.builder-1.model", "second"], tmp_path)
         asked = [body["model"] for body in server.requests]
-    assert ended.returncode == 0, ended.stdout + ended.stderr
     assert asked.count("first") == asked.count("second") == 2 * 2
-    (file,) = tmp_path.glob("outputs/**/traces.jsonl")
-    episodes = [json.loads(line) for line in file.read_text().splitlines()]
-    assert len(episodes) == 2 and not any(episode["errors"] for episode in episodes)
+    assert len(episodes) == 2
     for episode in episodes:
         expected = returns_of(episode["task"]["data"]["seed"], "desk wood")
         found = {trace["agent"]["name"]: trace["rewards"]["return"]["score"] for trace in episode["traces"]}
         assert found == pytest.approx(expected)
         assert all("reward/" in " ".join(trace["metrics"]) for trace in episode["traces"])
+
+
+def test_the_command_of_the_page_evaluates_the_module_of_the_page(root, tmp_path):
+    page = (root / "docs" / "use_with" / "verifiers.md").read_text()
+    (module,) = re.findall(r"(?ms)^```python interop\n(.*?)^```$", page)
+    (command,) = re.findall(r"(?ms)^```sh\n(.*?)^```$", page)
+    (tmp_path / "mini_build.py").write_text(module)
+    _, *call = shlex.split(command)
+    call[call.index("-n") + 1] = "2"
+    with ChatServer(lambda body: "desk wood") as server:
+        episodes = evaluated([word.replace("http://localhost:8000/v1", server.url) for word in call], tmp_path)
+        asked = [body["model"] for body in server.requests]
+    assert len(episodes) >= 2 and asked.count("MODEL") == asked.count("OTHER") == 3 * len(episodes)

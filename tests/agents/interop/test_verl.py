@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import shlex
+import subprocess
+import sys
 import warnings
 
 import pytest
@@ -46,7 +50,7 @@ class Server:
         return TokenOutput(token_ids=ids, log_probs=[-0.5] * len(ids))
 
 
-def played(row, replies, response_length=64):
+def played(row, replies, response_length=64, loop_config=LOOP):
     """What verl gets of a row's episode, and the server that wrote the replies."""
     tokenizer = AutoTokenizer.from_pretrained(TINY_DIRECTORY)
     tokenizer.chat_template = "{% for m in messages %}{{ m['content'] }}\n{% endfor %}"
@@ -56,7 +60,7 @@ def played(row, replies, response_length=64):
 
     async def run():
         loop = hydra.utils.instantiate(
-            OmegaConf.create(LOOP),
+            OmegaConf.create(loop_config),
             trainer_config=DictConfigWrap(config),
             server_manager=server,
             tokenizer=tokenizer,
@@ -112,3 +116,27 @@ def test_a_prompt_of_a_users_own_stands_before_what_the_agent_reads():
     output, server = played(row | {"prompt": [{"role": "system", "content": "stone"}]}, ["desk wood"] * 3)
     texts = ["stone", *(message["content"] for message in row["prompt"])]
     assert server.tokenizer.decode(output.prompt_ids) == "".join(f"{text}\n" for text in texts)
+
+
+def test_the_loops_of_the_page_play_its_rows(root):
+    page = (root / "docs" / "use_with" / "verl.md").read_text()
+    (yaml,) = re.findall(r"(?ms)^```yaml\n(.*?)^```$", page)
+    (loop,) = OmegaConf.create(yaml)
+    (row,) = rows(loop.name, loop.env, [3], loop.agent, **loop.kwargs)
+    assert row["agent_name"] == "mini_build"
+    output, server = played(row, ["desk wood"] * 20, response_length=200, loop_config=loop)
+    assert 1 < len(server.asked) < 20 and output.reward_score is not None
+
+
+def test_the_settings_of_the_pages_command_are_ones_that_verl_has(root, tmp_path):
+    """Printed, not trained with: its trainer needs GPUs."""
+    page = (root / "docs" / "use_with" / "verl.md").read_text()
+    (command,) = re.findall(r"(?ms)^```sh\n(.*?)^```$", page)
+    _, *call = shlex.split(command.replace("\\\n", " "))
+    done = subprocess.run(
+        [sys.executable, *call, "--cfg", "job"], cwd=tmp_path, capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, done.stderr
+    config = OmegaConf.create(done.stdout)
+    assert config.data.train_files == "mini_build.parquet" and config.data.return_raw_chat
+    assert config.actor_rollout_ref.rollout.agent.agent_loop_config_path == "loops.yaml"

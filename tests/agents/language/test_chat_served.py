@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import socket
 import subprocess
 import sys
 import time
 import urllib.request
+from pathlib import Path
 
 import pytest
 
@@ -26,9 +28,8 @@ from collm.envs.vectors.vector import SyncVector
 
 pytestmark = pytest.mark.slow
 
-AS_PLAIN_TEXT = (
-    "{% for m in messages %}{{ m['content'] }}{{ eos_token if m['role'] == 'assistant' else '\n' }}{% endfor %}"
-)
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "use_with" / "chat_servers.md"
+(AS_PLAIN_TEXT,) = re.findall(r"(?m)^```jinja\n(.*)\n```$", PAGE.read_text())
 
 
 @pytest.fixture(scope="module")

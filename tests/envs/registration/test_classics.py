@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,12 +14,17 @@ import pytest
 from collm.algorithms import IPPOConfig, MAPPOConfig
 from collm.algorithms.runs.experiment import Experiment
 from collm.algorithms.runs.run import run_experiment
+from collm.benchmarks.cli import main
+from collm.benchmarks.comparison.suite import jobs, read_suite
 from collm.envs import make
 from collm.envs.checks.play import difference
 from collm.envs.views import TupleTeam
 
 pytestmark = pytest.mark.slow
 OLD = "gymnasium/collm.benchmarks.comparison.foraging:ForagingVersion2-8x8-2p-3f-v0"
+PAGES = Path(__file__).resolve().parents[3] / "docs" / "use_with"
+(BLOCK,) = re.findall(r"(?ms)^```console\n(.*?)^```$", (PAGES / "classics.md").read_text())
+SHOWN = re.findall(r"`(collm train [^`]*lbforaging[^`]*)`", (PAGES / "gymnasium.md").read_text())
 GAMES = {
     "gymnasium/lbforaging:Foraging-8x8-2p-2f-v3": ("lbforaging", 2, {}),
     "gymnasium/lbforaging:Foraging-10x10-3p-3f-v3": ("lbforaging", 3, {}),
@@ -67,6 +75,26 @@ def test_a_training_on_a_classic_goes_on_where_it_was_stopped(id, tmp_path):
     run_experiment(experiment, tmp_path / "run", resume=True)
     whole, run = (json.loads(last(tmp_path / name / "metrics.jsonl")) for name in ("whole", "run"))
     assert whole["policy_loss"] == run["policy_loss"] and whole.get("return") == run.get("return")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("command", BLOCK.splitlines())
+def test_a_suite_that_the_page_shows_runs_with_a_small_budget(command, tmp_path):
+    for package in ("lbforaging", "rware", "minigrid"):
+        pytest.importorskip(package)
+    _, *call = shlex.split(command)
+    small = "--seeds 0 --workers 1 --environment-steps 40 --config num_envs=2 turns_per_update=20 eval_num_samples=1"
+    assert main([*call, *small.split(), "--out", str(tmp_path)]) == 0
+    suite = read_suite(PAGES.parents[1] / "benchmarks" / "suites" / f"{call[-1]}.toml")
+    assert len([*tmp_path.glob("runs/*/*/seed-0/finished.json")]) == len(jobs(replace(suite, seeds=(0,))))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_command_for_foraging_of_gymnasiums_page_trains(tmp_path):
+    pytest.importorskip("lbforaging")
+    (command,) = SHOWN
+    small = "--num-updates 1 --num-envs 2 --critic-warmup 0 --eval-num-samples 1"
+    assert main([*shlex.split(command)[1:], *small.split(), "--out", str(tmp_path / "run")]) == 0
 
 
 def played(env, seed, num_turns=30):
