@@ -87,7 +87,9 @@ class BagOfWordsCritic(FittedCritic):
         turns = turns.clamp(max=len(self._bias) - 1)
         features = self._features([count for each in counts for count in each])
         low, high = self._range
-        return low + (high - low) * ((features * self._weight[turns]).sum(dim=1) + self._bias[turns]).sigmoid()
+        chances = ((features * self._weight[turns]).sum(dim=1) + self._bias[turns]).sigmoid()
+        found: Tensor = low + (high - low) * chances
+        return found
 
     def num_tokens(self, item: CriticInput) -> int:
         return len(item.histories)
@@ -150,8 +152,8 @@ def logistic_regression(features: Tensor, shares: Tensor, penalty: float) -> tup
         optimizer.zero_grad()
         logits = centered @ weight + bias
         found = binary_cross_entropy_with_logits(logits, shares, reduction="sum") + penalty / 2 * weight.square().sum()
-        found.backward()  # type: ignore[no-untyped-call]
+        found.backward()
         return found
 
-    optimizer.step(loss)  # type: ignore[arg-type]
+    optimizer.step(loss)
     return weight.detach(), (bias - middle @ weight).detach()
