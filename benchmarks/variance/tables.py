@@ -9,6 +9,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
+from matplotlib import colormaps
 from matplotlib.figure import Figure
 from scipy import stats
 
@@ -157,11 +158,11 @@ def ratio_of_samples(better: Found | None, other: Found | None) -> tuple[float, 
 
 def draw_samples(cells: Sequence[Found], file: Path) -> None:
     """How many times fewer samples a joint critic needs than none and than each agent's own, by number of turns."""
-    figure = Figure(figsize=(8.4, 4.2), layout="constrained")
-    panels = figure.subplots(1, 2, sharey=True)
     series: dict[str, list[Found]] = {}
     for cell in cells:
         series.setdefault(_setting(cell), []).append(cell)
+    figure = Figure(figsize=(8.4, 4.4 + 0.1 * len(series)), layout="constrained")
+    panels = figure.subplots(1, 2, sharey=True)
     for axes, other, said in zip(panels, ("constant", "own"), ("than no critic", "than own critics"), strict=True):
         for number, (name, group) in enumerate(series.items()):
             for critic, style in (("ideal table", "--"), ("joint", "-")):
@@ -175,9 +176,9 @@ def draw_samples(cells: Sequence[Found], file: Path) -> None:
                 turns, values = [turn for turn, _ in found], [ratio[0] for _, ratio in found]
                 if critic == "joint":
                     ends = [[ratio[0] - ratio[1] for _, ratio in found], [ratio[2] - ratio[0] for _, ratio in found]]
-                    axes.errorbar(turns, values, ends, fmt=f"o{style}", color=f"C{number}", capsize=2, label=name)
+                    axes.errorbar(turns, values, ends, fmt=f"o{style}", color=_color(number), capsize=2, label=name)
                 else:
-                    axes.plot(turns, values, f"x{style}", color=f"C{number}", linewidth=1)
+                    axes.plot(turns, values, f"x{style}", color=_color(number), linewidth=1)
         axes.axhline(1, color="k", linewidth=1)
         axes.set_xscale("log", base=2)
         axes.set_yscale("log", base=2)
@@ -185,9 +186,17 @@ def draw_samples(cells: Sequence[Found], file: Path) -> None:
         axes.xaxis.set_major_formatter("{x:g}")
         axes.yaxis.set_major_formatter("{x:g}")
         axes.grid(alpha=0.3)
-    if panels[0].get_legend_handles_labels()[0]:  # of few episodes no correlation may be known
-        panels[0].legend(frameon=False, fontsize=8, title="joint critic, learned (dashed: ideal)", title_fontsize=8)
+    handles, labels = panels[0].get_legend_handles_labels()
+    if handles:  # of few episodes no correlation may be known
+        told = "joint critic, learned (dashed: ideal)"
+        place = "outside lower center"
+        figure.legend(handles, labels, loc=place, ncols=2, frameon=False, fontsize=8, title=told, title_fontsize=8)
     figure.savefig(file, dpi=120)
+
+
+def _color(number: int) -> Any:
+    """A color for each of up to 20 series; the first ten are the strong ones."""
+    return colormaps["tab20"](2 * number % 20 + number // 10)
 
 
 def _setting(cell: Found) -> str:
