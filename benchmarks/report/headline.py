@@ -51,7 +51,8 @@ def headline(comparison: Comparison) -> Headline:
     )
     sentence = " ".join(each.sentence(is_named=len(names) > 1 and len(found) > 1) for each in found)
     charts = [each.chart(level if len(found) == 1 else start_level(comparison, each.where)) for each in found]
-    return Headline(sentence or "No run has finished yet.", note, charts)
+    missing = "No method has finished runs in every environment." if comparison.finished else "No run has finished yet."
+    return Headline(sentence or missing, note, charts)
 
 
 class _Ranking:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +52,14 @@ def test_environments_on_different_scales_are_ranked_one_by_one(tmp_path):
     found = headline(Comparison(read_summaries(tmp_path)))
     assert [chart.title for chart in found.charts] == ["build", "CartPole"]
     assert found.sentence.startswith("In build, MAAC reaches") and "In CartPole, IAC reaches" in found.sentence
+
+
+def test_methods_without_runs_in_every_environment_are_not_ranked(tmp_path):
+    """Each of two methods has runs in one environment of its own."""
+    (here,) = comparison(tmp_path, {"magrpo": 0.0}, seeds=1).summaries
+    elsewhere = replace(here, algorithm="IAC", environment="bridge")
+    found = headline(Comparison([here, elsewhere]))
+    assert found.sentence == "No method has finished runs in every environment." and not found.charts
 
 
 def test_without_a_finished_run_it_says_so():
