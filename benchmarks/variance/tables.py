@@ -188,9 +188,8 @@ def draw_samples(cells: Sequence[Found], file: Path) -> None:
         axes.grid(alpha=0.3)
     handles, labels = panels[0].get_legend_handles_labels()
     if handles:  # of few episodes no correlation may be known
-        told = "joint critic, learned (dashed: ideal)"
-        place = "outside lower center"
-        figure.legend(handles, labels, loc=place, ncols=2, frameon=False, fontsize=8, title=told, title_fontsize=8)
+        told = {"title": "joint critic, learned (dashed: ideal)", "title_fontsize": 8}
+        figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False, fontsize=8, **told)
     figure.savefig(file, dpi=120)
 
 
