@@ -23,7 +23,7 @@ def test_commands_algorithms_options_and_values_are_completed(words):
     assert set(words("")) == {*COMMANDS, "--help", "--version"}
     assert words("ev") == ["evaluate"]
     assert words("train", "map") == ["mappo"]
-    assert set(words("train", "mappo", "--critic-l")) == {"--critic-lora-rank", "--critic-learning-rate"}
+    assert set(words("train", "mappo", "--critic-l")) == {"--critic-l2", "--critic-lora-rank", "--critic-learning-rate"}
     assert words("train", "mareinforce", "--critic-l") == []
     learn = {"--learns-filtered", "--learning-rate-schedule", "--learning-rate"}
     assert set(words("train", "iac", "--learn")) == learn
