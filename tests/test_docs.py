@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from chat_server import ChatServer
+from fences import fenced
 
 from collm.benchmarks.comparison.suite import jobs, read_suite
 from collm.envs.registration.registry import spec
@@ -55,7 +56,7 @@ def test_a_block_of_the_documentation_runs_as_printed(code, tmp_path):
 def test_calls_of_make_that_need_data_of_others_give_arguments_that_the_environments_take():
     page = (ROOT / "docs" / "environments" / "writing.md").read_text()
     found = []
-    for block in re.findall(r"(?ms)^```python\n(.*?)^```$", page):
+    for block in fenced(page, "python"):
         code = block.replace("from collm.envs import make", "")
         exec(code, {"make": lambda id, **kwargs: (spec(id).check(**kwargs), found.append((id, kwargs)))})
     assert [id for id, _ in found] == ["collm/TLDR-v1", "collm/ArxivExpansion-v1"] * 2
@@ -66,7 +67,7 @@ def test_calls_of_make_that_need_data_of_others_give_arguments_that_the_environm
 @pytest.mark.slow
 def test_the_block_about_chat_servers_runs_with_one(tmp_path):
     page = (ROOT / "docs" / "use_with" / "chat_servers.md").read_text()
-    (code,) = re.findall(r"(?ms)^```python\n(.*?)^```$", page)
+    (code,) = fenced(page, "python")
     with ChatServer(lambda body: "gate stone") as server:
         test_a_block_of_the_documentation_runs_as_printed(
             code.replace("http://localhost:8000", server.url.removesuffix("/v1")), tmp_path
@@ -75,7 +76,7 @@ def test_the_block_about_chat_servers_runs_with_one(tmp_path):
 
 def suites() -> list:
     """The suites in the pages: TOML blocks marked "suite"."""
-    found = [(page, re.findall(r"(?ms)^```toml suite\n(.*?)^```$", page.read_text())) for page in PAGES]
+    found = [(page, fenced(page.read_text(), "toml suite")) for page in PAGES]
     return [pytest.param(text, id=str(page.relative_to(ROOT))) for page, texts in found for text in texts]
 
 

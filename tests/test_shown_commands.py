@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import tyro
 from chat_server import ChatServer
+from fences import fenced
 
 from collm.benchmarks.cli import main
 
@@ -164,7 +165,7 @@ def test_the_commands_of_a_page_run_one_after_the_other(page, first_run, tmp_pat
     if any("--reward-model judge" in command for command in shown):  # which the page's Python makes
         tokenizer = AutoTokenizer.from_pretrained(TINY_DIRECTORY)
         RewardModel.small(tokenizer, hidden_dim=32, num_layers=1).save(tmp_path / "judge")
-    for suite in re.findall(r"(?ms)^```toml suite\n(.*?)^```$", page.read_text()):
+    for suite in fenced(page.read_text(), "toml suite"):
         (tmp_path / "suite.toml").write_text(suite)
     with ChatServer(lambda body: "wall wood") as server:
         for command in shown:

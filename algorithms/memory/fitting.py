@@ -290,7 +290,7 @@ def work_of(
 
 
 def _critic_shape(name: str, actor: str) -> ModelShape | None:
-    if name == BAG_OF_WORDS or (name not in ("small", "actor") and registered_critic(name) is not None):
+    if name == BAG_OF_WORDS or registered_critic(name) is not None:
         return None
     if name == "small":
         words = shape_of(actor).vocabulary + NUM_OWN_WORDS

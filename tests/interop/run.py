@@ -26,6 +26,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from chat_server import ChatServer
+from fences import fenced
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENTS = ROOT / ".interop"
@@ -33,7 +34,6 @@ TORCH = "torch==2.13.0"
 TIMEOUT_S = 1800
 _RESULT = re.compile(r"^(?P<what>.+): (?P<before>-?[\d.]+) -> (?P<after>-?[\d.]+)$", re.MULTILINE)
 _RETURN = re.compile(r"^.+ on \S+: -?[\d.]+$", re.MULTILINE)
-_BLOCK = re.compile(r"(?ms)^```python interop\n(.*?)^```$")
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Trial:
 
     def blocks(self) -> list[str]:
         """The programs that its page shows, each of which must run alone."""
-        return _BLOCK.findall((ROOT / "docs" / "use_with" / self.page).read_text()) if self.page else []
+        return fenced((ROOT / "docs" / "use_with" / self.page).read_text(), "python interop") if self.page else []
 
 
 TRIALS = (

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import gc
 import os
-import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from fences import fenced
 
 pytest.importorskip("inspect_ai")
 
@@ -77,8 +77,8 @@ def test_each_agent_is_a_role_and_its_return_a_score(tmp_path):
 def test_the_command_of_the_page_evaluates_the_file_of_the_page(root, tmp_path):
     """Each of both models is asked by its own role at its own address."""
     page = (root / "docs" / "use_with" / "inspect_ai.md").read_text()
-    (file,) = re.findall(r"(?ms)^```python interop\n(.*?)^```$", page)
-    (command,) = re.findall(r"(?ms)^```sh\n(.*?)^```$", page)
+    (file,) = fenced(page, "python interop")
+    (command,) = fenced(page, "sh")
     (tmp_path / "mini_build.py").write_text(file)
     _, *call = shlex.split(command)
     with ChatServer(lambda body: "desk wood") as first, ChatServer(lambda body: "nothing") as second:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import socket
 import subprocess
 import sys
@@ -10,6 +9,7 @@ import threading
 import time
 
 import pytest
+from fences import fenced
 
 pytest.importorskip("openenv")
 
@@ -83,7 +83,7 @@ def test_a_client_plays_all_seats_and_two_sessions_do_not_mix(serve):
 
 
 def test_the_programs_of_the_page_play_an_episode(root, tmp_path):
-    served, played = re.findall(r"(?ms)^```python\n(.*?)^```$", (root / "docs/use_with/openenv.md").read_text())
+    served, played = fenced((root / "docs/use_with/openenv.md").read_text(), "python")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])

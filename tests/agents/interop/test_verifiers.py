@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from fences import fenced
 
 pytest.importorskip("verifiers")
 
@@ -83,8 +83,8 @@ def test_each_agent_is_a_seat_with_a_model_a_trace_and_a_return_of_its_own(tmp_p
 
 def test_the_command_of_the_page_evaluates_the_module_of_the_page(root, tmp_path):
     page = (root / "docs" / "use_with" / "verifiers.md").read_text()
-    (module,) = re.findall(r"(?ms)^```python interop\n(.*?)^```$", page)
-    (command,) = re.findall(r"(?ms)^```sh\n(.*?)^```$", page)
+    (module,) = fenced(page, "python interop")
+    (command,) = fenced(page, "sh")
     (tmp_path / "mini_build.py").write_text(module)
     _, *call = shlex.split(command)
     call[call.index("-n") + 1] = "2"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import shlex
 import subprocess
 import sys
 import warnings
 
 import pytest
+from fences import fenced
 
 pytest.importorskip("verl")
 
@@ -120,7 +120,7 @@ def test_a_prompt_of_a_users_own_stands_before_what_the_agent_reads():
 
 def test_the_loops_of_the_page_play_its_rows(root):
     page = (root / "docs" / "use_with" / "verl.md").read_text()
-    (yaml,) = re.findall(r"(?ms)^```yaml\n(.*?)^```$", page)
+    (yaml,) = fenced(page, "yaml")
     (loop,) = OmegaConf.create(yaml)
     (row,) = rows(loop.name, loop.env, [3], loop.agent, **loop.kwargs)
     assert row["agent_name"] == "mini_build"
@@ -131,7 +131,7 @@ def test_the_loops_of_the_page_play_its_rows(root):
 def test_the_settings_of_the_pages_command_are_ones_that_verl_has(root, tmp_path):
     """Printed, not trained with: its trainer needs GPUs."""
     page = (root / "docs" / "use_with" / "verl.md").read_text()
-    (command,) = re.findall(r"(?ms)^```sh\n(.*?)^```$", page)
+    (command,) = fenced(page, "sh")
     _, *call = shlex.split(command.replace("\\\n", " "))
     done = subprocess.run(
         [sys.executable, *call, "--cfg", "job"], cwd=tmp_path, capture_output=True, text=True, timeout=600

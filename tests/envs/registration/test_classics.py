@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fences import fenced
 
 from collm.algorithms import IPPOConfig, MAPPOConfig
 from collm.algorithms.runs.experiment import Experiment
@@ -23,7 +24,7 @@ from collm.envs.views import TupleTeam
 pytestmark = pytest.mark.slow
 OLD = "gymnasium/collm.benchmarks.comparison.foraging:ForagingVersion2-8x8-2p-3f-v0"
 PAGES = Path(__file__).resolve().parents[3] / "docs" / "use_with"
-(BLOCK,) = re.findall(r"(?ms)^```console\n(.*?)^```$", (PAGES / "classics.md").read_text())
+(BLOCK,) = fenced((PAGES / "classics.md").read_text(), "console")
 SHOWN = re.findall(r"`(collm train [^`]*lbforaging[^`]*)`", (PAGES / "gymnasium.md").read_text())
 GAMES = {
     "gymnasium/lbforaging:Foraging-8x8-2p-2f-v3": ("lbforaging", 2, {}),
