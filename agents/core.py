@@ -364,12 +364,16 @@ class FittedCritic(Critic):
         return []
 
     @abstractmethod
-    def fit(self, inputs: Sequence[CriticInput], targets: Sequence[Tensor]) -> dict[str, float]:
+    def fit(
+        self, inputs: Sequence[CriticInput], targets: Sequence[Tensor], ages: Sequence[int] | None = None
+    ) -> dict[str, float]:
         """Forget what was fitted and fit these examples.
 
         Args:
             inputs: of the whole replay.
             targets: of each input, [T] in reward units, those of its histories.
+            ages: of each input, how many updates before those that are valued next it was collected: 1 for the newest.
+                None: all alike.
 
         Returns:
             Metrics to log.

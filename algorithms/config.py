@@ -241,7 +241,7 @@ class ActorCriticConfig(TrainConfig):
     actor's weights and tokenizer), a folder, a hub name, or a name given to `register_critic`; or "bag_of_words",
     logistic regressions on the counts of words, one per turn, fitted anew to the whole replay at each update, which
     need far fewer episodes and have no learning rate, steps or batches."""
-    critic_l2: NotNegative = 100.0
+    critic_l2: NotNegative = 50.0
     """L2 penalty of the bag-of-words critic: half of it times the squared weights is added to the cross-entropy, which
     is summed over the replay. Joint histories have more words than own ones, whose critics do with less of it."""
     critic_device: str | None = None

@@ -23,6 +23,7 @@ from ..encoding import MAX_KEPT_TOKENS, Recent
 WEIGHTS_FILE = "bag_of_words.safetensors"
 SETTINGS_FILE = "collm_bag_of_words.json"
 MAX_STEPS = 100  # of L-BFGS; some tens reach the optimum
+TREND_PENALTY = 1.0  # a logit of one over the whole replay is usual
 _WORD = re.compile(r"\w+|[^\w\s]")
 
 
@@ -31,20 +32,23 @@ class BagOfWordsCritic(FittedCritic):
 
         V_t(h) = low + (high - low) * sigmoid(bias_t + sum over words w of count_w(h) * weight_tw)
 
-    with the least and the greatest target as `low` and `high`. Every fit is the optimum of the cross-entropy of
-    (target - low) / (high - low), summed over the histories before turn t, plus penalty / 2 * |weight_t|^2: there is no
-    learning rate, no number of steps and no initial weight, and the same examples give the same critic. Turns after
-    those that were fitted are valued as the last of these. Before the first fit every value is 0.
+    with the least and the greatest target as `low` and `high`. The policy moves while the examples are collected, and
+    success with it. So the logit of an example has one term more, trend_t * age / (age of the oldest): a line through
+    the updates, which is followed to age 0, the update that is valued next. Every fit is the optimum of the
+    cross-entropy of (target - low) / (high - low), summed over the histories before turn t, plus
+    penalty / 2 * |weight_t|^2 + trend_t^2 / 2: there is no learning rate, no number of steps and no initial weight, and
+    the same examples give the same critic. Turns after those that were fitted are valued as the last of these. Before
+    the first fit every value is 0.
 
     Source: a baseline that is linear in features and fitted anew at each update is that of Duan et al. (2016,
     arXiv:1604.06778); logistic regression on shares between 0 and 1 is Papke and Wooldridge's (1996, Econometric
-    methods for fractional response variables).
+    methods for fractional response variables). The trend is this project's own.
 
     Args:
         penalty: L2 penalty of the weights.
     """
 
-    def __init__(self, penalty: float = 100.0):
+    def __init__(self, penalty: float = 50.0):
         self.penalty = penalty
         self.words: dict[str, int] = {}
         self._weight = torch.zeros(0, 0, dtype=torch.float64)  # [T, W]
@@ -60,8 +64,12 @@ class BagOfWordsCritic(FittedCritic):
         critic.load_state_dict(load_file(directory / WEIGHTS_FILE))
         return critic
 
-    def fit(self, inputs: Sequence[CriticInput], targets: Sequence[Tensor]) -> dict[str, float]:
+    def fit(
+        self, inputs: Sequence[CriticInput], targets: Sequence[Tensor], ages: Sequence[int] | None = None
+    ) -> dict[str, float]:
         counts = [self._counts(item) for item in inputs]
+        old = torch.tensor(ages or [1] * len(inputs), dtype=torch.float64)
+        old /= old.max()
         together = torch.cat(list(targets)).double()
         low, high = together.min(), together.max()
         self._range = torch.stack([low, high])
@@ -69,13 +77,14 @@ class BagOfWordsCritic(FittedCritic):
         longest = max(map(len, counts))
         self._weight = torch.zeros(longest, len(self.words), dtype=torch.float64)
         self._bias = torch.zeros(longest, dtype=torch.float64)
+        penalties = torch.tensor([self.penalty] * len(self.words) + [TREND_PENALTY], dtype=torch.float64)
         errors: list[Tensor] = []
         for turn in range(longest if high > low else 0):
             there = [number for number, each in enumerate(counts) if len(each) > turn]
             shares = (torch.stack([targets[number][turn] for number in there]).double() - low) / (high - low)
-            features = self._features([counts[number][turn] for number in there])
-            weight, bias = logistic_regression(features, shares, self.penalty)
-            self._weight[turn], self._bias[turn] = weight, bias
+            features = torch.hstack([self._features([counts[number][turn] for number in there]), old[there, None]])
+            weight, bias = logistic_regression(features, shares, penalties)
+            self._weight[turn], self._bias[turn] = weight[:-1], bias
             errors.append((high - low) * ((features @ weight + bias).sigmoid() - shares))
         return {"value_loss": float(torch.cat(errors).square().mean()) if errors else 0.0}
 
@@ -130,7 +139,7 @@ def counted(history: Any) -> Counter[str]:
     return found
 
 
-def logistic_regression(features: Tensor, shares: Tensor, penalty: float) -> tuple[Tensor, Tensor]:
+def logistic_regression(features: Tensor, shares: Tensor, penalties: Tensor) -> tuple[Tensor, Tensor]:
     """Weights [W] and bias, the optimum of the penalized cross-entropy, by L-BFGS.
 
     The shares are drawn in by half an example of each end, so that the bias is finite where all are 0.
@@ -138,7 +147,7 @@ def logistic_regression(features: Tensor, shares: Tensor, penalty: float) -> tup
     Args:
         features: [N, W].
         shares: [N], 0 to 1.
-        penalty: half of it times the squared weights is added to the cross-entropy, which is summed over N.
+        penalties: [W]. Half of it times each squared weight is added to the cross-entropy, which is summed over N.
     """
     number = len(shares)
     shares = (number * shares + 0.5) / (number + 1)
@@ -151,7 +160,7 @@ def logistic_regression(features: Tensor, shares: Tensor, penalty: float) -> tup
     def loss() -> Tensor:
         optimizer.zero_grad()
         logits = centered @ weight + bias
-        found = binary_cross_entropy_with_logits(logits, shares, reduction="sum") + penalty / 2 * weight.square().sum()
+        found = binary_cross_entropy_with_logits(logits, shares, reduction="sum") + penalties @ weight.square() / 2
         found.backward()
         return found
 

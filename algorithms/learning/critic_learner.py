@@ -105,7 +105,8 @@ class CriticLearner:
         self.replay.append(items)
         memory = [item for update in self.replay for item in update]
         if isinstance(self.critic, FittedCritic):
-            return self.critic.fit([item.input for item in memory], [item.targets for item in memory])
+            ages = [len(self.replay) - place for place, update in enumerate(self.replay) for _ in update]
+            return self.critic.fit([item.input for item in memory], [item.targets for item in memory], ages)
         if self.optimizer is None:
             return {}
         drawn = [torch.randperm(len(memory), generator=self.generator) for _ in range(self.config.critic_steps)]

@@ -43,13 +43,13 @@ def episodes(count=60, seed=0, turns=3):
     return inputs, [torch.full((turns,), each) for each in returns]
 
 
-def newton(features, shares, penalty, steps=60):
+def newton(features, shares, penalties, steps=60):
     """The same optimum by Newton's method, in the plain coordinates."""
-    number, width = features.shape
+    number = len(features)
     shares = (number * shares + 0.5) / (number + 1)
     x = np.hstack([features, np.ones((number, 1))])
-    ridge = np.diag([penalty] * width + [0.0])
-    found = np.zeros(width + 1)
+    ridge = np.diag([*penalties, 0.0])
+    found = np.zeros(len(ridge))
     for _ in range(steps):
         chance = 1 / (1 + np.exp(-x @ found))
         slope = x.T @ (chance - shares) + ridge @ found
@@ -58,19 +58,20 @@ def newton(features, shares, penalty, steps=60):
     return found
 
 
-@pytest.mark.parametrize("penalty", [0.3, 100.0])
-def test_weights_are_the_optimum_that_newton_finds(penalty):
+@pytest.mark.parametrize("penalties", [[0.3] * 7, [100.0] * 7, [100.0] * 6 + [1.0]])
+def test_weights_are_the_optimum_that_newton_finds(penalties):
     features = RNG.poisson(1.0, size=(80, 7)).astype(float)
     shares = RNG.random(80)
-    weight, bias = logistic_regression(torch.from_numpy(features), torch.from_numpy(shares), penalty)
-    np.testing.assert_allclose(np.append(weight, bias), newton(features, shares, penalty), atol=1e-5)
+    given = torch.from_numpy(features), torch.from_numpy(shares), torch.tensor(penalties, dtype=torch.float64)
+    weight, bias = logistic_regression(*given)
+    np.testing.assert_allclose(np.append(weight, bias), newton(features, shares, penalties), atol=1e-5)
 
 
 def test_without_a_penalty_a_word_tells_the_mean_of_its_histories():
     """One feature of 0 and 1 saturates the regression: each half is valued at its mean, by hand."""
     features = torch.tensor([[0.0]] * 4 + [[1.0]] * 4, dtype=torch.float64)
     shares = torch.tensor([0, 0, 0, 1, 1, 1, 1, 0.5], dtype=torch.float64)
-    weight, bias = logistic_regression(features, shares, 0.0)
+    weight, bias = logistic_regression(features, shares, torch.zeros(1, dtype=torch.float64))
     drawn_in = [(8 * mean + 0.5) / 9 for mean in (0.25, 0.875)]
     assert [bias.sigmoid().item(), (bias + weight[0]).sigmoid().item()] == pytest.approx(drawn_in, abs=1e-5)
 
@@ -92,6 +93,36 @@ def test_a_fit_ranks_other_episodes_by_the_word_that_matters():
     again = BagOfWordsCritic(penalty=3.0)
     again.fit(inputs, targets)
     assert torch.equal(again.values(others), critic.values(others))
+
+
+def improving(updates=41, episodes=400, slope=0.08):
+    """Episodes whose chance of success rises with the updates, whatever they say: inputs, targets, ages, chances."""
+    ages = np.repeat(np.arange(updates, 0, -1), episodes // updates + 1)
+    chances = 1 / (1 + np.exp(-(1.5 - slope * ages)))
+    returns = np.random.default_rng(3).random(len(ages)) < chances
+    inputs = [CriticInput((history("go"),))] * len(ages)
+    return inputs, [torch.tensor([float(each)]) for each in returns], ages.tolist(), chances
+
+
+def test_values_follow_a_policy_that_improves_to_the_update_that_comes_next():
+    inputs, targets, ages, chances = improving()
+    critic, blind = BagOfWordsCritic(), BagOfWordsCritic()
+    critic.fit(inputs, targets, ages)
+    blind.fit(inputs, targets)
+    upcoming = 1 / (1 + np.exp(-1.5))
+    assert critic.values(inputs[:1]).item() == pytest.approx(upcoming, abs=0.08)  # the trend is shrunk
+    assert blind.values(inputs[:1]).item() == pytest.approx(chances.mean(), abs=0.05)
+    assert upcoming - chances.mean() > 0.25
+    by_newton = newton(np.array(ages)[:, None] / max(ages), np.array([float(each) for each in targets]), [1.0])
+    assert critic.values(inputs[:1]).item() == pytest.approx(1 / (1 + np.exp(-by_newton[1])), abs=1e-4)
+
+
+def test_examples_of_one_update_have_no_trend():
+    inputs, targets = episodes(40)
+    one, other = BagOfWordsCritic(), BagOfWordsCritic()
+    one.fit(inputs, targets, [3] * 40)
+    other.fit(inputs, targets)
+    assert torch.equal(one.values(inputs), other.values(inputs))
 
 
 def test_values_before_a_fit_of_equal_targets_and_after_the_last_turn():
@@ -141,7 +172,7 @@ def test_its_learner_fits_the_whole_replay_in_the_unit_of_the_rewards():
     for start in (0, 10, 20, 30):
         learner.learn(inputs[start : start + 10], torch.cat(targets[start : start + 10]))
     whole = BagOfWordsCritic()
-    whole.fit(inputs[20:], targets[20:])
+    whole.fit(inputs[20:], targets[20:], [2] * 10 + [1] * 10)
     assert torch.equal(learner.values(inputs), whole.values(inputs).float())
     assert float(learner.moments.count) == 0
     assert not learner.is_actor_head
