@@ -22,7 +22,9 @@ from ..encoding import MAX_KEPT_TOKENS, Recent
 
 WEIGHTS_FILE = "bag_of_words.safetensors"
 SETTINGS_FILE = "collm_bag_of_words.json"
-MAX_STEPS = 100  # of L-BFGS; some tens reach the optimum
+MAX_STEPS = 100  # of Newton's method; some six reach the optimum
+TOLERANCE = 1e-9  # of the cross-entropy
+LEAST_PENALTY = 1e-6  # words that always stand together share their weight, whatever the penalty
 TREND_PENALTY = 1.0  # a logit of one over the whole replay is usual
 _WORD = re.compile(r"\w+|[^\w\s]")
 
@@ -140,7 +142,7 @@ def counted(history: Any) -> Counter[str]:
 
 
 def logistic_regression(features: Tensor, shares: Tensor, penalties: Tensor) -> tuple[Tensor, Tensor]:
-    """Weights [W] and bias, the optimum of the penalized cross-entropy, by L-BFGS.
+    """Weights [W] and bias, the optimum of the penalized cross-entropy, by Newton's method.
 
     The shares are drawn in by half an example of each end, so that the bias is finite where all are 0.
 
@@ -152,17 +154,36 @@ def logistic_regression(features: Tensor, shares: Tensor, penalties: Tensor) -> 
     number = len(shares)
     shares = (number * shares + 0.5) / (number + 1)
     middle = features.mean(dim=0)
-    centered = features - middle
-    weight = torch.zeros_like(middle, requires_grad=True)
-    bias = shares.mean().logit().requires_grad_()
-    optimizer = torch.optim.LBFGS([weight, bias], max_iter=MAX_STEPS, line_search_fn="strong_wolfe")
+    scales = penalties.clamp(min=LEAST_PENALTY).rsqrt()
+    scaled = (features - middle) * scales
+    if scaled.shape[1] > number:  # the weights lie in the span of the examples
+        basis, rows = torch.linalg.qr(scaled.T)
+        weight, bias = _newton(rows.T, shares)
+        weight = basis @ weight
+    else:
+        weight, bias = _newton(scaled, shares)
+    weight = weight * scales
+    return weight, bias - middle @ weight
 
-    def loss() -> Tensor:
-        optimizer.zero_grad()
-        logits = centered @ weight + bias
-        found = binary_cross_entropy_with_logits(logits, shares, reduction="sum") + penalties @ weight.square() / 2
-        found.backward()
-        return found
 
-    optimizer.step(loss)
-    return weight.detach(), (bias - middle @ weight).detach()
+def _newton(features: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
+    """The optimum of the cross-entropy plus half the squared weights; steps that raise it are halved."""
+    design = torch.hstack([features, features.new_ones(len(features), 1)])
+    ridge = torch.cat([features.new_ones(features.shape[1]), features.new_zeros(1)])
+
+    def loss(at: Tensor) -> Tensor:
+        return binary_cross_entropy_with_logits(design @ at, shares, reduction="sum") + ridge @ at.square() / 2
+
+    found = torch.cat([features.new_zeros(features.shape[1]), shares.mean().logit()[None]])
+    least = loss(found)
+    for _ in range(MAX_STEPS):
+        chances = (design @ found).sigmoid()
+        slope = design.T @ (chances - shares) + ridge * found
+        curvature = (design.T * (chances * (1 - chances))) @ design + ridge.diag()
+        step = torch.linalg.solve(curvature, slope)
+        while (reached := loss(found - step)) > least + TOLERANCE and step.abs().max() > TOLERANCE:
+            step = step / 2
+        found, gain, least = found - step, least - reached, reached
+        if gain <= TOLERANCE:
+            break
+    return found[:-1], found[-1]

@@ -67,6 +67,25 @@ def test_weights_are_the_optimum_that_newton_finds(penalties):
     np.testing.assert_allclose(np.append(weight, bias), newton(features, shares, penalties), atol=1e-5)
 
 
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+def test_more_words_than_examples_have_the_optimum_that_newton_finds(scale):
+    features = RNG.poisson(1.0, size=(20, 70)).astype(float)
+    shares = RNG.integers(0, 2, 20).astype(float)
+    penalties = scale * RNG.uniform(0.5, 2.0, 70)
+    given = torch.from_numpy(features), torch.from_numpy(shares), torch.from_numpy(penalties)
+    weight, bias = logistic_regression(*given)
+    np.testing.assert_allclose(np.append(weight, bias), newton(features, shares, penalties), atol=1e-6)
+
+
+def test_no_penalty_and_words_that_always_stand_together():
+    """Twins share the weight that one of them would have."""
+    features = torch.from_numpy(RNG.poisson(1.0, size=(60, 1)).astype(float))
+    shares = torch.from_numpy(RNG.random(60))
+    alone, _ = logistic_regression(features, shares, torch.zeros(1, dtype=torch.float64))
+    twins, _ = logistic_regression(features.repeat(1, 2), shares, torch.zeros(2, dtype=torch.float64))
+    assert twins.tolist() == pytest.approx([float(alone) / 2] * 2, abs=1e-5)
+
+
 def test_without_a_penalty_a_word_tells_the_mean_of_its_histories():
     """One feature of 0 and 1 saturates the regression: each half is valued at its mean, by hand."""
     features = torch.tensor([[0.0]] * 4 + [[1.0]] * 4, dtype=torch.float64)
