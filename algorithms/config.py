@@ -195,6 +195,8 @@ class TrainConfig(Checked):
 
     eval_interval: CountOrZero = 0
     """Updates between evaluations on held-out tasks. 0: only before the first and after the last update."""
+    eval_on_start: bool = True
+    """Evaluate before the first update too. Runs that begin with the same weights find the same there."""
     eval_num_samples: Count = 64
     """Episodes per evaluation and way of playing (sampled, greedy)."""
     save_interval: CountOrZero = 0

@@ -166,7 +166,7 @@ def run_prepared(
             run.on_update, run.on_evaluation = on_update, on_evaluation
             for logger in run.loggers:
                 stack.callback(logger.close)
-        if checkpoint is None:
+        if checkpoint is None and experiment.config.eval_on_start:
             run.record_evaluation()
         run.train(stop)
         with trainer.whole():

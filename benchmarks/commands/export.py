@@ -148,7 +148,8 @@ def card(directory: Path, agent: str, target: Path) -> str:
     ]
     if evaluations:
         header = ("after update", "sampled", "greedy")
-        table = markdown_table(header, [_held_out(row) for row in (evaluations[0], evaluations[-1])])
+        ends = {row["update"]: row for row in (evaluations[0], evaluations[-1])}
+        table = markdown_table(header, [_held_out(row) for row in ends.values()])
         parts.insert(4, f"Mean return of the team on held-out tasks [95 %]:\n\n{table}")
     settings = {**config["config"], **config["model"]}
     parts.append(f"## All settings\n\n```json\n{json.dumps(settings, indent=2, ensure_ascii=False)}\n```")

@@ -100,11 +100,17 @@ class RunSummary:
         return float(self.evaluations[-1][f"evaluation/{how}/return"])
 
     def start_score(self, how: str = "sampled") -> float:
-        """Mean held-out return before training; "training": of the first update."""
+        """Mean held-out return before training; "training": of the first update. nan where there is none."""
         if how == "training":
             _, returns = self.learning_curve("update")
             return float(returns[0]) if len(returns) else float("nan")
-        return float(self.evaluations[0][f"evaluation/{how}/return"]) if self.evaluations else float("nan")
+        before = self.first_evaluation
+        return float("nan") if before is None else float(before[f"evaluation/{how}/return"])
+
+    @property
+    def first_evaluation(self) -> Mapping[str, float] | None:
+        """That before training; None where the run made none."""
+        return next((row for row in self.evaluations if row["update"] == 0), None)
 
 
 def run_directories(directory: Path) -> list[Path]:

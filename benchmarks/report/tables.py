@@ -120,6 +120,7 @@ def final_scores(comparison: Comparison, how: str) -> TableOfText:
     starts = ["before training"]
     for environment in comparison.environments:
         found = [each.start_score(how) for each in comparison.finished if each.environment == environment]
+        found = [each for each in found if np.isfinite(each)]
         starts.append(f"{np.mean(found):.3f}" if found else NONE)
     rows.append(starts)
     for algorithm in comparison.algorithms:
@@ -259,8 +260,9 @@ def wasted(comparison: Comparison) -> TableOfText:
             cells = []
             for kind in kinds:
                 name = f"evaluation/sampled/metric/{kind}"
-                runs = [each.evaluations for each in comparison.runs(algorithm, environment) if each.evaluations]
-                ends = [(rows[0][name], rows[-1][name]) for rows in runs if name in rows[0] and name in rows[-1]]
+                runs = comparison.runs(algorithm, environment)
+                both = [(run.first_evaluation, run.evaluations[-1]) for run in runs if run.evaluations]
+                ends = [(old[name], new[name]) for old, new in both if old and name in old and name in new]
                 if ends:
                     before, after = np.mean(ends, axis=0)
                     cells.append(f"{kind.replace('_', ' ')} {before:.2f} → {after:.2f}")

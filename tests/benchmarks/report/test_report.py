@@ -45,6 +45,15 @@ def test_final_scores_are_those_of_the_last_evaluation(folder):
     assert table.rows[1][1].startswith("0.810 [") and table.rows[2][1].startswith("0.910 [")
 
 
+def test_the_start_is_told_by_the_runs_that_were_evaluated_there(folder):
+    summaries = read_summaries(folder)
+    late = [replace(each, evaluations=each.evaluations[1:]) for each in summaries]
+    assert [row[1] for row in final_scores(Comparison(late), "sampled").rows[:1]] == ["-"]
+    told = final_scores(Comparison([summaries[0], *late[1:]]), "sampled").rows
+    assert told[0][1] == f"{summaries[0].evaluations[0]['evaluation/sampled/return']:.3f}"
+    assert told[1:] == final_scores(Comparison(summaries), "sampled").rows[1:]
+
+
 def test_a_difference_is_taken_seed_by_seed_and_marked_where_it_excludes_zero(folder):
     ((name, cell),) = differences(Comparison(read_summaries(folder)), "sampled").rows
     assert (name, cell) == ("MAAC - MAGRPO", "0.100 [0.100, 0.100] *")
