@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -167,30 +168,30 @@ def draw_columns(found: Comparison, columns: Mapping[str, Any], said: str, file:
 
 def draw(results: Path = RESULTS, images: Path = IMAGES) -> list[Path]:
     """All figures whose summaries are committed; returns their files."""
-    drawn: dict[Path, Callable[[], None]] = {}
+    drawn: dict[Path, Callable[[], Any]] = {}
     if (results / "variance").is_dir():
         drawn[images / "variance.png"] = lambda: draw_samples(read_cells(results / "variance"), images / "variance.png")
-    shift, regimes, memory, words = (comparison(name, results) for name in ("shift", "regimes", "memory", "words"))
-    if shift is not None:
-        stated = findings(read_suite(Path("shift")).contrasts, shift)
-        drawn[images / "shift_curves.png"] = lambda: draw_curves(shift, images / "shift_curves.png")
-        drawn[images / "shift_contrasts.png"] = lambda: draw_contrasts(stated, images / "shift_contrasts.png")
-    if regimes is not None:
-        batches = {f"{number} episodes": number for number in (2, 4, 8, 32)}
-        rates = {"rate 5e-5": 5e-5, "rate 1e-4": 1e-4, "8 episodes": 2e-4, "rate 5e-4": 5e-4, "rate 1e-3": 1e-3}
-        drawn[images / "regimes_episodes.png"] = lambda: draw_columns(
-            regimes, batches, "episodes per update", images / "regimes_episodes.png"
-        )
-        if len(set(rates) & set(regimes.environments)) > 1:
-            drawn[images / "regimes_rates.png"] = lambda: draw_columns(
-                regimes, rates, "learning rate", images / "regimes_rates.png"
-            )
-    if words is not None:
-        compared = findings(read_suite(Path("words")).contrasts, words)
-        drawn[images / "words_curves.png"] = lambda: draw_curves(words, images / "words_curves.png")
-        drawn[images / "words_contrasts.png"] = lambda: draw_contrasts(compared, images / "words_contrasts.png")
-    if memory is not None:
-        drawn[images / "memory_curves.png"] = lambda: draw_curves(memory, images / "memory_curves.png")
+    for suite in ("shift", "words", "tuned", "memory", "presets"):
+        if (found := comparison(suite, results)) is not None:
+            stated = findings(read_suite(Path(suite)).contrasts, found)
+            curves, contrasts = (images / f"{suite}_{kind}.png" for kind in ("curves", "contrasts"))
+            drawn[curves] = partial(draw_curves, found, curves)
+            drawn[contrasts] = partial(draw_contrasts, stated, contrasts)
+    if (regimes := comparison("regimes", results)) is not None:
+        kinds = {
+            "episodes per update": {f"{number} episodes": number for number in (2, 4, 8, 32)},
+            "learning rate": {
+                "rate 5e-5": 5e-5,
+                "rate 1e-4": 1e-4,
+                "8 episodes": 2e-4,
+                "rate 5e-4": 5e-4,
+                "rate 1e-3": 1e-3,
+            },
+        }
+        for (said, columns), name in zip(kinds.items(), ("episodes", "rates"), strict=True):
+            if len(set(columns) & set(regimes.environments)) > 1:
+                file = images / f"regimes_{name}.png"
+                drawn[file] = partial(draw_columns, regimes, columns, said, file)
     for each in drawn.values():
         each()
     return list(drawn)
