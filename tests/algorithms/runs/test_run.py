@@ -161,15 +161,12 @@ def test_a_failed_start_leaves_the_folder_usable(tmp_path, experiment):
     run_experiment(changed(experiment, seed=1), tmp_path / "r")
 
 
-def test_a_run_without_an_evaluation_at_the_start_trains_the_same_and_resumes(tmp_path, experiment):
+def test_a_run_without_an_evaluation_at_the_start_trains_the_same(tmp_path, experiment):
     run_experiment(experiment, tmp_path / "whole")
     run_experiment(changed(experiment, eval_on_start=False), tmp_path / "short")
-    run_experiment(changed(experiment, eval_on_start=False, num_updates=1), tmp_path / "part")
-    run_experiment(changed(experiment, eval_on_start=False), tmp_path / "part", resume=True)
     whole, short = (read_lines(tmp_path / name / "evaluation.jsonl") for name in ("whole", "short"))
     assert [row["update"] for row in whole] == [0, 2]
     assert short == whole[1:]
-    assert [row["update"] for row in read_lines(tmp_path / "part" / "evaluation.jsonl")] == [1, 2]
     assert traces(tmp_path / "short")[0] == traces(tmp_path / "whole")[0]
 
 
