@@ -115,10 +115,10 @@ def draw_curves(found: Comparison, file: Path) -> None:
 
 
 def draw_contrasts(results: Sequence[Finding], file: Path) -> None:
-    """Contrasts with their 95 % intervals, primary ones in bold: differences above, ratios of episodes below."""
+    """Contrasts with their 95 % intervals, primary ones in bold: differences of success or return, ratios below."""
     ratios = [each for each in results if each.contrast.score == "episodes"]
     differences = [each for each in results if each.contrast.score != "episodes"]
-    kinds = [(differences, "difference of success", 0.0), (ratios, "ratio of episodes until four in five succeed", 1.0)]
+    kinds = [(differences, "difference", 0.0), (ratios, "ratio of episodes until four in five succeed", 1.0)]
     kinds = [kind for kind in kinds if kind[0]]
     figure = Figure(figsize=(8.4, 0.34 * len(results) + 0.9 * len(kinds)), layout="constrained")
     heights = [len(shown) + 0.5 for shown, _, _ in kinds]
