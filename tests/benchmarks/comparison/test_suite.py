@@ -251,7 +251,7 @@ def test_suites_that_ship_are_found_by_name(monkeypatch, tmp_path):
     with pytest.raises(FileNotFoundError, match="did you mean 'smoke'"):
         read_suite(Path("smok"))
     with pytest.raises(
-        FileNotFoundError, match=r"one of ablations, claim, .*, sparsity, staleness, teams, tictactoe, traces, tuning"
+        FileNotFoundError, match=r"one of ablations, claim, .*, sparsity, staleness, teams, tictactoe, traces, tuned"
     ):
         read_suite(Path("xyzzy"))
 
