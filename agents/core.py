@@ -61,7 +61,7 @@ class Request:
     previous: Completion | None = None
     """The same agent's last completion in this episode, so that its tokens are extended and not made anew."""
     action_mask: Any = None
-    """Which of the options are legal, where the environment's info tells it; None: all that the observation allows."""
+    """Mask of the legal options, where the environment's info tells it; None: all that the observation allows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -178,17 +178,9 @@ def draw(results: Path = RESULTS, images: Path = IMAGES) -> list[Path]:
             drawn[curves] = partial(draw_curves, found, curves)
             drawn[contrasts] = partial(draw_contrasts, stated, contrasts)
     if (regimes := comparison("regimes", results)) is not None:
-        kinds = {
-            "episodes per update": {f"{number} episodes": number for number in (2, 4, 8, 32)},
-            "learning rate": {
-                "rate 5e-5": 5e-5,
-                "rate 1e-4": 1e-4,
-                "8 episodes": 2e-4,
-                "rate 5e-4": 5e-4,
-                "rate 1e-3": 1e-3,
-            },
-        }
-        for (said, columns), name in zip(kinds.items(), ("episodes", "rates"), strict=True):
+        batches = {f"{number} episodes": number for number in (2, 4, 8, 32)}
+        rates = {"rate 5e-5": 5e-5, "rate 1e-4": 1e-4, "8 episodes": 2e-4, "rate 5e-4": 5e-4, "rate 1e-3": 1e-3}
+        for name, said, columns in (("episodes", "episodes per update", batches), ("rates", "learning rate", rates)):
             if len(set(columns) & set(regimes.environments)) > 1:
                 file = images / f"regimes_{name}.png"
                 drawn[file] = partial(draw_columns, regimes, columns, said, file)

@@ -47,7 +47,7 @@ MAX_DRIFT = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class Serving:
-    """Which servers sample for a model, and how."""
+    """Servers that sample for a model, and how they do."""
 
     addresses: tuple[str, ...]
     """Addresses of the servers, which hold the same weights."""

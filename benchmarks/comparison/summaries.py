@@ -109,7 +109,7 @@ class RunSummary:
 
     @property
     def first_evaluation(self) -> Mapping[str, float] | None:
-        """That before training; None where the run made none."""
+        """Evaluation before training; None where the run made none."""
         return next((row for row in self.evaluations if row["update"] == 0), None)
 
 

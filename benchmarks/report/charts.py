@@ -162,9 +162,8 @@ def _final(comparison: Comparison, environment: str) -> Chart:
 
 def start_level(comparison: Comparison, environment: str) -> float | None:
     """Mean held-out return before training; None where nothing was evaluated."""
-    starts = [run.start_score() for run in comparison.finished if run.environment == environment]
-    starts = [start for start in starts if np.isfinite(start)]
-    return _short(float(np.mean(starts))) if starts else None
+    start = comparison.start(environment)
+    return None if start is None else _short(start)
 
 
 def _reaching(comparison: Comparison, environment: str) -> Chart:

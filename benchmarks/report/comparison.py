@@ -62,6 +62,12 @@ class Comparison:
         """[R] returns by seed: held out at the end ("sampled", "greedy"), or of the last half of "training"."""
         return np.array(list(self._scores_by_seed(algorithm, environment, how).values()))
 
+    def start(self, environment: str, how: str = "sampled") -> float | None:
+        """Mean return before training over the runs that know it; None where none does."""
+        found = [each.start_score(how) for each in self.finished if each.environment == environment]
+        known = [each for each in found if np.isfinite(each)]
+        return float(np.mean(known)) if known else None
+
     def paired_scores(self, first: str, second: str, environment: str, how: str = "sampled") -> tuple[Floats, Floats]:
         """[R, 1] and [R, 1]: returns of the seeds that both have finished."""
         return paired(*(self.seeds_and_scores(name, [environment], how) for name in (first, second)))

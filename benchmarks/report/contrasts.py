@@ -37,7 +37,7 @@ class Finding:
     num_seeds: int
     """Seeds finished in all cells of the contrast."""
     num_never: int
-    """Of "episodes": runs that did not reach the level, which count as if they had with their last update."""
+    """Runs that did not reach the level, which "episodes" counts as if they had with their last update."""
 
 
 def run_score(run: RunSummary, score: ContrastScore) -> float:

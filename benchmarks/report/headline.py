@@ -23,7 +23,7 @@ class Headline:
 
 
 def headline(comparison: Comparison) -> Headline:
-    """Which method ended highest, and whether the runs tell it from the others.
+    """Headline of a report: the method that ended highest, and whether the runs tell it from the others.
 
     Over all environments where their returns can be averaged; else environment by environment. Where nothing was
     evaluated, of the returns in the last half of training.

@@ -48,7 +48,7 @@ class TableOfText:
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
     best: Literal["highest", "lowest"] | None = None
-    """Which estimate of a column is the best; None where they are not to be compared."""
+    """Best estimate of a column; None where they are not to be compared."""
     even: float | None = None
     """Value at which neither of two methods is better, in a table that compares two; None in others."""
 
@@ -119,9 +119,8 @@ def final_scores(comparison: Comparison, how: str) -> TableOfText:
     rows = []
     starts = ["before training"]
     for environment in comparison.environments:
-        found = [each.start_score(how) for each in comparison.finished if each.environment == environment]
-        found = [each for each in found if np.isfinite(each)]
-        starts.append(f"{np.mean(found):.3f}" if found else NONE)
+        start = comparison.start(environment, how)
+        starts.append(NONE if start is None else f"{start:.3f}")
     rows.append(starts)
     for algorithm in comparison.algorithms:
         row = [algorithm]

@@ -26,7 +26,7 @@ class HeldOut:
 
     seeds: tuple[int, ...]
     sha256: str
-    """Of the id and the seeds, in order: what a result names to say what it was measured on."""
+    """Digest of the id and the seeds, in order: what a result names to say what it was measured on."""
 
 
 def held_out_seeds(id: str) -> HeldOut | None:

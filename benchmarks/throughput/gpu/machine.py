@@ -86,7 +86,7 @@ class Limits:
     bytes_per_s: float
     """Memory traffic of a copy, reads and writes counted."""
     operations_per_s: float
-    """Of a square matrix product in bfloat16."""
+    """Operations per second of a square matrix product in bfloat16."""
 
 
 def limits(device: torch.device, *, side: int = 8192, num_rounds: int = 10) -> Limits:

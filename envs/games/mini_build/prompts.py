@@ -69,7 +69,7 @@ def prompt(
 
 
 def told_text(feedback: Feedback, num_builders: int) -> str:
-    """Which moves a builder hears about, and by which words, in plain English."""
+    """Moves that a builder hears about, and the words for them, in plain English."""
     told = (_TWO_EXPLAINED if num_builders == 2 else _TEAM_EXPLAINED)[feedback]
     return told if feedback == "none" else told + _WORDS_EXPLAINED
 
