@@ -171,19 +171,19 @@ def draw(results: Path = RESULTS, images: Path = IMAGES) -> list[Path]:
     drawn: dict[Path, Callable[[], Any]] = {}
     if (results / "variance").is_dir():
         drawn[images / "variance.png"] = lambda: draw_samples(read_cells(results / "variance"), images / "variance.png")
-    for suite in ("shift", "words", "tuned", "memory", "presets"):
+    for suite in ("shift", "words", "tuned", "rates", "memory", "presets"):
         if (found := comparison(suite, results)) is not None:
             stated = findings(read_suite(Path(suite)).contrasts, found)
             curves, contrasts = (images / f"{suite}_{kind}.png" for kind in ("curves", "contrasts"))
             drawn[curves] = partial(draw_curves, found, curves)
             drawn[contrasts] = partial(draw_contrasts, stated, contrasts)
-    if (regimes := comparison("regimes", results)) is not None:
-        batches = {f"{number} episodes": number for number in (2, 4, 8, 32)}
-        rates = {"rate 5e-5": 5e-5, "rate 1e-4": 1e-4, "8 episodes": 2e-4, "rate 5e-4": 5e-4, "rate 1e-3": 1e-3}
-        for name, said, columns in (("episodes", "episodes per update", batches), ("rates", "learning rate", rates)):
-            if len(set(columns) & set(regimes.environments)) > 1:
-                file = images / f"regimes_{name}.png"
-                drawn[file] = partial(draw_columns, regimes, columns, said, file)
+    batches = {f"{number} episodes": number for number in (2, 4, 8, 32)}
+    rates = {f"rate {rate}": float(rate) for rate in ("5e-5", "1e-4", "2e-4", "5e-4", "1e-3")}
+    swept = {"regimes": ("episodes", "episodes per update", batches), "rates": ("swept", "learning rate", rates)}
+    for suite, (kind, said, columns) in swept.items():
+        if (found := comparison(suite, results)) is not None:
+            file = images / f"{suite}_{kind}.png"
+            drawn[file] = partial(draw_columns, found, columns, said, file)
     for each in drawn.values():
         each()
     return list(drawn)

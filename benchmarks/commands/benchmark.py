@@ -35,7 +35,7 @@ class BenchmarkArguments(Checked):
 
     suite: Positional[Path | None] = None
     """TOML file that describes the comparison, or the name of one that ships (smoke, shift, shift_fresh, regimes,
-    words, critics, tuned, memory, presets, published, staleness, claim, tuning, ablations, sparsity, estimators,
+    words, critics, tuned, rates, memory, presets, published, staleness, claim, tuning, ablations, sparsity, estimators,
     family, teams, traces, lbf, rware, minigrid, tictactoe); None: --algorithms on --envs. classic-control and variance
     have options of their own: `collm benchmark variance --help`."""
     algorithms: tuple[str, ...] = ()

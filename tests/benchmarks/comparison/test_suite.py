@@ -250,7 +250,7 @@ def test_suites_that_ship_are_found_by_name(monkeypatch, tmp_path):
     assert read_suite(Path("smoke")).name == "smoke"
     with pytest.raises(FileNotFoundError, match="did you mean 'smoke'"):
         read_suite(Path("smok"))
-    names = "sparsity, staleness, teams, tictactoe, traces, tuned, tuning"
+    names = "rates, regimes, rware, shift, shift_fresh, smoke, sparsity, staleness, teams, tictactoe, traces, tuned, tuning"
     with pytest.raises(FileNotFoundError, match=rf"one of ablations, claim, .*, {names}"):
         read_suite(Path("xyzzy"))
 
