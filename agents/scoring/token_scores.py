@@ -83,15 +83,45 @@ def logit_scores(
     Which tokens a filter keeps depends on the weights in steps, so that no gradient passes through the choice. The
     target is always among them: it was drawn, though a rounding or an earlier optimizer step may say otherwise now.
     """
-    logits = (logits.to(_wide(logits.dtype)) / temperature).clamp(min=LOWEST_LOGIT)
-    if filters is not None:
-        with torch.no_grad():
-            stays = kept(torch.softmax(logits.float(), dim=-1), filters.top_k, filters.top_p)
-            stays.scatter_(-1, targets[:, None], True)
-        logits = logits.where(stays, LOWEST_LOGIT)
-    total = torch.logsumexp(logits, dim=-1)
-    logprobs = logits.gather(-1, targets[:, None])[:, 0] - total
-    return logprobs, total - (torch.softmax(logits, dim=-1) * logits).sum(-1)
+    scored: tuple[Tensor, Tensor] = _Scores.apply(logits, targets, temperature, filters)  # type: ignore[no-untyped-call]
+    return scored
+
+
+class _Scores(torch.autograd.Function):
+    """Logits that are there already. Of all that is as large as they, the backward pass keeps p = softmax z alone.
+
+    logsumexp z = max z - log max p;  d log pi(k) / dz = [k] - p;  dH / dz = -p (log p + H).
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, logits: Tensor, targets: Tensor, temperature: float, filters: Sampling | None
+    ) -> tuple[Tensor, Tensor]:
+        ctx.set_materialize_grads(False)
+        ctx.settings = temperature, logits.dtype
+        wide = logits.to(_wide(logits.dtype))
+        scaled = wide.clamp(min=LOWEST_LOGIT) if temperature == 1 else (wide / temperature).clamp_(min=LOWEST_LOGIT)
+        if filters is not None:
+            stays = kept(torch.softmax(scaled.float(), dim=-1), filters.top_k, filters.top_p)
+            scaled = scaled.where(stays.scatter_(-1, targets[:, None], True), LOWEST_LOGIT)
+        shares = torch.softmax(scaled, dim=-1)
+        total = scaled.amax(dim=-1) - shares.amax(dim=-1).log()
+        logprobs = scaled.gather(-1, targets[:, None])[:, 0] - total
+        entropies = total - scaled.mul_(shares).sum(dim=-1)
+        ctx.save_for_backward(shares, targets, entropies)
+        return logprobs, entropies
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, by_logprob: Tensor | None, by_entropy: Tensor | None) -> tuple[Tensor | None, ...]:
+        shares, targets, entropies = ctx.saved_tensors
+        temperature, dtype = ctx.settings
+        by_own = torch.zeros_like(entropies) if by_logprob is None else by_logprob
+        slope = shares * -by_own[:, None]
+        slope.scatter_add_(-1, targets[:, None], by_own[:, None])
+        if by_entropy is not None:
+            slope -= by_entropy[:, None] * torch.xlogy(shares, shares).addcmul_(shares, entropies[:, None])
+        return (slope if temperature == 1 else slope.div_(temperature)).to(dtype), None, None, None
 
 
 class _TiledScores(torch.autograd.Function):

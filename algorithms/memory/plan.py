@@ -22,7 +22,10 @@ LEAST_ROWS = 8
 """Rows below which decoding is not worth its steps: with room for fewer a training does not fit."""
 PREFILL_TOKENS = 8192
 LOGIT_COPIES = 6
-"""Arrays of the logits' size that live at once: logits, shares, slopes and what they are made of."""
+"""Arrays of the size of a tile of logits, or of a decoded step's, that live at once: shares, slopes and what they are
+made of."""
+WHOLE_COPIES = 4
+"""The same where the logits of a pass are made at once: logits, shares, slope and, of an entropy, another."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,7 +270,7 @@ def _working(member: Member, work: Work) -> int:
         return tokens * _width(member) + widest
     wanted = tokens * member.shape.vocabulary
     whole, tile = MAX_LOGITS.get(work.kind, ON_GPU), TILE_LOGITS.get(work.kind, ON_GPU)
-    logits = LOGIT_COPIES * FLOAT32 * (wanted if wanted <= whole else max(tile, tokens))
+    logits = FLOAT32 * (WHOLE_COPIES * wanted if wanted <= whole else LOGIT_COPIES * max(tile, tokens))
     states = tokens * member.shape.hidden * (FLOAT32 + member.compute) * 2
     return max(tokens * _width(member), logits + states) + (2 if member.shape.is_tied else 1) * widest
 

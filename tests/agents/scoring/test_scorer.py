@@ -151,13 +151,46 @@ def test_a_rewritten_history_starts_a_new_row_and_every_token_is_counted():
     assert num_tokens(track) == sum(len(row.ids) for row in rows)
 
 
+def oracle_scores(logits, targets, temperature):
+    """By torch's own distribution and its derivatives."""
+    words = torch.distributions.Categorical(logits=logits / temperature)
+    return words.log_prob(targets), words.entropy()
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+@pytest.mark.parametrize("wanted", ["both", "log-probabilities", "entropies"])
+def test_scores_of_logits_and_their_gradients_are_those_of_the_distribution(temperature, wanted):
+    torch.manual_seed(1)
+    logits, targets = 4 * torch.randn(37, 101, dtype=torch.float64), torch.randint(0, 101, (37,))
+    found = []
+    for score in (logit_scores, oracle_scores):
+        leaf = logits.clone().requires_grad_()
+        logprobs, entropies = score(leaf, targets, temperature)
+        weights = torch.linspace(-1, 1, 37, dtype=torch.float64)
+        own = 0 if wanted == "entropies" else (logprobs * weights).sum()
+        (own + (0 if wanted == "log-probabilities" else (entropies * weights.flip(0)).sum())).backward()
+        found.append((logprobs, entropies, leaf.grad))
+    torch.testing.assert_close(*found, atol=1e-12, rtol=1e-10)
+
+
+def test_scores_of_logits_keep_one_array_of_their_size_and_leave_them_as_they_are():
+    logits = torch.randn(6, 50, dtype=torch.bfloat16, requires_grad=True)
+    before, sizes = logits.detach().clone(), []
+    with torch.autograd.graph.saved_tensors_hooks(lambda kept: sizes.append(kept.numel()) or kept, lambda kept: kept):
+        logprobs, entropies = logit_scores(logits, torch.arange(6), 1.0)
+    assert sum(size >= logits.numel() for size in sizes) == 1
+    assert torch.equal(logits, before) and logprobs.dtype == entropies.dtype == torch.float32
+    logprobs.sum().backward()
+    assert logits.grad.dtype == torch.bfloat16
+
+
 @pytest.mark.parametrize("has_bias", [False, True])
 @pytest.mark.parametrize("tile_logits", [1, 37 * 20, 10_000])
 def test_tiles_give_the_scores_and_gradients_of_the_whole_vocabulary(tile_logits, has_bias):
     torch.manual_seed(0)
     states, targets = torch.randn(37, 16, dtype=torch.float64), torch.randint(0, 101, (37,))
     linear = nn.Linear(16, 101, bias=has_bias).double()
-    expected = graded(lambda h: logit_scores(linear(h), targets, 0.7), states, linear)
+    expected = graded(lambda h: oracle_scores(linear(h), targets, 0.7), states, linear)
     for head in (linear, nn.Sequential(linear)):  # tiles along the vocabulary, and along the tokens
         tiled = graded(
             lambda h, head=head: token_scores(h, head, targets, 0.7, max_logits=1, tile_logits=tile_logits),
