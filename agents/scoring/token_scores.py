@@ -117,10 +117,12 @@ class _Scores(torch.autograd.Function):
         shares, targets, entropies = ctx.saved_tensors
         temperature, dtype = ctx.settings
         by_own = torch.zeros_like(entropies) if by_logprob is None else by_logprob
-        slope = shares * -by_own[:, None]
+        if by_entropy is None:
+            slope = shares * -by_own[:, None]
+        else:  # both at once: -p (log pi's + (log p + H) H's)
+            slope = torch.xlogy(shares, shares).addcmul_(shares, entropies[:, None])
+            slope = slope.mul_(by_entropy[:, None]).addcmul_(shares, by_own[:, None]).neg_()
         slope.scatter_add_(-1, targets[:, None], by_own[:, None])
-        if by_entropy is not None:
-            slope -= by_entropy[:, None] * torch.xlogy(shares, shares).addcmul_(shares, entropies[:, None])
         return (slope if temperature == 1 else slope.div_(temperature)).to(dtype), None, None, None
 
 
@@ -142,15 +144,15 @@ class _TiledScores(torch.autograd.Function):
         top = torch.full_like(chosen, -torch.inf)
         total, weighted = torch.zeros_like(chosen), torch.zeros_like(chosen)  # sums of e^(z - top), of z e^(z - top)
         for start, logits in _tiles(hidden, weight, bias, temperature, width, compute):
-            higher = torch.maximum(top, logits.amax(dim=-1))
-            shrink = torch.exp(top - higher)
-            shares = torch.exp(logits - higher[:, None])
-            total = total * shrink + shares.sum(dim=-1)
-            weighted = weighted * shrink + (shares * logits).sum(dim=-1)
-            top = higher
             local = targets - start
             inside = (local >= 0) & (local < logits.shape[1])
             chosen = torch.where(inside, logits.gather(1, local.clamp(0, logits.shape[1] - 1)[:, None])[:, 0], chosen)
+            higher = torch.maximum(top, logits.amax(dim=-1))
+            shrink = torch.exp(top - higher)
+            shares = (logits - higher[:, None]).exp_()
+            total = total * shrink + shares.sum(dim=-1)
+            weighted = weighted * shrink + shares.mul_(logits).sum(dim=-1)
+            top = higher
         log_total, mean = top + torch.log(total), weighted / total
         ctx.save_for_backward(hidden, weight, bias, targets, log_total, mean)
         return chosen - log_total, log_total - mean
@@ -165,7 +167,9 @@ class _TiledScores(torch.autograd.Function):
         by_weight = torch.empty_like(weight) if wants_weight else None
         by_bias = torch.empty_like(bias) if wants_bias and bias is not None else None
         for start, logits in _tiles(hidden, weight, bias, temperature, width, compute):
-            slope = _slope(logits, start, targets, log_total, mean, by_logprob, by_entropy).div_(temperature)
+            slope = _slope(logits, start, targets, log_total, mean, by_logprob, by_entropy)
+            if temperature != 1:
+                slope.div_(temperature)
             stop = start + logits.shape[1]
             if by_bias is not None:
                 by_bias[start:stop] = slope.sum(dim=0)
@@ -180,14 +184,13 @@ class _TiledScores(torch.autograd.Function):
 def _tiles(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, temperature: float, width: int, compute: torch.dtype
 ) -> Iterator[tuple[int, Tensor]]:
-    """Each tile's first word, and its logits [K, width], temperature included."""
+    """Each tile's first word, and its logits [K, width], temperature included, which may be written over."""
     states = hidden.to(compute)
     for start in range(0, len(weight), width):
         part = slice(start, start + width)
         shift = None if bias is None else bias[part].to(compute)
-        logits = nn.functional.linear(states, weight[part].to(compute), shift)
-        logits = logits.to(_wide(compute))
-        yield start, (logits if temperature == 1 else logits / temperature).clamp(min=LOWEST_LOGIT)
+        logits = nn.functional.linear(states, weight[part].to(compute), shift).to(_wide(compute))
+        yield start, (logits if temperature == 1 else logits.div_(temperature)).clamp_(min=LOWEST_LOGIT)
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:
@@ -204,13 +207,14 @@ def _slope(
     by_logprob: Tensor | None,
     by_entropy: Tensor | None,
 ) -> Tensor:
-    """[K, width] gradient of the loss by the logits of a tile."""
-    shares = torch.exp(logits - log_total[:, None])
-    slope = torch.zeros_like(shares) if by_entropy is None else (mean[:, None] - logits) * shares * by_entropy[:, None]
-    if by_logprob is not None:
-        slope.addcmul_(shares, by_logprob[:, None], value=-1)
-        local = targets - start
-        inside = (local >= 0) & (local < logits.shape[1])
-        # Where the target is in another tile, 0 is added to some word: to pick the rows would make the host wait.
-        slope.scatter_add_(1, local.clamp(0, logits.shape[1] - 1)[:, None], by_logprob.where(inside, 0)[:, None])
-    return slope
+    """[K, width] gradient of the loss by the logits of a tile, which are written over."""
+    shares = (logits - log_total[:, None]).exp_()
+    by_own = torch.zeros_like(mean) if by_logprob is None else by_logprob
+    if by_entropy is None:
+        slope = shares.mul_(-by_own[:, None])
+    else:  # both at once: -p (log pi's + (z - mean) H's)
+        slope = logits.sub_(mean[:, None]).mul_(by_entropy[:, None]).add_(by_own[:, None]).mul_(shares).neg_()
+    local = targets - start
+    inside = (local >= 0) & (local < logits.shape[1])
+    # Where the target is in another tile, 0 is added to some word: to pick the rows would make the host wait.
+    return slope.scatter_add_(1, local.clamp(0, logits.shape[1] - 1)[:, None], by_own.where(inside, 0)[:, None])

@@ -21,11 +21,9 @@ MAX_ROWS = 256
 LEAST_ROWS = 8
 """Rows below which decoding is not worth its steps: with room for fewer a training does not fit."""
 PREFILL_TOKENS = 8192
-LOGIT_COPIES = 6
-"""Arrays of the size of a tile of logits, or of a decoded step's, that live at once: shares, slopes and what they are
-made of."""
-WHOLE_COPIES = 4
-"""The same where the logits of a pass are made at once: logits, shares, slope and, of an entropy, another."""
+DRAWN_COPIES, SCORED_COPIES = 6, 4
+"""Arrays of the logits' size that live at once where a word is drawn, and where one is scored: logits, shares, slope
+and, of a model in half precision, the logits as they were made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,7 +246,7 @@ def _row_bytes(actor: Member, work: Work) -> int:
 def _decoding(actor: Member, work: Work) -> int:
     """Working memory of a pass over prompts, or of a step's logits."""
     prefill = min(work.prefill_tokens, _num_rows(actor, work) * work.row_length)
-    logits = LOGIT_COPIES * FLOAT32 * min(MAX_ROWS // 2, _num_rows(actor, work)) * actor.shape.vocabulary
+    logits = DRAWN_COPIES * FLOAT32 * min(MAX_ROWS // 2, _num_rows(actor, work)) * actor.shape.vocabulary
     return max(prefill * _width(actor), logits)
 
 
@@ -270,7 +268,7 @@ def _working(member: Member, work: Work) -> int:
         return tokens * _width(member) + widest
     wanted = tokens * member.shape.vocabulary
     whole, tile = MAX_LOGITS.get(work.kind, ON_GPU), TILE_LOGITS.get(work.kind, ON_GPU)
-    logits = FLOAT32 * (WHOLE_COPIES * wanted if wanted <= whole else LOGIT_COPIES * max(tile, tokens))
+    logits = SCORED_COPIES * FLOAT32 * (wanted if wanted <= whole else max(tile, tokens))
     states = tokens * member.shape.hidden * (FLOAT32 + member.compute) * 2
     return max(tokens * _width(member), logits + states) + (2 if member.shape.is_tied else 1) * widest
 
