@@ -99,8 +99,10 @@ class _Scores(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         ctx.set_materialize_grads(False)
         ctx.settings = temperature, logits.dtype
-        wide = logits.to(_wide(logits.dtype))
-        scaled = wide.clamp(min=LOWEST_LOGIT) if temperature == 1 else (wide / temperature).clamp_(min=LOWEST_LOGIT)
+        scaled = logits.to(_wide(logits.dtype))
+        if temperature != 1:
+            scaled = scaled / temperature
+        scaled = scaled.clamp(min=LOWEST_LOGIT) if scaled is logits else scaled.clamp_(min=LOWEST_LOGIT)
         if filters is not None:
             stays = kept(torch.softmax(scaled.float(), dim=-1), filters.top_k, filters.top_p)
             scaled = scaled.where(stays.scatter_(-1, targets[:, None], True), LOWEST_LOGIT)
