@@ -57,9 +57,12 @@ def check(case, ranks):
                 np.testing.assert_allclose(mine, theirs, rtol=0, atol=limit)
     first = len(one.said) // case.num_updates
     assert ranks[0].said[:first] == one.said[:first]
-    assert ranks[0].metrics[0].keys() == one.metrics[0].keys()
-    # AdamW's first step is the gradient's sign, also where rounding decides it: later updates may go apart.
-    assert ranks[0].metrics[0] == pytest.approx(one.metrics[0], rel=1e-3, abs=1e-4, nan_ok=True)
+    mine, theirs = dict(ranks[0].metrics[0]), dict(one.metrics[0])
+    assert mine.keys() == theirs.keys()
+    # AdamW's first step is the gradient's sign, also where rounding decides it: what comes after may go apart, as a
+    # critic's second step does, where the gradient is next to nothing.
+    assert mine.pop("critic_grad_norm", 0) == pytest.approx(theirs.pop("critic_grad_norm", 0), rel=1e-3, abs=1e-3)
+    assert mine == pytest.approx(theirs, rel=1e-3, abs=1e-4, nan_ok=True)
 
 
 @pytest.mark.parametrize("number", range(len(QUICK)), ids=lambda n: "-".join(map(str, QUICK[n][:3])))
