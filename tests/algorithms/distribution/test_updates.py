@@ -61,7 +61,7 @@ def check(case, ranks):
     assert mine.keys() == theirs.keys()
     # AdamW's first step is the gradient's sign, also where rounding decides it: what comes after may go apart, as a
     # critic's second step does, where the gradient is next to nothing.
-    assert mine.pop("critic_grad_norm", 0) == pytest.approx(theirs.pop("critic_grad_norm", 0), rel=1e-3, abs=1e-3)
+    assert mine.pop("critic_grad_norm", 0) == pytest.approx(theirs.pop("critic_grad_norm", 0), rel=1e-3, abs=2e-4)
     assert mine == pytest.approx(theirs, rel=1e-3, abs=1e-4, nan_ok=True)
 
 
