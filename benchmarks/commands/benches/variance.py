@@ -1,4 +1,4 @@
-"""`collm benchmark variance [run|table|attained]`: noise of advantages by critic, and what critics explain."""
+"""`collm benchmark variance [run|table|attained|refit]`: noise of advantages by critic, and what critics explain."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from rich.console import Console
 from tyro.conf import Positional
 
-from ...._ranges import Checked, Count, Seed, Share
+from ...._ranges import Checked, Count, NotNegative, Seed, Share
 from ...arguments import parsed
 from ...errors import UserError, check_folder, refusals
 
@@ -24,11 +24,20 @@ if TYPE_CHECKING:
 class VarianceArguments(Checked):
     """Measure how well each critic's advantages tell what turns of frozen teams truly changed, and their noise."""
 
-    action: Positional[Literal["run", "table", "attained"]] = "run"
+    action: Positional[Literal["run", "table", "attained", "refit"]] = "run"
     """Step to take: measure all cells that have no file yet, then write the table and the figure (run), write these
-    from the files alone (table), or write what the critics of trained runs explained while they learned (attained)."""
+    from the files alone (table), write what the critics of trained runs explained while they learned (attained), or
+    what a bag of words of other settings would have explained of the same episodes, without training (refit)."""
     runs: tuple[Path, ...] = ()
-    """Run directories of one method on one task, with `attained`."""
+    """Run directories of one method on one task, with `attained` and `refit`; for `refit` of any method."""
+    critic_l2: tuple[NotNegative, ...] = (50.0,)
+    """L2 penalties of the bag of words, with `refit`."""
+    critic_replay: tuple[Count, ...] = (64,)
+    """Replay lengths of the bag of words in updates, with `refit`."""
+    critic_input: tuple[Literal["joint", "own"], ...] = ("joint",)
+    """Inputs of the bag of words, with `refit`: the joint history, or each agent's own."""
+    trend: tuple[Literal["on", "off"], ...] = ("on",)
+    """Trend of the bag of words over the updates of its replay, with `refit`."""
     trust: bool = False
     """Import code that the runs' settings name."""
     policies: tuple[str, ...] = ("tiny=tiny",)
@@ -69,8 +78,8 @@ class VarianceArguments(Checked):
 def run(args: Sequence[str]) -> None:
     arguments = parsed(VarianceArguments, "benchmark variance", args)
 
-    if arguments.action == "attained":
-        return _write_attained(arguments)
+    if arguments.action in ("attained", "refit"):
+        return _write_records(arguments)
 
     from ...variance.bench import Size, write_cell  # here: help needs no models
     from ...variance.tables import draw, draw_samples, page, read_cells
@@ -101,17 +110,33 @@ def run(args: Sequence[str]) -> None:
     )
 
 
-def _write_attained(arguments: VarianceArguments) -> None:
+def _write_records(arguments: VarianceArguments) -> None:
+    """Write the table of what critics explained, or would have explained, of recorded episodes."""
     from ...variance.attained import attained, attained_page
+    from ...variance.recorded import recorded
+    from ...variance.refit import Setting, refit_page, refitted
 
+    console = Console()
+    torch.set_num_threads(1)
     with refusals():
         if not arguments.runs:
-            raise UserError("attained needs run directories; give --runs RUN RUN …")
+            raise UserError(f"{arguments.action} needs run directories; give --runs RUN RUN …")
         check_folder(arguments.out, "--out")
-        text = attained_page([attained(each, trust=arguments.trust) for each in arguments.runs])
+        if arguments.action == "attained":
+            text = attained_page([attained(each, trust=arguments.trust) for each in arguments.runs])
+        else:
+            records = [recorded(each, trust=arguments.trust) for each in arguments.runs]
+            found = {}
+            for source, replay, penalty, trend in product(
+                arguments.critic_input, arguments.critic_replay, arguments.critic_l2, arguments.trend
+            ):
+                setting = Setting(penalty, replay, source, trend == "on")
+                found[setting] = [refitted(record, setting) for record in records]
+                console.print(f"{setting}", highlight=False, markup=False)
+            text = refit_page(found)
     arguments.out.mkdir(parents=True, exist_ok=True)
     (arguments.out / "README.md").write_text(text, encoding="utf-8")
-    Console().print(f"table: {arguments.out / 'README.md'}", markup=False)
+    console.print(f"table: {arguments.out / 'README.md'}", markup=False)
 
 
 def cells(arguments: VarianceArguments) -> list[Cell]:
