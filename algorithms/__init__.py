@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from .runs.experiment import Experiment as Experiment
     from .runs.loggers import Logger as Logger
     from .runs.run import run_experiment as run_experiment
-    from .runs.teams import make_trainer as make_trainer
+    from .teams.assembly import make_trainer as make_trainer
 
 if not TYPE_CHECKING:  # type checkers would take any name from a module with __getattr__
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -164,7 +164,7 @@ def trainer_of(case):
     from collm.agents.numeric.config import NetworkConfig
     from collm.algorithms import algorithm_spec
     from collm.algorithms.config import IACConfig
-    from collm.algorithms.runs.teams import make_trainer
+    from collm.algorithms.teams.assembly import make_trainer
     from collm.envs.vectors.vector import SyncVector
 
     spec = algorithm_spec(case.name)

@@ -7,22 +7,19 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 import torch.utils.deterministic
 from pettingzoo import ParallelEnv
 
-from ..._cluster import Cluster
 from ..._errors import UserError
-from ...agents.config import BAG_OF_WORDS, CHAT, ModelConfig
+from ...agents.config import ModelConfig
 from ...agents.core import Policy, TrainablePolicy
-from ...agents.language.files import check_critic_model, check_reward_model
 from ...agents.language.reward_model import RewardModel
-from ...agents.loading import check_device, where_of
+from ...agents.loading import where_of
 from ...agents.numeric.config import NetworkConfig
-from ...agents.registry import PolicySpec, register_policy, registered_critic, registered_policy
+from ...agents.registry import PolicySpec, register_policy, registered_policy
 from ...envs.core import TextParallelEnv
 from ...envs.registration.registry import EnvSpec, make, registry, spec
 from ...envs.vectors.hosts import HostVector
@@ -35,7 +32,6 @@ from ..config import TrainConfig
 from ..distribution.group import current
 from ..distribution.launch import ranks_on
 from ..learning.curriculum import check_curriculum
-from ..learning.passes import tokens_per_pass
 from ..learning.preferences import ModelRewards
 from ..learning.shaping import RewardProcessor
 from ..learning.trainer import Trainer, agent_learning_rates
@@ -45,17 +41,27 @@ from ..registry import AlgorithmSpec, algorithm_spec, register_algorithm
 from ..rollout.actors import Actors
 from ..rollout.collector import RolloutCollector
 from ..rollout.verification import Verifier
-from .files import CONFIG_FILE, read_config
+from ..teams.assembly import make_collector, make_trainer
+from ..teams.checks import check_team
+from ..teams.critics import CriticSource
+from ..teams.policies import device_of_policy, make_policies, writes_text
+from .checks import (
+    check_collecting,
+    check_critic,
+    check_deterministic,
+    check_devices,
+    check_filters,
+    check_fsdp,
+    check_joint_mode,
+    check_judge,
+    check_workers,
+    cluster_of,
+)
 from .starting import StartingWeights
-from .teams import CriticSource, check_team, device_of_policy, make_collector, make_policies, make_trainer, writes_text
 
 Kind = TypeVar("Kind", TrainConfig, ModelConfig, NetworkConfig)
 
 MAX_DEFAULT_ENVS = 64
-
-
-class UntrustedCodeError(UserError):
-    """A run directory names code to import or a server to send a key to, and nobody said that it is trusted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +93,7 @@ class Experiment:
             UnknownAlgorithmError: if the package that registers its algorithm is neither imported nor installed.
             UserError: if a setting is missing, unknown to this version, or out of its range.
         """
-        _refuse_parts(saved)
+        refuse_parts(saved)
         return cls(
             algorithm=saved["algorithm"],
             config=_settings(algorithm_spec(saved["algorithm"]).config, saved["config"]),
@@ -167,40 +173,26 @@ class Experiment:
     def _checked(self) -> Experiment:
         """The experiment with what is left to the memory plan filled in."""
         algorithm = self.make_algorithm()
-        _check_workers(self.config)
-        _check_collecting(self.config, self.model)
-        _check_devices(algorithm, self.model)
-        _check_deterministic(self.config, self.model)
-        _check_fsdp(algorithm, self.model)
+        check_workers(self.config)
+        check_collecting(self.config, self.model)
+        check_devices(algorithm, self.model)
+        check_deterministic(self.config, self.model)
+        check_fsdp(algorithm, self.model)
         env = make(self.env, **self.env_kwargs)
         try:
             check_team(env, self.team_model, self.config.seed, self.network.images)
             agent_learning_rates(self.config, env.possible_agents)
-            _check_joint_mode(algorithm, env)
-            _check_reward_model(algorithm, env)
+            check_joint_mode(algorithm, env)
+            check_judge(algorithm, env)
             check_curriculum(self.config.difficulty_schedule, env.metadata)
-            _check_filters(algorithm, env, self.model)
+            check_filters(algorithm, env, self.model)
             if algorithm.reads_truth:
                 with_truth(env)
             task = _task(env, self.config.seed) if writes_text(env) else None
         finally:
             env.close()
         make(self.env, **self.env_kwargs_of("test")).close()  # evaluation comes late; its tasks must be there now
-        if algorithm.critic_reads != "nothing":
-            critic: str = algorithm.config.critic_model_name_or_path
-            if critic == BAG_OF_WORDS and task is None:
-                raise ValueError(
-                    f"critic_model_name_or_path={BAG_OF_WORDS!r} reads texts, but these agents observe vectors; leave "
-                    "it out"
-                )
-            is_new = critic in ("small", BAG_OF_WORDS)
-            if algorithm.config.critic_lora_rank is not None and (is_new or algorithm.has_actor_heads):
-                raise ValueError(
-                    "critic_lora_rank puts adapters on a pretrained critic, but this one is small and learns whole; "
-                    "name a model in critic_model_name_or_path, or leave critic_lora_rank out"
-                )
-            if critic not in ("small", "actor", BAG_OF_WORDS) and registered_critic(critic) is None:
-                check_critic_model(where_of(critic))
+        check_critic(algorithm, is_text=task is not None)
         return self if task is None else self._fitted(algorithm, task)
 
     def _fitted(self, algorithm: Algorithm[Any], task: Task) -> Experiment:
@@ -331,70 +323,15 @@ class Blueprint:
         return self.experiment.make_collector(self.num_envs)
 
 
-def cluster_of(config: TrainConfig) -> Cluster:
-    """The cluster whose actors play a run's episodes."""
-    assert config.collectors is not None  # who asks has looked
-    return Cluster(
-        address=config.collectors,
-        num_actors=config.num_collectors,
-        num_cpus=config.collector_cpus,
-        num_gpus=config.collector_gpus,
-        files=config.collector_files,
-    )
-
-
-def load_experiment(directory: Path, *, trust: bool = False) -> Experiment:
-    """The experiment of a run directory.
-
-    Args:
-        directory: folder of a run, one's own or somebody else's.
-        trust: let its settings name code to import.
-
-    Raises:
-        FileNotFoundError, ValueError: if the folder holds no run, or settings that are damaged.
-        UntrustedCodeError: if its environment is no registered one but "package.module:name", or if a chat server that
-            it names would be sent a key.
-    """
-    saved = read_config(directory)
-    _refuse_parts(saved)
-    if not trust and names_code(saved["env"], saved["env_kwargs"]):
-        raise UntrustedCodeError(
-            f"{directory / CONFIG_FILE} names the environment {saved['env']!r} with {dict(saved['env_kwargs'])}, which "
-            "imports and runs code that is not registered; if you trust this folder, say so: --trust (trust=True)"
-        )
-    if not trust and sends_key(saved.get("model")):
-        raise UntrustedCodeError(
-            f"{directory / CONFIG_FILE} sends the key in the environment variable {saved['model']['chat_key']!r} to "
-            f"the chat server of {saved['model']['model']!r}; if you trust this folder, say so: --trust (trust=True)"
-        )
-    return Experiment.from_json(saved)
-
-
-def _refuse_parts(saved: Mapping[str, Any]) -> None:
+def refuse_parts(saved: Mapping[str, Any]) -> None:
     missing = [name for name in ("algorithm", "config", "env", "env_kwargs", "model") if name not in saved]
     if missing:
         raise UserError(f"the run's config.json has no {missing[0]!r}; give the folder of a run of `collm train`")
 
 
-def sends_key(model: object) -> bool:
-    """Whether saved settings of models would send what an environment variable holds to a server that they name."""
-    return isinstance(model, Mapping) and model.get("chat_key") is not None and CHAT in str(model.get("model"))
-
-
 def reply_limit(env: str) -> int | None:
     """Tokens of a reply that an environment declares; None where it declares none."""
     return spec(env).max_new_tokens
-
-
-def names_code(env: str, env_kwargs: Mapping[str, Any]) -> bool:
-    """Whether making an environment would import what its id or arguments say, in place of what is registered."""
-    judges = env_kwargs.get("reward_funcs") or ()
-    if any(":" in str(each) for each in (judges.values() if isinstance(judges, Mapping) else judges)):
-        return True
-    if env in registry:
-        return False
-    # An argument "env" would take the place of the id of Gymnasium's, and may name a module to import.
-    return ":" in env or ":" in str(env_kwargs.get("env", ""))
 
 
 def fix_shapes(policies: Mapping[str, Policy]) -> None:
@@ -434,154 +371,6 @@ def _room(device: str) -> int:
     """Bytes that this rank may take of a device."""
     place = torch.device(device)
     return capacity(place) // ranks_on(place)
-
-
-def _check_reward_model(algorithm: Algorithm[Any], env: ParallelEnv[str, Any, Any]) -> None:
-    config = algorithm.config
-    if config.reward_model is None:
-        if config.reward_model_pays != "end":
-            raise ValueError(f"reward_model_pays={config.reward_model_pays!r} does nothing without a reward_model")
-        return
-    if not writes_text(env):
-        raise ValueError(f"reward_model={config.reward_model!r} judges texts, but these agents act by vectors")
-    if algorithm.crosses_rollouts:
-        raise ValueError(
-            "joint_mode='cross' has the environment score every joint action, whose rewards a reward_model replaces; "
-            "use joint_mode='aligned'"
-        )
-    if algorithm.reads_truth:
-        raise ValueError(
-            f"critic_input='privileged' would show reward_model={config.reward_model!r} what is hidden too, as "
-            "both read the same history; use critic_input='joint'"
-        )
-    check_reward_model(where_of(config.reward_model))
-
-
-def _check_filters(algorithm: Algorithm[Any], env: ParallelEnv[str, Any, Any], model: ModelConfig) -> None:
-    filters = {
-        name: value for name, value, off in (("top_p", model.top_p, 1), ("top_k", model.top_k, 0)) if value != off
-    }
-    if filters and not (algorithm.has_baseline or model.learns_filtered) and writes_text(env):
-        given = ", ".join(f"{name}={value}" for name, value in filters.items())
-        raise ValueError(
-            f"{given} draws from another distribution than {type(algorithm).__name__} learns, and without a baseline "
-            "its gradient points elsewhere; use learns_filtered=True, or top_p=1 and top_k=0"
-        )
-
-
-def _check_workers(config: TrainConfig) -> None:
-    if config.timeout_s is not None and not config.num_workers and config.env_hosts is None:
-        raise ValueError(
-            f"timeout_s={config.timeout_s:g} needs num_workers of at least 1, or env_hosts: a turn in this process "
-            "cannot be stopped"
-        )
-    if config.env_hosts is None:
-        return
-    others = {"num_workers": config.num_workers, "collectors": config.collectors}
-    for name, value in others.items():
-        if value:
-            raise ValueError(
-                f"env_hosts={config.env_hosts!r} step the environment copies, but {name}={value!r} do so too; leave "
-                "one of them out"
-            )
-    Cluster(address=config.env_hosts, files=config.collector_files).check()
-
-
-def _check_collecting(config: TrainConfig, model: ModelConfig) -> None:
-    if (config.max_staleness or config.collectors) and model.server is not None:
-        asked = f"collectors={config.collectors!r}" if config.collectors else f"max_staleness={config.max_staleness}"
-        raise ValueError(
-            f"{asked} plays with copies of the models, but server={model.server!r} holds one version of them; leave "
-            "one of them out"
-        )
-    if model.server is not None and current().size > 1 and model.server_weights != "folder":
-        raise ValueError(
-            f"server_weights={model.server_weights!r} sends whole weights of one process, but {current().size} ranks "
-            "train; use server_weights='folder', or train in one process"
-        )
-    if model.server_logprobs == "server" and config.importance_cap is None and config.clip_range is None:
-        raise ValueError(
-            "server_logprobs='server' are for importance weights, which importance_cap=None turns off; set "
-            "importance_cap (2 is usual), or leave one of them out"
-        )
-    if config.collectors is not None:
-        cluster_of(config).check()
-        if config.turns_per_update is not None:
-            raise ValueError(
-                f"turns_per_update={config.turns_per_update} goes on with episodes that are under way in one process, "
-                f"but collectors={config.collectors!r} play whole ones; leave one of them out"
-            )
-    elif config.verify_share:
-        raise ValueError(
-            f"verify_share={config.verify_share:g} verifies what collectors play; name some, or leave it out"
-        )
-
-
-def _check_devices(algorithm: Algorithm[Any], model: ModelConfig) -> None:
-    config = algorithm.config
-    if config.reference_device is not None:
-        check_device(config.reference_device)
-        if model.weights == "adapters":
-            raise ValueError(
-                f"reference_device={config.reference_device!r} is for copies, but with weights='adapters' the base "
-                "itself is the reference; leave it out"
-            )
-    critic_device = getattr(config, "critic_device", None)
-    if critic_device is not None:
-        check_device(critic_device)
-        if algorithm.has_actor_heads:
-            raise ValueError(
-                f"critic_device={critic_device!r} is for separate critics, but these are heads on the actors; leave it "
-                "out, or use use_separate_critic=True"
-            )
-
-
-def _check_fsdp(algorithm: Algorithm[Any], model: ModelConfig) -> None:
-    """Refuse what shares of weights cannot be combined with; one process shares nothing."""
-    config = algorithm.config
-    if not config.fsdp or current().size == 1:
-        return
-    if config.offload == "learner":
-        raise ValueError(
-            "offload='learner' moves whole weights, but with fsdp=True ranks share them; use offload='moments', or none"
-        )
-    elsewhere = [
-        f"{name}={value!r}"
-        for name, value in (
-            ("device", model.device if "," in model.device else None),
-            ("critic_device", getattr(config, "critic_device", None)),
-            ("reference_device", config.reference_device),
-        )
-        if value is not None
-    ]
-    if elsewhere:
-        raise ValueError(
-            f"with fsdp=True all models of a rank lie on its own device, but {', '.join(elsewhere)}; leave it out"
-        )
-
-
-def _check_deterministic(config: TrainConfig, model: ModelConfig) -> None:
-    tokens_per_pass(config, torch.device("cpu"))
-    if config.deterministic and model.server is not None:
-        raise ValueError(
-            f"deterministic=True needs models that sample in this process, but server={model.server!r} batches "
-            "requests as they come; leave one of them out"
-        )
-    if config.deterministic and model.sampler == "continuous":
-        raise ValueError(
-            "deterministic=True needs sampler='arena', but sampler='continuous' rounds by what it batches; leave one "
-            "of them out"
-        )
-
-
-def _check_joint_mode(algorithm: Algorithm[Any], env: ParallelEnv[str, Any, Any]) -> None:
-    if algorithm.crosses_rollouts:
-        max_turns = env.max_turns if isinstance(env, TextParallelEnv) else None
-        if max_turns != 1:
-            raise ValueError(
-                f"joint_mode='cross' exchanges the completions of one prompt and needs a game of one turn, but this "
-                f"environment has {max_turns or 'any number of'} turns; use joint_mode='aligned'"
-            )
 
 
 def _settings(kind: type[Kind], saved: Mapping[str, Any]) -> Kind:

@@ -17,6 +17,7 @@ from ..learning.shaping import RewardProcessor
 from ..learning.trainer import Trainer
 from ..rollout.collector import RolloutCollector
 from ..rollout.episode import Episode
+from ..teams.critics import CriticSource
 from .changes import changes
 from .checkpoint import (
     RECORDS,
@@ -43,7 +44,6 @@ from .records import episode_records
 from .replays import failures_kept, keep_failure
 from .starting import StartingWeights, check_start
 from .stopping import StopAsked, Stopped, StopSignals
-from .teams import CriticSource
 
 Callback = Callable[[int, Mapping[str, float]], None]
 Notice = Callable[[str], None]

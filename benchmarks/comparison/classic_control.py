@@ -27,7 +27,7 @@ from ...algorithms.rollout.collector import RolloutCollector
 from ...algorithms.rollout.intervals import Interval
 from ...algorithms.runs.evaluation import evaluate
 from ...algorithms.runs.experiment import Experiment
-from ...algorithms.runs.teams import make_policies
+from ...algorithms.teams.policies import make_policies
 from ..markdown import markdown_table
 
 NUM_EVALUATION_EPISODES = 100

@@ -9,8 +9,9 @@ from typing import Any
 
 from ..._cluster import LOCAL, Cluster, first_line, import_from, leave, surroundings
 from ..registration.registry import EnvSpec
+from .copies import Copies, built
 from .vector import Builder, builder
-from .workers import Copies, LostWorkerError, WorkerVector, built
+from .workers import LostWorkerError, WorkerVector
 
 
 class Host:

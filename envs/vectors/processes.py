@@ -18,8 +18,9 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from ..registration.registry import EnvSpec
+from .copies import Copies, built
 from .vector import Builder, builder
-from .workers import Copies, LostWorkerError, Task, WorkerVector, built
+from .workers import LostWorkerError, Task, WorkerVector
 
 PIPE_BYTES = 16_384  # of messages that a busy worker has not read; every system's pipe holds more
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)

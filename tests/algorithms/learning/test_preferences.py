@@ -20,7 +20,7 @@ from collm.algorithms.learning.preferences import ModelRewards, Preference, fit,
 from collm.algorithms.rollout.collector import RolloutCollector, grouped_plans
 from collm.algorithms.rollout.episode import Episode, Turn
 from collm.algorithms.runs.experiment import Experiment
-from collm.algorithms.runs.teams import make_trainer
+from collm.algorithms.teams.assembly import make_trainer
 from collm.envs.vectors.vector import SyncVector
 
 

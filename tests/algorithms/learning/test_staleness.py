@@ -22,7 +22,8 @@ from collm.algorithms.learning.state import packed, unpacked
 from collm.algorithms.runs.experiment import Experiment
 from collm.algorithms.runs.loggers import read_lines
 from collm.algorithms.runs.run import run_experiment
-from collm.algorithms.runs.teams import make_policies, make_trainer
+from collm.algorithms.teams.assembly import make_trainer
+from collm.algorithms.teams.policies import make_policies
 from collm.envs.vectors.vector import SyncVector
 
 CLOCK = ("seconds/", "tokens_per_second")

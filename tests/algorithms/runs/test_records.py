@@ -25,7 +25,7 @@ from collm.algorithms.runs.files import read_config, write_config
 from collm.algorithms.runs.loggers import JsonLines, make_loggers, read_lines
 from collm.algorithms.runs.records import episode_records
 from collm.algorithms.runs.run import run_experiment
-from collm.algorithms.runs.teams import make_policies, saved_team
+from collm.algorithms.teams.policies import make_policies, saved_team
 from collm.envs.vectors.vector import SyncVector
 
 

@@ -14,7 +14,7 @@ from collm.algorithms.config import ActorCriticConfig
 from collm.algorithms.learning.trainer import Trainer
 from collm.algorithms.rollout.collector import RolloutCollector
 from collm.algorithms.runs.records import episode_records
-from collm.algorithms.runs.teams import make_critics
+from collm.algorithms.teams.critics import make_critics
 from collm.benchmarks.comparison.diagnostics import diagnostics
 from collm.envs.vectors.vector import SyncVector
 

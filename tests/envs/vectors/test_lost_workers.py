@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from collm.envs import Outcome, SyncVector, TextParallelEnv
 from collm.envs.vectors import workers
+from collm.envs.vectors.copies import Copies, built
 from collm.envs.vectors.faults import EnvironmentFault
 from collm.envs.vectors.marks import mark
-from collm.envs.vectors.workers import Copies, LostWorkerError, WorkerVector, built
+from collm.envs.vectors.workers import LostWorkerError, WorkerVector
 
 NUM_TURNS = 4
 

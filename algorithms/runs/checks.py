@@ -1,0 +1,206 @@
+"""Settings that contradict each other, or cannot run here: refused before a model is loaded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from pettingzoo import ParallelEnv
+
+from ..._cluster import Cluster
+from ...agents.config import BAG_OF_WORDS, ModelConfig
+from ...agents.language.files import check_critic_model, check_reward_model
+from ...agents.loading import check_device, where_of
+from ...agents.registry import registered_critic
+from ...envs.core import TextParallelEnv
+from ..algorithm import Algorithm
+from ..config import TrainConfig
+from ..distribution.group import current
+from ..learning.passes import tokens_per_pass
+from ..teams.policies import writes_text
+
+
+def check_workers(config: TrainConfig) -> None:
+    """Refuse time limits without anyone who can be stopped, and two kinds of helpers for the same environments."""
+    if config.timeout_s is not None and not config.num_workers and config.env_hosts is None:
+        raise ValueError(
+            f"timeout_s={config.timeout_s:g} needs num_workers of at least 1, or env_hosts: a turn in this process "
+            "cannot be stopped"
+        )
+    if config.env_hosts is None:
+        return
+    others = {"num_workers": config.num_workers, "collectors": config.collectors}
+    for name, value in others.items():
+        if value:
+            raise ValueError(
+                f"env_hosts={config.env_hosts!r} step the environment copies, but {name}={value!r} do so too; leave "
+                "one of them out"
+            )
+    Cluster(address=config.env_hosts, files=config.collector_files).check()
+
+
+def check_collecting(config: TrainConfig, model: ModelConfig) -> None:
+    """Refuse servers, copies and collectors that cannot be combined."""
+    if (config.max_staleness or config.collectors) and model.server is not None:
+        asked = f"collectors={config.collectors!r}" if config.collectors else f"max_staleness={config.max_staleness}"
+        raise ValueError(
+            f"{asked} plays with copies of the models, but server={model.server!r} holds one version of them; leave "
+            "one of them out"
+        )
+    if model.server is not None and current().size > 1 and model.server_weights != "folder":
+        raise ValueError(
+            f"server_weights={model.server_weights!r} sends whole weights of one process, but {current().size} ranks "
+            "train; use server_weights='folder', or train in one process"
+        )
+    if model.server_logprobs == "server" and config.importance_cap is None and config.clip_range is None:
+        raise ValueError(
+            "server_logprobs='server' are for importance weights, which importance_cap=None turns off; set "
+            "importance_cap (2 is usual), or leave one of them out"
+        )
+    if config.collectors is not None:
+        cluster_of(config).check()
+        if config.turns_per_update is not None:
+            raise ValueError(
+                f"turns_per_update={config.turns_per_update} goes on with episodes that are under way in one process, "
+                f"but collectors={config.collectors!r} play whole ones; leave one of them out"
+            )
+    elif config.verify_share:
+        raise ValueError(
+            f"verify_share={config.verify_share:g} verifies what collectors play; name some, or leave it out"
+        )
+
+
+def check_devices(algorithm: Algorithm[Any], model: ModelConfig) -> None:
+    """Refuse devices that are not there, or of models that are not there."""
+    config = algorithm.config
+    if config.reference_device is not None:
+        check_device(config.reference_device)
+        if model.weights == "adapters":
+            raise ValueError(
+                f"reference_device={config.reference_device!r} is for copies, but with weights='adapters' the base "
+                "itself is the reference; leave it out"
+            )
+    critic_device = getattr(config, "critic_device", None)
+    if critic_device is not None:
+        check_device(critic_device)
+        if algorithm.has_actor_heads:
+            raise ValueError(
+                f"critic_device={critic_device!r} is for separate critics, but these are heads on the actors; leave it "
+                "out, or use use_separate_critic=True"
+            )
+
+
+def check_deterministic(config: TrainConfig, model: ModelConfig) -> None:
+    """Refuse samplers whose rounding depends on what else is computed, where all numbers are to be repeatable."""
+    tokens_per_pass(config, torch.device("cpu"))
+    if config.deterministic and model.server is not None:
+        raise ValueError(
+            f"deterministic=True needs models that sample in this process, but server={model.server!r} batches "
+            "requests as they come; leave one of them out"
+        )
+    if config.deterministic and model.sampler == "continuous":
+        raise ValueError(
+            "deterministic=True needs sampler='arena', but sampler='continuous' rounds by what it batches; leave one "
+            "of them out"
+        )
+
+
+def check_fsdp(algorithm: Algorithm[Any], model: ModelConfig) -> None:
+    """Refuse what shares of weights cannot be combined with; one process shares nothing."""
+    config = algorithm.config
+    if not config.fsdp or current().size == 1:
+        return
+    if config.offload == "learner":
+        raise ValueError(
+            "offload='learner' moves whole weights, but with fsdp=True ranks share them; use offload='moments', or none"
+        )
+    elsewhere = [
+        f"{name}={value!r}"
+        for name, value in (
+            ("device", model.device if "," in model.device else None),
+            ("critic_device", getattr(config, "critic_device", None)),
+            ("reference_device", config.reference_device),
+        )
+        if value is not None
+    ]
+    if elsewhere:
+        raise ValueError(
+            f"with fsdp=True all models of a rank lie on its own device, but {', '.join(elsewhere)}; leave it out"
+        )
+
+
+def check_joint_mode(algorithm: Algorithm[Any], env: ParallelEnv[str, Any, Any]) -> None:
+    """Refuse to exchange completions where a game has more than one turn."""
+    if algorithm.crosses_rollouts:
+        max_turns = env.max_turns if isinstance(env, TextParallelEnv) else None
+        if max_turns != 1:
+            raise ValueError(
+                f"joint_mode='cross' exchanges the completions of one prompt and needs a game of one turn, but this "
+                f"environment has {max_turns or 'any number of'} turns; use joint_mode='aligned'"
+            )
+
+
+def check_judge(algorithm: Algorithm[Any], env: ParallelEnv[str, Any, Any]) -> None:
+    """Refuse a reward model that has nothing to read, would read what is hidden, or is missing."""
+    config = algorithm.config
+    if config.reward_model is None:
+        if config.reward_model_pays != "end":
+            raise ValueError(f"reward_model_pays={config.reward_model_pays!r} does nothing without a reward_model")
+        return
+    if not writes_text(env):
+        raise ValueError(f"reward_model={config.reward_model!r} judges texts, but these agents act by vectors")
+    if algorithm.crosses_rollouts:
+        raise ValueError(
+            "joint_mode='cross' has the environment score every joint action, whose rewards a reward_model replaces; "
+            "use joint_mode='aligned'"
+        )
+    if algorithm.reads_truth:
+        raise ValueError(
+            f"critic_input='privileged' would show reward_model={config.reward_model!r} what is hidden too, as "
+            "both read the same history; use critic_input='joint'"
+        )
+    check_reward_model(where_of(config.reward_model))
+
+
+def check_filters(algorithm: Algorithm[Any], env: ParallelEnv[str, Any, Any], model: ModelConfig) -> None:
+    """Refuse top-p and top-k where the gradient would be that of another distribution."""
+    filters = {
+        name: value for name, value, off in (("top_p", model.top_p, 1), ("top_k", model.top_k, 0)) if value != off
+    }
+    if filters and not (algorithm.has_baseline or model.learns_filtered) and writes_text(env):
+        given = ", ".join(f"{name}={value}" for name, value in filters.items())
+        raise ValueError(
+            f"{given} draws from another distribution than {type(algorithm).__name__} learns, and without a baseline "
+            "its gradient points elsewhere; use learns_filtered=True, or top_p=1 and top_k=0"
+        )
+
+
+def check_critic(algorithm: Algorithm[Any], *, is_text: bool) -> None:
+    """Refuse a critic that cannot read what the agents observe, or cannot learn as the settings say."""
+    if algorithm.critic_reads == "nothing":
+        return
+    critic: str = algorithm.config.critic_model_name_or_path
+    if critic == BAG_OF_WORDS and not is_text:
+        raise ValueError(
+            f"critic_model_name_or_path={BAG_OF_WORDS!r} reads texts, but these agents observe vectors; leave it out"
+        )
+    is_new = critic in ("small", BAG_OF_WORDS)
+    if algorithm.config.critic_lora_rank is not None and (is_new or algorithm.has_actor_heads):
+        raise ValueError(
+            "critic_lora_rank puts adapters on a pretrained critic, but this one is small and learns whole; "
+            "name a model in critic_model_name_or_path, or leave critic_lora_rank out"
+        )
+    if critic not in ("small", "actor", BAG_OF_WORDS) and registered_critic(critic) is None:
+        check_critic_model(where_of(critic))
+
+
+def cluster_of(config: TrainConfig) -> Cluster:
+    """The cluster whose actors play a run's episodes."""
+    assert config.collectors is not None  # who asks has looked
+    return Cluster(
+        address=config.collectors,
+        num_actors=config.num_collectors,
+        num_cpus=config.collector_cpus,
+        num_gpus=config.collector_gpus,
+        files=config.collector_files,
+    )

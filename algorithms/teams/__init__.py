@@ -1,0 +1,1 @@
+"""Who plays, who values, who teaches: settings and spaces → policies, critics, trainer."""

@@ -1,0 +1,205 @@
+"""Policies of a team: language models where agents write text, else perceptrons; or what a user registers or passes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from gymnasium.spaces import Text
+from pettingzoo import ParallelEnv
+
+from ..._errors import UserError
+from ...agents.config import ModelConfig
+from ...agents.core import Policy, TrainablePolicy
+from ...agents.loading import load_policies, named_policy, set_float32_precision
+from ...agents.loading import load_team as load_language_team
+from ...agents.numeric.config import NetworkConfig
+from ...agents.numeric.policy import SETTINGS_FILE, NumericPolicy
+from ...agents.registry import Seat
+from ...envs.vectors.vector import VectorEnv
+from ..algorithm import Algorithm
+from ..distribution.group import current
+
+
+def writes_text(env: Any) -> bool:
+    """Whether the agents of an environment (or of its copies) act by text."""
+    return all(isinstance(env.action_space(agent), Text) for agent in env.possible_agents)
+
+
+def make_policies(
+    algorithm: Algorithm[Any],
+    env: VectorEnv | ParallelEnv[str, Any, Any],
+    model: ModelConfig,
+    network: NetworkConfig,
+    given: Mapping[str, Policy] | None = None,
+) -> dict[str, Policy]:
+    """Policy of each agent: the given one, else the one registered under the model's name, else one for its spaces.
+
+    Raises:
+        ValueError: if a policy is given for an agent that does not exist.
+    """
+    set_float32_precision(model)
+    agents = env.possible_agents
+    config = algorithm.config
+    made: dict[str, Policy] = dict(given or {})
+    if unknown := [agent for agent in made if agent not in agents]:
+        raise ValueError(f"policies are given for {unknown}, but the agents are {agents}")
+    made |= _named_policies(env, model, [agent for agent in agents if agent not in made], algorithm)
+    others = [agent for agent in agents if agent not in made]
+    if others and writes_text(env):
+        hidden_dim = config.value_head_hidden_dim if algorithm.has_actor_heads else None
+        made |= load_policies(
+            part_of(model, agents, others),
+            others,
+            has_value_head=algorithm.has_actor_heads,
+            value_head_hidden_dim=hidden_dim,
+            seed=config.seed,
+            loaded=lambda policy: current().share_out(policy, shards=config.fsdp),
+        )
+    elif others:
+        made |= _perceptrons(algorithm, env, model, network, others)
+    return {agent: made[agent] for agent in agents}
+
+
+def playing_team(env: Any, model: ModelConfig, seed: int = 0) -> dict[str, Policy]:
+    """Policy of each agent where nobody learns: what its model's name says, in an environment of texts.
+
+    Args:
+        env: environment that they will play.
+        model: settings of the team's models; names as in `ModelConfig.model`.
+        seed: draws new weights.
+
+    Raises:
+        UserError: if an agent acts otherwise than by text.
+    """
+    if not writes_text(env):
+        raise UserError("language models write texts, but these agents act otherwise; give a trained team or a player")
+    agents = list(env.possible_agents)
+    made = _named_policies(env, model, agents)
+    if others := [agent for agent in agents if agent not in made]:
+        made |= load_policies(part_of(model, agents, others), others, seed=seed)
+    return {agent: made[agent] for agent in agents}
+
+
+def saved_team(directory: Path, env: Any, model: ModelConfig) -> dict[str, Policy]:
+    """Policies that a run saved, one folder per agent; those that did not learn are made anew.
+
+    Args:
+        directory: the run's `agents/`.
+        env: environment that they will play, or one with the same spaces.
+        model: settings of the run's models.
+    """
+    set_float32_precision(model)
+    agents = list(env.possible_agents)
+    check_names(agents)
+    team: dict[str, Policy] = {}
+    places = model.devices(len(agents))
+    for agent, name, place in zip(agents, model.names(len(agents)), places, strict=True):
+        spec = named_policy(name)
+        if spec is not None:
+            seat = seat_of(env, agent, model)
+            saved = directory / agent
+            team[agent] = spec.load(saved, seat) if spec.load is not None and saved.is_dir() else spec.make(seat)
+        elif (directory / agent / SETTINGS_FILE).is_file():
+            team[agent] = NumericPolicy.load(directory / agent, device_of(place))
+        else:
+            team |= load_language_team(directory, [agent], device=place)
+    return team
+
+
+def check_names(agents: Sequence[str]) -> None:
+    """Refuse agents that cannot name the folders of their policies and critics: those would lie elsewhere.
+
+    Raises:
+        UserError: naming the first.
+    """
+    for agent in agents:
+        if not isinstance(agent, str) or not re.fullmatch(r"\w(?:[\w .,:+-]*\w)?", agent) or len(agent) > 100:
+            raise UserError(
+                f"the environment calls an agent {agent!r}, which cannot name the folder of its policy; agents need "
+                'names of letters and digits, with " _ . , : + -" between them'
+            )
+
+
+def seat_of(env: Any, agent: str, model: ModelConfig, algorithm: Algorithm[Any] | None = None) -> Seat:
+    """Seat of a registered policy: agent, spaces and settings. Without an algorithm the policy only plays."""
+    return Seat(
+        agent=agent,
+        observation_space=env.observation_space(agent),
+        action_space=env.action_space(agent),
+        model=model,
+        has_value_head=algorithm is not None and algorithm.has_actor_heads,
+        seed=0 if algorithm is None else algorithm.config.seed + 1000 * list(env.possible_agents).index(agent),
+    )
+
+
+def part_of(model: ModelConfig, agents: Sequence[str], some: Sequence[str]) -> ModelConfig:
+    """Model settings of some of the agents."""
+    if len(some) == len(agents):
+        return model
+    names = dict(zip(agents, model.names(len(agents)), strict=True))
+    servers = dict(zip(agents, model.servers(len(agents)), strict=True))
+    devices = dict(zip(agents, model.devices(len(agents)), strict=True))
+    addresses = dict.fromkeys("+".join(servers[agent]) for agent in some if servers[agent])
+    return replace(
+        model,
+        model=",".join(names[agent] for agent in some),
+        server=",".join(addresses) or None,
+        device=",".join(devices[agent] for agent in some),
+    )
+
+
+def device_of(name: str) -> torch.device:
+    """Device of a perceptron: the CPU unless a device is named, as small networks gain nothing from a GPU."""
+    return torch.device("cpu" if name == "auto" else name)
+
+
+def device_of_policy(policy: TrainablePolicy) -> torch.device:
+    """Device of a policy's weights."""
+    return policy.parameters()[0].device
+
+
+def _named_policies(
+    env: Any, model: ModelConfig, agents: Sequence[str], algorithm: Algorithm[Any] | None = None
+) -> dict[str, Policy]:
+    """Policies of those of the agents whose models' names are registered ones or a chat server's."""
+    made: dict[str, Policy] = {}
+    shared: Policy | None = None
+    for agent, name in zip(env.possible_agents, model.names(len(env.possible_agents)), strict=True):
+        spec = named_policy(name)
+        if spec is not None and agent in agents:
+            if shared is None or model.weights != "shared":
+                shared = spec.make(seat_of(env, agent, model, algorithm))
+            made[agent] = shared
+    return made
+
+
+def _perceptrons(
+    algorithm: Algorithm[Any], env: Any, model: ModelConfig, network: NetworkConfig, agents: Sequence[str]
+) -> dict[str, Policy]:
+    places = dict(zip(env.possible_agents, model.devices(len(env.possible_agents)), strict=True))
+
+    def perceptron(agent: str) -> NumericPolicy:
+        return NumericPolicy.for_spaces(
+            env.observation_space(agent),
+            env.action_space(agent),
+            is_squashed=network.is_squashed,
+            initial_log_std=network.initial_log_std,
+            has_state_std=network.has_state_std,
+            log_std_bounds=network.log_std_bounds,
+            hidden_dims=network.hidden_dims,
+            activation=network.activation,
+            images=network.images,
+            normalizes_observations=network.normalizes_observations,
+            has_value_head=algorithm.has_actor_heads,
+            seed=algorithm.config.seed + 1000 * env.possible_agents.index(agent),
+            device=device_of(places[agent]),
+        )
+
+    if model.weights == "shared":
+        return dict.fromkeys(agents, cast(Policy, perceptron(agents[0])))
+    return {agent: perceptron(agent) for agent in agents}
