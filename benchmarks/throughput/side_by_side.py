@@ -12,6 +12,7 @@ from itertools import count
 from ...algorithms.rollout.plays import Plan
 from ..markdown import markdown_table
 from .synthetic import synthetic_trainer
+from .timing import look
 
 NUM_ENVS = 32
 NUM_TURNS = 3
@@ -45,6 +46,8 @@ def measure(repeats: int = 5, *, num_envs: int = NUM_ENVS, max_new_tokens: int =
     updates: dict[str, list[float]] = {name: [] for name in trainers}
     seeds = count(step=num_envs)
     for number in range(repeats + 1):
+        if number:
+            look()
         first = next(seeds)
         for name, trainer in trainers.items():
             start = time.perf_counter()
@@ -55,6 +58,7 @@ def measure(repeats: int = 5, *, num_envs: int = NUM_ENVS, max_new_tokens: int =
             if number:
                 turns[name].append(sum(episode.num_turns for episode in episodes) / (collected - start))
                 updates[name].append(1 / (end - collected))
+    look()
     return [Rates(name, turns[name], updates[name]) for name in trainers]
 
 
