@@ -47,10 +47,10 @@ if TYPE_CHECKING:
     from .runs.api import evaluate as evaluate
     from .runs.api import load_team as load_team
     from .runs.api import train as train
-    from .runs.experiment import Experiment as Experiment
+    from .runs.assembly.experiment import Experiment as Experiment
+    from .runs.assembly.trainers import make_trainer as make_trainer
     from .runs.loggers import Logger as Logger
     from .runs.run import run_experiment as run_experiment
-    from .teams.assembly import make_trainer as make_trainer
 
 if not TYPE_CHECKING:  # type checkers would take any name from a module with __getattr__
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 from collm.algorithms import IPPOConfig
-from collm.algorithms.runs.experiment import Experiment
+from collm.algorithms.runs.assembly.experiment import Experiment
 from collm.algorithms.runs.run import run_experiment
 
 ENV = "gymnasium/FrozenLake-v1"  # any Gymnasium id, after "gymnasium/"

@@ -22,7 +22,7 @@ from pettingzoo.utils.env_logger import EnvLogger
 
 from collm.agents.config import ModelConfig
 from collm.algorithms import IPPOConfig, MAPPOConfig
-from collm.algorithms.runs.experiment import Experiment
+from collm.algorithms.runs.assembly.experiment import Experiment
 from collm.algorithms.runs.run import run_experiment
 from collm.envs import register
 from collm.envs.views import FlatObservations

@@ -24,7 +24,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from collm.agents.config import ModelConfig
 from collm.algorithms import IPPOConfig
-from collm.algorithms.runs.experiment import Experiment
+from collm.algorithms.runs.assembly.experiment import Experiment
 from collm.algorithms.runs.run import run_experiment
 
 WORDS = ("<end>", "higher", "lower", "already", "invalid", *(f"[{number}]" for number in range(1, 21)))

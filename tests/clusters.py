@@ -8,7 +8,7 @@ import numpy as np
 
 from collm.agents.config import ModelConfig
 from collm.algorithms import MAACConfig
-from collm.algorithms.runs.experiment import Experiment
+from collm.algorithms.runs.assembly.experiment import Experiment
 
 NODE = {"num_cpus": 1, "object_store_memory": 100_000_000}
 

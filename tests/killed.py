@@ -21,9 +21,9 @@ from safetensors.torch import load_file
 from transformers.utils import logging as transformers_logging
 
 from collm.algorithms.runs import run as running
+from collm.algorithms.runs.assembly.experiment import Experiment
 from collm.algorithms.runs.checkpoint import has_checkpoint, newest_checkpoint
 from collm.algorithms.runs.evaluation import evaluate
-from collm.algorithms.runs.experiment import Experiment
 from collm.algorithms.runs.loggers import LogConfig, read_lines
 from collm.algorithms.runs.run import prepare_run, run_prepared
 from collm.algorithms.runs.stopping import Stopped, StopSignals

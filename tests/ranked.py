@@ -164,7 +164,7 @@ def trainer_of(case):
     from collm.agents.numeric.config import NetworkConfig
     from collm.algorithms import algorithm_spec
     from collm.algorithms.config import IACConfig
-    from collm.algorithms.teams.assembly import make_trainer
+    from collm.algorithms.runs.assembly.trainers import make_trainer
     from collm.envs.vectors.vector import SyncVector
 
     spec = algorithm_spec(case.name)
@@ -314,7 +314,7 @@ def experiment(num_updates, fsdp=False):
     """A short training of the embedded model, with metrics and evaluations to compare."""
     from collm.agents.config import ModelConfig
     from collm.algorithms.config import MAACConfig
-    from collm.algorithms.runs.experiment import Experiment
+    from collm.algorithms.runs.assembly.experiment import Experiment
 
     config = MAACConfig(
         num_updates=num_updates,

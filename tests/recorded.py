@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from collm.algorithms.config import IACConfig, MAACConfig, ReinforceConfig
-from collm.algorithms.runs.experiment import Experiment
+from collm.algorithms.runs.assembly.experiment import Experiment
 from collm.algorithms.runs.files import write_config
 from collm.algorithms.runs.loggers import JsonLines
 from collm.benchmarks.commands.report import read_comparison

@@ -13,7 +13,7 @@ from collm.agents.config import ModelConfig
 from collm.algorithms import IACConfig, ReinforceConfig, TrainConfig
 from collm.algorithms.config import ActorCriticConfig
 from collm.algorithms.learning.trainer import Trainer
-from collm.algorithms.runs.experiment import Experiment
+from collm.algorithms.runs.assembly.experiment import Experiment
 from collm.algorithms.runs.loggers import LogConfig
 from collm.algorithms.runs.run import run_prepared
 from collm.benchmarks.commands.train import TrainArguments

@@ -18,7 +18,7 @@ import pytest
 from collm.agents.config import ModelConfig
 from collm.agents.numeric.config import NetworkConfig
 from collm.algorithms import config, published
-from collm.algorithms.runs.experiment import Experiment
+from collm.algorithms.runs.assembly.experiment import Experiment
 from collm.benchmarks import commands
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -38,12 +38,13 @@ from ..distribution.launch import joined
 from ..learning.shaping import RewardProcessor
 from ..registry import AlgorithmSpec, algorithm_spec
 from ..rollout.collector import RolloutCollector
-from ..teams.checks import check_team
-from ..teams.critics import CriticSource
-from ..teams.policies import make_policies, playing_team, saved_team, seat_of
+from .assembly.critics import CriticSource
+from .assembly.experiment import MAX_DEFAULT_ENVS, Experiment, fix_shapes
+from .assembly.policies import make_policies, playing_team, saved_team, seat_of
+from .assembly.team_checks import check_team
+from .assembly.trust import load_experiment
 from .checkpoint import has_newest_models, models_update, newest_update
 from .evaluation import FIRST_EVALUATION_SEED, EvaluationResult, evaluate_on
-from .experiment import MAX_DEFAULT_ENVS, Experiment, fix_shapes
 from .loggers import LogConfig, Logger, check_sinks, read_lines
 from .loggers.display import TrainingDisplay
 from .partners import with_partners
@@ -51,7 +52,6 @@ from .replays import failures_kept
 from .run import prepare_run, run_prepared
 from .starting import StartingWeights, UnfitWeightsError
 from .stopping import StopSignals
-from .trust import load_experiment
 
 Environment: TypeAlias = str | ParallelEnv[str, Any, Any] | Callable[..., ParallelEnv[str, Any, Any]]
 """A registered id, an environment (which is copied), or what builds one."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ..._errors import UserError
 from ...envs.players import PLAYERS
-from .experiment import Experiment
+from .assembly.experiment import Experiment
 
 
 def with_partners(experiment: Experiment, partners: Mapping[str, str]) -> Experiment:

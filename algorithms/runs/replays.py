@@ -16,8 +16,8 @@ from ..._errors import UserError
 from ..._json import read_json
 from ...envs.vectors.faults import EnvironmentFault
 from ..distribution.group import current
+from .assembly.trust import names_code
 from .loggers import read_lines
-from .trust import names_code
 
 FAILURES = "failures"
 

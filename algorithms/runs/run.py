@@ -17,7 +17,8 @@ from ..learning.shaping import RewardProcessor
 from ..learning.trainer import Trainer
 from ..rollout.collector import RolloutCollector
 from ..rollout.episode import Episode
-from ..teams.critics import CriticSource
+from .assembly.critics import CriticSource
+from .assembly.experiment import MAX_DEFAULT_ENVS, Experiment
 from .changes import changes
 from .checkpoint import (
     RECORDS,
@@ -34,7 +35,6 @@ from .checkpoint import (
     tidy,
 )
 from .evaluation import evaluate
-from .experiment import MAX_DEFAULT_ENVS, Experiment
 from .files import explained, only_one, read_config, sync, tentative, write_config
 from .loggers import JsonLines, LogConfig, Logger, cut_lines, make_loggers
 from .loggers.evaluated import evaluated

@@ -19,7 +19,7 @@ from ..errors import check_folder, refusals
 from .evaluate import EvaluateArguments, evaluate_teams
 
 if TYPE_CHECKING:
-    from ...algorithms.runs.experiment import Experiment
+    from ...algorithms.runs.assembly.experiment import Experiment
 
 ENV = "collm/MiniWriting-v1"
 
@@ -38,7 +38,7 @@ class DemoArguments(Checked):
 
 def experiment(seed: int, updates: int) -> Experiment:
     """A team of two embedded models, trained by multi-agent actor-critic."""
-    from ...algorithms.runs.experiment import Experiment  # here, and below: help needs no torch
+    from ...algorithms.runs.assembly.experiment import Experiment  # here, and below: help needs no torch
 
     config = MAACConfig(num_updates=updates, critic_warmup=2, seed=seed)
     return Experiment(algorithm="maac", config=config, env=ENV, model=ModelConfig(max_new_tokens=48))

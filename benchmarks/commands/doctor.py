@@ -22,7 +22,7 @@ from .train import experiment_of, training
 
 if TYPE_CHECKING:
     from ...algorithms.memory.plan import Plan
-    from ...algorithms.runs.experiment import Experiment
+    from ...algorithms.runs.assembly.experiment import Experiment
 
 PACKAGES = ("collm", "torch", "transformers", "peft", "tokenizers", "datasets", "numpy")
 EXTRAS = {

@@ -56,8 +56,8 @@ def run(args: Sequence[str]) -> None:
         read_config(arguments.directory)  # which refuses what is no run, before torch takes its seconds
 
     from ...algorithms.distribution.launch import joined  # here: help needs no torch
+    from ...algorithms.runs.assembly.trust import load_experiment
     from ...algorithms.runs.run import prepare_run
-    from ...algorithms.runs.trust import load_experiment
 
     directory = arguments.directory
     with joined():

@@ -21,7 +21,7 @@ from ..configuration import CONFIG, Given, given_settings
 from ..errors import UserError, check_folder, refusals
 
 if TYPE_CHECKING:
-    from ...algorithms.runs.experiment import Experiment
+    from ...algorithms.runs.assembly.experiment import Experiment
 
 Settings = TypeVar("Settings", bound=TrainConfig)
 LEADING = (
@@ -148,7 +148,7 @@ def training(args: list[str], command: str) -> tuple[str, TrainArguments[Any], G
 
 def experiment_of(algorithm: str, arguments: TrainArguments[Any], given: Given) -> Experiment:
     """The experiment that arguments ask for."""
-    from ...algorithms.runs.experiment import Experiment  # here: help needs no torch
+    from ...algorithms.runs.assembly.experiment import Experiment  # here: help needs no torch
     from ...algorithms.runs.partners import with_partners
 
     experiment = Experiment(

@@ -25,9 +25,9 @@ from ...agents.numeric.policy import NumericPolicy
 from ...algorithms import IPPOConfig, MAPPOConfig
 from ...algorithms.rollout.collector import RolloutCollector
 from ...algorithms.rollout.intervals import Interval
+from ...algorithms.runs.assembly.experiment import Experiment
+from ...algorithms.runs.assembly.policies import make_policies
 from ...algorithms.runs.evaluation import evaluate
-from ...algorithms.runs.experiment import Experiment
-from ...algorithms.teams.policies import make_policies
 from ..markdown import markdown_table
 
 NUM_EVALUATION_EPISODES = 100

@@ -45,7 +45,7 @@ from ...agents.numeric.config import NetworkConfig
 from ...algorithms.registry import UnknownAlgorithmError, algorithm_spec
 
 if TYPE_CHECKING:
-    from ...algorithms.runs.experiment import Experiment
+    from ...algorithms.runs.assembly.experiment import Experiment
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -281,7 +281,7 @@ def slug(name: str) -> str:
 
 
 def _job(suite: Suite, environment: EnvironmentEntry, algorithm: AlgorithmEntry, seed: int) -> Job:
-    from ...algorithms.runs.experiment import Experiment  # here: reading a suite needs no torch
+    from ...algorithms.runs.assembly.experiment import Experiment  # here: reading a suite needs no torch
 
     budget = environment.budget or suite.budget
     assert budget is not None

@@ -17,8 +17,8 @@ import torch
 from transformers.utils import logging as transformers_logging
 
 from ..._errors import UserError
+from ...algorithms.runs.assembly.experiment import Experiment
 from ...algorithms.runs.checkpoint import has_checkpoint
-from ...algorithms.runs.experiment import Experiment
 from ...algorithms.runs.files import CONFIG_FILE, only_one, read_config, write_file
 from ...algorithms.runs.run import run_experiment
 from ...algorithms.runs.stopping import StopAsked, Stopped, StopSignals

@@ -16,8 +16,8 @@ from ...algorithms.registry import algorithm_spec
 from ...algorithms.rollout.collector import RolloutCollector
 from ...algorithms.rollout.episode import Episode
 from ...algorithms.runs.api import Run, load_run, untrained
+from ...algorithms.runs.assembly.experiment import Experiment
 from ...algorithms.runs.evaluation import evaluate_on
-from ...algorithms.runs.experiment import Experiment
 from ...envs.players import PLAYERS
 from ...envs.vectors.vector import SyncVector
 from ..errors import UserError

@@ -60,7 +60,7 @@ def _measure(size: str, settings: Sequence[str]) -> dict[str, Any]:
     from ...algorithms.config import MAACConfig
     from ...algorithms.memory.fitting import members_of, work_of
     from ...algorithms.memory.plan import plan
-    from ...algorithms.runs.experiment import Experiment
+    from ...algorithms.runs.assembly.experiment import Experiment
 
     torch.manual_seed(0)
     with tempfile.TemporaryDirectory() as folder:

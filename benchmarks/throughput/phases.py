@@ -10,7 +10,7 @@ from typing import Any
 from ...agents.config import ModelConfig
 from ...algorithms.learning.trainer import Trainer
 from ...algorithms.registry import algorithm_spec
-from ...algorithms.runs.experiment import Experiment
+from ...algorithms.runs.assembly.experiment import Experiment
 from .timing import Stopwatch, timed_rounds
 
 EPISODES = 32

@@ -14,7 +14,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from ...agents.language.policy import LanguageModel, LanguagePolicy
 from ...algorithms.learning.trainer import Trainer
 from ...algorithms.registry import algorithm_spec
-from ...algorithms.teams.assembly import make_trainer
+from ...algorithms.runs.assembly.trainers import make_trainer
 from ...envs.core import Outcome, TextParallelEnv
 from ...envs.vectors.vector import SyncVector
 

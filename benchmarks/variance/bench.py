@@ -21,7 +21,7 @@ from ...algorithms.learning.trainer import Trainer
 from ...algorithms.rollout.collector import Plan, grouped_plans
 from ...algorithms.rollout.episode import Episode
 from ...algorithms.rollout.intervals import Floats
-from ...algorithms.runs.experiment import Experiment
+from ...algorithms.runs.assembly.experiment import Experiment
 from ...envs.views.privileged import with_truth
 from .baselines import (
     explained_by_turn,

@@ -17,8 +17,8 @@ from pettingzoo import ParallelEnv
 from ...agents.core import CriticInput
 from ...algorithms.config import ActorCriticConfig
 from ...algorithms.rollout.intervals import Floats
+from ...algorithms.runs.assembly.trust import load_experiment
 from ...algorithms.runs.loggers import read_lines
-from ...algorithms.runs.trust import load_experiment
 from ..errors import UserError
 
 NUM_PARTS = 6

@@ -15,7 +15,7 @@ from collm.agents.numeric.config import NetworkConfig
 from collm.agents.numeric.policy import NumericPolicy
 from collm.algorithms import algorithm_spec
 from collm.algorithms.config import ActorCriticConfig, IACConfig
-from collm.algorithms.teams.assembly import make_trainer
+from collm.algorithms.runs.assembly.trainers import make_trainer
 from collm.envs.vectors.vector import SyncVector
 
 NAMES = ("iac", "maac", "ippo", "mappo", "magrpo", "mareinforce", "marloo", "maremax", "collm-cc", "collm-dc")

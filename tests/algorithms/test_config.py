@@ -25,7 +25,7 @@ from collm.algorithms import (
     algorithm_specs,
 )
 from collm.algorithms.published import PublishedConfig
-from collm.algorithms.runs.experiment import Experiment
+from collm.algorithms.runs.assembly.experiment import Experiment
 
 NAMES = [spec.name for spec in algorithm_specs()]
 CONFIGS = sorted({spec.config for spec in algorithm_specs()} | {PublishedConfig, ModelConfig, NetworkConfig}, key=str)

@@ -18,7 +18,7 @@ from collm.agents.language.policy import LanguageModel, LanguagePolicy
 from collm.algorithms import algorithm_spec
 from collm.algorithms.learning.offloading import Turns, to_host
 from collm.algorithms.memory.devices import capacity
-from collm.algorithms.teams.assembly import make_trainer
+from collm.algorithms.runs.assembly.trainers import make_trainer
 from collm.envs.vectors.vector import SyncVector
 
 pytestmark = pytest.mark.gpu

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from collm.algorithms.config import MAACConfig
-from collm.algorithms.runs.experiment import Experiment
+from collm.algorithms.runs.assembly.experiment import Experiment
 from collm.benchmarks.cli import main
 from collm.benchmarks.commands import train
 

@@ -12,7 +12,7 @@ from collm.agents.config import ModelConfig
 from collm.agents.scripted import FunctionPolicy
 from collm.algorithms import IACConfig
 from collm.algorithms.runs.api import Run
-from collm.algorithms.runs.experiment import Experiment
+from collm.algorithms.runs.assembly.experiment import Experiment
 from collm.benchmarks.cli import main
 from collm.benchmarks.crossplay import CrossPlay, cross_play, draw, page
 from collm.benchmarks.errors import UserError

@@ -26,7 +26,7 @@ from safetensors.torch import load_file, save_file
 
 from collm.agents.tiny import TINY_DIRECTORY
 from collm.algorithms.config import IACConfig
-from collm.algorithms.runs.experiment import Experiment
+from collm.algorithms.runs.assembly.experiment import Experiment
 from collm.benchmarks.cli import main
 from collm.envs import register
 from collm.envs.spaces import OpenText

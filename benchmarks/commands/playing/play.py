@@ -209,7 +209,7 @@ def decider(env: Any, arguments: PlayArguments) -> tuple[Decide, Mapping[str, An
 
 
 def _models(env: Any, arguments: PlayArguments) -> Mapping[str, Any]:
-    from ....algorithms.teams.policies import playing_team
+    from ....algorithms.runs.assembly.policies import playing_team
 
     if not all(isinstance(env.action_space(agent), TextSpace) for agent in env.possible_agents):
         raise UserError(f"--policy {arguments.policy} writes texts, but the agents of {arguments.env} act otherwise")

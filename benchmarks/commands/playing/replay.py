@@ -43,8 +43,8 @@ def run(args: Sequence[str]) -> None:
     with refusals():
         read_config(arguments.directory)  # which refuses what is no run, before torch takes its seconds
 
+    from ....algorithms.runs.assembly.trust import load_experiment  # here, and below: help needs no torch
     from ....algorithms.runs.replays import failed_episode, recorded_episode
-    from ....algorithms.runs.trust import load_experiment  # here, and below: help needs no torch
 
     with refusals():
         if (arguments.episode is None) == (arguments.failure is None):

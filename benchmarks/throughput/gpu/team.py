@@ -19,7 +19,7 @@ from ....algorithms.learning.trainer import Trainer
 from ....algorithms.memory.plan import Member, Plan, Work, plan
 from ....algorithms.registry import algorithm_spec
 from ....algorithms.rollout.episode import Episode
-from ....algorithms.teams.assembly import make_trainer
+from ....algorithms.runs.assembly.trainers import make_trainer
 from ....envs.vectors.vector import SyncVector
 from ..timing import Spread, Stopwatch
 from .machine import GIB, forget_peak, peak_bytes, usage_of, wall_clock

@@ -16,7 +16,7 @@ from ....algorithms.registry import algorithm_spec
 from ....algorithms.rollout.actors import Actors
 from ....algorithms.rollout.orders import Order, Weights
 from ....algorithms.rollout.plays import grouped_plans
-from ....algorithms.runs.experiment import Blueprint, Experiment
+from ....algorithms.runs.assembly.experiment import Blueprint, Experiment
 from ....envs.core import TextParallelEnv
 from ....envs.registration.registry import make
 from ....envs.vectors.hosts import HostVector

@@ -19,9 +19,9 @@ from collm.agents.language import chat
 from collm.agents.language.chat import address, chat_spec
 from collm.agents.registry import Seat
 from collm.algorithms.rollout.collector import RolloutCollector
+from collm.algorithms.runs.assembly.policies import playing_team
+from collm.algorithms.runs.assembly.trust import UntrustedCodeError, load_experiment
 from collm.algorithms.runs.evaluation import evaluate
-from collm.algorithms.runs.trust import UntrustedCodeError, load_experiment
-from collm.algorithms.teams.policies import playing_team
 from collm.benchmarks.cli import main
 from collm.envs import make
 from collm.envs.core import Message, Transcript

@@ -17,8 +17,8 @@ from collm.agents.registry import register_critic
 from collm.algorithms import MAACConfig
 from collm.algorithms.learning.critic_learner import CriticLearner
 from collm.algorithms.maac import MAAC
+from collm.algorithms.runs.assembly.critics import make_critics
 from collm.algorithms.runs.loggers import read_lines
-from collm.algorithms.teams.critics import make_critics
 from collm.benchmarks.cli import main
 from collm.envs.core import Message, Transcript
 from collm.envs.vectors.vector import SyncVector

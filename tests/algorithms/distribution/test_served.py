@@ -10,7 +10,7 @@ from vllm_server import GENERATE
 from collm.agents.config import ModelConfig
 from collm.algorithms.config import MAACConfig
 from collm.algorithms.distribution.group import Alone, member
-from collm.algorithms.runs.experiment import Experiment
+from collm.algorithms.runs.assembly.experiment import Experiment
 
 
 @pytest.fixture(scope="module")

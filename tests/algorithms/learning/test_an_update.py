@@ -15,7 +15,7 @@ from collm.algorithms.config import ActorCriticConfig
 from collm.algorithms.learning import trainer as trainers
 from collm.algorithms.learning.shaping import with_rewards
 from collm.algorithms.learning.trainer import task_seeds
-from collm.algorithms.teams.assembly import make_trainer
+from collm.algorithms.runs.assembly.trainers import make_trainer
 from collm.envs.core import Outcome
 from collm.envs.vectors.faults import EnvironmentFault
 from collm.envs.vectors.vector import SyncVector

@@ -13,7 +13,7 @@ from collm.agents.core import Divergence, Request
 from collm.agents.numeric.policy import NumericPolicy
 from collm.algorithms import IAC, MAAC, MAGRPO, IACConfig, MAACConfig, ReinforceConfig
 from collm.algorithms.learning.optimizer import Optimizer
-from collm.algorithms.teams.assembly import make_trainer
+from collm.algorithms.runs.assembly.trainers import make_trainer
 from collm.envs.core import Outcome
 from collm.envs.vectors.vector import SyncVector
 

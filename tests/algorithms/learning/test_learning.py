@@ -14,9 +14,9 @@ from collm.agents.numeric.config import NetworkConfig
 from collm.algorithms import algorithm_spec, algorithm_specs
 from collm.algorithms.config import ActorCriticConfig
 from collm.algorithms.rollout.collector import RolloutCollector
+from collm.algorithms.runs.assembly.policies import make_policies
+from collm.algorithms.runs.assembly.trainers import make_trainer
 from collm.algorithms.runs.evaluation import evaluate
-from collm.algorithms.teams.assembly import make_trainer
-from collm.algorithms.teams.policies import make_policies
 from collm.envs.vectors.vector import SyncVector
 
 MAX_UPDATES = 150

@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from collm.algorithms import algorithm_spec
 from collm.algorithms.config import TrainConfig
 from collm.algorithms.learning import offloading, optimizer
-from collm.algorithms.teams.assembly import make_trainer
+from collm.algorithms.runs.assembly.trainers import make_trainer
 from collm.envs.vectors.vector import SyncVector
 
 

@@ -19,8 +19,8 @@ from collm.algorithms.functions.losses import preference_loss
 from collm.algorithms.learning.preferences import ModelRewards, Preference, fit, preferences
 from collm.algorithms.rollout.collector import RolloutCollector, grouped_plans
 from collm.algorithms.rollout.episode import Episode, Turn
-from collm.algorithms.runs.experiment import Experiment
-from collm.algorithms.teams.assembly import make_trainer
+from collm.algorithms.runs.assembly.experiment import Experiment
+from collm.algorithms.runs.assembly.trainers import make_trainer
 from collm.envs.vectors.vector import SyncVector
 
 

@@ -13,7 +13,7 @@ from collm.algorithms.learning.critic_learner import CriticLearner
 from collm.algorithms.learning.trainer import Trainer
 from collm.algorithms.maac import MAAC
 from collm.algorithms.rollout.collector import RolloutCollector
-from collm.algorithms.runs.experiment import Experiment
+from collm.algorithms.runs.assembly.experiment import Experiment
 from collm.envs.core import Outcome, TextParallelEnv
 from collm.envs.vectors.vector import SyncVector
 from collm.envs.views import PrivilegedState, with_truth
@@ -113,7 +113,7 @@ def test_a_run_that_has_nothing_to_tell_is_refused_before_a_model_is_loaded(give
     def load(*_, **__):
         raise AssertionError("a model was loaded")
 
-    monkeypatch.setattr("collm.algorithms.runs.experiment.make_policies", load)
+    monkeypatch.setattr("collm.algorithms.runs.assembly.experiment.make_policies", load)
     with pytest.raises(ValueError, match=message):
         given.make_trainer()
 

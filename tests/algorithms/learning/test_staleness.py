@@ -19,11 +19,11 @@ from collm.agents.vllm.server import Serving
 from collm.algorithms import algorithm_spec
 from collm.algorithms.config import ActorCriticConfig
 from collm.algorithms.learning.state import packed, unpacked
-from collm.algorithms.runs.experiment import Experiment
+from collm.algorithms.runs.assembly.experiment import Experiment
+from collm.algorithms.runs.assembly.policies import make_policies
+from collm.algorithms.runs.assembly.trainers import make_trainer
 from collm.algorithms.runs.loggers import read_lines
 from collm.algorithms.runs.run import run_experiment
-from collm.algorithms.teams.assembly import make_trainer
-from collm.algorithms.teams.policies import make_policies
 from collm.envs.vectors.vector import SyncVector
 
 CLOCK = ("seconds/", "tokens_per_second")

@@ -17,8 +17,8 @@ from collm.algorithms import algorithm_spec, algorithm_specs
 from collm.algorithms.config import ActorCriticConfig
 from collm.algorithms.learning.state import packed, unpacked
 from collm.algorithms.learning.trainer import task_seeds
-from collm.algorithms.teams.assembly import make_trainer
-from collm.algorithms.teams.policies import make_policies
+from collm.algorithms.runs.assembly.policies import make_policies
+from collm.algorithms.runs.assembly.trainers import make_trainer
 from collm.envs.vectors.vector import SyncVector
 
 TIMES = ("seconds/", "tokens_per_second")

@@ -15,8 +15,8 @@ from faulty_worlds import Texts
 from collm._cluster import Cluster, leave
 from collm._errors import UserError
 from collm.algorithms.rollout.actors import Actors, LostCollectorsError
-from collm.algorithms.runs.checks import cluster_of
-from collm.algorithms.runs.experiment import Blueprint
+from collm.algorithms.runs.assembly.contradictions import cluster_of
+from collm.algorithms.runs.assembly.experiment import Blueprint
 from collm.envs import Outcome, TextParallelEnv, register
 from collm.envs.vectors.faults import EnvironmentFault
 

@@ -13,7 +13,7 @@ from collm.agents.numeric.policy import NumericPolicy
 from collm.agents.scripted import RandomPolicy
 from collm.algorithms import IPPOConfig, MAPPOConfig
 from collm.algorithms.rollout.collector import Plan, RolloutCollector
-from collm.algorithms.runs.experiment import Experiment
+from collm.algorithms.runs.assembly.experiment import Experiment
 from collm.envs import make
 from collm.envs.vectors.faults import EnvironmentFault
 from collm.envs.vectors.processes import ProcessVector

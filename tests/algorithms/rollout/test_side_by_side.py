@@ -15,7 +15,7 @@ from collm.agents.core import Workplace
 from collm.algorithms import algorithm_spec
 from collm.algorithms.rollout import side_by_side
 from collm.algorithms.rollout.side_by_side import SideBySide, Task
-from collm.algorithms.teams.assembly import make_trainer
+from collm.algorithms.runs.assembly.trainers import make_trainer
 from collm.envs.vectors.vector import SyncVector
 
 CPU = torch.device("cpu")

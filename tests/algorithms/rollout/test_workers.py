@@ -3,7 +3,7 @@
 import pytest
 
 from collm.algorithms.config import IACConfig
-from collm.algorithms.runs.experiment import Experiment
+from collm.algorithms.runs.assembly.experiment import Experiment
 from collm.envs import ProcessVector, SyncVector
 
 ENV = "collm/MiniWriting-v1"

@@ -11,7 +11,7 @@ import collm
 from collm.agents import Policy, TrainablePolicy, fixed_policy
 from collm.algorithms import Experiment, MAACConfig
 from collm.algorithms.runs.api import load_run
-from collm.algorithms.runs.trust import UntrustedCodeError
+from collm.algorithms.runs.assembly.trust import UntrustedCodeError
 from collm.benchmarks.cli import main
 from collm.envs.wrappers import RewardFunctions
 

@@ -12,7 +12,7 @@ from safetensors.numpy import load_file
 from collm.agents.config import ModelConfig
 from collm.agents.numeric.config import NetworkConfig
 from collm.algorithms.registry import algorithm_spec
-from collm.algorithms.runs.experiment import Experiment
+from collm.algorithms.runs.assembly.experiment import Experiment
 from collm.algorithms.runs.run import run_experiment
 
 TEXT = {"num_updates": 2, "rollout_buffer_size": 32, "eval_num_samples": 4, "agent_learning_rate": 3e-3}

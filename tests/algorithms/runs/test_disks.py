@@ -10,7 +10,7 @@ from probes import NumberProbe
 
 from collm.agents.numeric.config import NetworkConfig
 from collm.algorithms import IPPOConfig
-from collm.algorithms.runs.experiment import Experiment
+from collm.algorithms.runs.assembly.experiment import Experiment
 from collm.algorithms.runs.files import RunFolderError
 from collm.algorithms.runs.loggers import read_lines
 from collm.algorithms.runs.run import run_experiment

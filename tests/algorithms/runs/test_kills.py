@@ -12,7 +12,7 @@ from killed import FAILED, FINISHED, Kill, cpu_seconds, life, remains
 from collm.agents.config import ModelConfig
 from collm.agents.numeric.config import NetworkConfig
 from collm.algorithms.registry import algorithm_spec
-from collm.algorithms.runs.experiment import Experiment
+from collm.algorithms.runs.assembly.experiment import Experiment
 
 NUM_KILLS = 20
 KILLS_PER_RUN = 5

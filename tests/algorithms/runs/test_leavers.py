@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from collm.agents.config import ModelConfig
 from collm.algorithms.learning.trainer import Trainer
 from collm.algorithms.registry import algorithm_spec
-from collm.algorithms.runs.experiment import Experiment
+from collm.algorithms.runs.assembly.experiment import Experiment
 from collm.algorithms.runs.loggers import read_lines
 from collm.algorithms.runs.run import run_experiment
 

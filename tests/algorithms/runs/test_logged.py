@@ -19,8 +19,8 @@ from collm.algorithms.algorithm import PolicyBatch
 from collm.algorithms.config import ActorCriticConfig
 from collm.algorithms.learning.trainer import Trainer
 from collm.algorithms.rollout.collector import RolloutCollector
+from collm.algorithms.runs.assembly.trainers import make_trainer
 from collm.algorithms.runs.evaluation import FIRST_EVALUATION_SEED
-from collm.algorithms.teams.assembly import make_trainer
 from collm.benchmarks.comparison.diagnostics import TurnDiagnostics
 from collm.envs.core import Outcome, TextParallelEnv
 from collm.envs.vectors.vector import SyncVector

@@ -11,7 +11,7 @@ from probes import AGENTS, WORDS, word_policy
 
 from collm.algorithms.config import IACConfig
 from collm.algorithms.iac import IAC
-from collm.algorithms.teams.assembly import make_trainer
+from collm.algorithms.runs.assembly.trainers import make_trainer
 from collm.envs.core import Outcome, TextParallelEnv
 from collm.envs.vectors.vector import SyncVector
 

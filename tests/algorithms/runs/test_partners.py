@@ -14,10 +14,10 @@ from collm.agents.config import ModelConfig
 from collm.agents.tiny import TINY_DIRECTORY
 from collm.algorithms.config import IACConfig
 from collm.algorithms.runs.api import train
-from collm.algorithms.runs.experiment import Experiment
+from collm.algorithms.runs.assembly.experiment import Experiment
+from collm.algorithms.runs.assembly.trust import names_code
 from collm.algorithms.runs.partners import with_partners
 from collm.algorithms.runs.run import default_rates
-from collm.algorithms.runs.trust import names_code
 
 BUILD = Experiment(algorithm="iac", config=IACConfig(), env="collm/MiniBuild-v0")
 

@@ -18,14 +18,14 @@ from collm.algorithms import IPPO, MAGRPO, IPPOConfig, ReinforceConfig, load_tea
 from collm.algorithms.learning.trainer import Trainer
 from collm.algorithms.rollout.collector import Plan, RolloutCollector
 from collm.algorithms.rollout.summary import episode_metrics, episode_terms
+from collm.algorithms.runs.assembly.experiment import Experiment
+from collm.algorithms.runs.assembly.policies import make_policies, saved_team
 from collm.algorithms.runs.checkpoint import check_is_free, prepare_directory, save_models
 from collm.algorithms.runs.evaluation import evaluate
-from collm.algorithms.runs.experiment import Experiment
 from collm.algorithms.runs.files import read_config, write_config
 from collm.algorithms.runs.loggers import JsonLines, make_loggers, read_lines
 from collm.algorithms.runs.records import episode_records
 from collm.algorithms.runs.run import run_experiment
-from collm.algorithms.teams.policies import make_policies, saved_team
 from collm.envs.vectors.vector import SyncVector
 
 

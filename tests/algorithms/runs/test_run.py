@@ -31,14 +31,14 @@ from collm.algorithms.learning.trainer import Trainer
 from collm.algorithms.rollout.collector import ReplayError, RolloutCollector
 from collm.algorithms.runs import run as running
 from collm.algorithms.runs.api import load_run
+from collm.algorithms.runs.assembly.experiment import Experiment
+from collm.algorithms.runs.assembly.trust import UntrustedCodeError, load_experiment
 from collm.algorithms.runs.checkpoint import newest_checkpoint, save_checkpoint
-from collm.algorithms.runs.experiment import Experiment
 from collm.algorithms.runs.files import DamagedRunError, RunFolderError, explained, only_one, read_config
 from collm.algorithms.runs.loggers import JsonLines, read_lines
 from collm.algorithms.runs.run import run_experiment
 from collm.algorithms.runs.starting import UnfitWeightsError
 from collm.algorithms.runs.stopping import Stopped, StopSignals
-from collm.algorithms.runs.trust import UntrustedCodeError, load_experiment
 from collm.benchmarks.cli import main
 
 RECORDS = ("metrics.jsonl", "episodes.jsonl", "evaluation.jsonl")

@@ -13,8 +13,8 @@ from collm.algorithms import algorithm_spec
 from collm.algorithms.config import ActorCriticConfig
 from collm.algorithms.learning.trainer import Trainer
 from collm.algorithms.rollout.collector import RolloutCollector
+from collm.algorithms.runs.assembly.critics import make_critics
 from collm.algorithms.runs.records import episode_records
-from collm.algorithms.teams.critics import make_critics
 from collm.benchmarks.comparison.diagnostics import diagnostics
 from collm.envs.vectors.vector import SyncVector
 

@@ -13,7 +13,7 @@ import pytest
 from fences import fenced
 
 from collm.algorithms import IPPOConfig, MAPPOConfig
-from collm.algorithms.runs.experiment import Experiment
+from collm.algorithms.runs.assembly.experiment import Experiment
 from collm.algorithms.runs.run import run_experiment
 from collm.benchmarks.cli import main
 from collm.benchmarks.comparison.suite import jobs, read_suite

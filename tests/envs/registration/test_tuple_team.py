@@ -11,7 +11,7 @@ from gymnasium.spaces import Box, Discrete, Tuple
 from pettingzoo.test.parallel_test import parallel_api_test
 
 from collm.algorithms import MAPPOConfig
-from collm.algorithms.runs.experiment import Experiment
+from collm.algorithms.runs.assembly.experiment import Experiment
 from collm.envs import check_env, make
 from collm.envs.views import GymAsParallel, TupleTeam
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...agents.config import ModelConfig
-from ...agents.loading import check_device, check_models, check_room, check_servers, named_policy
-from ...agents.numeric.config import Images
-from ...agents.numeric.policy import NumericPolicy
+from ....agents.config import ModelConfig
+from ....agents.loading import check_device, check_models, check_room, check_servers, named_policy
+from ....agents.numeric.config import Images
+from ....agents.numeric.policy import NumericPolicy
 from .policies import check_names, part_of, seat_of, writes_text
 
 

@@ -8,21 +8,21 @@ from typing import Any, TypeAlias
 import torch
 from transformers import AutoModel, AutoTokenizer
 
-from ...agents.config import BAG_OF_WORDS
-from ...agents.core import Critic, Policy, TrainablePolicy
-from ...agents.language.critics import ActorHead, TextCritic, add_lora
-from ...agents.language.policy import LanguagePolicy
-from ...agents.language.words import BagOfWordsCritic
-from ...agents.loading import device_named, where_of
-from ...agents.numeric.config import NetworkConfig
-from ...agents.numeric.critics import NumericActorHead, NumericCritic
-from ...agents.numeric.features import Features
-from ...agents.numeric.policy import NumericPolicy
-from ...agents.registry import CriticSeat, registered_critic
-from ...envs.vectors.vector import VectorEnv
-from ..algorithm import Algorithm
-from ..config import ActorCriticConfig
-from ..learning.critic_learner import CriticLearner
+from ....agents.config import BAG_OF_WORDS
+from ....agents.core import Critic, Policy, TrainablePolicy
+from ....agents.language.critics import ActorHead, TextCritic, add_lora
+from ....agents.language.policy import LanguagePolicy
+from ....agents.language.words import BagOfWordsCritic
+from ....agents.loading import device_named, where_of
+from ....agents.numeric.config import NetworkConfig
+from ....agents.numeric.critics import NumericActorHead, NumericCritic
+from ....agents.numeric.features import Features
+from ....agents.numeric.policy import NumericPolicy
+from ....agents.registry import CriticSeat, registered_critic
+from ....envs.vectors.vector import VectorEnv
+from ...algorithm import Algorithm
+from ...config import ActorCriticConfig
+from ...learning.critic_learner import CriticLearner
 from .policies import device_of, device_of_policy
 
 CriticSource: TypeAlias = Critic | Mapping[str, Critic] | Callable[[CriticSeat], Critic]

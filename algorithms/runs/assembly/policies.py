@@ -12,17 +12,17 @@ import torch
 from gymnasium.spaces import Text
 from pettingzoo import ParallelEnv
 
-from ..._errors import UserError
-from ...agents.config import ModelConfig
-from ...agents.core import Policy, TrainablePolicy
-from ...agents.loading import load_policies, named_policy, set_float32_precision
-from ...agents.loading import load_team as load_language_team
-from ...agents.numeric.config import NetworkConfig
-from ...agents.numeric.policy import SETTINGS_FILE, NumericPolicy
-from ...agents.registry import Seat
-from ...envs.vectors.vector import VectorEnv
-from ..algorithm import Algorithm
-from ..distribution.group import current
+from ...._errors import UserError
+from ....agents.config import ModelConfig
+from ....agents.core import Policy, TrainablePolicy
+from ....agents.loading import load_policies, named_policy, set_float32_precision
+from ....agents.loading import load_team as load_language_team
+from ....agents.numeric.config import NetworkConfig
+from ....agents.numeric.policy import SETTINGS_FILE, NumericPolicy
+from ....agents.registry import Seat
+from ....envs.vectors.vector import VectorEnv
+from ...algorithm import Algorithm
+from ...distribution.group import current
 
 
 def writes_text(env: Any) -> bool:

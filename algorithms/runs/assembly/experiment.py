@@ -13,39 +13,36 @@ import torch
 import torch.utils.deterministic
 from pettingzoo import ParallelEnv
 
-from ..._errors import UserError
-from ...agents.config import ModelConfig
-from ...agents.core import Policy, TrainablePolicy
-from ...agents.language.reward_model import RewardModel
-from ...agents.loading import where_of
-from ...agents.numeric.config import NetworkConfig
-from ...agents.registry import PolicySpec, register_policy, registered_policy
-from ...envs.core import TextParallelEnv
-from ...envs.registration.registry import EnvSpec, make, registry, spec
-from ...envs.vectors.hosts import HostVector
-from ...envs.vectors.processes import ProcessVector
-from ...envs.vectors.vector import SyncVector, VectorEnv
-from ...envs.views import with_truth
-from ...envs.wrappers import Shares
-from ..algorithm import Algorithm
-from ..config import TrainConfig
-from ..distribution.group import current
-from ..distribution.launch import ranks_on
-from ..learning.curriculum import check_curriculum
-from ..learning.preferences import ModelRewards
-from ..learning.shaping import RewardProcessor
-from ..learning.trainer import Trainer, agent_learning_rates
-from ..memory.devices import capacity
-from ..memory.fitting import Task, canonical, check_fit
-from ..registry import AlgorithmSpec, algorithm_spec, register_algorithm
-from ..rollout.actors import Actors
-from ..rollout.collector import RolloutCollector
-from ..rollout.verification import Verifier
-from ..teams.assembly import make_collector, make_trainer
-from ..teams.checks import check_team
-from ..teams.critics import CriticSource
-from ..teams.policies import device_of_policy, make_policies, writes_text
-from .checks import (
+from ...._errors import UserError
+from ....agents.config import ModelConfig
+from ....agents.core import Policy, TrainablePolicy
+from ....agents.language.reward_model import RewardModel
+from ....agents.loading import where_of
+from ....agents.numeric.config import NetworkConfig
+from ....agents.registry import PolicySpec, register_policy, registered_policy
+from ....envs.core import TextParallelEnv
+from ....envs.registration.registry import EnvSpec, make, registry, spec
+from ....envs.vectors.hosts import HostVector
+from ....envs.vectors.processes import ProcessVector
+from ....envs.vectors.vector import SyncVector, VectorEnv
+from ....envs.views import with_truth
+from ....envs.wrappers import Shares
+from ...algorithm import Algorithm
+from ...config import TrainConfig
+from ...distribution.group import current
+from ...distribution.launch import ranks_on
+from ...learning.curriculum import check_curriculum
+from ...learning.preferences import ModelRewards
+from ...learning.shaping import RewardProcessor
+from ...learning.trainer import Trainer, agent_learning_rates
+from ...memory.devices import capacity
+from ...memory.fitting import Task, canonical, check_fit
+from ...registry import AlgorithmSpec, algorithm_spec, register_algorithm
+from ...rollout.actors import Actors
+from ...rollout.collector import RolloutCollector
+from ...rollout.verification import Verifier
+from ..starting import StartingWeights
+from .contradictions import (
     check_collecting,
     check_critic,
     check_deterministic,
@@ -57,7 +54,10 @@ from .checks import (
     check_workers,
     cluster_of,
 )
-from .starting import StartingWeights
+from .critics import CriticSource
+from .policies import device_of_policy, make_policies, writes_text
+from .team_checks import check_team
+from .trainers import make_collector, make_trainer
 
 Kind = TypeVar("Kind", TrainConfig, ModelConfig, NetworkConfig)
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..._errors import UserError
-from ...agents.config import CHAT
-from ...envs.registration.registry import registry
+from ...._errors import UserError
+from ....agents.config import CHAT
+from ....envs.registration.registry import registry
+from ..files import CONFIG_FILE, read_config
 from .experiment import Experiment, refuse_parts
-from .files import CONFIG_FILE, read_config
 
 
 class UntrustedCodeError(UserError):

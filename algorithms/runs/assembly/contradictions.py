@@ -7,17 +7,17 @@ from typing import Any
 import torch
 from pettingzoo import ParallelEnv
 
-from ..._cluster import Cluster
-from ...agents.config import BAG_OF_WORDS, ModelConfig
-from ...agents.language.files import check_critic_model, check_reward_model
-from ...agents.loading import check_device, where_of
-from ...agents.registry import registered_critic
-from ...envs.core import TextParallelEnv
-from ..algorithm import Algorithm
-from ..config import TrainConfig
-from ..distribution.group import current
-from ..learning.passes import tokens_per_pass
-from ..teams.policies import writes_text
+from ...._cluster import Cluster
+from ....agents.config import BAG_OF_WORDS, ModelConfig
+from ....agents.language.files import check_critic_model, check_reward_model
+from ....agents.loading import check_device, where_of
+from ....agents.registry import registered_critic
+from ....envs.core import TextParallelEnv
+from ...algorithm import Algorithm
+from ...config import TrainConfig
+from ...distribution.group import current
+from ...learning.passes import tokens_per_pass
+from .policies import writes_text
 
 
 def check_workers(config: TrainConfig) -> None:

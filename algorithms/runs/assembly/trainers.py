@@ -10,17 +10,17 @@ from copy import deepcopy
 from functools import partial
 from typing import Any
 
-from ...agents.core import Policy, TrainablePolicy
-from ...agents.loading import device_named
-from ...agents.numeric.config import NetworkConfig
-from ...envs.vectors.vector import VectorEnv
-from ..algorithm import Algorithm
-from ..distribution.group import current
-from ..learning.shaping import RewardProcessor
-from ..learning.trainer import Rewarder, Trainer
-from ..rollout.collector import RolloutCollector
-from ..rollout.players import Copies, Players
-from ..rollout.side_by_side import SideBySide
+from ....agents.core import Policy, TrainablePolicy
+from ....agents.loading import device_named
+from ....agents.numeric.config import NetworkConfig
+from ....envs.vectors.vector import VectorEnv
+from ...algorithm import Algorithm
+from ...distribution.group import current
+from ...learning.shaping import RewardProcessor
+from ...learning.trainer import Rewarder, Trainer
+from ...rollout.collector import RolloutCollector
+from ...rollout.players import Copies, Players
+from ...rollout.side_by_side import SideBySide
 from .critics import CriticSource, make_critics
 
 

@@ -1,1 +1,0 @@
-"""Who plays, who values, who teaches: settings and spaces → policies, critics, trainer."""
