@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -109,5 +109,5 @@ def share_of_attainable(found: Sequence[Part]) -> str:
     """What was explained of what could be, over the parts in which the task was under way; "-" where none was."""
     kept = [part for part in found if part.returns > LEARNED_RETURN]
     attainable = sum(part.variance * float(np.mean(part.attainable)) for part in kept)
-    reached: Any = sum(part.variance * float(np.mean(part.explained)) for part in kept)
+    reached = sum(part.variance * float(np.mean(part.explained)) for part in kept)
     return f"{reached / attainable:.0%}" if attainable > 0 else "-"
