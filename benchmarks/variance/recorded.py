@@ -102,7 +102,7 @@ def recorded(directory: Path, *, trust: bool = False) -> Recorded:
 
 def played_again(env: ParallelEnv[str, Any, Any], row: Mapping[str, Any], metric: str = "metric/quality") -> Played:
     """A recorded episode, by playing its actions again."""
-    observations, _ = env.reset(seed=row["seed"])
+    observations, _ = env.reset(seed=row["seed"], options=row.get("options"))
     turns = {agent: record["turns"] for agent, record in row["agents"].items()}
     far, states, seen = [0.0], [env.state()], [observations]
     for turn in range(len(next(iter(turns.values()))) - 1):

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Literal
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from ...agents.core import CriticInput
 from ...agents.language.words import BagOfWordsCritic
+from ...algorithms.config import ActorCriticConfig
+from ...algorithms.learning.critic_learner import CriticLearner
 from ...algorithms.rollout.intervals import Floats
 from ..markdown import markdown_table
 from .recorded import NUM_PARTS, Part, Recorded, averaged, parts
@@ -37,6 +39,15 @@ class Setting:
     def __str__(self) -> str:
         trend = "trend" if self.has_trend else "no trend"
         return f"{self.critic_input}, critic_l2 {self.critic_l2:g}, critic_replay {self.critic_replay}, {trend}"
+
+
+class _WithoutTrend(BagOfWordsCritic):
+    """Takes all examples as equally old."""
+
+    def fit(
+        self, inputs: Sequence[CriticInput], targets: Sequence[Tensor], ages: Sequence[int] | None = None
+    ) -> dict[str, float]:
+        return super().fit(inputs, targets)
 
 
 def refitted(record: Recorded, setting: Setting, *, num_parts: int = NUM_PARTS) -> list[Part]:
@@ -63,20 +74,15 @@ def values_before_learning(inputs: Sequence[CriticInput], record: Recorded, sett
         record: the run's episodes.
         setting: of the critic.
     """
-    critic = BagOfWordsCritic(setting.critic_l2)
-    targets = torch.from_numpy(record.to_go).float()
+    kind = BagOfWordsCritic if setting.has_trend else _WithoutTrend
+    config = ActorCriticConfig(critic_replay=setting.critic_replay)
+    learner = CriticLearner(kind(setting.critic_l2), config, torch.Generator())
     found = np.zeros_like(record.to_go)
-    by_update: dict[int, list[int]] = {}
-    for episode, update in enumerate(record.updates.tolist()):
-        by_update.setdefault(update, []).append(episode)
-    numbers = sorted(by_update)
-    for place, update in enumerate(numbers[1:], start=1):
-        replay = [by_update[number] for number in numbers[max(0, place - setting.critic_replay) : place]]
-        known = list(chain.from_iterable(replay))
-        ages = [len(replay) - number for number, own in enumerate(replay) for _ in own]
-        critic.fit([inputs[i] for i in known], [targets[i] for i in known], ages if setting.has_trend else None)
-        own = by_update[update]
-        found[own] = critic.values([inputs[i] for i in own]).numpy().reshape(len(own), -1)
+    for update in np.unique(record.updates):
+        own = np.flatnonzero(record.updates == update).tolist()
+        read = [inputs[i] for i in own]
+        found[own] = learner.values(read).numpy().reshape(len(own), -1)
+        learner.learn(read, torch.from_numpy(record.to_go[own]).float().flatten())
     return found
 
 
