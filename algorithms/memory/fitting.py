@@ -12,6 +12,7 @@ from transformers import AutoConfig
 from ..._errors import UserError
 from ...agents.batching import default_max_tokens
 from ...agents.config import BAG_OF_WORDS, MAX_NEW_TOKENS, ModelConfig
+from ...agents.core import Workplace
 from ...agents.language.files import model_config
 from ...agents.language.reading import NUM_OWN_WORDS
 from ...agents.language.shape import FLOAT32, KNOWN, ModelShape
@@ -19,7 +20,9 @@ from ...agents.language.small import small_config
 from ...agents.loading import device_named, named_policy, where_of
 from ...agents.registry import registered_critic
 from ..algorithm import Algorithm
+from ..config import TrainConfig
 from ..learning.passes import tokens_per_pass
+from ..rollout.side_by_side import SideBySide
 from .devices import GIB
 from .plan import Member, Plan, Work, kv_bytes, plan, within
 
@@ -163,7 +166,7 @@ def remedies(algorithm: Algorithm[Any], model: ModelConfig, task: Task, capacity
     is_split = len(set(model.names(len(task.agents)))) > 1 or len(set(model.devices(len(task.agents)))) > 1
     half: dict[str, Any] = {} if model.compute_dtype != "float32" else {"compute_dtype": "bfloat16"}
     tries: list[tuple[dict[str, Any], dict[str, Any]]] = []
-    ways: list[dict[str, Any]] = [{"offload": "none"}, {"offload": "moments"}]
+    ways: list[dict[str, Any]] = [{"offload": "none"}, {"side_by_side": False}, {"offload": "moments"}]
     if not algorithm.config.fsdp:
         ways += [{"fsdp": True}] if task.num_ranks > 1 and not is_split else []
         ways += [{"offload": "learner"}]
@@ -286,7 +289,16 @@ def work_of(
         offload=config.offload,
         prefill_tokens=8192 if kind.type == "cuda" else 1536,
         kind=kind.type,
+        side_by_side=_is_side_by_side(config, model, task, kind),
     )
+
+
+def _is_side_by_side(config: TrainConfig, model: ModelConfig, task: Task, kind: torch.device) -> bool:
+    """Whether the agents' models on a device compute at the same time; ranks and learners that move take turns."""
+    if kind.type != "cpu" or model.weights != "own" or config.offload != "none" or task.num_ranks > 1:
+        return False
+    places = [Workplace(number, kind) for number in range(len(task.agents))]
+    return SideBySide(config.side_by_side, divides_threads=not config.deterministic).uses_threads(places)
 
 
 def _critic_shape(name: str, actor: str) -> ModelShape | None:

@@ -130,6 +130,8 @@ class Work:
     prefill_tokens: int = PREFILL_TOKENS
     kind: str = "cpu"
     """Kind of the device."""
+    side_by_side: bool = False
+    """Whether the actors on it decode, and learn, at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,30 +186,36 @@ def plan(members: Sequence[Member], work: Work) -> Plan:
                 moments=moments,
                 casts=sum(each.casts for each in actors),
                 kv=kv_bytes(actors, work),
-                activations=max(_decoding(each, work) for each in actors),
+                activations=(sum if work.side_by_side else max)(_decoding(each, work) for each in actors),
             )
         )
-    for member in members:
-        if not member.learns:
-            continue
-        present = member.weights if work.offload == "learner" else everything
-        kept = _kept(member, work)
+    for learners in _turns(members, work):
+        present = sum(each.weights for each in learners) if work.offload == "learner" else everything
         own = moments
-        activations = kept + _working(member, work)
+        activations = sum(_kept(each, work) + _working(each, work) for each in learners)
         if work.offload != "none":  # moments come when the activations are gone
-            own = member.moments // max(1, member.num_adapters)
+            own = sum(each.moments // max(1, each.num_adapters) for each in learners)
             activations = max(0, activations - own)
         phases.append(
             Phase(
-                f"update of {member.name}",
+                f"update of {' and '.join(each.name for each in learners)}",
                 weights=present + references,
                 moments=own,
-                gradients=member.gradients,
-                casts=member.casts + member.gathered,
+                gradients=sum(each.gradients for each in learners),
+                casts=sum(each.casts + each.gathered for each in learners),
                 activations=activations,
             )
         )
     return Plan(tuple(phases))
+
+
+def _turns(members: Sequence[Member], work: Work) -> list[list[Member]]:
+    """Who learns at the same time, in the order of a training step."""
+    learners = [each for each in members if each.learns]
+    if not work.side_by_side:
+        return [[each] for each in learners]
+    actors = [each for each in learners if each.num_agents]
+    return [actors] * bool(actors) + [[each] for each in learners if not each.num_agents]
 
 
 def kv_bytes(actors: Sequence[Member], work: Work) -> int:

@@ -35,11 +35,14 @@ class SideBySide:
 
     Args:
         is_on: whether threads are used. None: where it pays, which is on different devices, or where the CPU has a core
-            for every thread that each of the models computes with.
+            for every thread that the models compute with.
+        divides_threads: models on one CPU divide the threads that torch computes with in the calling thread; their
+            results are then those of so many threads. False: each of them computes with as many.
     """
 
-    def __init__(self, is_on: bool | None = None) -> None:
+    def __init__(self, is_on: bool | None = None, *, divides_threads: bool = True) -> None:
         self.is_on = is_on
+        self._divides_threads = divides_threads
         self._pool: ThreadPoolExecutor | None = None
         self._pool_size = 0
         self._working: set[int] = set()  # threads
@@ -56,7 +59,7 @@ class SideBySide:
         for number, task in enumerate(tasks):
             if task.workplace is not None:
                 by_workplace.setdefault(task.workplace, []).append(number)
-        if not self._uses_threads(list(by_workplace)):
+        if not self.uses_threads(list(by_workplace)):
             return [task.work() for task in tasks]
         done: dict[int, Result] = {}
         failed: dict[int, Exception] = {}
@@ -72,9 +75,10 @@ class SideBySide:
         pool = self._threads(len(by_workplace))
         begun: list[Future[None]] = []
         is_over = threading.Event()
+        own_threads, num_threads = torch.get_num_threads(), self._num_threads(list(by_workplace))
         try:
             for numbers in by_workplace.values():
-                begun.append(pool.submit(self._interruptibly, is_over, work, numbers))
+                begun.append(pool.submit(self._interruptibly, is_over, num_threads, work, numbers))
             work(here)
             wait(begun)
         except BaseException:
@@ -82,34 +86,40 @@ class SideBySide:
             self._interrupt()
             wait(begun)
             raise
+        finally:
+            torch.set_num_threads(own_threads)  # threads that begin later take the newest number
         for each in begun:
             each.result()
         if failed:
             raise failed[min(failed)]
         return [done[number] for number in range(len(tasks))]
 
-    def _uses_threads(self, workplaces: Sequence[Workplace]) -> bool:
+    def uses_threads(self, workplaces: Sequence[Workplace]) -> bool:
+        """Whether these models, which differ, compute at the same time."""
         if len(workplaces) < 2 or self.is_on is not None:
             return len(workplaces) > 1 and bool(self.is_on)
         devices = {workplace.device for workplace in workplaces}
         if len(devices) > 1:
             return True
-        return devices == {torch.device("cpu")} and torch.get_num_threads() * len(workplaces) <= num_cores()
+        return devices == {torch.device("cpu")} and self._num_threads(workplaces) * len(workplaces) <= num_cores()
+
+    def _num_threads(self, workplaces: Sequence[Workplace]) -> int:
+        """Threads that each of the models computes with."""
+        is_divided = self._divides_threads and all(workplace.device.type == "cpu" for workplace in workplaces)
+        return threads_of_each(len(workplaces)) if is_divided else torch.get_num_threads()
 
     def _threads(self, count: int) -> ThreadPoolExecutor:
         if self._pool is None or self._pool_size < count:
             if self._pool is not None:
                 self._pool.shutdown()
-            # A thread of Python's has its own number of threads that torch computes with.
-            self._pool = ThreadPoolExecutor(
-                count, "collm-model", initializer=torch.set_num_threads, initargs=(torch.get_num_threads(),)
-            )
+            self._pool = ThreadPoolExecutor(count, "collm-model")
             self._pool_size = count
         return self._pool
 
     def _interruptibly(
-        self, is_over: threading.Event, work: Callable[[Sequence[int]], None], numbers: Sequence[int]
+        self, is_over: threading.Event, num_threads: int, work: Callable[[Sequence[int]], None], numbers: Sequence[int]
     ) -> None:
+        torch.set_num_threads(num_threads)  # of this thread alone: each has its own
         thread = threading.get_ident()
         self._working.add(thread)
         try:
@@ -125,6 +135,11 @@ class SideBySide:
         if self._pool is not None:
             self._pool.shutdown(wait=False)
         self._pool = None
+
+
+def threads_of_each(num_models: int) -> int:
+    """Threads that each of several models on one CPU computes with, so that together they have as many as torch has."""
+    return max(1, torch.get_num_threads() // num_models)
 
 
 def num_cores() -> int:

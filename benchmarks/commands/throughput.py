@@ -25,8 +25,8 @@ class ThroughputArguments(Checked):
         Literal["rollout", "decode", "update", "threads", "comlrl", "sandbox", "games", "hosts", "all"]
     ] = "rollout"
     """Measurement: environment steps by phase (rollout); tokens, and FLOP/s as a share of the machine's limit (decode);
-    learning by phase (update); two models in one thread and in two, by wall time (threads); whole training steps
-    beside comlrl (comlrl); runs of untrusted code (sandbox); turns of the building games (games);
+    learning by phase (update); two models one after the other and side by side, by wall time (threads); whole training
+    steps beside comlrl (comlrl); runs of untrusted code (sandbox); turns of the building games (games);
     environment steps in one process and on Ray's hosts and collectors, by wall time (hosts); or all.
     `collm throughput gpu` has options of its own."""
     env: str = "collm/MiniWriting-v1"

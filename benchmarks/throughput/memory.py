@@ -33,7 +33,8 @@ def measured(size: str, settings: Sequence[str] = ()) -> dict[str, Any]:
 
     Args:
         size: key of `SIZES`.
-        settings: "adapters", "bfloat16", "recompute", or none.
+        settings: "adapters", "bfloat16", "recompute", "own" (a model per agent, which learn side by side where there
+            are cores), or none.
 
     Returns:
         Bytes by phase, planned and measured.
@@ -80,7 +81,8 @@ def _measure(size: str, settings: Sequence[str]) -> dict[str, Any]:
             algorithm="maac",
             config=MAACConfig(
                 critic_model_name_or_path="actor",
-                rollout_buffer_size=4,
+                # Of two models that learn side by side the peaks meet where an update has several passes.
+                rollout_buffer_size=16 if "own" in settings else 4,
                 critic_warmup=0,
                 max_batch_tokens=256,
                 critic_steps=1,
@@ -88,7 +90,7 @@ def _measure(size: str, settings: Sequence[str]) -> dict[str, Any]:
             env="collm/MiniWriting-v1",
             model=ModelConfig(
                 model=folder,
-                weights="adapters" if "adapters" in settings else "shared",
+                weights=next((each for each in ("adapters", "own") if each in settings), "shared"),
                 compute_dtype="bfloat16" if "bfloat16" in settings else "float32",
                 recomputes_activations=recomputes,
                 max_new_tokens=24,

@@ -1,4 +1,4 @@
-"""Wall time of a joint turn and of an update with both agents' models in one thread, and with a thread for each."""
+"""Wall time of a joint turn and an update: two models one after the other on one core and on all, and side by side."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 
+import torch
+
 from ...algorithms.rollout.plays import Plan
+from ...algorithms.rollout.side_by_side import num_cores
 from ..markdown import markdown_table
 from .synthetic import synthetic_trainer
 from .timing import look
@@ -30,7 +33,20 @@ class Rates:
 
 
 def measure(repeats: int = 5, *, num_envs: int = NUM_ENVS, max_new_tokens: int = 64) -> list[Rates]:
-    """One thread and two, taking turns; a round before the first warms up."""
+    """All three, taking turns; a round before the first warms up. Torch's threads are as before at the end."""
+    before = torch.get_num_threads()
+    try:
+        return _measured(repeats, num_envs, max_new_tokens)
+    finally:
+        torch.set_num_threads(before)
+
+
+def _measured(repeats: int, num_envs: int, max_new_tokens: int) -> list[Rates]:
+    ways = {
+        "one after the other, one core": (False, 1),
+        "one after the other, all cores in each pass": (False, num_cores()),
+        "side by side, cores divided": (True, num_cores()),
+    }
     trainers = {
         name: synthetic_trainer(
             "magrpo",
@@ -40,7 +56,7 @@ def measure(repeats: int = 5, *, num_envs: int = NUM_ENVS, max_new_tokens: int =
             num_generations=4,
             side_by_side=is_on,
         )
-        for name, is_on in (("one after the other", False), ("side by side", True))
+        for name, (is_on, _) in ways.items()
     }
     turns: dict[str, list[float]] = {name: [] for name in trainers}
     updates: dict[str, list[float]] = {name: [] for name in trainers}
@@ -50,6 +66,7 @@ def measure(repeats: int = 5, *, num_envs: int = NUM_ENVS, max_new_tokens: int =
             look()
         first = next(seeds)
         for name, trainer in trainers.items():
+            torch.set_num_threads(ways[name][1])
             start = time.perf_counter()
             episodes = trainer.collector.collect([Plan(first + i) for i in range(num_envs)])
             collected = time.perf_counter()
@@ -69,11 +86,11 @@ def table(rows: Sequence[Rates], load: tuple[float, float]) -> str:
         load: the machine's load before and after, in processes that run or wait.
     """
     cells = [(row.name, _spread(row.turns), _spread(row.updates)) for row in rows]
-    ratios = [
-        f"{statistics.median(getattr(rows[1], what)) / statistics.median(getattr(rows[0], what)):.2f}x"
-        for what in ("turns", "updates")
-    ]
-    found = markdown_table(("", "joint turns", "updates"), [*cells, ("ratio of medians", *ratios)])
+    for other in rows[:-1]:
+        turns = statistics.median(rows[-1].turns) / statistics.median(other.turns)
+        updates = statistics.median(rows[-1].updates) / statistics.median(other.updates)
+        cells.append((f"medians of the last, beside {other.name}", f"{turns:.2f}x", f"{updates:.2f}x"))
+    found = markdown_table(("", "joint turns", "updates"), cells)
     return (
         f"Two models of 2 million weights, {NUM_TURNS} turns, per second of wall time (least, median, largest), on "
         f"{os.cpu_count()} cores; load {load[0]:.1f} before, {load[1]:.1f} after:\n\n{found}"

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import torch
 
 from collm.agents.config import ModelConfig
 from collm.algorithms import IAC, MAAC, IACConfig, MAACConfig
 from collm.algorithms.memory.devices import GIB, bytes_of, gpu_memory, usable
 from collm.algorithms.memory.fitting import NoRoom, Task, check_fit, fit, members_of
+from collm.algorithms.rollout import side_by_side
 
 TASK = Task(("fox_0", "stone_0"), prompt_letters=1200, max_turns=1)
 MAAC_OF_ACTORS = MAAC(MAACConfig(critic_model_name_or_path="actor"))
@@ -85,6 +87,35 @@ def test_agents_and_critics_on_devices_of_their_own_are_planned_there():
         "cuda:2": ["critic"],
         "cuda:3": ["reference of fox_0", "reference of stone_0"],
     }
+
+
+def test_actors_with_weights_of_their_own_on_a_cpu_with_cores_for_both_are_planned_side_by_side(monkeypatch):
+    def update_of(cores, settings=None, **of_model):
+        monkeypatch.setattr(side_by_side, "num_cores", lambda: cores)
+        changed = model("0.6B", **{"device": "cpu", **of_model})
+        plans = fit(MAAC(MAACConfig(**settings or {})), changed, TASK, lambda device: 10**15).plans
+        return plans["cpu"].phases[2].name
+
+    together, apart = "update of fox_0 and stone_0", "update of fox_0"
+    assert update_of(cores=2 * torch.get_num_threads()) == together
+    assert update_of(cores=1) == apart
+    assert update_of(cores=1, settings={"side_by_side": True}) == together
+    assert update_of(cores=64, settings={"side_by_side": False}) == apart
+    assert update_of(cores=64, settings={"offload": "learner"}) == apart
+    assert update_of(cores=64, weights="shared") == "update of fox_0, stone_0"
+
+
+def test_to_learn_one_after_the_other_is_offered_where_that_fits(monkeypatch):
+    monkeypatch.setattr(side_by_side, "num_cores", lambda: 64)
+    on_cpu = model("0.6B", device="cpu")
+
+    def peak(config):
+        return fit(MAAC(config), on_cpu, TASK, lambda device: 10**15).plans["cpu"].peak.total
+
+    fixed = MAACConfig(max_batch_tokens=2048)
+    between = (peak(fixed) + peak(replace(fixed, side_by_side=False))) // 2
+    with pytest.raises(NoRoom, match=r"it fits with --side-by-side False"):
+        check_fit(MAAC(fixed), replace(on_cpu, recomputes_activations=False), TASK, lambda device: between)
 
 
 def test_heads_on_actors_are_no_models_of_their_own():

@@ -51,6 +51,17 @@ def test_three_learners_keep_moments_and_one_has_gradients():
     assert (found.weights, found.moments, found.gradients) == (3 * 4 * P, 3 * 8 * P, 4 * P)
 
 
+def test_actors_side_by_side_hold_gradients_and_activations_at_once_and_the_critic_its_own():
+    work = replace(WORK, side_by_side=True)
+    one = phase(TEAM, WORK, "update of fox_0")
+    both = phase(TEAM, work, "update of fox_0 and stone_0")
+    assert (both.gradients, both.activations) == (2 * one.gradients, 2 * one.activations)
+    assert (both.weights, both.moments) == (one.weights, one.moments)
+    assert phase(TEAM, work, "decoding").activations == 2 * phase(TEAM, WORK, "decoding").activations
+    assert phase(TEAM, work, "update of critic") == phase(TEAM, WORK, "update of critic")
+    assert len(plan(TEAM[2:], work).phases) == 2  # nobody decodes
+
+
 def test_learners_that_take_turns_are_alone_on_the_device():
     found = phase(TEAM, replace(WORK, offload="learner"), "update of fox_0")
     assert found.weights + found.gradients + found.moments == 16 * P

@@ -91,8 +91,11 @@ def test_ctrl_c_ends_the_work_of_all_threads():
     ("devices", "cores", "threads", "expected"),
     [
         (("cpu", "cpu"), 2, 1, True),
-        (("cpu", "cpu"), 2, 2, False),
+        (("cpu", "cpu"), 2, 2, True),
+        (("cpu", "cpu"), 4, 4, True),
+        (("cpu", "cpu"), 2, 4, False),
         (("cpu", "cpu"), 1, 1, False),
+        (("cpu", "cpu", "cpu"), 2, 2, False),
         (("cuda:0", "cuda:0"), 8, 1, False),
         (("cuda:0", "cuda:1"), 1, 4, True),
     ],
@@ -101,9 +104,44 @@ def test_threads_are_used_where_they_pay(monkeypatch, devices, cores, threads, e
     monkeypatch.setattr(side_by_side, "num_cores", lambda: cores)
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     places = [Workplace(number, torch.device(device)) for number, device in enumerate(devices)]
-    assert SideBySide()._uses_threads(places) == expected
-    assert SideBySide(True)._uses_threads(places) and not SideBySide(False)._uses_threads(places)
-    assert not SideBySide(True)._uses_threads(places[:1]) and not SideBySide()._uses_threads(places[:1])
+    assert SideBySide().uses_threads(places) == expected
+    assert SideBySide(True).uses_threads(places) and not SideBySide(False).uses_threads(places)
+    assert not SideBySide(True).uses_threads(places[:1]) and not SideBySide().uses_threads(places[:1])
+    if len(set(devices)) == 1:  # where each must have all threads, there must be cores for them
+        fits = devices[0] == "cpu" and threads * len(devices) <= cores
+        assert SideBySide(divides_threads=False).uses_threads(places) == fits
+
+
+def test_models_on_one_cpu_divide_the_threads_of_torch_unless_each_must_have_all():
+    before = torch.get_num_threads()
+    tasks = [Task(place, torch.get_num_threads) for place in (ONE, TWO)]
+    try:
+        torch.set_num_threads(4)
+        assert SideBySide(True).results([*tasks, Task(None, torch.get_num_threads)]) == [2, 2, 4]
+        assert SideBySide(True, divides_threads=False).results(tasks) == [4, 4]
+        later = []
+        thread = threading.Thread(target=lambda: later.append(torch.get_num_threads()))
+        thread.start()
+        thread.join()
+        assert (torch.get_num_threads(), later) == (4, [4])
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_results_are_those_of_the_threads_that_each_model_has():
+    left, right = (torch.randn(700, 300, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
+
+    def product():
+        return left @ right.T
+
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        beside = SideBySide(True).results([Task(ONE, product), Task(TWO, product)])
+        torch.set_num_threads(1)
+        assert all(torch.equal(each, product()) for each in beside)
+    finally:
+        torch.set_num_threads(before)
 
 
 def trained(is_on, name="magrpo", **settings):

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from collm.algorithms.rollout.side_by_side import num_cores
 from collm.benchmarks.throughput.memory import SIZES, measured
 
 
@@ -15,4 +16,13 @@ from collm.benchmarks.throughput.memory import SIZES, measured
 def test_the_plan_is_within_15_percent_of_what_a_training_takes(size):
     found = measured(size)
     assert found["weights"] >= 50e6
+    assert found["planned_peak"] == pytest.approx(found["measured_peak"], rel=0.15)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.skipif(num_cores() < 2, reason="models learn side by side where there are cores for both")
+def test_the_plan_holds_for_two_models_that_learn_side_by_side():
+    found = measured("50M", ["own"])
+    assert "update of writer_0 and writer_1" in found["planned"]
     assert found["planned_peak"] == pytest.approx(found["measured_peak"], rel=0.15)
