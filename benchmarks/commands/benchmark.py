@@ -35,9 +35,9 @@ class BenchmarkArguments(Checked):
 
     suite: Positional[Path | None] = None
     """TOML file that describes the comparison, or the name of one that ships (smoke, shift, shift_fresh, regimes,
-    words, critics, tuned, rates, memory, presets, published, staleness, claim, tuning, ablations, sparsity, estimators,
-    family, teams, traces, lbf, rware, minigrid, tictactoe); None: --algorithms on --envs. classic-control and variance
-    have options of their own: `collm benchmark variance --help`."""
+    words, critics, tuned, replication, rates, memory, presets, published, staleness, claim, tuning, ablations,
+    sparsity, estimators, family, teams, traces, lbf, rware, minigrid, tictactoe); None: --algorithms on --envs.
+    classic-control and variance have options of their own: `collm benchmark variance --help`."""
     algorithms: tuple[str, ...] = ()
     """Algorithms to compare, by the names of `collm train`; with a suite, only these of its entries; none: all."""
     envs: tuple[str, ...] = ()

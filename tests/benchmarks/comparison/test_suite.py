@@ -250,7 +250,7 @@ def test_suites_that_ship_are_found_by_name(monkeypatch, tmp_path):
     assert read_suite(Path("smoke")).name == "smoke"
     with pytest.raises(FileNotFoundError, match="did you mean 'smoke'"):
         read_suite(Path("smok"))
-    names = "rates, regimes, rware, shift, shift_fresh, smoke, sparsity, staleness, teams, tictactoe, traces, tuned"
+    names = "replication, rware, shift, shift_fresh, smoke, sparsity, staleness, teams, tictactoe, traces, tuned"
     with pytest.raises(FileNotFoundError, match=rf"one of ablations, claim, .*, {names}, tuning"):
         read_suite(Path("xyzzy"))
 
