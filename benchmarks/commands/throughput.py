@@ -143,7 +143,9 @@ def _comlrl(arguments: ThroughputArguments) -> str:
     reason = reference.missing()
     if reason is not None:
         return f"Not compared with comlrl: {reason}."
-    return reference.table(reference.measure(arguments.repeats))
+    one_core = reference.table(reference.measure(arguments.repeats))
+    all_cores = reference.table_on_all_cores(reference.measure_on_all_cores(arguments.repeats))
+    return f"{one_core}\n\n{all_cores}"
 
 
 def _threads(arguments: ThroughputArguments) -> str:

@@ -2,7 +2,7 @@
 
 comlrl is not a dependency; where it is not installed, nothing is measured and the reason is printed.
 
-    python -m venv reference && reference/bin/pip install collm comlrl==1.4.3
+    python -m venv reference && reference/bin/pip install 'collm[train]' comlrl==1.4.3
     OMP_WAIT_POLICY=PASSIVE OMP_NUM_THREADS=1 reference/bin/collm throughput comlrl
 """
 
@@ -11,11 +11,16 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import importlib.util
-from collections.abc import Callable, Sequence
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+import torch
+
+from ...algorithms.rollout.side_by_side import num_cores
 from ..markdown import markdown_table
 from .synthetic import (
     FEEDBACK_WORDS,
@@ -26,7 +31,7 @@ from .synthetic import (
     synthetic_tokenizer,
     synthetic_trainer,
 )
-from .timing import Spread, Workload, cpu_rates, ratio_of
+from .timing import Spread, Workload, cpu_rates, rates, ratio_of
 
 VERSION = "1.4.3"
 TURNS = 6
@@ -59,6 +64,7 @@ CASES = (
     Case("IAC, 6 turns, 8 environments", "iac", 8, TURNS, 5, 7),
     Case("IAC, 6 turns, 32 environments", "iac", 32, TURNS, 7, 10),
 )
+LARGE_CASES = tuple(case for case in CASES if case.num_envs == 32)
 
 
 def missing() -> str | None:
@@ -84,20 +90,63 @@ def measure(repeats: int, cases: Sequence[Case] = CASES) -> list[tuple[Case, lis
         if key not in theirs:
             theirs[key] = f"comlrl: {case.name}"
             workloads[theirs[key]] = _comlrl(case, num_envs)
-    rates = cpu_rates(workloads, repeats)
+    found = cpu_rates(workloads, repeats)
     named = {
         case: theirs[(case.algorithm, case.num_turns, case.num_envs if case.num_turns == 1 else 4)] for case in cases
     }
-    return [(case, rates[case.name], rates[named[case]]) for case in cases]
+    return [(case, found[case.name], found[named[case]]) for case in cases]
 
 
-def _ours(case: Case) -> Workload:
+@dataclass(frozen=True, slots=True)
+class OnAllCores:
+    """Joint turns per second of wall time of one case, round by round."""
+
+    case: Case
+    ours: Sequence[float]
+    """Models side by side, which divide the cores."""
+    theirs: Mapping[int, Sequence[float]]
+    """comlrl's, by the number of torch's threads."""
+
+    @property
+    def ratio(self) -> Spread:
+        """To comlrl with the threads that it is faster with, by its median."""
+        return ratio_of(self.ours, max(self.theirs.values(), key=statistics.median))
+
+
+def measure_on_all_cores(repeats: int, cases: Sequence[Case] = LARGE_CASES) -> list[OnAllCores]:
+    """The same by wall time, where both may use every core of the CPU; torch's threads are as before at the end."""
+    before, cores = torch.get_num_threads(), num_cores()
+    counts = sorted({1, cores})
+    try:
+        found = []
+        for case in cases:
+            their_work = _comlrl(case, case.num_envs if case.num_turns == 1 else 4)
+            workloads = {"ours": _with_threads(_ours(case, side_by_side=True), cores)}
+            workloads |= {f"comlrl, {count}": _with_threads(their_work, count) for count in counts}
+            measured = rates(workloads, repeats, clock=time.perf_counter)
+            theirs = {count: measured[f"comlrl, {count}"] for count in counts}
+            found.append(OnAllCores(case, measured["ours"], theirs))
+        return found
+    finally:
+        torch.set_num_threads(before)
+
+
+def _with_threads(work: Workload, num_threads: int) -> Workload:
+    def run() -> int:
+        torch.set_num_threads(num_threads)
+        return work()
+
+    return run
+
+
+def _ours(case: Case, *, side_by_side: bool = False) -> Workload:
     settings: dict[str, Any] = {"use_separate_critic": False} if case.algorithm == "iac" else {"num_generations": 4}
     trainer = synthetic_trainer(
         case.algorithm,
         case.num_envs,
         num_turns=case.num_turns,
         max_new_tokens=case.new_tokens,
+        side_by_side=side_by_side,
         **settings,
     )
 
@@ -193,3 +242,20 @@ def table(measured: Sequence[tuple[Case, Sequence[float], Sequence[float]]]) -> 
     ]
     table = markdown_table(("", "ours", "comlrl", "ratio", "floor", "goal"), cells)
     return f"Whole training steps, joint turns per CPU second, beside comlrl {VERSION}:\n\n{table}"
+
+
+def table_on_all_cores(measured: Sequence[OnAllCores]) -> str:
+    """The same on all cores in joint turns per second of wall time, as Markdown."""
+    counts = sorted({count for row in measured for count in row.theirs})
+    header = ("", "ours", *(f"comlrl, {count} thread{'s' * (count > 1)}" for count in counts), "ratio to its faster")
+    cells = [
+        (
+            row.case.name,
+            Spread.of(row.ours).shown(".2f"),
+            *(Spread.of(row.theirs[count]).shown(".2f") for count in counts),
+            f"{row.ratio.shown('.2f')}x",
+        )
+        for row in measured
+    ]
+    title = f"The same per second of wall time, where both may use all {num_cores()} cores:"
+    return f"{title}\n\n{markdown_table(header, cells)}"

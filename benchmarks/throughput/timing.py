@@ -147,12 +147,17 @@ def timed_rounds(
     return found
 
 
-def cpu_rates(workloads: Mapping[str, Workload], num_rounds: int) -> dict[str, list[float]]:
-    """Samples per CPU second of each workload, round by round."""
+def rates(workloads: Mapping[str, Workload], num_rounds: int, *, clock: Clock | None = None) -> dict[str, list[float]]:
+    """Samples per second of each workload, round by round; see `timed_rounds`."""
     return {
         name: [count / seconds for count, seconds in rounds]
-        for name, rounds in timed_rounds(workloads, num_rounds).items()
+        for name, rounds in timed_rounds(workloads, num_rounds, clock=clock).items()
     }
+
+
+def cpu_rates(workloads: Mapping[str, Workload], num_rounds: int) -> dict[str, list[float]]:
+    """Samples per CPU second of each workload, round by round."""
+    return rates(workloads, num_rounds)
 
 
 def ratio_of(rates: Sequence[float], reference: Sequence[float]) -> Spread:

@@ -42,6 +42,13 @@ def test_the_tables_say_what_was_measured():
     compared = throughput_reference.table([(throughput_reference.CASES[0], [6.0, 8.0, 10.0], [2.0, 2.0, 5.0])])
     cells = "8.00 (6.00-10.00) | 2.00 (2.00-5.00) | 3.00 (2.00-4.00)x | 2.5x | 3.5x"
     assert compared.splitlines()[-1] == f"| {throughput_reference.CASES[0].name} | {cells} |"
+    rows = [
+        throughput_reference.OnAllCores(case, [6.0, 8.0, 10.0], {1: [1.0, 3.0, 4.0], 2: [2.0, 2.0, 5.0]})
+        for case in throughput_reference.LARGE_CASES
+    ]
+    on_all_cores = throughput_reference.table_on_all_cores(rows).splitlines()
+    assert "comlrl, 1 thread | comlrl, 2 threads" in on_all_cores[2]
+    assert on_all_cores[-1].endswith("3.00 (1.00-4.00) | 2.00 (2.00-5.00) | 2.67 (2.50-6.00)x |")
 
 
 def test_growth_is_drawn(tmp_path):
