@@ -295,7 +295,7 @@ def work_of(
 
 def _is_side_by_side(config: TrainConfig, model: ModelConfig, task: Task, kind: torch.device) -> bool:
     """Whether the agents' models on a device compute at the same time; ranks and learners that move take turns."""
-    if kind.type != "cpu" or model.weights != "own" or config.offload != "none" or task.num_ranks > 1:
+    if kind.type != "cpu" or model.weights != "own" or config.offload == "learner" or task.num_ranks > 1:
         return False
     places = [Workplace(number, kind) for number in range(len(task.agents))]
     return SideBySide(config.side_by_side, divides_threads=not config.deterministic).uses_threads(places)

@@ -65,6 +65,7 @@ CASES = (
     Case("IAC, 6 turns, 32 environments", "iac", 32, TURNS, 7, 10),
 )
 LARGE_CASES = tuple(case for case in CASES if case.num_envs == 32)
+"""Those that are compared on all cores as well."""
 
 
 def missing() -> str | None:
