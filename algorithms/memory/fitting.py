@@ -298,7 +298,7 @@ def _is_side_by_side(config: TrainConfig, model: ModelConfig, task: Task, kind: 
     if kind.type != "cpu" or model.weights != "own" or config.offload == "learner" or task.num_ranks > 1:
         return False
     places = [Workplace(number, kind) for number in range(len(task.agents))]
-    return SideBySide(config.side_by_side, divides_threads=not config.deterministic).uses_threads(places)
+    return SideBySide.of(config).uses_threads(places)
 
 
 def _critic_shape(name: str, actor: str) -> ModelShape | None:

@@ -17,6 +17,7 @@ from typing import Generic, TypeVar
 import torch
 
 from ...agents.core import Workplace
+from ..config import TrainConfig
 
 Result = TypeVar("Result")
 
@@ -46,6 +47,11 @@ class SideBySide:
         self._pool: ThreadPoolExecutor | None = None
         self._pool_size = 0
         self._working: set[int] = set()  # threads
+
+    @classmethod
+    def of(cls, config: TrainConfig) -> SideBySide:
+        """What the settings of a training ask for; with `deterministic` each model has all threads."""
+        return cls(config.side_by_side, divides_threads=not config.deterministic)
 
     def results(self, tasks: Sequence[Task[Result]]) -> list[Result]:
         """What the tasks return, in their order.
@@ -105,8 +111,9 @@ class SideBySide:
 
     def _num_threads(self, workplaces: Sequence[Workplace]) -> int:
         """Threads that each of the models computes with."""
+        num_threads = torch.get_num_threads()
         is_divided = self._divides_threads and all(workplace.device.type == "cpu" for workplace in workplaces)
-        return threads_of_each(len(workplaces)) if is_divided else torch.get_num_threads()
+        return max(1, num_threads // len(workplaces)) if is_divided else num_threads
 
     def _threads(self, count: int) -> ThreadPoolExecutor:
         if self._pool is None or self._pool_size < count:
@@ -135,11 +142,6 @@ class SideBySide:
         if self._pool is not None:
             self._pool.shutdown(wait=False)
         self._pool = None
-
-
-def threads_of_each(num_models: int) -> int:
-    """Threads that each of several models on one CPU computes with, so that together they have as many as torch has."""
-    return max(1, torch.get_num_threads() // num_models)
 
 
 def num_cores() -> int:

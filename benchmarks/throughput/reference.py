@@ -30,6 +30,7 @@ from .synthetic import (
     synthetic_model,
     synthetic_tokenizer,
     synthetic_trainer,
+    threads_kept,
 )
 from .timing import Spread, Workload, cpu_rates, rates, ratio_of
 
@@ -55,6 +56,11 @@ class Case:
     @property
     def num_generations(self) -> int:
         return 4 if self.algorithm == "magrpo" else 1
+
+    @property
+    def their_envs(self) -> int:
+        """Episodes per update of comlrl's."""
+        return self.num_envs if self.num_turns == 1 else 4
 
 
 CASES = (
@@ -86,15 +92,12 @@ def measure(repeats: int, cases: Sequence[Case] = CASES) -> list[tuple[Case, lis
     theirs: dict[tuple[str, int, int], str] = {}
     for case in cases:
         workloads[case.name] = _ours(case)
-        num_envs = case.num_envs if case.num_turns == 1 else 4
-        key = (case.algorithm, case.num_turns, num_envs)
+        key = (case.algorithm, case.num_turns, case.their_envs)
         if key not in theirs:
             theirs[key] = f"comlrl: {case.name}"
-            workloads[theirs[key]] = _comlrl(case, num_envs)
+            workloads[theirs[key]] = _comlrl(case)
     found = cpu_rates(workloads, repeats)
-    named = {
-        case: theirs[(case.algorithm, case.num_turns, case.num_envs if case.num_turns == 1 else 4)] for case in cases
-    }
+    named = {case: theirs[(case.algorithm, case.num_turns, case.their_envs)] for case in cases}
     return [(case, found[case.name], found[named[case]]) for case in cases]
 
 
@@ -114,22 +117,20 @@ class OnAllCores:
         return ratio_of(self.ours, max(self.theirs.values(), key=statistics.median))
 
 
+@threads_kept()
 def measure_on_all_cores(repeats: int, cases: Sequence[Case] = LARGE_CASES) -> list[OnAllCores]:
-    """The same by wall time, where both may use every core of the CPU; torch's threads are as before at the end."""
-    before, cores = torch.get_num_threads(), num_cores()
+    """The same by wall time, where both may use every core of the CPU."""
+    cores = num_cores()
     counts = sorted({1, cores})
-    try:
-        found = []
-        for case in cases:
-            their_work = _comlrl(case, case.num_envs if case.num_turns == 1 else 4)
-            workloads = {"ours": _with_threads(_ours(case, side_by_side=True), cores)}
-            workloads |= {f"comlrl, {count}": _with_threads(their_work, count) for count in counts}
-            measured = rates(workloads, repeats, clock=time.perf_counter)
-            theirs = {count: measured[f"comlrl, {count}"] for count in counts}
-            found.append(OnAllCores(case, measured["ours"], theirs))
-        return found
-    finally:
-        torch.set_num_threads(before)
+    found = []
+    for case in cases:
+        their_work = _comlrl(case)
+        workloads = {"ours": _with_threads(_ours(case, side_by_side=True), cores)}
+        workloads |= {f"comlrl, {count}": _with_threads(their_work, count) for count in counts}
+        measured = rates(workloads, repeats, clock=time.perf_counter)
+        theirs = {count: measured[f"comlrl, {count}"] for count in counts}
+        found.append(OnAllCores(case, measured["ours"], theirs))
+    return found
 
 
 def _with_threads(work: Workload, num_threads: int) -> Workload:
@@ -158,10 +159,10 @@ def _ours(case: Case, *, side_by_side: bool = False) -> Workload:
     return run
 
 
-def _comlrl(case: Case, num_envs: int) -> Workload:
+def _comlrl(case: Case) -> Workload:
     rng = Random(0)
     dataset = importlib.import_module("datasets").Dataset.from_list(
-        [{"prompt": _words(rng, PROMPT_WORDS)} for _ in range(num_envs // case.num_generations)]
+        [{"prompt": _words(rng, PROMPT_WORDS)} for _ in range(case.their_envs // case.num_generations)]
     )
     common = {
         "num_turns": case.num_turns,
@@ -197,7 +198,7 @@ def _comlrl(case: Case, num_envs: int) -> Workload:
 
     def run() -> int:
         trainer.train()
-        return num_envs * case.num_turns
+        return case.their_envs * case.num_turns
 
     return run
 

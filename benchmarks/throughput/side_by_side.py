@@ -14,7 +14,7 @@ import torch
 from ...algorithms.rollout.plays import Plan
 from ...algorithms.rollout.side_by_side import num_cores
 from ..markdown import markdown_table
-from .synthetic import synthetic_trainer
+from .synthetic import synthetic_trainer, threads_kept
 from .timing import look
 
 NUM_ENVS = 32
@@ -32,16 +32,9 @@ class Rates:
     """Updates per second, collecting included."""
 
 
+@threads_kept()
 def measure(repeats: int = 5, *, num_envs: int = NUM_ENVS, max_new_tokens: int = 64) -> list[Rates]:
-    """All three, taking turns; a round before the first warms up. Torch's threads are as before at the end."""
-    before = torch.get_num_threads()
-    try:
-        return _measured(repeats, num_envs, max_new_tokens)
-    finally:
-        torch.set_num_threads(before)
-
-
-def _measured(repeats: int, num_envs: int, max_new_tokens: int) -> list[Rates]:
+    """All three, taking turns; a round before the first warms up."""
     ways = {
         "one after the other, one core": (False, 1),
         "one after the other, all cores in each pass": (False, num_cores()),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import torch
@@ -84,6 +85,16 @@ def random_llama(vocab_size: int, *, seed: int, end_id: int | None, pad_id: int)
     model = LlamaForCausalLM(config)
     model.eval()
     return model
+
+
+@contextmanager
+def threads_kept() -> Iterator[None]:
+    """Let torch have as many threads after the block as before it."""
+    before = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def synthetic_trainer(

@@ -86,7 +86,7 @@ def make_collector(
         policies,
         reads_state=algorithm.critic_reads == "joint" or is_judged,
         early_termination_threshold=config.early_termination_threshold,
-        side_by_side=SideBySide(config.side_by_side, divides_threads=not config.deterministic),
+        side_by_side=SideBySide.of(config),
     )
 
 
