@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from ..batching import padded, sent
 from .adapters import AdapterBank
 from .arena import Arena, Placement, StopForward, visibility
 from .base import CastWeights, computing_type
+from .grouped import grouped_heads
 from .slots import Moves, Seat
 
 MASK_BLOCK = 8  # widths of masks are multiples of this, for aligned kernels
@@ -161,13 +162,14 @@ class Engine:
             self.bank.select(adapters)
         self.arena.placement = Placement(slice(0, len(tokens)), width, rows, rows, rows, columns)
         positions = columns[:, None]
-        output = self.base(
-            input_ids=tokens[:, None],
-            position_ids=positions,
-            attention_mask=visibility(positions, width, computing_type(self.base)),
-            past_key_values=self.arena,
-            use_cache=True,
-        )
+        with grouped_heads(self.base):
+            output = self.base(
+                input_ids=tokens[:, None],
+                position_ids=positions,
+                attention_mask=visibility(positions, width, computing_type(self.base)),
+                past_key_values=self.arena,
+                use_cache=True,
+            )
         logits: Tensor = output.logits[:, -1]
         return logits
 
@@ -232,7 +234,7 @@ class Engine:
 
     def _fill(self, ids: Tensor, positions: Tensor, mask: Tensor | None) -> None:
         # The rest of the last layer would be thrown away: a sixth of the pass in a model of four layers.
-        with suppress(StopForward):
+        with suppress(StopForward), nullcontext() if mask is None else grouped_heads(self.base):
             self.base.base_model(
                 input_ids=ids,
                 position_ids=positions,

@@ -1,0 +1,73 @@
+"""Attention to kept keys and values that several query heads share (grouped-query attention, GQA).
+
+To torch the query heads of a group are rows that look at the same keys. Where a pass comes with a mask, transformers
+repeats keys and values for every query head instead (before 5.23 in decoding steps too, which made them take twice as
+long on a CPU).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import AttentionInterface, PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+NAME = "collm_grouped_sdpa"
+
+
+def grouped_attention(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **kwargs: Any
+) -> tuple[Tensor, None]:
+    """transformers' `sdpa` attention, without a copy of keys and values where torch needs none.
+
+    Axes: N rows, H query heads, K heads of keys and values, T new tokens, W columns, d numbers of a head.
+
+    Args:
+        query: [N, H, T, d].
+        key: [N, K, W, d], as values.
+        attention_mask: [N, 1, T, W], added to the scores; None, or one per head: all is left to transformers.
+        kwargs: what else layers tell their attention.
+
+    Returns:
+        [N, T, H, d], and no attention weights.
+    """
+    num_rows, num_heads, num_tokens, width = query.shape
+    num_kept = key.shape[1]
+    is_plain = attention_mask is not None and attention_mask.shape[1] == 1 and kwargs.get("position_bias") is None
+    # Kernels of other devices than CPUs that take both a mask and shared heads compute their scores one by one.
+    if num_heads == num_kept or not is_plain or (num_tokens > 1 and query.device.type != "cpu"):
+        attended: tuple[Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
+        return attended
+    options = {"dropout_p": kwargs.get("dropout", 0.0), "scale": kwargs.get("scaling")}
+    if num_tokens > 1:
+        output = functional.scaled_dot_product_attention(query, key, value, attention_mask, enable_gqa=True, **options)
+        return output.transpose(1, 2).contiguous(), None
+    group = query.reshape(num_rows, num_kept, num_heads // num_kept, width)
+    output = functional.scaled_dot_product_attention(group, key, value, attention_mask, **options)
+    return output.reshape(num_rows, 1, num_heads, -1), None
+
+
+AttentionInterface.register(NAME, grouped_attention)
+
+
+@contextmanager
+def grouped_heads(base: PreTrainedModel) -> Iterator[None]:
+    """Let a model whose heads share keys and values attend to them by `grouped_attention` inside the block.
+
+    For passes with a mask of their own alone: by this name transformers would make none. Passes of other threads
+    meanwhile are right either way.
+    """
+    config = base.config.get_text_config(decoder=True)
+    num_kept = getattr(config, "num_key_value_heads", None)
+    if config._attn_implementation != "sdpa" or num_kept in (None, config.num_attention_heads):
+        yield
+        return
+    config._attn_implementation = NAME
+    try:
+        yield
+    finally:
+        config._attn_implementation = "sdpa"

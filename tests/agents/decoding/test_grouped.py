@@ -1,0 +1,83 @@
+"""Query heads that share keys and values attend to them without a copy of these."""
+
+import pytest
+import torch
+from torch.nn import functional
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+from transformers.integrations import sdpa_attention
+
+from collm.agents.decoding.arena import visibility
+from collm.agents.decoding.decoder import Decoder, Prompt
+from collm.agents.decoding.grouped import NAME, grouped_attention, grouped_heads
+from collm.agents.decoding.sampling import Sampling
+
+
+def normal(*shape, seed):
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def llama(num_kept):
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=64,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=num_kept,
+        max_position_embeddings=64,
+    )
+    return LlamaForCausalLM(config).eval()
+
+
+@pytest.mark.parametrize("num_kept", [1, 2, 6])
+@pytest.mark.parametrize("num_tokens", [1, 3])
+def test_attention_is_a_softmax_over_what_the_mask_shows(num_kept, num_tokens):
+    query, key, value = (
+        normal(5, 6, num_tokens, 8, seed=1),
+        normal(5, num_kept, 9, 8, seed=2),
+        normal(5, num_kept, 9, 8, seed=3),
+    )
+    columns = torch.arange(5)[:, None] + torch.arange(num_tokens)
+    mask = visibility(columns, 9, torch.float64)
+    found, weights = grouped_attention(torch.nn.Module(), query, key, value, mask, dropout=0.0, scaling=0.3)
+    assert found.shape == (5, num_tokens, 6, 8) and weights is None
+    for row in range(5):
+        for head in range(6):
+            shared = head // (6 // num_kept)
+            for token in range(num_tokens):
+                seen = int(columns[row, token]) + 1
+                scores = functional.softmax(0.3 * key[row, shared, :seen] @ query[row, head, token], 0)
+                assert torch.allclose(found[row, token, head], scores @ value[row, shared, :seen], atol=1e-12)
+
+
+def test_neither_steps_nor_extensions_repeat_keys(monkeypatch):
+    model = llama(num_kept=2)
+    decoder = Decoder(model, stop_ids=[])
+    first = Prompt([3, 4, 5], (0,), max_new_tokens=4, parked="a")
+    expected = [sample.ids.tolist() for sample in decoder.generate([first], Sampling())]
+    longer = Prompt([3, 4, 5, *expected[0], 7, 8, 9], (1,), max_new_tokens=4, parked="a")
+    expected += [sample.ids.tolist() for sample in decoder.generate([longer], Sampling())]
+
+    def repeated(states, times):
+        pytest.fail(f"keys or values of {states.shape} are repeated {times} times")
+
+    monkeypatch.setattr(sdpa_attention, "repeat_kv", repeated)
+    decoder.forget()
+    again = [sample.ids.tolist() for prompt in (first, longer) for sample in decoder.generate([prompt], Sampling())]
+    assert again == expected
+    with pytest.raises(pytest.fail.Exception, match="repeated 2 times"):
+        model(torch.zeros(1, 2, dtype=torch.int64), attention_mask=torch.zeros(1, 1, 2, 2))
+
+
+def test_only_models_whose_heads_share_are_told_to():
+    shared, own = llama(num_kept=2), llama(num_kept=4)
+    gpt2 = GPT2LMHeadModel(GPT2Config(vocab_size=64, n_embd=32, n_layer=1, n_head=2, n_positions=16))
+    eager = llama(num_kept=2)
+    eager.set_attn_implementation("eager")
+    for model, inside in ((shared, NAME), (own, "sdpa"), (gpt2, "sdpa"), (eager, "eager")):
+        before = model.config._attn_implementation
+        with pytest.raises(RuntimeError, match="of the block"), grouped_heads(model):
+            assert model.config._attn_implementation == inside
+            raise RuntimeError("of the block")
+        assert model.config._attn_implementation == before
