@@ -13,9 +13,9 @@ from transformers import PreTrainedModel
 from ..._errors import UserError
 from ..batching import padded, sent
 from .adapters import AdapterBank
-from .arena import Arena, Placement, StopForward, visibility
 from .base import CastWeights, computing_type
-from .grouped import grouped_heads
+from .cache.arena import Arena, Placement, StopForward, visibility
+from .cache.grouped import grouped_heads
 from .slots import Moves, Seat
 
 MASK_BLOCK = 8  # widths of masks are multiples of this, for aligned kernels

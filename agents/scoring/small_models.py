@@ -19,8 +19,8 @@ from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from ..batching import sent
-from ..decoding.arena import StopForward, visibility
 from ..decoding.base import computing_type
+from ..decoding.cache.arena import StopForward, visibility
 from ..decoding.self_check import FAILURES, tolerance
 from .no_cache import with_no_cache
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from collm.agents.decoding.arena import Arena, Placement, visibility
+from collm.agents.decoding.cache.arena import Arena, Placement, visibility
 
 
 def states(*shape, seed=0):

@@ -6,9 +6,9 @@ from torch.nn import functional
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 from transformers.integrations import sdpa_attention
 
-from collm.agents.decoding.arena import visibility
+from collm.agents.decoding.cache.arena import visibility
+from collm.agents.decoding.cache.grouped import NAME, grouped_attention, grouped_heads
 from collm.agents.decoding.decoder import Decoder, Prompt
-from collm.agents.decoding.grouped import NAME, grouped_attention, grouped_heads
 from collm.agents.decoding.sampling import Sampling
 
 
