@@ -178,7 +178,8 @@ class Learnable(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Workplace:
-    """Where a policy computes. Policies of different workplaces share no weights, and may compute at the same time."""
+    """Where a policy or a critic computes. Those of different workplaces share no weights, and may compute at the same
+    time."""
 
     model: int
     """Number of the model: equal where weights, or what is computed with them, are shared."""
@@ -344,6 +345,10 @@ class Critic(Learnable):
     @property
     def compute_dtype(self) -> torch.dtype | None:
         """Data type of forward passes; None: that of the weights. float16 has its losses scaled in learning."""
+        return None
+
+    def workplace(self) -> Workplace | None:
+        """Where it computes; None where it may not do so in a thread beside others."""
         return None
 
     def observe(self, inputs: Sequence[CriticInput]) -> None:  # most keep no statistics

@@ -205,10 +205,11 @@ class TrainConfig(Checked):
     """Minutes between checkpoints, beside those at the end, at Ctrl-C and at SIGTERM. 0: only those and
     `save_interval`'s."""
     side_by_side: bool | None = None
-    """Let agents with models of their own decode and learn at the same time, in a thread per model. Models on one CPU
-    divide torch's threads among them (`--threads`), so that results differ by rounding from one after the other where
-    there is more than one; with `deterministic` each has all threads, and the results are the same. None: where their
-    models lie on different devices, or where the CPU has a core for each thread of each model."""
+    """Let agents with models of their own decode and learn at the same time, in a thread per model, and likewise
+    critics of their own learn. Models on one CPU divide torch's threads among them (`--threads`), so that results
+    differ by rounding from one after the other where there is more than one; with `deterministic` each has all
+    threads, and the results are the same. None: where their models lie on different devices, or where the CPU has a
+    core for each thread of each model."""
     deterministic: bool = False
     """Bit-for-bit results whatever `num_envs`, `num_workers`, `max_batch_tokens` and interruptions, at some cost in
     speed: decoding and learning compute in fixed shapes. The same machine, libraries and number of threads are needed

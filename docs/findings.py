@@ -30,18 +30,20 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 PAGE = Path(__file__).with_name("findings.md")
 IMAGES = Path(__file__).with_name("images")
-BLOCK = re.compile(r"(<!-- table: (?P<name>[\w ]+) -->\n)(?P<text>.*?)(<!-- end -->)", re.DOTALL)
+BLOCK = re.compile(r"(<!-- table: (?P<name>[\w+ ]+) -->\n)(?P<text>.*?)(<!-- end -->)", re.DOTALL)
 
 
 def comparison(suite: str, results: Path = RESULTS) -> Comparison | None:
-    """The finished runs of a suite whose summaries are committed; None where there are none."""
-    folder = results / suite
-    return Comparison(in_order(kept_summaries(folder))) if (folder / "summaries.jsonl").is_file() else None
+    """The finished runs of a suite with committed summaries, or of several, "SUITE+SUITE"; None where one has none."""
+    folders = [results / name for name in suite.split("+")]
+    if not all((folder / "summaries.jsonl").is_file() for folder in folders):
+        return None
+    return Comparison(in_order([run for folder in folders for run in kept_summaries(folder)]))
 
 
 def tables_of(suite: str, found: Comparison) -> dict[str, TableOfText]:
-    """The tables that the page may show, by the second word of their names."""
-    contrasts: Sequence[Contrast] = read_suite(Path(suite)).contrasts
+    """The tables that the page may show, by the second word of their names; contrasts are those of the last suite."""
+    contrasts: Sequence[Contrast] = read_suite(Path(suite.split("+")[-1])).contrasts
     return {
         "contrasts": contrast_table(findings(contrasts, found)),
         "sampled": final_scores(found, "sampled"),
@@ -70,7 +72,7 @@ def filled(page: str, blocks: Mapping[str, str]) -> str:
 
 
 def blocks(names: Sequence[str], results: Path = RESULTS) -> dict[str, str]:
-    """Texts of the named tables, each "SUITE TABLE"; and "variance overview"."""
+    """Texts of the named tables, each "SUITE TABLE" or "SUITE+SUITE TABLE"; and "variance overview"."""
     found: dict[str, str] = {}
     for suite in dict.fromkeys(name.split()[0] for name in names):
         own = [name for name in names if name.split()[0] == suite]

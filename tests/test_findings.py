@@ -23,6 +23,15 @@ def test_a_suite_without_committed_runs_says_so(tmp_path):
     }
 
 
+def test_suites_with_the_same_columns_can_be_taken_together(tmp_path):
+    both, first = comparison("tuned+replication"), comparison("tuned")
+    own = {run.seed for run in first.runs("MAAC", "both")}
+    assert own < {run.seed for run in both.runs("MAAC", "both")}
+    (tmp_path / "tuned").mkdir()
+    (tmp_path / "tuned" / "summaries.jsonl").write_text("")
+    assert comparison("tuned", tmp_path) is not None and comparison("tuned+replication", tmp_path) is None
+
+
 @pytest.mark.slow
 def test_the_page_is_what_the_summaries_say():
     page = PAGE.read_text()

@@ -24,7 +24,7 @@ from transformers import AutoModel, AutoTokenizer, LlamaModel, PreTrainedModel, 
 from ..._errors import UserError
 from ...envs.core import Message, messages_of
 from ..batching import padded
-from ..core import Critic, CriticInput, HeadCritic
+from ..core import Critic, CriticInput, HeadCritic, Workplace
 from ..encoding import MAX_KEPT_TOKENS, Encoder, Recent
 from ..scoring.recomputing import recompute_layers
 from ..scoring.scorer import at_once
@@ -118,6 +118,9 @@ class TextCritic(Critic):
     @property
     def compute_dtype(self) -> torch.dtype | None:
         return self._compute_dtype
+
+    def workplace(self) -> Workplace:
+        return Workplace(id(self._plain), self.backbone.device)
 
     @classmethod
     def load(cls, directory: Path) -> TextCritic:

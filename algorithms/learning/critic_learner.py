@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -95,9 +95,13 @@ class CriticLearner:
             inputs: without the last history, which only bootstraps.
             targets: [N] flat, in reward units.
         """
+        return self.prepared(inputs, targets)()
+
+    def prepared(self, inputs: Sequence[CriticInput], targets: Tensor) -> Callable[[], dict[str, float]]:
+        """`learn`, with all that is drawn at random drawn already: critics then learn in any order, or at once."""
         self.observe(targets)
         if self.is_actor_head:
-            return {}
+            return dict
         lengths = [_num_values(each) for each in inputs]
         items = [ReplayEntry(*each) for each in zip(inputs, targets.split(lengths), strict=True)]
         if self.critic.reads_turns_alone:
@@ -106,16 +110,23 @@ class CriticLearner:
         memory = [item for update in self.replay for item in update]
         if isinstance(self.critic, FittedCritic):
             ages = [len(self.replay) - place for place, update in enumerate(self.replay) for _ in update]
-            return self.critic.fit([item.input for item in memory], [item.targets for item in memory], ages)
+            seen = [item.input for item in memory]
+            return partial(self.critic.fit, seen, [item.targets for item in memory], ages)
         if self.optimizer is None:
-            return {}
+            return dict
         drawn = [torch.randperm(len(memory), generator=self.generator) for _ in range(self.config.critic_steps)]
         chosen = [order[: self.config.critic_batch_size].tolist() for order in drawn]
+        return partial(self._descend, self.optimizer, memory, chosen)
+
+    def _descend(
+        self, optimizer: Optimizer, memory: Sequence[ReplayEntry], chosen: Sequence[Sequence[int]]
+    ) -> dict[str, float]:
+        """A step for each of the mini-batches, of entries by number."""
         earlier = self._earlier(memory, sorted({i for numbers in chosen for i in numbers}))
-        descent = Descent(self.optimizer)
+        descent = Descent(optimizer)
         for step, numbers in enumerate(chosen, start=1):
             entries, known = [memory[i] for i in numbers], [earlier.get(i) for i in numbers]
-            descent.step(partial(self._gradient, self.optimizer, entries, known), reads=step == len(chosen))
+            descent.step(partial(self._gradient, optimizer, entries, known), reads=step == len(chosen))
         return {"value_loss": descent.mean("value_loss"), "critic_grad_norm": descent.mean("grad_norm")}
 
     def _earlier(self, memory: Sequence[ReplayEntry], numbers: Sequence[int]) -> dict[int, Tensor]:

@@ -306,15 +306,16 @@ class Trainer:
     ) -> dict[str, float]:
         metrics = critic_metrics(critic_batches)
         estimated_in = {id(critic): critic.moments for critic, _ in critic_batches}  # the units of the values so far
-        critic_losses = []
+        # Where memory is for one, learners take turns; and ranks must meet in one order.
+        is_one_by_one = self._turns.moves or current().is_orderly
+        regressions = []
         for critic, batch in critic_batches:
             if critic.optimizer is not None:
                 critic.optimizer.set_progress(self.update)
-            with self._telling(agents=self._served(critic)), self._turns.turn([id(critic)], self._actors):
-                critic_losses.append(critic.learn(batch.inputs, batch.targets))
-                if critic.optimizer is not None:
-                    critic.optimizer.zero_grad()  # decoding has better use for the memory
-        metrics |= _means(critic_losses)
+            work = partial(self._learned, critic, self._served(critic), critic.prepared(batch.inputs, batch.targets))
+            regressions.append(Task(None if is_one_by_one else critic.critic.workplace(), work))
+        losses = self.collector.side_by_side.results(regressions)
+        metrics |= _means(losses)
         self._is_warming_up = self._has_own_critics() and self.algorithm.warms_up(self.update, metrics)
         if self._is_warming_up:
             # The weights are the same, but a run that resumes here begins without what was computed with them.
@@ -326,18 +327,18 @@ class Trainer:
         for learner in played.values():
             update = learner.prepared(self._batch(learner, episodes, self.credits, references, estimated_in))
             own = [agent for agent in agents if self.learners[agent] is learner]
-            # Where memory is for one, they take turns; and ranks must meet in one order.
-            place = None if self._turns.moves or current().is_orderly else learner.policy.workplace()
-            tasks.append(Task(place, partial(self._learned, learner, own, update)))
+            work = partial(self._learned, learner, own, update)
+            tasks.append(Task(None if is_one_by_one else learner.policy.workplace(), work))
         updates = self.collector.side_by_side.results(tasks)
         return metrics | _means(updates)
 
     def _learned(
-        self, learner: PolicyLearner, agents: Sequence[str], update: Callable[[], dict[str, float]]
+        self, learner: PolicyLearner | CriticLearner, agents: Sequence[str], update: Callable[[], dict[str, float]]
     ) -> dict[str, float]:
         with self._telling(agents=agents), self._turns.turn([id(learner)], self._actors):
             metrics = update()
-            learner.optimizer.zero_grad()  # decoding has better use for the memory
+            if learner.optimizer is not None:
+                learner.optimizer.zero_grad()  # decoding has better use for the memory
             return metrics
 
     @contextmanager

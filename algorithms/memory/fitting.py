@@ -106,12 +106,12 @@ def members_of(algorithm: Algorithm[Any], model: ModelConfig, task: Task) -> dic
     first_name, first_device = next(iter(named.values()))
     if algorithm.critic_reads != "nothing" and not algorithm.has_actor_heads:
         shape = _critic_shape(config.critic_model_name_or_path, first_name)
-        owners = [None] if algorithm.critic_reads == "joint" else [list(named)] if model.weights == "shared" else named
-        for owner in owners if shape is not None else ():
-            device = config.critic_device or (first_device if not isinstance(owner, str) else named[owner][1])
-            label = f"critic of {owner}" if isinstance(owner, str) else "critic"
-            critic = Member(name=label, shape=shape, compute=compute, num_agents=0, num_shares=num_shares)  # type: ignore[arg-type]
-            found.setdefault(device, []).append(critic)
+        is_one = algorithm.critic_reads == "joint" or model.weights == "shared"
+        places = {f"critic of {agent}": device for agent, (_, device) in named.items()}
+        for label, device in ({"critic": first_device} if is_one else places).items():
+            if shape is not None:
+                critic = Member(name=label, shape=shape, compute=compute, num_agents=0, num_shares=num_shares)
+                found.setdefault(config.critic_device or device, []).append(critic)
     if config.reward_model is not None:
         shape = shape_of(config.reward_model).backbone()
         judge = Member(name="reward model", shape=shape, compute=compute, num_agents=0, learns=False)
@@ -153,7 +153,7 @@ def tightest(algorithm: Algorithm[Any], model: ModelConfig, task: Task) -> dict[
     members = members_of(algorithm, model, task)
     recomputes, share = list(_choices(algorithm, model))[-1]
     return {
-        device: plan(own, replace(work_of(algorithm, model, task, device, recomputes, share), max_kv=0))
+        device: plan(own, replace(work_of(algorithm, model, task, members, device, recomputes, share), max_kv=0))
         for device, own in members.items()
     }
 
@@ -246,7 +246,7 @@ def _fits(
 ) -> Fit | None:
     works: dict[str, Work] = {}
     for device, own in members.items():
-        work = work_of(algorithm, model, task, device, recomputes, divisor)
+        work = work_of(algorithm, model, task, members, device, recomputes, divisor)
         if model.kv_memory is not None:
             num_actors = sum(1 for each in own if each.decodes)
             work = replace(work, max_kv=int(model.kv_memory * GIB) * num_actors)
@@ -273,13 +273,27 @@ def _cut(members: Mapping[str, Sequence[Member]], works: Mapping[str, Work]) -> 
 
 
 def work_of(
-    algorithm: Algorithm[Any], model: ModelConfig, task: Task, device: str, recomputes: bool, divisor: int
+    algorithm: Algorithm[Any],
+    model: ModelConfig,
+    task: Task,
+    members: Mapping[str, Sequence[Member]],
+    device: str,
+    recomputes: bool,
+    divisor: int,
 ) -> Work:
-    """What one device computes, with usual passes divided by a number."""
+    """What one device computes, with usual passes divided by a number.
+
+    Args:
+        members: the team, by device.
+        divisor: tokens of a pass are so many times fewer than usual.
+    """
     config = algorithm.config
     kind = torch.device("cuda" if device.startswith("cuda") else "cpu")
     is_given = config.max_batch_tokens is not None or config.deterministic
     tokens = tokens_per_pass(config, kind) if is_given else default_max_tokens(kind) // divisor
+    learners = [(each, where) for where, own in members.items() for each in own if each.learns]
+    actors = [where for each, where in learners if each.num_agents]
+    critics = [where for each, where in learners if not each.num_agents]
     return Work(
         tokens=tokens,
         row_length=task.row_length(model),
@@ -289,15 +303,16 @@ def work_of(
         offload=config.offload,
         prefill_tokens=8192 if kind.type == "cuda" else 1536,
         kind=kind.type,
-        side_by_side=_is_side_by_side(config, model, task, kind),
+        side_by_side=_are_side_by_side(config, task, actors),
+        critics_side_by_side=_are_side_by_side(config, task, critics),
     )
 
 
-def _is_side_by_side(config: TrainConfig, model: ModelConfig, task: Task, kind: torch.device) -> bool:
-    """Whether the agents' models on a device compute at the same time; ranks and learners that move take turns."""
-    if kind.type != "cpu" or model.weights != "own" or config.offload == "learner" or task.num_ranks > 1:
+def _are_side_by_side(config: TrainConfig, task: Task, devices: Sequence[str]) -> bool:
+    """Whether models on these devices compute at the same time; ranks and learners that move take turns."""
+    if config.offload == "learner" or task.num_ranks > 1:
         return False
-    places = [Workplace(number, kind) for number in range(len(task.agents))]
+    places = [Workplace(number, device_named(device)) for number, device in enumerate(devices)]
     return SideBySide.of(config).uses_threads(places)
 
 

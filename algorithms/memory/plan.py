@@ -132,6 +132,8 @@ class Work:
     """Kind of the device."""
     side_by_side: bool = False
     """Whether the actors on it decode, and learn, at the same time."""
+    critics_side_by_side: bool = False
+    """Whether the critics on it learn at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,11 +213,11 @@ def plan(members: Sequence[Member], work: Work) -> Plan:
 
 def _turns(members: Sequence[Member], work: Work) -> list[list[Member]]:
     """Who learns at the same time, in the order of a training step."""
-    learners = [each for each in members if each.learns]
-    if not work.side_by_side:
-        return [[each] for each in learners]
-    actors = [each for each in learners if each.num_agents]
-    return [actors] * bool(actors) + [[each] for each in learners if not each.num_agents]
+    turns: list[list[Member]] = []
+    for are_actors, are_together in ((True, work.side_by_side), (False, work.critics_side_by_side)):
+        learners = [each for each in members if each.learns and bool(each.num_agents) is are_actors]
+        turns += [learners] * bool(learners) if are_together else [[each] for each in learners]
+    return turns
 
 
 def kv_bytes(actors: Sequence[Member], work: Work) -> int:

@@ -34,7 +34,7 @@ def measured(size: str, settings: Sequence[str] = ()) -> dict[str, Any]:
     Args:
         size: key of `SIZES`.
         settings: "adapters", "bfloat16", "recompute", "own" (a model per agent, which learn side by side where there
-            are cores), or none.
+            are cores), "critics" (a critic per agent, likewise, in place of a joint one), or none.
 
     Returns:
         Bytes by phase, planned and measured.
@@ -58,7 +58,7 @@ def _measure(size: str, settings: Sequence[str]) -> dict[str, Any]:
 
     from ...agents.config import ModelConfig
     from ...agents.tiny import TINY_DIRECTORY
-    from ...algorithms.config import MAACConfig
+    from ...algorithms.config import ActorCriticConfig, IACConfig, MAACConfig
     from ...algorithms.memory.fitting import members_of, work_of
     from ...algorithms.memory.plan import plan
     from ...algorithms.runs.assembly.experiment import Experiment
@@ -77,9 +77,10 @@ def _measure(size: str, settings: Sequence[str]) -> dict[str, Any]:
         Qwen3ForCausalLM(config).save_pretrained(folder)
         AutoTokenizer.from_pretrained(TINY_DIRECTORY).save_pretrained(folder)
         recomputes = "recompute" in settings
+        made: type[ActorCriticConfig] = IACConfig if "critics" in settings else MAACConfig
         experiment = Experiment(
-            algorithm="maac",
-            config=MAACConfig(
+            algorithm="iac" if "critics" in settings else "maac",
+            config=made(
                 critic_model_name_or_path="actor",
                 # Of two models that learn side by side the peaks meet where an update has several passes.
                 rollout_buffer_size=16 if "own" in settings else 4,
@@ -99,8 +100,9 @@ def _measure(size: str, settings: Sequence[str]) -> dict[str, Any]:
         )
         task = experiment.task()
         algorithm = experiment.make_algorithm()
-        members = members_of(algorithm, experiment.model, task)["cpu"]
-        planned = plan(members, work_of(algorithm, experiment.model, task, "cpu", recomputes, 1))
+        team = members_of(algorithm, experiment.model, task)
+        members = team["cpu"]
+        planned = plan(members, work_of(algorithm, experiment.model, task, team, "cpu", recomputes, 1))
         peaks: dict[str, int] = {}
         before = _resident("VmRSS")
 
@@ -117,7 +119,7 @@ def _measure(size: str, settings: Sequence[str]) -> dict[str, Any]:
         for learner in trainer.unique_learners().values():
             learner._update = watched("update", learner._update)  # type: ignore[method-assign]
         for critic in trainer.unique_critics().values():
-            critic.learn = watched("critic", critic.learn)  # type: ignore[method-assign]
+            critic._descend = watched("critic", critic._descend)  # type: ignore[method-assign]
         for _ in range(2):  # moments are there from the second on
             _, metrics = trainer.step()
     totals = {phase.name: phase.total for phase in planned.phases}

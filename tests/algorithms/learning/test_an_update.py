@@ -240,10 +240,10 @@ def test_a_divergence_tells_the_largest_rate_of_its_agents_and_the_last_metrics(
 def test_a_critic_that_diverges_is_named_by_whom_it_serves(name, served):
     trainer = trainer_of(name)
 
-    def learn(inputs, targets):
+    def learn():
         raise Divergence("no loss")
 
-    trainer.critics[served[0]].learn = learn
+    trainer.critics[served[0]].prepared = lambda inputs, targets: learn
     with pytest.raises(Divergence) as caught:
         trainer.step()
     assert caught.value.agents == served and caught.value.rewards is not None

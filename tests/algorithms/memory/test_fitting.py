@@ -10,7 +10,7 @@ import torch
 from collm.agents.config import ModelConfig
 from collm.algorithms import IAC, MAAC, IACConfig, MAACConfig
 from collm.algorithms.memory.devices import GIB, bytes_of, gpu_memory, usable
-from collm.algorithms.memory.fitting import NoRoom, Task, check_fit, fit, members_of
+from collm.algorithms.memory.fitting import NoRoom, Task, check_fit, fit, members_of, work_of
 from collm.algorithms.rollout import side_by_side
 
 TASK = Task(("fox_0", "stone_0"), prompt_letters=1200, max_turns=1)
@@ -103,6 +103,31 @@ def test_actors_with_weights_of_their_own_on_a_cpu_with_cores_for_both_are_plann
     assert update_of(cores=64, settings={"side_by_side": False}) == apart
     assert update_of(cores=64, settings={"offload": "learner"}) == apart
     assert update_of(cores=64, weights="shared") == "update of fox_0, stone_0"
+
+
+def test_critics_of_their_own_are_planned_side_by_side_whatever_their_actors_share(monkeypatch):
+    monkeypatch.setattr(side_by_side, "num_cores", lambda: 64)
+
+    def updates(weights, **settings):
+        algorithm = IAC(IACConfig(critic_model_name_or_path="actor", **settings))
+        plans = fit(algorithm, model("0.6B", device="cpu", weights=weights), TASK, lambda device: 10**15).plans
+        return [phase.name for phase in plans["cpu"].phases if "critic" in phase.name]
+
+    together = ["update of critic of fox_0 and critic of stone_0"]
+    assert updates("own") == updates("adapters") == together
+    assert updates("own", side_by_side=False) == ["update of critic of fox_0", "update of critic of stone_0"]
+    assert updates("shared") == ["update of critic"]
+
+
+@pytest.mark.parametrize(
+    ("device", "is_on", "together"),
+    [("cuda:0", None, False), ("cuda:0", True, True), ("cuda:0,cuda:0", None, False), ("cpu,cuda:1", None, True)],
+)
+def test_models_on_several_devices_compute_at_once_and_those_on_one_gpu_where_they_are_told_to(device, is_on, together):
+    algorithm, on = MAAC(MAACConfig(side_by_side=is_on)), model("0.6B", device=device)
+    members = members_of(algorithm, on, TASK)
+    for where in members:
+        assert work_of(algorithm, on, TASK, members, where, False, 1).side_by_side is together
 
 
 def test_to_learn_one_after_the_other_is_offered_where_that_fits(monkeypatch):

@@ -62,6 +62,20 @@ def test_actors_side_by_side_hold_gradients_and_activations_at_once_and_the_crit
     assert len(plan(TEAM[2:], work).phases) == 2  # nobody decodes
 
 
+def test_critics_side_by_side_hold_gradients_and_activations_at_once():
+    team = [*TEAM[:2], *(replace(TEAM[2], name=f"critic of {each.name}") for each in TEAM[:2])]
+    one, both = (
+        phase(team, replace(WORK, critics_side_by_side=are_together), name)
+        for are_together, name in (
+            (False, "update of critic of fox_0"),
+            (True, "update of critic of fox_0 and critic of stone_0"),
+        )
+    )
+    assert (both.gradients, both.activations) == (2 * one.gradients, 2 * one.activations)
+    assert (both.weights, both.moments) == (one.weights, one.moments)
+    assert phase(team, replace(WORK, critics_side_by_side=True), "update of fox_0").gradients == 4 * P
+
+
 def test_learners_that_take_turns_are_alone_on_the_device():
     found = phase(TEAM, replace(WORK, offload="learner"), "update of fox_0")
     assert found.weights + found.gradients + found.moments == 16 * P

@@ -157,17 +157,25 @@ def trained(is_on, name="magrpo", **settings):
     for policy in policies.values():
         evaluate = policy.evaluate
         policy.evaluate = lambda tracks, of=evaluate: threads.add(threading.get_ident()) or of(tracks)
+    for learner in trainer.critics.values():
+        gradient = learner._gradient
+        learner._gradient = lambda *given, of=gradient: threads.add(threading.get_ident()) or of(*given)
     for _ in range(2):
         episodes, found = trainer.step()
         said += [turn.completion for each in episodes for track in each.tracks.values() for turn in track]
         metrics.append({key: value for key, value in found.items() if "second" not in key})
-    weights = [weight.detach().clone() for policy in policies.values() for weight in policy.parameters()]
+    learned = [*policies.values(), *(learner.critic for learner in trainer.critics.values())]
+    weights = [weight.detach().clone() for each in learned for weight in each.parameters()]
     return said, metrics, weights, threads
 
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"name": "ippo", "use_separate_critic": False, "mini_batch_size": 3, "target_kl": 1e-6, "ppo_epochs": 3}],
+    [
+        {},
+        {"name": "ippo", "use_separate_critic": False, "mini_batch_size": 3, "target_kl": 1e-6, "ppo_epochs": 3},
+        {"name": "iac", "num_generations": 1, "critic_replay": 2, "critic_steps": 2, "critic_batch_size": 3},
+    ],
 )
 def test_training_is_bit_for_bit_the_same(settings):
     (one, one_metrics, one_weights, here), (other, other_metrics, other_weights, there) = (

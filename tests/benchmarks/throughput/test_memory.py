@@ -22,7 +22,9 @@ def test_the_plan_is_within_15_percent_of_what_a_training_takes(size):
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.skipif(num_cores() < 2, reason="models learn side by side where there are cores for both")
-def test_the_plan_holds_for_two_models_that_learn_side_by_side():
-    found = measured("50M", ["own"])
+@pytest.mark.parametrize("settings", [["own"], ["own", "critics"]])
+def test_the_plan_holds_for_models_that_learn_side_by_side(settings):
+    found = measured("50M", settings)
     assert "update of writer_0 and writer_1" in found["planned"]
+    assert ("update of critic of writer_0 and critic of writer_1" in found["planned"]) is ("critics" in settings)
     assert found["planned_peak"] == pytest.approx(found["measured_peak"], rel=0.15)
