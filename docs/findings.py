@@ -173,7 +173,7 @@ def draw(results: Path = RESULTS, images: Path = IMAGES) -> list[Path]:
     drawn: dict[Path, Callable[[], Any]] = {}
     if (results / "variance").is_dir():
         drawn[images / "variance.png"] = lambda: draw_samples(read_cells(results / "variance"), images / "variance.png")
-    for suite in ("shift", "words", "tuned", "memory", "presets"):
+    for suite in ("shift", "words", "tuned", "replication", "memory", "presets"):
         if (found := comparison(suite, results)) is not None:
             stated = findings(read_suite(Path(suite)).contrasts, found)
             curves, contrasts = (images / f"{suite}_{kind}.png" for kind in ("curves", "contrasts"))
