@@ -38,7 +38,7 @@ def grouped_attention(
     num_rows, num_heads, num_tokens, width = query.shape
     num_kept = key.shape[1]
     is_plain = attention_mask is not None and attention_mask.shape[1] == 1 and kwargs.get("position_bias") is None
-    # Kernels of other devices than CPUs that take both a mask and shared heads compute their scores one by one.
+    # Elsewhere torch has only its plain attention for heads that share under a mask, which keeps all scores.
     if num_heads == num_kept or not is_plain or (num_tokens > 1 and query.device.type != "cpu"):
         attended: tuple[Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
         return attended
