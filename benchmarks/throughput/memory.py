@@ -77,10 +77,11 @@ def _measure(size: str, settings: Sequence[str]) -> dict[str, Any]:
         Qwen3ForCausalLM(config).save_pretrained(folder)
         AutoTokenizer.from_pretrained(TINY_DIRECTORY).save_pretrained(folder)
         recomputes = "recompute" in settings
-        made: type[ActorCriticConfig] = IACConfig if "critics" in settings else MAACConfig
+        settings_of: type[ActorCriticConfig]
+        algorithm_name, settings_of = ("iac", IACConfig) if "critics" in settings else ("maac", MAACConfig)
         experiment = Experiment(
-            algorithm="iac" if "critics" in settings else "maac",
-            config=made(
+            algorithm=algorithm_name,
+            config=settings_of(
                 critic_model_name_or_path="actor",
                 # Of two models that learn side by side the peaks meet where an update has several passes.
                 rollout_buffer_size=16 if "own" in settings else 4,

@@ -63,7 +63,7 @@ def grouped_heads(base: PreTrainedModel) -> Iterator[None]:
     """
     config = base.config.get_text_config(decoder=True)
     num_kept = getattr(config, "num_key_value_heads", None)
-    if config._attn_implementation != "sdpa" or num_kept in (None, config.num_attention_heads):
+    if config._attn_implementation != "sdpa" or num_kept in (None, getattr(config, "num_attention_heads", None)):
         yield
         return
     config._attn_implementation = NAME

@@ -2,8 +2,9 @@
 
 import pytest
 import torch
+from architectures import SMALL, model_of
 from torch.nn import functional
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.integrations import sdpa_attention
 
 from collm.agents.decoding.cache.arena import visibility
@@ -14,20 +15,6 @@ from collm.agents.decoding.sampling import Sampling
 
 def normal(*shape, seed):
     return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-
-
-def llama(num_kept):
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=64,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=num_kept,
-        max_position_embeddings=64,
-    )
-    return LlamaForCausalLM(config).eval()
 
 
 @pytest.mark.parametrize("num_kept", [1, 2, 6])
@@ -52,7 +39,7 @@ def test_attention_is_a_softmax_over_what_the_mask_shows(num_kept, num_tokens):
 
 
 def test_neither_steps_nor_extensions_repeat_keys(monkeypatch):
-    model = llama(num_kept=2)
+    model = model_of("llama")
     decoder = Decoder(model, stop_ids=[])
     first = Prompt([3, 4, 5], (0,), max_new_tokens=4, parked="a")
     expected = [sample.ids.tolist() for sample in decoder.generate([first], Sampling())]
@@ -71,11 +58,10 @@ def test_neither_steps_nor_extensions_repeat_keys(monkeypatch):
 
 
 def test_only_models_whose_heads_share_are_told_to():
-    shared, own = llama(num_kept=2), llama(num_kept=4)
-    gpt2 = GPT2LMHeadModel(GPT2Config(vocab_size=64, n_embd=32, n_layer=1, n_head=2, n_positions=16))
-    eager = llama(num_kept=2)
+    own = LlamaForCausalLM(LlamaConfig(**{**SMALL, "num_key_value_heads": SMALL["num_attention_heads"]}))
+    eager = model_of("llama")
     eager.set_attn_implementation("eager")
-    for model, inside in ((shared, NAME), (own, "sdpa"), (gpt2, "sdpa"), (eager, "eager")):
+    for model, inside in ((model_of("llama"), NAME), (own, "sdpa"), (model_of("gpt2"), "sdpa"), (eager, "eager")):
         before = model.config._attn_implementation
         with pytest.raises(RuntimeError, match="of the block"), grouped_heads(model):
             assert model.config._attn_implementation == inside
