@@ -15,7 +15,7 @@ from ..batching import padded, sent
 from .adapters import AdapterBank
 from .base import CastWeights, computing_type
 from .cache.arena import Arena, Placement, StopForward, visibility
-from .cache.grouped import grouped_heads
+from .cache.attention import own_attention
 from .slots import Moves, Seat
 
 MASK_BLOCK = 8  # widths of masks are multiples of this, for aligned kernels
@@ -162,7 +162,7 @@ class Engine:
             self.bank.select(adapters)
         self.arena.placement = Placement(slice(0, len(tokens)), width, rows, rows, rows, columns)
         positions = columns[:, None]
-        with grouped_heads(self.base):
+        with own_attention(self.base):
             output = self.base(
                 input_ids=tokens[:, None],
                 position_ids=positions,
@@ -234,7 +234,7 @@ class Engine:
 
     def _fill(self, ids: Tensor, positions: Tensor, mask: Tensor | None) -> None:
         # The rest of the last layer would be thrown away: a sixth of the pass in a model of four layers.
-        with suppress(StopForward), nullcontext() if mask is None else grouped_heads(self.base):
+        with suppress(StopForward), nullcontext() if mask is None else own_attention(self.base):
             self.base.base_model(
                 input_ids=ids,
                 position_ids=positions,

@@ -1,5 +1,7 @@
 """Query heads that share keys and values attend to them without a copy of these."""
 
+import copy
+
 import pytest
 import torch
 from architectures import SMALL, model_of
@@ -8,7 +10,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.integrations import sdpa_attention
 
 from collm.agents.decoding.cache.arena import visibility
-from collm.agents.decoding.cache.grouped import NAME, grouped_attention, grouped_heads
+from collm.agents.decoding.cache.attention import NAME, attention_to_kept, own_attention
 from collm.agents.decoding.decoder import Decoder, Prompt
 from collm.agents.decoding.sampling import Sampling
 
@@ -27,7 +29,7 @@ def test_attention_is_a_softmax_over_what_the_mask_shows(num_kept, num_tokens):
     )
     columns = torch.arange(5)[:, None] + torch.arange(num_tokens)
     mask = visibility(columns, 9, torch.float64)
-    found, weights = grouped_attention(torch.nn.Module(), query, key, value, mask, dropout=0.0, scaling=0.3)
+    found, weights = attention_to_kept(torch.nn.Module(), query, key, value, mask, dropout=0.0, scaling=0.3)
     assert found.shape == (5, num_tokens, 6, 8) and weights is None
     for row in range(5):
         for head in range(6):
@@ -57,13 +59,14 @@ def test_neither_steps_nor_extensions_repeat_keys(monkeypatch):
         model(torch.zeros(1, 2, dtype=torch.int64), attention_mask=torch.zeros(1, 1, 2, 2))
 
 
-def test_only_models_whose_heads_share_are_told_to():
+def test_only_models_with_torchs_attention_are_told_to():
     own = LlamaForCausalLM(LlamaConfig(**{**SMALL, "num_key_value_heads": SMALL["num_attention_heads"]}))
     eager = model_of("llama")
     eager.set_attn_implementation("eager")
-    for model, inside in ((model_of("llama"), NAME), (own, "sdpa"), (model_of("gpt2"), "sdpa"), (eager, "eager")):
+    elsewhere = copy.deepcopy(own).to("meta")
+    for model, inside in ((model_of("llama"), NAME), (own, NAME), (elsewhere, "sdpa"), (eager, "eager")):
         before = model.config._attn_implementation
-        with pytest.raises(RuntimeError, match="of the block"), grouped_heads(model):
+        with pytest.raises(RuntimeError, match="of the block"), own_attention(model):
             assert model.config._attn_implementation == inside
             raise RuntimeError("of the block")
         assert model.config._attn_implementation == before
