@@ -15,12 +15,12 @@ from ..batching import sent
 from .adapters import Valuer
 from .base import hidden_states_of
 from .engine import Engine
-from .feed import Reading, Steps, steps_ahead
 from .samples import DrawRecorder
 from .sampling import Draw, Sampling
 from .slots import Claim, SlotTable
 from .steps.capture import Capture
 from .steps.eager import EagerSteps
+from .steps.feed import Reading, Steps, steps_ahead
 from .steps.static import StaticSteps
 
 

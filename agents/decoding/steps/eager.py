@@ -11,9 +11,9 @@ from torch import Tensor
 
 from ...batching import sent
 from ..engine import Engine
-from ..feed import Steps, rows_of
 from ..sampling import Draw, Sampling, draw
 from ..slots import SlotTable
+from .feed import Steps, rows_of
 
 
 class EagerSteps(Steps):

@@ -25,10 +25,10 @@ from torch import Tensor
 from ...batching import sent
 from ..base import computing_type
 from ..engine import Engine
-from ..feed import Steps, rows_of
 from ..sampling import Draw, Sampling, draw
 from ..slots import SlotTable
 from .capture import Capture, Work
+from .feed import Steps, rows_of
 
 WIDTH_BLOCK = (
     128  # widths are multiples of this: a step reads at most so many columns in vain, and longer rows are rare

@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .sampling import Draw
-from .slots import SlotTable
+from ..sampling import Draw
+from ..slots import SlotTable
 
 
 def steps_ahead(device: torch.device) -> int:

@@ -1,0 +1,133 @@
+"""Linear layers by oneDNN give what torch's give, with their gradients; nothing else about a model changes."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+from architectures import model_of
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from collm.agents.decoding.cpu import products
+from collm.agents.decoding.cpu.products import Linear, is_plain, multiply_faster
+
+pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch was built without oneDNN")
+
+
+@pytest.fixture
+def multiplied(monkeypatch):
+    """Shapes of the products that oneDNN makes."""
+    shapes = []
+    own = products.multiplied
+
+    def counted(x, weight, bias):
+        shapes.append((tuple(x.shape), tuple(weight.shape)))
+        return own(x, weight, bias)
+
+    monkeypatch.setattr(products, "multiplied", counted)
+    monkeypatch.setattr(products, "MIN_PRODUCTS", 1)
+    return shapes
+
+
+def pair(inputs, outputs, bias):
+    torch.manual_seed(0)
+    plain = nn.Linear(inputs, outputs, bias=bias)
+    ours = Linear(inputs, outputs, bias=bias)
+    ours.load_state_dict(plain.state_dict())
+    return plain, ours
+
+
+def viewed(name):
+    x = torch.randn(40, 6, 24, generator=torch.Generator().manual_seed(1))
+    return {
+        "rows": x[:, 0].contiguous(),
+        "strided": x[:, -1:],
+        "transposed": x[:24, 0, :].T[:, :24].contiguous().T.repeat(2, 1),
+        "expanded": x[:1].expand(40, 6, 24),
+        "three axes": x,
+    }[name]
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("name", ["rows", "strided", "transposed", "expanded", "three axes"])
+@pytest.mark.parametrize("slope", ["random", "one"])
+def test_products_and_gradients_are_torchs(multiplied, bias, name, slope):
+    results = []
+    for layer in pair(24, 56, bias):
+        x = viewed(name).detach().requires_grad_()
+        y = layer(x)
+        weight = torch.randn(y.shape, generator=torch.Generator().manual_seed(2)) if slope == "random" else 1.0
+        (y * weight).sum().backward() if slope == "random" else y.sum().backward()
+        results.append([y.detach(), x.grad, *(each.grad for each in layer.parameters())])
+    assert len(multiplied) == 2  # forward, and backward by x
+    for plain, ours in zip(*results, strict=True):
+        assert plain.shape == ours.shape
+        torch.testing.assert_close(ours, plain, atol=2e-5, rtol=1e-4)
+
+
+def test_only_gradients_that_are_wanted_are_made(multiplied):
+    _, layer = pair(24, 56, True)
+    layer.requires_grad_(False)
+    x = viewed("rows").requires_grad_()
+    layer(x).sum().backward()
+    assert x.grad is not None and layer.weight.grad is None and layer.bias.grad is None
+    layer.requires_grad_(True)
+    layer(x.detach()).sum().backward()
+    assert len(multiplied) == 3 and layer.weight.grad is not None
+
+
+def test_layers_that_run_again_run_the_same(multiplied):
+    _, layer = pair(24, 56, True)
+    x = viewed("rows").requires_grad_()
+    checkpoint(layer, x, use_reentrant=False).sum().backward()
+    kept = x.grad.clone()
+    x.grad = None
+    layer(x).sum().backward()
+    assert torch.equal(kept, x.grad)
+
+
+@pytest.mark.filterwarnings("ignore:TF32 acceleration on top of oneDNN:UserWarning")  # torch, of its own switch
+def test_other_types_small_products_and_a_switch_are_torchs(multiplied):
+    _, layer = pair(24, 56, True)
+    x = viewed("rows")
+    layer(x[:31])
+    layer.double()(x.double())
+    layer.float()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert layer(x).dtype == torch.bfloat16
+    with torch.backends.mkldnn.flags(enabled=False):
+        layer(x)
+    copy.deepcopy(layer).to("meta")(x.to("meta"))
+    assert multiplied == []
+    layer(x)
+    assert multiplied == [((40, 24), (56, 24))]
+
+
+def test_a_small_product_stays_torchs():
+    small, large = torch.zeros(64, 100), torch.zeros(64, 2000)
+    assert not products._gains(small, torch.zeros(100, 100)) and products._gains(large, torch.zeros(100, 2000))
+
+
+@pytest.mark.parametrize("is_faster", [True, False])
+def test_a_model_stays_what_it_was(monkeypatch, is_faster):
+    monkeypatch.setattr(products, "_is_faster", lambda: is_faster)
+    model, ids = model_of("llama"), torch.arange(80)[None].repeat(2, 1)
+    before, names = model(ids).logits, list(model.state_dict())
+    multiply_faster(model)
+    multiply_faster(model)
+    layers = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
+    assert all(type(layer) is (Linear if is_faster else nn.Linear) and is_plain(layer) for layer in layers)
+    for twin in (model, copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert list(twin.state_dict()) == names
+        torch.testing.assert_close(twin(ids).logits, before, atol=1e-4, rtol=1e-4)
+
+
+def test_layers_of_other_kinds_are_left(monkeypatch):
+    class Own(nn.Linear):
+        pass
+
+    monkeypatch.setattr(products, "_is_faster", lambda: True)
+    model = nn.Sequential(Own(2, 2), nn.Linear(2, 2))
+    multiply_faster(model)
+    assert [type(layer) for layer in model] == [Own, Linear] and not is_plain(model[0])
