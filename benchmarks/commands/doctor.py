@@ -76,7 +76,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def machine() -> dict[str, Any]:
-    """Versions, devices, missing extras and the sandbox's tier of this machine."""
+    """Versions, devices, the C++ compiler, missing extras and the sandbox's tier of this machine."""
+    from ...agents.decoding.cpu.kernel import compiler
     from ...envs.sandbox import SandboxUnavailable, shared_sandbox
 
     try:
@@ -87,6 +88,7 @@ def machine() -> dict[str, Any]:
         "versions": {"python": platform.python_version()}
         | {name: importlib.metadata.version(name) for name in PACKAGES},
         "devices": _devices(),
+        "compiler": compiler(),
         "missing": [name for name, module in EXTRAS.items() if find_spec(module) is None],
         "sandbox": tier,
     }
@@ -135,6 +137,7 @@ def _show_machine(is_json: bool) -> None:
         table.add_row(device["name"], ", ".join(said))
     if len(found["devices"]) == 1:
         table.add_row("GPU", "none that torch can use")
+    table.add_row("compiler", found["compiler"] or "no C++ compiler, or not wanted: on a CPU torch attends, and decoding is slower")
     extras = ", ".join(found["missing"])
     table.add_row("missing", f'{extras} (pip install "collm[NAME]")' if extras else "no extra")
     table.add_row("sandbox", f"tier {found['sandbox']}")

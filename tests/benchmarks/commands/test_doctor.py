@@ -7,6 +7,7 @@ import json
 import pytest
 import torch
 
+from collm.agents.decoding.cpu.kernel import SWITCH, compiler
 from collm.benchmarks.cli import main
 
 TRAIN = ["train", "maac", "--env", "collm/MiniWriting-v1", "--critic-model-name-or-path", "actor"]
@@ -18,6 +19,13 @@ def test_the_machine_is_told_as_json(capsys):
     assert found["versions"]["torch"] == torch.__version__
     assert found["devices"][0]["name"] == "cpu" and found["devices"][0]["memory"] > 2**30
     assert found["sandbox"]
+    assert found["compiler"] == compiler()
+
+
+def test_a_machine_without_a_compiler_is_told_so(capsys, monkeypatch):
+    monkeypatch.setenv(SWITCH, "0")
+    assert main(["doctor"]) == 0
+    assert "no C++ compiler, or not wanted" in capsys.readouterr().out
 
 
 def test_a_training_that_cannot_fit_is_refused_with_what_would(capsys):
