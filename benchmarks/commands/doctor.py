@@ -137,7 +137,10 @@ def _show_machine(is_json: bool) -> None:
         table.add_row(device["name"], ", ".join(said))
     if len(found["devices"]) == 1:
         table.add_row("GPU", "none that torch can use")
-    table.add_row("compiler", found["compiler"] or "no C++ compiler, or not wanted: on a CPU torch attends, and decoding is slower")
+    table.add_row(
+        "compiler",
+        found["compiler"] or "no C++ compiler, or not wanted: on a CPU torch attends, and decoding is slower",
+    )
     extras = ", ".join(found["missing"])
     table.add_row("missing", f'{extras} (pip install "collm[NAME]")' if extras else "no extra")
     table.add_row("sandbox", f"tier {found['sandbox']}")

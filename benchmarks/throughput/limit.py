@@ -1,4 +1,4 @@
-"""FLOP/s of decoding and learning as a share of this machine's measured limit, that of one matrix product.
+"""FLOP/s of decoding and learning as a share of this machine's measured limit, that of one of torch's matrix products.
 
     share = operations that the work needs / CPU second  :  operations of a matrix product / CPU second
 
@@ -8,7 +8,8 @@ through every layer, logits where a token is sampled or scored, attention to ear
 much again. Skipped operations therefore raise the share, wasted ones (such as padding) lower it.
 
 Beside the share stands that of the model's products alone, with as many rows as the work has and nothing in between: no
-decoder and no learner with these matrices can exceed it.
+decoder and no learner with these matrices can exceed it. Layers that multiply by oneDNN can exceed the limit, since
+torch's own products of fp32 matrices are MKL's.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
-from torch.nn import functional
 from transformers import PreTrainedModel
 
 from ...agents.core import Completion
@@ -104,15 +104,15 @@ def products_rate(model: nn.Module, num_rows: int, repeats: int = 20) -> float:
     Args:
         num_rows: rows of what the weights are multiplied with.
     """
-    weights = [layer.weight for layer in model.modules() if isinstance(layer, nn.Linear)]
-    inputs = {width: torch.rand(num_rows, width) for width in {weight.shape[1] for weight in weights}}
+    layers = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
+    inputs = {width: torch.rand(num_rows, width) for width in {layer.in_features for layer in layers}}
     seconds: list[float] = []
     for _ in range(repeats + 1):
         start = time.process_time()
-        for weight in weights:
-            functional.linear(inputs[weight.shape[1]], weight)
+        for layer in layers:
+            layer(inputs[layer.in_features])
         seconds.append(time.process_time() - start)
-    return 2.0 * num_rows * sum(weight.numel() for weight in weights) / min(seconds[1:])
+    return 2.0 * num_rows * sum(layer.weight.numel() for layer in layers) / min(seconds[1:])
 
 
 def operations(model: PreTrainedModel, prompt_lengths: Sequence[int], new_tokens: int = NEW_TOKENS) -> float:

@@ -27,8 +27,10 @@ class Linear(nn.Linear):
     def forward(self, input: Tensor) -> Tensor:
         if not _gains(input, self.weight):
             return super().forward(input)
-        multiplied: Tensor = _Product.apply(input, self.weight, self.bias)  # type: ignore[no-untyped-call]
-        return multiplied
+        if not torch.is_grad_enabled():
+            return multiplied(input, self.weight, self.bias)
+        product: Tensor = _Product.apply(input, self.weight, self.bias)  # type: ignore[no-untyped-call]
+        return product
 
 
 class _Product(torch.autograd.Function):
@@ -71,13 +73,15 @@ def is_plain(layer: nn.Module) -> TypeGuard[nn.Linear]:
 
 
 def _gains(x: Tensor, weight: Tensor) -> bool:
-    if x.device.type != "cpu" or not (x.dtype == weight.dtype == torch.float32) or torch.is_autocast_enabled("cpu"):
+    num_outputs, num_inputs = weight.shape
+    num_rows = x.numel() // max(num_inputs, 1)
+    if num_rows < MIN_ROWS or num_rows * num_inputs * num_outputs < MIN_PRODUCTS:
         return False
     # Tensors that stand for others (a shape alone, a shard) have products of their own.
-    if type(x) is not Tensor or type(weight) not in (Tensor, nn.Parameter):
+    are_plain = type(x) in (Tensor, nn.Parameter) and type(weight) in (Tensor, nn.Parameter)
+    if not are_plain or x.device.type != "cpu" or not (x.dtype == weight.dtype == torch.float32):
         return False
-    num_rows = x.numel() // max(x.shape[-1], 1)
-    return num_rows >= MIN_ROWS and num_rows * weight.numel() >= MIN_PRODUCTS and bool(torch.backends.mkldnn.enabled)
+    return bool(torch.backends.mkldnn.enabled) and not torch.is_autocast_enabled("cpu")
 
 
 @cache
