@@ -82,11 +82,12 @@ def kernel_for(width: int, group: int) -> Callable[..., None] | None:
         return None
     try:
         library = ctypes.CDLL(str(_library(found, width, group)))
-    except (OSError, subprocess.SubprocessError) as error:
-        said = getattr(error, "stderr", "") or str(error)
+    except (OSError, RuntimeError, subprocess.SubprocessError) as error:  # RuntimeError: the user has no home
+        said = str(getattr(error, "stderr", None) or "").strip() or str(error)
         warnings.warn(
             f"attention stays torch's, which decodes more slowly: {found} made no kernel of {SOURCE.name} "
-            f"({said.strip().splitlines()[0]}); name another compiler in CXX, or set {SWITCH}=0",
+            f"({said.splitlines()[0]}); name another compiler in CXX or another folder in XDG_CACHE_HOME, "
+            f"or set {SWITCH}=0",
             RuntimeWarning,
             stacklevel=2,
         )

@@ -153,6 +153,15 @@ def test_a_compiler_that_fails_is_told_of_once(monkeypatch, tmp_path):
 
 
 @needs_compiler
+@torch.no_grad()
+def test_a_folder_that_cannot_be_written_is_told_of(monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("", "utf-8")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.warns(RuntimeWarning, match="Not a directory.*XDG_CACHE_HOME"):
+        assert kernel.attended(*inputs(), 0.3) is None
+
+
+@needs_compiler
 def test_decoding_uses_it(monkeypatch):
     model = random_llama(97, seed=0, end_id=None, pad_id=0)
     prompts = [Prompt([3 + row, 4, 5], (row,), max_new_tokens=6) for row in range(4)]
