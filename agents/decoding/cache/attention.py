@@ -42,7 +42,7 @@ def attention_to_kept(
     if attention_mask is None or attention_mask.shape[1] != 1 or kwargs.get("position_bias") is not None:
         return _left(module, query, key, value, attention_mask, **kwargs)
     dropout, scale = kwargs.get("dropout", 0.0), kwargs.get("scaling")
-    if num_tokens == 1 and dropout == 0:
+    if dropout == 0:
         output = attended(query, key, value, attention_mask, width**-0.5 if scale is None else scale)
         if output is not None:
             return output, None

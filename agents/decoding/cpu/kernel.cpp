@@ -3,7 +3,6 @@
 //
 // Compiled for one shape: HEAD numbers per head (a multiple of LANES), GROUP query heads per head of keys and values.
 
-#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <thread>

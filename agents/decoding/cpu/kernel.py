@@ -2,7 +2,7 @@
 
 torch's attention multiplies matrices of as many rows as query heads share a head: one to seven where tokens are
 decoded one by one, for which a product of matrices is the wrong tool. `kernel.cpp` reads every key and value once, at
-two to three times the speed, and none that no query sees.
+1.7 to 2.5 times the speed, and none that no query sees.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+
+from .processor import processor
 
 SOURCE = Path(__file__).with_name("kernel.cpp")
 LANES = 16  # numbers of a head come in multiples of these
@@ -131,7 +133,7 @@ def _library(compiler: str, width: int, group: int) -> Path:
         f"-DHEAD={width}",
         f"-DGROUP={group}",
     ]
-    made_of = [SOURCE.read_text("utf-8"), *flags, compiler, str(Path(compiler).stat().st_mtime_ns), _processor()]
+    made_of = [SOURCE.read_text("utf-8"), *flags, compiler, str(Path(compiler).stat().st_mtime_ns), processor()]
     name = f"attention_{width}_{group}_{hashlib.sha256(chr(0).join(made_of).encode()).hexdigest()[:24]}.so"
     folder = cache_folder()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -148,12 +150,3 @@ def _library(compiler: str, width: int, group: int) -> Path:
             )
             os.replace(made, path)  # other processes find all of it or nothing
     return path
-
-
-def _processor() -> str:
-    """What kernels of another machine that shares the folder would differ by."""
-    known = Path("/proc/cpuinfo")
-    if not known.exists():
-        return f"{platform.machine()} {platform.processor()}"
-    lines = known.read_text("utf-8").splitlines()
-    return "\n".join(next((line for line in lines if line.startswith(key)), "") for key in ("model name", "flags"))

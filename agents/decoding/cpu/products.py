@@ -6,14 +6,13 @@ torch multiplies fp32 matrices by MKL, which is at its best on its maker's proce
 
 from __future__ import annotations
 
-import platform
-from functools import cache
-from pathlib import Path
 from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+
+from .processor import processor
 
 MIN_ROWS = 32
 """With fewer rows, to bring the weights into oneDNN's order takes as long as the product."""
@@ -84,9 +83,6 @@ def _gains(x: Tensor, weight: Tensor) -> bool:
     return bool(torch.backends.mkldnn.enabled) and not torch.is_autocast_enabled("cpu")
 
 
-@cache
 def _is_faster() -> bool:
     """On AMD's processors, by measurement; on Intel's MKL is not known to be slower, and others have neither."""
-    known = Path("/proc/cpuinfo")
-    maker = known.read_text("utf-8") if known.exists() else platform.processor()
-    return "AuthenticAMD" in maker and torch.backends.mkldnn.is_available()
+    return "AuthenticAMD" in processor() and torch.backends.mkldnn.is_available()

@@ -77,6 +77,7 @@ def test_neither_threads_nor_other_rows_nor_hidden_columns_change_a_bit(monkeypa
     monkeypatch.setattr(kernel, "READ_BY_THREAD", 1)
     threads = torch.get_num_threads()
     query, key, value, mask = inputs(num_rows=11)
+    mask[0, ..., 32:] = torch.finfo().min
     with torch.no_grad():
         alone = kernel.attended(query[:1], key[:1, :, :32], value[:1, :, :32], mask[:1, ..., :32], 0.3)
         found = []
@@ -85,13 +86,7 @@ def test_neither_threads_nor_other_rows_nor_hidden_columns_change_a_bit(monkeypa
             found.append(kernel.attended(query, key, value, mask, 0.3))
     torch.set_num_threads(threads)
     assert all(torch.equal(found[0], other) for other in found[1:])
-    if mask[0, ..., 32:].max() < 0:
-        assert torch.equal(alone, found[0][:1])
-    mask[0, ..., 32:] = torch.finfo().min
-    with torch.no_grad():
-        again = kernel.attended(query, key, value, mask, 0.3)
-        alone = kernel.attended(query[:1], key[:1, :, :32], value[:1, :, :32], mask[:1, ..., :32], 0.3)
-    assert torch.equal(alone, again[:1])
+    assert torch.equal(alone, found[0][:1])
 
 
 @needs_compiler
