@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 
@@ -25,7 +25,8 @@ from transformers import PreTrainedModel
 from ..._errors import UserError
 from .adapters import AdapterBank, active_adapter, check_adapter, values_of
 from .base import base_of, computing_type, window_of
-from .cpu.products import multiply_faster
+from .cpu.products import packed_weights
+from .cpu.swaps import quicken
 from .engine import Engine
 from .plain import decode_plainly
 from .samples import DrawRecorder, Prompt, Sample
@@ -38,6 +39,8 @@ from .steps.capture import Capture
 __all__ = ["Decoder", "Prompt", "Sample"]
 
 FIXED_ROWS = 32  # of every step in fixed shapes
+PACKED_ROWS, PACKED_STEPS = 3, 32
+"""Sequences, and tokens of the longest, that are worth to pack weights for on a CPU."""
 PREFILL_TOKENS = {"cpu": 1536, "cuda": 8192}  # a pass that fills the second-level cache, or the GPU
 
 
@@ -78,7 +81,7 @@ class Decoder:
             raise ValueError(f"max_slots {max_slots} leaves no room for a sequence: use at least 1")
         self._model = model
         self._base = base_of(model)
-        multiply_faster(self._base)
+        quicken(self._base)
         if value_head is not None and self._base.base_model is self._base:
             raise ValueError(f"{type(self._base).__name__} does not show the hidden states that a value head reads")
         self._heads = value_head
@@ -113,7 +116,7 @@ class Decoder:
         adapters = list(dict.fromkeys(prompt.adapter for prompt in prompts))
         claims = [Claim(owner, prompt) for owner, prompt in enumerate(prompts)]
         reason = self._why_not(prompts)
-        with torch.inference_mode(), self._evaluation(), self._engine.casting():
+        with torch.inference_mode(), self._evaluation(), self._engine.casting(), self._packing(prompts):
             is_mixed = len(adapters) > 1 and not self._engine.num_fixed
             if reason is None and is_mixed and AdapterBank.serves(self._model):
                 assert isinstance(self._model, PeftModel)
@@ -186,6 +189,11 @@ class Decoder:
             self._valuer,
             is_cached=self._is_cached,
         )
+
+    def _packing(self, prompts: Sequence[Prompt]) -> AbstractContextManager[None]:
+        """Packed weights where they gain; in fixed shapes always, as no sample may depend on how many there are."""
+        is_long = len(prompts) >= PACKED_ROWS and max(prompt.max_new_tokens for prompt in prompts) >= PACKED_STEPS
+        return packed_weights(self._base) if is_long or self._engine.num_fixed else nullcontext()
 
     def _release(self) -> None:
         self._scheduler.release()

@@ -25,7 +25,7 @@ from ..._errors import UserError
 from ...envs.core import Message, messages_of
 from ..batching import padded
 from ..core import Critic, CriticInput, HeadCritic, Workplace
-from ..decoding.cpu.products import multiply_faster
+from ..decoding.cpu.swaps import quicken
 from ..encoding import MAX_KEPT_TOKENS, Encoder, Recent
 from ..scoring.recomputing import recompute_layers
 from ..scoring.scorer import at_once
@@ -78,7 +78,7 @@ class TextCritic(Critic):
         if recomputes_activations:
             recompute_layers(backbone)
         self.backbone = backbone.eval()
-        multiply_faster(self.backbone)
+        quicken(self.backbone)
         self._compute_dtype = compute_dtype
         self.encoder = Encoder(tokenizer)
         self.reader: PlainReader | CompactReader = PlainReader(self.encoder)

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
+from ..cpu.layers import keep
+
 COLUMN_BLOCK = 64  # the capacity grows in whole blocks of columns
 
 
@@ -64,7 +66,7 @@ class ArenaLayer(CacheLayerMixin):
             # Padding lies to the right of a sequence: its columns are overwritten before any mask lets them be seen.
             self.keys[place.rows, :, : key_states.shape[2]] = key_states.to(self.keys.dtype)
             self.values[place.rows, :, : key_states.shape[2]] = value_states.to(self.values.dtype)
-        else:
+        elif not keep(key_states, value_states, self.keys, self.values, place.row_index, place.column_index):
             kept = place.row_index, slice(None), place.column_index
             self.keys[kept] = _real(key_states, place).to(self.keys.dtype)
             self.values[kept] = _real(value_states, place).to(self.values.dtype)

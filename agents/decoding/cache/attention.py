@@ -16,7 +16,7 @@ from torch.nn import functional
 from transformers import AttentionInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from ..cpu.kernel import attended
+from ..cpu.attention import attended
 
 NAME = "collm_sdpa"
 

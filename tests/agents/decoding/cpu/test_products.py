@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -9,8 +10,12 @@ from architectures import model_of
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from collm.agents.decoding.cpu import products
-from collm.agents.decoding.cpu.products import Linear, is_plain, multiply_faster
+from collm.agents.decoding import decoder as decoding
+from collm.agents.decoding.cpu import products, swaps
+from collm.agents.decoding.cpu.products import Linear, is_plain, packed_weights
+from collm.agents.decoding.cpu.swaps import quicken
+from collm.agents.decoding.decoder import Decoder, Prompt
+from collm.agents.decoding.sampling import Sampling
 
 pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch was built without oneDNN")
 
@@ -91,7 +96,7 @@ def test_layers_that_run_again_run_the_same(multiplied):
 def test_other_types_small_products_and_a_switch_are_torchs(multiplied):
     _, layer = pair(24, 56, True)
     x = viewed("rows")
-    layer(x[:31])
+    layer(x[:1])
     layer.double()(x.double())
     layer.float()
     with torch.autocast("cpu", torch.bfloat16):
@@ -111,11 +116,11 @@ def test_a_small_product_stays_torchs():
 
 @pytest.mark.parametrize("is_faster", [True, False])
 def test_a_model_stays_what_it_was(monkeypatch, is_faster):
-    monkeypatch.setattr(products, "_is_faster", lambda: is_faster)
+    monkeypatch.setattr(swaps, "is_faster", lambda: is_faster)
     model, ids = model_of("llama"), torch.arange(80)[None].repeat(2, 1)
     before, names = model(ids).logits, list(model.state_dict())
-    multiply_faster(model)
-    multiply_faster(model)
+    quicken(model)
+    quicken(model)
     layers = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
     assert all(type(layer) is (Linear if is_faster else nn.Linear) and is_plain(layer) for layer in layers)
     for twin in (model, copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
@@ -123,11 +128,68 @@ def test_a_model_stays_what_it_was(monkeypatch, is_faster):
         torch.testing.assert_close(twin(ids).logits, before, atol=1e-4, rtol=1e-4)
 
 
+def test_packed_weights_are_multiplied_by_in_their_block_alone(multiplied, monkeypatch):
+    monkeypatch.setattr(products, "MIN_PACKED", 24 * 56)
+    plain, layer = pair(24, 56, True)
+    small = Linear(24, 55)
+    x = viewed("three axes")
+    with torch.inference_mode(), packed_weights(nn.ModuleList([layer, small, plain])):
+        assert layer.packed is not None and layer.packed.is_mkldnn and small.packed is None
+        for given in (x, x[:1, :1], viewed("strided")):
+            torch.testing.assert_close(layer(given), plain(given), atol=2e-5, rtol=1e-4)
+        assert len(multiplied) == 3
+    assert layer.packed is None and list(layer.state_dict()) == ["weight", "bias"]
+    with packed_weights(layer):  # a gradient is by the weights themselves
+        layer(x).sum().backward()
+    assert layer.weight.grad is not None
+
+
+def test_packed_weights_go_if_something_fails(multiplied, monkeypatch):
+    monkeypatch.setattr(products, "MIN_PACKED", 1)
+    _, layer = pair(24, 56, True)
+    with pytest.raises(KeyError), packed_weights(layer):
+        raise KeyError
+    assert layer.packed is None
+
+
+@torch.inference_mode()
+def test_packed_weights_are_those_of_now(multiplied, monkeypatch):
+    monkeypatch.setattr(products, "MIN_PACKED", 1)
+    plain, layer = pair(24, 56, False)
+    x = viewed("rows")
+    for _ in range(2):
+        with packed_weights(layer):
+            torch.testing.assert_close(layer(x), plain(x), atol=2e-5, rtol=1e-4)
+        for each in (plain, layer):
+            each.weight.data.mul_(-2)
+
+
+def test_decoding_packs_where_that_gains(multiplied, monkeypatch):
+    monkeypatch.setattr(swaps, "is_faster", lambda: True)
+    monkeypatch.setattr(products, "MIN_PACKED", 1)
+    model = model_of("llama")
+    decoder, packs = Decoder(model, stop_ids=[]), []
+    own = decoding.packed_weights
+    monkeypatch.setattr(decoding, "packed_weights", lambda base: packs.append(base) or own(base))
+
+    def generate(rows, tokens):
+        return decoder.generate([Prompt([3 + row, 4, 5], (row,), tokens) for row in range(rows)], Sampling())
+
+    generate(2, 40), generate(3, 31)
+    assert packs == []
+    packed = generate(3, 32)
+    assert packs == [model]
+    monkeypatch.setattr(decoding, "packed_weights", lambda base: nullcontext())
+    for one, other in zip(packed, generate(3, 32), strict=True):
+        assert one.ids.tolist() == other.ids.tolist()
+        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
+
+
 def test_layers_of_other_kinds_are_left(monkeypatch):
     class Own(nn.Linear):
         pass
 
-    monkeypatch.setattr(products, "_is_faster", lambda: True)
+    monkeypatch.setattr(swaps, "is_faster", lambda: True)
     model = nn.Sequential(Own(2, 2), nn.Linear(2, 2))
-    multiply_faster(model)
+    quicken(model)
     assert [type(layer) for layer in model] == [Own, Linear] and not is_plain(model[0])

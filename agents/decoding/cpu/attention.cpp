@@ -3,30 +3,15 @@
 //
 // Compiled for one shape: HEAD numbers per head (a multiple of LANES), GROUP query heads per head of keys and values.
 
-#include <cstdint>
-#include <cstring>
-#include <thread>
-#include <vector>
+#include "vectors.h"
 
 namespace {
 
-constexpr int LANES = 16;
 constexpr int CHUNKS = HEAD / LANES;
-constexpr int AHEAD = 1024;       // numbers ahead of those at work that are fetched into the cache
 constexpr float HIDDEN = -1e30f;  // a mask below this hides a column: torch's least numbers of a type are far below
 
-typedef float Vector __attribute__((vector_size(4 * LANES), aligned(4)));
-typedef int32_t Whole __attribute__((vector_size(4 * LANES)));
-
-inline Vector load(const float* from) {
-  Vector x;
-  std::memcpy(&x, from, sizeof x);
-  return x;
-}
-
-inline void store(float* to, Vector x) { std::memcpy(to, &x, sizeof x); }
-
-inline Vector all(float x) { return Vector{} + x; }
+// Into the second-level cache: a head's keys or values may fill the first.
+inline void fetch(const float* from) { __builtin_prefetch(from, 0, 2); }
 
 inline Vector added_pairs(Vector a, Vector b) {
   return __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30) +
@@ -40,35 +25,11 @@ inline Vector sums(Vector* x) {
   return x[0];
 }
 
-inline float highest(Vector x) {
-  float most = x[0];
-  for (int i = 1; i < LANES; i++) most = x[i] > most ? x[i] : most;
-  return most;
-}
-
-inline float total(Vector x) {
-  float sum = 0;
-  for (int i = 0; i < LANES; i++) sum += x[i];
-  return sum;
-}
-
-// e^x for x <= 0, to a relative 3e-7: 2^n by the exponent's bits, times a polynomial for the rest within +-1/2.
-inline Vector exponential(Vector x) {
-  x = x < -87.f ? all(-87.f) : x;
-  const Vector power = x * 1.44269504f;
-  const Whole whole = __builtin_convertvector(power - 0.5f, Whole);
-  const Vector rest = power - __builtin_convertvector(whole, Vector);
-  Vector y = all(1.5403530e-4f);
-  for (float next : {1.3333558e-3f, 9.6181291e-3f, 5.5504109e-2f, 2.4022651e-1f, 6.9314718e-1f, 1.f}) y = y * rest + next;
-  const Whole bits = (whole + 127) << 23;
-  Vector scale;
-  std::memcpy(&scale, &bits, sizeof scale);
-  return y * scale;
-}
-
-// One row and one head of keys and values. weights: GROUP times `width` rounded up to LANES.
-void attend_head(const float* query, const float* keys, const float* values, const float* mask, float* out,
-                 int64_t width, float scale, float* weights) {
+// One row and one head of keys and values. Nothing else tells the processor where it goes on after a head: while keys
+// are read, values are fetched, and while these are, the next head's keys.
+// weights: GROUP times `width` rounded up to LANES.
+void attend_head(const float* query, const float* keys, const float* values, const float* next_keys, const float* mask,
+                 float* out, int64_t width, float scale, float* weights) {
   const int64_t padded = (width + LANES - 1) / LANES * LANES;
   Vector asked[GROUP][CHUNKS], top[GROUP];
   for (int g = 0; g < GROUP; g++) {
@@ -90,10 +51,10 @@ void attend_head(const float* query, const float* keys, const float* values, con
     seen = start + LANES;
     Vector products[GROUP][LANES];
     for (int64_t i = 0; i < LANES; i++) {
-      const float* key = keys + (start + (i < count ? i : count - 1)) * HEAD;
+      const int64_t place = (start + (i < count ? i : count - 1)) * HEAD;
       for (int c = 0; c < CHUNKS; c++) {
-        __builtin_prefetch(key + AHEAD + c * LANES);
-        const Vector part = load(key + c * LANES);
+        fetch(values + place + c * LANES);
+        const Vector part = load(keys + place + c * LANES);
         for (int g = 0; g < GROUP; g++) products[g][i] = c ? products[g][i] + asked[g][c] * part : asked[g][c] * part;
       }
     }
@@ -118,10 +79,9 @@ void attend_head(const float* query, const float* keys, const float* values, con
   }
   Vector mixed[GROUP][CHUNKS] = {};
   for (int64_t column = 0; column < (seen < width ? seen : width); column++) {
-    const float* value = values + column * HEAD;
     for (int c = 0; c < CHUNKS; c++) {
-      __builtin_prefetch(value + AHEAD + c * LANES);
-      const Vector part = load(value + c * LANES);
+      fetch(next_keys + column * HEAD + c * LANES);
+      const Vector part = load(values + column * HEAD + c * LANES);
       for (int g = 0; g < GROUP; g++) mixed[g][c] += weights[g * padded + column] * part;
     }
   }
@@ -136,18 +96,14 @@ void attend_head(const float* query, const float* keys, const float* values, con
 extern "C" void attend(const float* query, const float* keys, const float* values, const float* mask, float* out,
                        int64_t rows, int64_t kept_heads, int64_t width, int64_t row_step, int64_t head_step,
                        int64_t mask_step, float scale, int64_t num_threads) {
-  auto attend_rows = [=](int64_t first, int64_t last) {
+  divided(rows, num_threads, [=](int64_t first, int64_t last) {
     std::vector<float> weights(GROUP * (width + LANES));
     for (int64_t row = first; row < last; row++)
       for (int64_t head = 0; head < kept_heads; head++) {
         const int64_t heads = (row * kept_heads + head) * GROUP * HEAD, kept = row * row_step + head * head_step;
-        attend_head(query + heads, keys + kept, values + kept, mask + row * mask_step, out + heads, width, scale,
-                    weights.data());
+        const int64_t next = head + 1 < kept_heads ? kept + head_step : row + 1 < last ? (row + 1) * row_step : kept;
+        attend_head(query + heads, keys + kept, values + kept, keys + next, mask + row * mask_step, out + heads, width,
+                    scale, weights.data());
       }
-  };
-  std::vector<std::thread> others;
-  for (int64_t n = 1; n < num_threads; n++)
-    others.emplace_back(attend_rows, rows * n / num_threads, rows * (n + 1) / num_threads);
-  attend_rows(0, rows / num_threads);
-  for (auto& other : others) other.join();
+  });
 }
