@@ -97,6 +97,11 @@ class Member:
         return self.compute * self.shape.num_linear if is_cast else 0
 
     @property
+    def packed(self) -> int:
+        """Copies of weights in the order that a CPU's products want, while it decodes."""
+        return FLOAT32 * self.shape.num_linear if self.compute == FLOAT32 else 0
+
+    @property
     def reference(self) -> int:
         if not self.has_reference or self.num_adapters:  # adapters' base is their reference
             return 0
@@ -134,6 +139,8 @@ class Work:
     """Whether the actors on it decode, and learn, at the same time."""
     critics_side_by_side: bool = False
     """Whether the critics on it learn at the same time."""
+    packs: bool = False
+    """Whether decoding multiplies by packed copies of fp32 weights, as on some CPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +193,7 @@ def plan(members: Sequence[Member], work: Work) -> Plan:
                 "decoding",
                 weights=present + references,
                 moments=moments,
-                casts=sum(each.casts for each in actors),
+                casts=sum(each.casts + (each.packed if work.packs else 0) for each in actors),
                 kv=kv_bytes(actors, work),
                 activations=(sum if work.side_by_side else max)(_decoding(each, work) for each in actors),
             )
