@@ -10,6 +10,8 @@ import traceback
 from multiprocessing import get_context
 from typing import Any, NamedTuple
 
+from kernels import torch_alone
+
 TIMEOUT_S = 3600
 
 
@@ -190,6 +192,7 @@ def trainer_of(case):
     return make_trainer(algorithm, vector, policies, network=NetworkConfig(hidden_dims=(8,)))
 
 
+@torch_alone()  # as shared-out weights are multiplied, whoever else holds them whole
 def trained(case) -> Found:
     """Some updates of a training, in whatever group this process belongs to."""
     from collm.agents.scoring.sharding import full

@@ -1,1 +1,1 @@
-"""What makes passes faster where they run on a CPU: attention of its own, and products by the faster library."""
+"""What makes passes faster where they run on a CPU: kernels of our own, and products by the faster library."""

@@ -13,10 +13,9 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from .compiling import kernels, number, pointer, whole
+from .compiling import LANES, kernels, number, pointer, whole
 from .layers import are_plain
 
-LANES = 16  # numbers of a head come in multiples of these
 MAX_HEAD, MAX_GROUP = 256, 16
 READ_BY_THREAD = 2**17
 """Keys per thread at least, in numbers: to start one takes as long as to read a tenth of them."""

@@ -23,6 +23,8 @@ SHARED = "vectors.h"
 SWITCH = "COLLM_KERNEL"
 """The environment variable that leaves everything to torch if it is 0."""
 COMPILE_S = 120.0
+LANES = 16
+"""Numbers that the kernels compute with at a time: rows and heads come in multiples of these."""
 
 pointer, whole, number = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
 """Types of the kernels' arguments."""

@@ -11,12 +11,12 @@ from functools import cache
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .compiling import kernels, number, pointer, whole
+from .compiling import LANES, kernels, number, pointer, whole
+from .processor import are_here
 
-LANES = 16  # numbers of a row come in multiples of these
 WORK_BY_THREAD = 2**18
 """Numbers per thread at least: to start one takes as long as to read a tenth of them."""
 
@@ -97,15 +97,9 @@ def keep(keys: Tensor, values: Tensor, kept_keys: Tensor, kept_values: Tensor, r
 
 
 def are_plain(*tensors: Tensor) -> bool:
-    """Whether these are numbers in this machine's memory, and nobody watches what torch does, which ours is not.
-
-    Tensors that stand for others (a shard, a shape alone) are no numbers.
-    """
+    """Whether these are fp32 numbers in memory, and nobody watches what torch does, among which kernels are not."""
     is_watched = torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0
-    return not is_watched and all(
-        type(each) in (Tensor, nn.Parameter) and each.dtype == torch.float32 and each.device.type == "cpu"
-        for each in tensors
-    )
+    return not is_watched and are_here(*tensors)
 
 
 class _Normalised(torch.autograd.Function):

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from .processor import processor
+from .processor import are_here, processor
 
 MIN_ROWS = 2
 """One row reads every weight once, and no product is faster than memory."""
@@ -74,7 +74,8 @@ def packed_weights(model: nn.Module) -> Iterator[None]:
     With some 4 to 32 rows products are 1.5 to 2 times as fast, with many 3 to 15 %; to pack takes as long as is saved
     in some ten products.
     """
-    layers = [layer for layer in model.modules() if type(layer) is Linear and is_packed(layer.weight)]
+    linear = (layer for layer in model.modules() if type(layer) is Linear)
+    layers = [layer for layer in linear if layer.weight.numel() >= MIN_PACKED and _may_multiply(layer.weight)]
     try:
         for layer in layers:
             vars(layer)["packed"] = torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach())
@@ -82,11 +83,6 @@ def packed_weights(model: nn.Module) -> Iterator[None]:
     finally:
         for layer in layers:
             vars(layer).pop("packed", None)
-
-
-def is_packed(weight: Tensor) -> bool:
-    """Whether there would be a packed copy of these weights."""
-    return weight.numel() >= MIN_PACKED and _may_multiply(weight, weight)
 
 
 def is_plain(layer: nn.Module) -> TypeGuard[nn.Linear]:
@@ -107,9 +103,5 @@ def _gains(x: Tensor, weight: Tensor) -> bool:
     return _may_multiply(x, weight)
 
 
-def _may_multiply(x: Tensor, weight: Tensor) -> bool:
-    # Tensors that stand for others (a shape alone, a shard) have products of their own.
-    are_plain = type(x) in (Tensor, nn.Parameter) and type(weight) in (Tensor, nn.Parameter)
-    if not are_plain or x.device.type != "cpu" or not (x.dtype == weight.dtype == torch.float32):
-        return False
-    return bool(torch.backends.mkldnn.enabled) and not torch.is_autocast_enabled("cpu")
+def _may_multiply(*tensors: Tensor) -> bool:
+    return are_here(*tensors) and bool(torch.backends.mkldnn.enabled) and not torch.is_autocast_enabled("cpu")

@@ -46,6 +46,13 @@ def test_weights_that_learn_cost_16_bytes_each():
     assert found.weights + found.gradients + found.moments == 16 * P
 
 
+def test_packed_weights_lie_beside_fp32_weights_while_they_decode():
+    work = replace(WORK, packs=True)
+    assert phase(TEAM, work, "decoding").casts == 2 * 4 * 900_000
+    assert phase(TEAM, work, "update of fox_0").casts == 0
+    assert phase([replace(TEAM[0], compute=2)], work, "decoding").casts == 2 * 900_000
+
+
 def test_three_learners_keep_moments_and_one_has_gradients():
     found = phase(TEAM, WORK, "update of fox_0")
     assert (found.weights, found.moments, found.gradients) == (3 * 4 * P, 3 * 8 * P, 4 * P)

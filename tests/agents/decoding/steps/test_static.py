@@ -11,6 +11,7 @@ import torch
 from architectures import model_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kernels import torch_alone
 from peft import LoraConfig, get_peft_model
 from pretended import NAME, pretended
 from taped import Eagerly, Taped, place_of
@@ -19,7 +20,6 @@ from torch import nn
 from collm._errors import UserError
 from collm.agents.decoding import engine
 from collm.agents.decoding import sampling as sampling_module
-from collm.agents.decoding.cpu import attention, layers
 from collm.agents.decoding.decoder import Decoder, Prompt
 from collm.agents.decoding.sampling import Sampling
 from collm.agents.decoding.steps import static
@@ -35,10 +35,10 @@ SLOW = pytest.mark.slow
 
 
 @pytest.fixture(autouse=True)
-def torch_alone(monkeypatch):
-    """Tapes hold torch's operations; a step of kernels of our own would differ from theirs by rounding."""
-    monkeypatch.setattr(attention, "kernel_for", lambda *shape: None)
-    monkeypatch.setattr(layers, "_functions", lambda: None)
+def as_on_tapes():
+    """Tapes hold torch's operations."""
+    with torch_alone():
+        yield
 
 
 def prompts_of(count, seed=0, *, longest=30, new=14, **changes):
