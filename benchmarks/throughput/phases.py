@@ -68,7 +68,7 @@ def _clocked_update(trainer: Trainer) -> Callable[[], dict[str, float]]:
     stopwatch.watch("collect", trainer, "_collect")
     for critic in trainer.unique_critics().values():
         stopwatch.watch("value", critic, "values")
-        stopwatch.watch("critic", critic, "learn")
+        stopwatch.watch("critic", critic, "_descend")
     for learner in {id(learner): learner for learner in trainer.learners.values()}.values():
         stopwatch.watch("forward", learner.policy, "evaluate")
         stopwatch.watch("optimizer", learner.optimizer, "clip")

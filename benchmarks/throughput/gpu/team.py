@@ -28,7 +28,7 @@ from .shapes import LARGE, MIDDLE, SMALL, TINY, Shape, embedded_tokenizer, rando
 
 ENVS = {"MiniBuild": "collm/MiniBuild-v0", "MiniWriting": "collm/MiniWriting-v1"}
 """Six turns of growing histories, and one turn."""
-PHASES = {"collect": "_collect", "value": "values", "critic": "learn", "policies": "_update"}
+PHASES = {"collect": "_collect", "value": "values", "critic": "_descend", "policies": "_update"}
 PLANNED = {"loaded": "loading", "collect": "decoding", "critic": "update of critic", "policies": "update of "}
 """Phases of the memory plan by what is measured: the largest of those whose names begin so."""
 TOLERANCE = 0.15
