@@ -1,11 +1,14 @@
-"""A limit on turns imposed from outside: the episode is truncated, not terminated."""
+"""Limits on the number of joint turns of an episode: a wrapper that sets one, and a function that finds it."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import gymnasium
 from pettingzoo import ParallelEnv
 from pettingzoo.utils import BaseParallelWrapper
+
+from ..core import TextParallelEnv
 
 
 class TurnLimit(BaseParallelWrapper):
@@ -41,3 +44,26 @@ class TurnLimit(BaseParallelWrapper):
         else:
             self.agents = list(self.env.agents)
         return observations, rewards, terminations, truncations, infos
+
+
+def declared_turn_limit(env: Any) -> int | None:
+    """Return the largest number of joint turns of an episode, as the environment or a wrapper declares it.
+
+    Reads `max_turns` of text environments, `TurnLimit`, `max_episode_steps` of Gymnasium's specs and `max_cycles` of
+    PettingZoo's environments.
+
+    Returns:
+        The smallest limit found. None: nothing declares one, and an episode may never end.
+    """
+    limits = []
+    while env is not None:
+        if isinstance(env, TextParallelEnv):
+            limits.append(env.max_turns)
+        elif isinstance(env, TurnLimit):
+            limits.append(env.turn_limit)
+        elif isinstance(env, gymnasium.wrappers.TimeLimit):
+            limits.append(env._max_episode_steps)
+        elif "max_cycles" in vars(env):
+            limits.append(vars(env)["max_cycles"])
+        env = vars(env).get("env", vars(env).get("aec_env"))
+    return min((int(limit) for limit in limits if limit is not None), default=None)

@@ -1,0 +1,26 @@
+"""The declared limit of joint turns, as learners and evaluations read it."""
+
+import pytest
+
+from collm.envs import make
+from collm.envs.registration.turn_limit import TurnLimit, declared_turn_limit
+
+
+@pytest.mark.parametrize(
+    ("id", "kwargs", "expected"),
+    [
+        ("collm/MiniBuild-v0", {"max_turns": 3}, 3),
+        ("gymnasium/CartPole-v1", {}, 500),
+        ("gymnasium/CliffWalking-v1", {}, None),
+        ("gymnasium/CliffWalking-v1", {"max_episode_steps": 7}, 7),
+        ("mpe2.simple_reference_v3", {"max_cycles": 9}, 9),
+    ],
+)
+def test_the_limit_is_what_the_environment_declares(id, kwargs, expected):
+    assert declared_turn_limit(make(id, **kwargs)) == expected
+
+
+def test_of_two_limits_the_smaller_one_holds():
+    env = make("gymnasium/CartPole-v1")
+    assert declared_turn_limit(TurnLimit(env, 4)) == 4
+    assert declared_turn_limit(TurnLimit(env, 900)) == 500
