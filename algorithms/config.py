@@ -159,7 +159,8 @@ class TrainConfig(Checked):
     never."""
     advantage_normalization: AdvantageNormalization = "batch"
     """Normalization of advantages to mean 0 and standard deviation 1: over all agents and turns ("batch"), per agent,
-    per turn, per agent and turn, or none. A group of one turn is divided by the root mean square of the whole batch."""
+    per turn, per agent and turn, or none. A group of one turn is divided by the root mean square of the whole batch. The
+    standard deviation is the population's (divisor n, not n - 1)."""
     normalization_epsilon: Positive = 1e-6
     """Epsilon added to the standard deviation that advantages are divided by, in the unit of the rewards."""
 
@@ -323,8 +324,9 @@ class ReinforceConfig(TrainConfig):
 
     num_generations: int = 8
     divide_by_std: bool = False
-    """Division by the standard deviation of the group's returns, which weights tasks by their difficulty
-    (arXiv:2503.20783)."""
+    """Division by the sample standard deviation (divisor G - 1) of the group's returns, as in GRPO and TRL. It weights
+    tasks by their difficulty (arXiv:2503.20783). MAREINFORCE, which has no baseline, divides by the root mean square of
+    the returns."""
     joint_mode: Literal["aligned", "cross"] = "aligned"
     """Combination of the completions of a group: those of one rollout ("aligned"), or every joint action of the group
     ("cross"), at num_generations ** agents environment steps; needs games of one turn."""
