@@ -167,9 +167,9 @@ class TrainConfig(Checked):
     # Rewards.
 
     credited_reward: Literal["team", "own"] = "team"
-    """Reward that an agent's turn is credited with, where no joint critic is: the team's ("team"), the mean over all
-    agents, which goes on after an agent has left; or what the environment pays the agent itself ("own"). A joint critic
-    always learns the team's."""
+    """Reward that an agent's turn is credited with: the team's ("team"), which is the mean over all agents and continues
+    after an agent has left; or the agent's own reward ("own"), which constant-sum games need. A joint critic has one
+    value for the whole team, so "own" is refused for MAAC and MAPPO."""
     reward_model: str | None = None
     """Reward model, a folder or hub name of a sequence classifier: its score of the joint history replaces the
     environment's reward in learning. None: the environment's reward."""
