@@ -44,8 +44,10 @@ def with_team_rewards(episodes: Sequence[Episode], discount: float) -> list[Epis
 
         r'[k] = sum over joint turns t from turn k to the next one of discount^(t - turn k) * team reward[t]
 
-    So an agent that leaves is credited with what the team earns later: its leaving may have earned it. In a segment
-    (`turns_per_update`) that is known up to the cut alone.
+    So an agent that leaves is credited with what the team earns later: its leaving may have earned it. An agent that
+    has left, terminated or truncated, counts as terminated in the result: its last reward already contains the rest of
+    the episode, and its own value would count that rest twice. If the episode itself was cut, the value of what comes
+    after the cut is added later: see `grids.with_team_ends`.
 
     Args:
         discount: gamma per joint turn.
@@ -60,7 +62,8 @@ def with_team_rewards(episodes: Sequence[Episode], discount: float) -> list[Epis
                 replace(turn, reward=sum(discount**k * each for k, each in enumerate(rewards[turn.time : end])))
                 for turn, end in zip(track, ends, strict=True)
             )
-        paid.append(replace(episode, tracks=tracks))
+        live = episode.live_agents
+        paid.append(replace(episode, tracks=tracks, is_terminated={agent: agent not in live for agent in tracks}))
     return paid
 
 

@@ -56,9 +56,12 @@ class Course:
 
 
 def courses(kind, turns=()):
-    """All courses. "early end": two equal actions 1 end the game. "leaving": an agent that does 1 leaves."""
+    """All courses. "early end": two equal actions 1 end the game. "leaving": an agent that does 1 leaves.
+
+    "truncation": the same, but the environment truncates an agent that leaves while the other plays on.
+    """
     there = AGENTS
-    if kind == "leaving":
+    if kind in ("leaving", "truncation"):
         there = tuple(agent for agent in AGENTS if not any(actions.get(agent) for actions in turns))
     is_over = len(turns) == NUM_TURNS or not there
     if kind == "early end":
@@ -69,7 +72,7 @@ def courses(kind, turns=()):
     return [course for actions in joint for course in courses(kind, (*turns, actions))]
 
 
-def episode(course, group, index):
+def episode(course, group, index, kind):
     """The course as the collector would record it."""
     tracks = {
         agent: tuple(
@@ -80,14 +83,15 @@ def episode(course, group, index):
         for agent in AGENTS
     }
     states = tuple(("joint", repr(course.turns[:turn])) for turn in range(len(course.turns) + 1))
+    is_truncated = {agent: kind == "truncation" and agent not in course.turns[-1] for agent in AGENTS}
     return Episode(
         index=index,
         seed=0,
         group=group,
         tracks=tracks,
         states=states,
-        finals=dict.fromkeys(AGENTS),
-        is_terminated=dict.fromkeys(AGENTS, True),
+        finals={agent: ("final", agent) for agent in AGENTS},
+        is_terminated={agent: not is_truncated[agent] for agent in AGENTS},
         infos=({},) * len(course.turns),
         num_agents=len(AGENTS),
     )
@@ -129,7 +133,7 @@ def expected_gradient(algorithm, kind, group_size, reward):
     probabilities = policies.course_probabilities(all_courses).detach()
     groups = list(product(range(len(all_courses)), repeat=group_size))
     episodes = [
-        episode(all_courses[number], group, group_size * group + place)
+        episode(all_courses[number], group, group_size * group + place, kind)
         for group, numbers in enumerate(groups)
         for place, number in enumerate(numbers)
     ]
@@ -181,7 +185,7 @@ UNBIASED = [
 ]
 
 
-@pytest.mark.parametrize("kind", ["early end", "leaving"])
+@pytest.mark.parametrize("kind", ["early end", "leaving", "truncation"])
 @pytest.mark.parametrize(("name", "settings"), UNBIASED)
 def test_the_expected_gradient_is_that_of_the_team_s_return(name, settings, kind):
     found = expected_gradient(made(name, **settings), kind, settings.get("num_generations", 1), "team")
