@@ -408,7 +408,8 @@ class Trainer:
             if pays_team:
                 shaped = with_team_rewards(shaped, self.config.discount)
         if references and self.config.reference_kl_in == "reward":
-            shaped = with_penalties(shaped, references, self.config)
+            is_joint = self.algorithm.critic_reads == "joint"
+            shaped = with_penalties(shaped, references, self.config, sums_over_team=is_joint)
         return shaped
 
     def _unique_learners(self) -> list[PolicyLearner]:
