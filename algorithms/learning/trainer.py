@@ -181,7 +181,7 @@ class Trainer:
         for learner in self._unique_learners():
             learner.policy.rest()
         learning = time.perf_counter()
-        metrics = episode_metrics(episodes) | self._learn(episodes, record)
+        metrics = episode_metrics(episodes, self.config.credited_reward) | self._learn(episodes, record)
         end = time.perf_counter()
         self.update += 1
         self.seconds += end - start

@@ -162,7 +162,11 @@ def run_prepared(
             sinks = () if log is None else log.log
             made = make_loggers(directory, sinks, experiment.to_json(), update=trainer.update, place=log)
             run.records = {name: JsonLines(directory / name, num_lines[name]) for name in RECORDS}
-            run.loggers = [*made, SilenceWatch(on_notice), *loggers]
+            config = experiment.config
+            # Returns are logged as the environment pays them, which need not be what is learned from.
+            is_as_logged = config.reward_model is None and reward_processor is None
+            watches = [SilenceWatch(on_notice, config.credited_reward)] if is_as_logged else []
+            run.loggers = [*made, *watches, *loggers]
             run.on_update, run.on_evaluation = on_update, on_evaluation
             for logger in run.loggers:
                 stack.callback(logger.close)
