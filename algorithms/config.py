@@ -70,12 +70,14 @@ class TrainConfig(Checked):
     max_staleness: CountOrZero = 0
     """Staleness bound: updates between the weights that play an episode and those that learn from it. With n, the
     episodes of the next n updates are played while this one is learned from, by a copy of the models; results do not
-    depend on how fast either is. 0: playing and learning take turns."""
+    depend on how fast either is. An agent then learns against its partners as they were n updates ago. 0: playing and
+    learning take turns."""
     importance_cap: Positive | None = 2.0
     """Cap of truncated importance weights: an off-policy turn's (or token's, see `credit`) part of the policy gradient
     is multiplied by its probability now over that at sampling, at most by this. Off-policy are turns of older weights
-    (`max_staleness`), and all turns with `server_logprobs server`; others have weight 1. `clip_range`, whose ratio is
-    to the sampling policy already, takes its place. None: no weights."""
+    (`max_staleness`), and all turns with `server_logprobs server`; others have weight 1. The weights correct the change
+    of the agent's own policy in this turn, not that of its partners or of earlier turns. `clip_range`, whose ratio is to
+    the sampling policy already, replaces the weights. None: no weights."""
     collectors: str | None = None
     """Ray cluster whose actors play the episodes: "ray" starts one on this machine, "ray://HOST:PORT" joins the one of
     `ray start --head` at that port (6379 unless told otherwise). Needs collm[ray]. Results are the same. None: this
