@@ -198,7 +198,7 @@ class Algorithm(ABC, Generic[Settings]):
             )
         if self.critic_reads == "joint" and config.credited_reward == "own":
             raise ValueError(
-                f"credited_reward='own' needs a critic per agent or none, but {type(self).__name__} has one joint critic, "
+                f"credited_reward='own' needs a critic per agent or none, but {type(self).__name__} has a joint one, "
                 "which learns the team's reward; leave credited_reward out, or use iac, ippo or magrpo"
             )
         if config.rollout_buffer_size % config.num_generations:

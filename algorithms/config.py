@@ -76,8 +76,8 @@ class TrainConfig(Checked):
     """Cap of truncated importance weights: an off-policy turn's (or token's, see `credit`) part of the policy gradient
     is multiplied by its probability now over that at sampling, at most by this. Off-policy are turns of older weights
     (`max_staleness`), and all turns with `server_logprobs server`; others have weight 1. The weights correct the change
-    of the agent's own policy in this turn, not that of its partners or of earlier turns. `clip_range`, whose ratio is to
-    the sampling policy already, replaces the weights. None: no weights."""
+    of the agent's own policy in this turn, not that of its partners or of earlier turns. `clip_range`, whose ratio is
+    to the sampling policy already, replaces the weights. None: no weights."""
     collectors: str | None = None
     """Ray cluster whose actors play the episodes: "ray" starts one on this machine, "ray://HOST:PORT" joins the one of
     `ray start --head` at that port (6379 unless told otherwise). Needs collm[ray]. Results are the same. None: this
@@ -161,15 +161,15 @@ class TrainConfig(Checked):
     never."""
     advantage_normalization: AdvantageNormalization = "batch"
     """Normalization of advantages to mean 0 and standard deviation 1: over all agents and turns ("batch"), per agent,
-    per turn, per agent and turn, or none. A group of one turn is divided by the root mean square of the whole batch. The
-    standard deviation is the population's (divisor n, not n - 1)."""
+    per turn, per agent and turn, or none. A group of one turn is divided by the root mean square of the whole batch.
+    The standard deviation is the population's (divisor n, not n - 1)."""
     normalization_epsilon: Positive = 1e-6
     """Epsilon added to the standard deviation that advantages are divided by, in the unit of the rewards."""
 
     # Rewards.
 
     credited_reward: Literal["team", "own"] = "team"
-    """Reward that an agent's turn is credited with: the team's ("team"), which is the mean over all agents and continues
+    """Reward that an agent's turn is credited with: the team's ("team"), which is the mean over all agents and goes on
     after an agent has left; or the agent's own reward ("own"), which constant-sum games need. A joint critic has one
     value for the whole team, so "own" is refused for MAAC and MAPPO."""
     reward_model: str | None = None

@@ -102,9 +102,9 @@ class MARLOO(Reinforce):
 class MAReMax(Reinforce):
     """Advantage R - best return of the group: 0 for the best rollout, below 0 for the others. Biased.
 
-    The baseline depends on the rollout's own actions. The expected gradient can point away from the true one: the cosine
-    between them was -0.9985 for one agent of an enumerated game whose episodes can end early. ReMax (arXiv:2310.10505),
-    after which it is named, subtracts the return of the greedy completion and is unbiased.
+    The baseline depends on the rollout's own actions. The expected gradient can point away from the true one: the
+    cosine between them was -0.9985 for one agent of an enumerated game whose episodes can end early. It is named after
+    ReMax (arXiv:2310.10505), which subtracts the return of the greedy completion and is unbiased.
     """
 
     above_baseline = staticmethod(group_max_advantages)

@@ -275,9 +275,9 @@ def kl_k2(logprobs: Tensor, reference_logprobs: Tensor) -> Tensor:
     """KL(pi || reference) from samples of pi: (log pi - log reference)^2 / 2. [M] each.
 
     Biased, never negative; its expected gradient is that of the KL divergence of the token's own distribution. Use this
-    estimator in the *loss*, on samples of the current policy. Summed over a sequence, the gradient leaves out the effect
-    of a token on the divergence of later tokens: 0.3 % of the gradient in an enumerated game of two turns. A penalty in
-    the reward with `kl_k1` contains it.
+    estimator in the *loss*, on samples of the current policy. Summed over a sequence, the gradient leaves out the
+    effect of a token on the divergence of later tokens: 0.3 % of the gradient in an enumerated game of two turns. A
+    penalty in the reward with `kl_k1` contains it.
     """
     return (logprobs - reference_logprobs).square() / 2
 

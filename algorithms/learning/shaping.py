@@ -98,8 +98,7 @@ def with_penalties(
             anchors = torch.split(next(pieces[agent]).cpu(), [len(own) for own in sampled])
             prices = [float(estimate(own, anchor).sum()) for own, anchor in zip(sampled, anchors, strict=True)]
             tracks[agent] = tuple(
-                replace(turn, reward=turn.reward - factor * price)
-                for turn, price in zip(track, prices, strict=True)
+                replace(turn, reward=turn.reward - factor * price) for turn, price in zip(track, prices, strict=True)
             )
         penalized.append(replace(episode, tracks=tracks))
     return penalized

@@ -73,8 +73,8 @@ class Episode:
     def live_agents(self) -> tuple[str, ...]:
         """Agents that would act next if the episode had not been cut; empty if the game terminated.
 
-        They took part in the last joint turn, and that turn did not terminate them. An agent that was truncated earlier,
-        while others played on, has left and is not live.
+        They took part in the last joint turn, and that turn did not terminate them. An agent that was truncated
+        earlier, while others played on, has left and is not live.
         """
         last = self.num_turns - 1
         return tuple(

@@ -12,9 +12,7 @@ from ...agents.encoding import TokenRecord
 from .episode import Episode
 
 
-def episode_metrics(
-    episodes: Sequence[Episode], credited_reward: Literal["team", "own"] = "team"
-) -> dict[str, float]:
+def episode_metrics(episodes: Sequence[Episode], credited_reward: Literal["team", "own"] = "team") -> dict[str, float]:
     """Means over the episodes: returns (of those that ended), reward terms, metrics, lengths, entropy.
 
     Args:

@@ -1,4 +1,4 @@
-"""Exact expected gradients of importance weights in a game of one turn, whose two agents both changed since sampling."""
+"""Exact expected gradients with importance weights, in a game of one turn whose two agents changed since sampling."""
 
 from __future__ import annotations
 
