@@ -196,6 +196,11 @@ class Algorithm(ABC, Generic[Settings]):
                 f"{type(self).__name__} has a critic (critic_reads={self.critic_reads!r}), but its settings "
                 f"{type(config).__name__} have none for one; derive them from ActorCriticConfig"
             )
+        if self.critic_reads == "joint" and config.credited_reward == "own":
+            raise ValueError(
+                f"credited_reward='own' needs a critic per agent or none, but {type(self).__name__} has a joint one, "
+                "which learns the team's reward; leave credited_reward out, or use iac, ippo or magrpo"
+            )
         if config.rollout_buffer_size % config.num_generations:
             raise ValueError(
                 f"rollout_buffer_size={config.rollout_buffer_size} episodes cannot be split into groups of "

@@ -70,12 +70,14 @@ class TrainConfig(Checked):
     max_staleness: CountOrZero = 0
     """Staleness bound: updates between the weights that play an episode and those that learn from it. With n, the
     episodes of the next n updates are played while this one is learned from, by a copy of the models; results do not
-    depend on how fast either is. 0: playing and learning take turns."""
+    depend on how fast either is. An agent then learns against its partners as they were n updates ago. 0: playing and
+    learning take turns."""
     importance_cap: Positive | None = 2.0
     """Cap of truncated importance weights: an off-policy turn's (or token's, see `credit`) part of the policy gradient
     is multiplied by its probability now over that at sampling, at most by this. Off-policy are turns of older weights
-    (`max_staleness`), and all turns with `server_logprobs server`; others have weight 1. `clip_range`, whose ratio is
-    to the sampling policy already, takes its place. None: no weights."""
+    (`max_staleness`), and all turns with `server_logprobs server`; others have weight 1. The weights correct the change
+    of the agent's own policy in this turn, not that of its partners or of earlier turns. `clip_range`, whose ratio is
+    to the sampling policy already, replaces the weights. None: no weights."""
     collectors: str | None = None
     """Ray cluster whose actors play the episodes: "ray" starts one on this machine, "ray://HOST:PORT" joins the one of
     `ray start --head` at that port (6379 unless told otherwise). Needs collm[ray]. Results are the same. None: this
@@ -159,16 +161,17 @@ class TrainConfig(Checked):
     never."""
     advantage_normalization: AdvantageNormalization = "batch"
     """Normalization of advantages to mean 0 and standard deviation 1: over all agents and turns ("batch"), per agent,
-    per turn, per agent and turn, or none. A group of one turn is divided by the root mean square of the whole batch."""
+    per turn, per agent and turn, or none. A group of one turn is divided by the root mean square of the whole batch.
+    The standard deviation is the population's (divisor n, not n - 1)."""
     normalization_epsilon: Positive = 1e-6
     """Epsilon added to the standard deviation that advantages are divided by, in the unit of the rewards."""
 
     # Rewards.
 
     credited_reward: Literal["team", "own"] = "team"
-    """Reward that an agent's turn is credited with, where no joint critic is: the team's ("team"), the mean over all
-    agents, which goes on after an agent has left; or what the environment pays the agent itself ("own"). A joint critic
-    always learns the team's."""
+    """Reward that an agent's turn is credited with: the team's ("team"), which is the mean over all agents and goes on
+    after an agent has left; or the agent's own reward ("own"), which constant-sum games need. A joint critic has one
+    value for the whole team, so "own" is refused for MAAC and MAPPO."""
     reward_model: str | None = None
     """Reward model, a folder or hub name of a sequence classifier: its score of the joint history replaces the
     environment's reward in learning. None: the environment's reward."""
@@ -184,10 +187,13 @@ class TrainConfig(Checked):
     reference_kl_coef: NotNegative = 0.0
     """KL coefficient: price per nat of divergence from the starting model. 0 keeps no copy of that model."""
     reference_kl_in: Literal["reward", "loss"] = "loss"
-    """Place where the KL coefficient is charged."""
+    """Place where the KL coefficient is charged. "reward": an agent's turn pays for the agent's own divergence; with a
+    joint critic the team's reward pays for the sum of all agents' divergences (not the mean), so that a nat costs the
+    coefficient in either case, in the unit of the rewards. "loss": each policy's loss pays for the policy's own
+    divergence, in the unit of the normalized advantages."""
     reference_kl_estimator: KLEstimator | None = None
-    """KL estimator of that divergence. None: k1 in the reward (unbiased), k2 in the loss (its gradient is the
-    divergence's own)."""
+    """KL estimator of that divergence. None: k1 in the reward (exact on average), k2 in the loss, whose gradient leaves
+    out the effect of a token on the divergence of later tokens (0.3 % of the gradient in an enumerated game)."""
     reference_device: str | None = None
     """Device of the copies of the starting models that the KL divergence is measured from. None: beside each policy."""
 
@@ -323,8 +329,9 @@ class ReinforceConfig(TrainConfig):
 
     num_generations: int = 8
     divide_by_std: bool = False
-    """Division by the standard deviation of the group's returns, which weights tasks by their difficulty
-    (arXiv:2503.20783)."""
+    """Division by the sample standard deviation (divisor G - 1) of the group's returns, as in GRPO and TRL. It weights
+    tasks by their difficulty (arXiv:2503.20783). MAREINFORCE, which has no baseline, divides by the root mean square of
+    the returns."""
     joint_mode: Literal["aligned", "cross"] = "aligned"
     """Combination of the completions of a group: those of one rollout ("aligned"), or every joint action of the group
     ("cross"), at num_generations ** agents environment steps; needs games of one turn."""

@@ -162,7 +162,7 @@ for _name, _class, _config, _summary in (
     ("magrpo", "reinforce:MAGRPO", ReinforceConfig, "Monte Carlo returns above the mean of the group"),
     ("mareinforce", "reinforce:MAREINFORCE", ReinforceConfig, "Monte Carlo returns without a baseline"),
     ("marloo", "reinforce:MARLOO", MARLOOConfig, "Monte Carlo returns above the mean of the others in the group"),
-    ("maremax", "reinforce:MAReMax", ReinforceConfig, "Monte Carlo returns above the best of the group"),
+    ("maremax", "reinforce:MAReMax", ReinforceConfig, "Monte Carlo returns above the best of the group; biased"),
     ("collm-cc", "maac:MAAC", CoLLMCCConfig, "MAAC with the settings of CoLLM-CC, as published"),
     ("collm-dc", "iac:IAC", CoLLMDCConfig, "IAC with the settings of CoLLM-DC, as published"),
 ):

@@ -106,8 +106,16 @@ def importance_weights(
         w = min(pi / pi at sampling, cap) where another policy sampled the item, else 1
 
     A policy gradient of items from the other policy, each times its untruncated weight, is in expectation that of the
-    policy now (for a single decision; weights per token leave out the change of what came before). The cap bounds the
-    variance, at the price of a bias towards the other policy.
+    policy now, for a single decision of a single agent. Not corrected are:
+
+    * the change of the agent's earlier decisions, or with weights per token of the earlier tokens;
+    * the change of the partners: the gradient is that against the partners as they were at sampling. A product of the
+      weights over the agents of a joint turn would correct it in games of one turn.
+
+    In an enumerated game of one turn, with all weights moved by 0.02, 0.1 and 0.3 standard deviations, the slope of the
+    expected gradient to the true one was 0.954, 0.826 and 0.715 (0.964, 0.857 and 0.735 without weights). In one of two
+    turns the cosine was 0.994, 0.876 and 0.530. The cap bounds the variance, at the price of a bias towards the other
+    policy.
 
     Source: Ionides (2008), truncated importance sampling; as a weight on policy gradients from other samplers, IMPALA
     (arXiv:1802.01561), equation 1, and IMPACT (arXiv:1912.00167).
@@ -266,8 +274,10 @@ def kl_k1(logprobs: Tensor, reference_logprobs: Tensor) -> Tensor:
 def kl_k2(logprobs: Tensor, reference_logprobs: Tensor) -> Tensor:
     """KL(pi || reference) from samples of pi: (log pi - log reference)^2 / 2. [M] each.
 
-    Biased, never negative; its expected gradient is that of the KL divergence. Use this estimator in the *loss*, on
-    samples of the current policy.
+    Biased, never negative; its expected gradient is that of the KL divergence of the token's own distribution. Use this
+    estimator in the *loss*, on samples of the current policy. Summed over a sequence, the gradient leaves out the
+    effect of a token on the divergence of later tokens: 0.3 % of the gradient in an enumerated game of two turns. A
+    penalty in the reward with `kl_k1` contains it.
     """
     return (logprobs - reference_logprobs).square() / 2
 

@@ -17,7 +17,7 @@ from ..functions.baselines import normalized
 from ..functions.losses import explained_variance
 from ..rollout.episode import Episode
 from .critic_learner import CriticLearner
-from .grids import agent_grid, joint_grid, of_agent
+from .grids import agent_grid, joint_grid, of_agent, with_team_ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,19 +90,24 @@ def _own(
 ) -> tuple[dict[str, Credit], list[tuple[CriticLearner, CriticBatch]]]:
     credits: dict[str, Credit] = {}
     batches: dict[int, list[CriticBatch]] = {}
-    inputs_of = _own_inputs(algorithm, episodes, agents, critics)
-    for agent in agents:
-        if algorithm.critic_reads == "nothing":
+    if algorithm.critic_reads == "nothing":
+        for agent in agents:
             grid = agent_grid(episodes, agent, None)
             fields = _fields(algorithm, grid, torch.zeros_like(grid.rewards))
             credits[agent] = Credit(*(of_turns[grid.is_real] for of_turns in fields))
-            continue
-        inputs = inputs_of[agent]
-        has_q = algorithm.config.critic_type == "q"
-        grid = agent_grid(episodes, agent, critics[agent].values(inputs), has_action_values=has_q)
+        return credits, []
+    inputs = _own_inputs(algorithm, episodes, agents, critics)
+    has_q = algorithm.config.critic_type == "q"
+    grids = {
+        agent: agent_grid(episodes, agent, critics[agent].values(inputs[agent]), has_action_values=has_q)
+        for agent in agents
+    }
+    if algorithm.config.credited_reward == "team":
+        grids = with_team_ends(grids, algorithm.config.discount)
+    for agent, grid in grids.items():
         targets = algorithm.targets(grid)
         credits[agent] = Credit(*(of_turns[grid.is_real] for of_turns in _fields(algorithm, grid, targets)))
-        batches.setdefault(id(critics[agent]), []).append(_critic_batch(inputs, grid, targets))
+        batches.setdefault(id(critics[agent]), []).append(_critic_batch(inputs[agent], grid, targets))
     by_id = {id(critic): critic for critic in critics.values()}
     return credits, [(by_id[key], _merged(pieces)) for key, pieces in batches.items()]
 
@@ -114,8 +119,6 @@ def _own_inputs(
     critics: Mapping[str, CriticLearner],
 ) -> dict[str, list[CriticInput]]:
     """Inputs of each agent's critic, after every critic has observed those of all agents that it serves."""
-    if algorithm.critic_reads == "nothing":
-        return {}
     has_q = algorithm.config.critic_type == "q"
     inputs = {
         agent: [episode.own_input(agent, reads_actions=has_q) for episode in episodes if agent in episode.tracks]

@@ -5,7 +5,9 @@ Axes: B tracks, T turns, N turns of all tracks in a row.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -37,8 +39,36 @@ def joint_grid(episodes: Sequence[Episode], values: Tensor | None, *, has_action
         has_action_values: whether each input's values are followed by those of its actions.
     """
     rewards = [episode.team_rewards for episode in episodes]
-    goes_on = [not all(episode.is_terminated.values()) for episode in episodes]
+    goes_on = [bool(episode.live_agents) for episode in episodes]
     return _grid(rewards, episodes, goes_on, values, has_action_values, None)
+
+
+def with_team_ends(grids: Mapping[str, Grid], discount: float) -> dict[str, Grid]:
+    """Grids in which agents that have left a cut episode bootstrap from the agents that are still in it.
+
+        V[length] = discount^(joint turns after the agent's last one) * mean over live agents j of V_j(final history)
+
+    For team rewards: after the cut the team earns the same for every agent, and only the live agents' critics have read
+    the histories up to the cut. 0 if no live agent has a critic, as when only frozen partners are left.
+
+    Args:
+        grids: of episodes with team rewards (`shaping.with_team_rewards`), by agent.
+        discount: gamma per joint turn.
+    """
+    values: dict[int, list[Tensor]] = defaultdict(list)
+    for agent, grid in grids.items():
+        for row, (episode, length) in enumerate(zip(grid.episodes, grid.is_real.sum(dim=1).tolist(), strict=True)):
+            if agent in episode.live_agents:
+                values[id(episode)].append(grid.values[row, length])
+    ended = {}
+    for agent, grid in grids.items():
+        filled = grid.values.clone()
+        for row, (episode, length) in enumerate(zip(grid.episodes, grid.is_real.sum(dim=1).tolist(), strict=True)):
+            if id(episode) in values and agent not in episode.live_agents:
+                num_later = episode.num_turns - 1 - episode.tracks[agent][-1].time
+                filled[row, length] = discount**num_later * torch.stack(values[id(episode)]).mean()
+        ended[agent] = replace(grid, values=filled)
+    return ended
 
 
 def of_agent(joint: Tensor, episodes: Sequence[Episode], agent: str) -> Tensor:

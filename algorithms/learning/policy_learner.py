@@ -21,9 +21,12 @@ from ..functions.losses import (
     entropy_bonus,
     value_loss,
 )
-from .finiteness import Tally
+from .finiteness import Tally, numbers_of
 from .optimizer import Descent, Optimizer
 from .passes import Pass, dealt, tokens_per_pass
+
+MEASURED_EVERY = 8
+"""Step between the tracks on which the policy is evaluated again after an update."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +126,31 @@ class PolicyLearner:
             reads = number == len(steps) or (limit is not None and number % per_epoch == 0)
             if not descent.step(partial(self._gradient, parts, rows, chosen), reads=reads):
                 break
+        moved = self._kl_after_update(rows)
         self.policy.forget()
         first = descent.taken[0]
         means = {name: descent.mean(name) for name in first.sums}
         error = first.largest["logprob_error"]
-        return means | {"logprob_error": error, "optimizer_steps": float(len(descent.taken))}
+        num_steps = float(len(descent.taken))
+        return means | {"kl_after_update": moved, "logprob_error": error, "optimizer_steps": num_steps}
+
+    @torch.no_grad()
+    def _kl_after_update(self, rows: _Rows) -> float:
+        """KL(policy at sampling || policy now) in nats per token, estimated on every eighth track.
+
+        `kl_to_sampler` is measured in the passes that the steps are made of, so it does not see the last step: with one
+        step per update it is always about 0.
+        """
+        chosen = [i for i in range(len(rows.tracks)) if len(rows.tokens[i])][::MEASURED_EVERY]
+        num_tokens = sum(len(rows.tokens[i]) for i in chosen)
+        counted, spare = Tally(), Tally()
+        for micro, weight in self._passes(self.policy, rows.tracks, chosen):
+            logprobs = self.policy.evaluate([rows.tracks[i] for i in micro]).logprobs
+            sampled = rows.sampled[sent(torch.cat([rows.tokens[i] for i in micro]), self.device)]
+            tally = counted if weight else spare
+            tally.add("kl_after_update", approximate_kl(logprobs, sampled), len(sampled) / num_tokens)
+        (found,) = numbers_of([counted])
+        return found.sums["kl_after_update"]
 
     def _gradient(self, batch: _Parts, rows: _Rows, chosen: Sequence[int]) -> Tally:
         """Add up the gradient of a mini-batch.

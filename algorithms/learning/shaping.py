@@ -44,8 +44,10 @@ def with_team_rewards(episodes: Sequence[Episode], discount: float) -> list[Epis
 
         r'[k] = sum over joint turns t from turn k to the next one of discount^(t - turn k) * team reward[t]
 
-    So an agent that leaves is credited with what the team earns later: its leaving may have earned it. In a segment
-    (`turns_per_update`) that is known up to the cut alone.
+    So an agent that leaves is credited with what the team earns later: its leaving may have earned it. An agent that
+    has left, terminated or truncated, counts as terminated in the result: its last reward already contains the rest of
+    the episode, and its own value would count that rest twice. If the episode itself was cut, the value of what comes
+    after the cut is added later: see `grids.with_team_ends`.
 
     Args:
         discount: gamma per joint turn.
@@ -60,12 +62,17 @@ def with_team_rewards(episodes: Sequence[Episode], discount: float) -> list[Epis
                 replace(turn, reward=sum(discount**k * each for k, each in enumerate(rewards[turn.time : end])))
                 for turn, end in zip(track, ends, strict=True)
             )
-        paid.append(replace(episode, tracks=tracks))
+        live = episode.live_agents
+        paid.append(replace(episode, tracks=tracks, is_terminated={agent: agent not in live for agent in tracks}))
     return paid
 
 
 def with_penalties(
-    episodes: Sequence[Episode], references: Mapping[str, Sequence[Tensor]], config: TrainConfig
+    episodes: Sequence[Episode],
+    references: Mapping[str, Sequence[Tensor]],
+    config: TrainConfig,
+    *,
+    sums_over_team: bool = False,
 ) -> list[Episode]:
     """Episodes with a KL penalty subtracted from each turn's reward.
 
@@ -74,12 +81,16 @@ def with_penalties(
     Args:
         references: by agent, the reference's log-probabilities of the sampled tokens, one tensor per track.
         config: source of `reference_kl_coef` and `reference_kl_estimator`.
+        sums_over_team: multiply the penalty by the number of agents, for rewards that are averaged over the agents
+            afterwards (joint critic). The team's reward is then charged the sum of all agents' penalties, and a nat
+            costs the coefficient, as without a joint critic.
     """
     estimate = KL_ESTIMATORS[config.reference_kl_estimator or "k1"]
     pieces = {agent: iter(logprobs) for agent, logprobs in references.items()}
     penalized = []
     for episode in episodes:
         tracks = dict(episode.tracks)
+        factor = config.reference_kl_coef * ((episode.num_agents or len(tracks)) if sums_over_team else 1)
         for agent, track in episode.tracks.items():
             if agent not in pieces:
                 continue
@@ -87,8 +98,7 @@ def with_penalties(
             anchors = torch.split(next(pieces[agent]).cpu(), [len(own) for own in sampled])
             prices = [float(estimate(own, anchor).sum()) for own, anchor in zip(sampled, anchors, strict=True)]
             tracks[agent] = tuple(
-                replace(turn, reward=turn.reward - config.reference_kl_coef * price)
-                for turn, price in zip(track, prices, strict=True)
+                replace(turn, reward=turn.reward - factor * price) for turn, price in zip(track, prices, strict=True)
             )
         penalized.append(replace(episode, tracks=tracks))
     return penalized

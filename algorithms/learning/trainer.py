@@ -181,7 +181,7 @@ class Trainer:
         for learner in self._unique_learners():
             learner.policy.rest()
         learning = time.perf_counter()
-        metrics = episode_metrics(episodes) | self._learn(episodes, record)
+        metrics = episode_metrics(episodes, self.config.credited_reward) | self._learn(episodes, record)
         end = time.perf_counter()
         self.update += 1
         self.seconds += end - start
@@ -408,7 +408,8 @@ class Trainer:
             if pays_team:
                 shaped = with_team_rewards(shaped, self.config.discount)
         if references and self.config.reference_kl_in == "reward":
-            shaped = with_penalties(shaped, references, self.config)
+            is_joint = self.algorithm.critic_reads == "joint"
+            shaped = with_penalties(shaped, references, self.config, sums_over_team=is_joint)
         return shaped
 
     def _unique_learners(self) -> list[PolicyLearner]:

@@ -70,6 +70,18 @@ class Episode:
         return len(self.infos)
 
     @property
+    def live_agents(self) -> tuple[str, ...]:
+        """Agents that would act next if the episode had not been cut; empty if the game terminated.
+
+        They took part in the last joint turn, and that turn did not terminate them. An agent that was truncated
+        earlier, while others played on, has left and is not live.
+        """
+        last = self.num_turns - 1
+        return tuple(
+            agent for agent, track in self.tracks.items() if track[-1].time == last and not self.is_terminated[agent]
+        )
+
+    @property
     def team_return(self) -> float:
         """Undiscounted return: the sum of `team_rewards`."""
         return sum(self.team_rewards)
@@ -106,8 +118,7 @@ class Episode:
         The history after the last turn is included where its value bootstraps. A joint action of agents that act by
         vectors has one entry per agent of `agents`, None for one that has left.
         """
-        is_over = all(self.is_terminated.values())
-        histories = self.states[: self.num_turns] if is_over else self.states
+        histories = self.states if self.live_agents else self.states[: self.num_turns]
         if not reads_actions:
             return CriticInput(histories)
         done: list[dict[str, Any]] = [{} for _ in range(self.num_turns)]

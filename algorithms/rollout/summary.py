@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -11,14 +12,18 @@ from ...agents.encoding import TokenRecord
 from .episode import Episode
 
 
-def episode_metrics(episodes: Sequence[Episode]) -> dict[str, float]:
-    """Means over the episodes: returns (of those that ended), reward terms, metrics, lengths, entropy."""
+def episode_metrics(episodes: Sequence[Episode], credited_reward: Literal["team", "own"] = "team") -> dict[str, float]:
+    """Means over the episodes: returns (of those that ended), reward terms, metrics, lengths, entropy.
+
+    Args:
+        credited_reward: reward that the agents learn from, for `equal_returns`.
+    """
     ended = [episode.team_return + episode.earlier_return for episode in episodes if episode.is_complete]
     metrics: dict[str, float] = {"num_episodes": float(len(ended))}
     if ended:
         with np.errstate(over="ignore"):  # inf says it: rewards may be as large as floats are
             metrics |= {"return": float(np.mean(ended)), "return_std": float(np.std(ended))}
-        metrics |= equal_returns(episodes)
+        metrics |= equal_returns(episodes, credited_reward)
     terms: dict[str, list[float]] = defaultdict(list)
     for episode in episodes:
         for name, value in episode_terms(episode).items():
@@ -40,26 +45,51 @@ def episode_metrics(episodes: Sequence[Episode]) -> dict[str, float]:
     return metrics
 
 
-def equal_returns(episodes: Sequence[Episode]) -> dict[str, float]:
-    """`equal_returns`: the share of groups whose episodes all have the same return, from which nothing is learned.
+def equal_returns(episodes: Sequence[Episode], credited_reward: Literal["team", "own"]) -> dict[str, float]:
+    """`equal_returns` and `constant_sum`: shares of groups without a difference in returns to learn from.
 
-    A group is the rollouts of one task; where each task is played once, all episodes that ended are one. Nothing where
-    no group has two episodes that ended.
+    A group is the rollouts of one task; if each task is played once, all episodes that ended are one group. Empty if no
+    group has two episodes that ended.
+
+    Args:
+        credited_reward: `equal_returns` counts the groups whose episodes all have the same team return ("team"), or in
+            which every agent also has the same own return ("own"). `constant_sum` counts the groups with equal team
+            returns and different own ones.
     """
-    groups: dict[int, list[float]] = defaultdict(list)
+    groups: dict[int, list[Episode]] = defaultdict(list)
     for episode in episodes:
         if episode.is_complete:
-            groups[episode.group].append(episode.team_return + episode.earlier_return)
-    compared = [returns for returns in groups.values() if len(returns) > 1]
+            groups[episode.group].append(episode)
+    compared = [group for group in groups.values() if len(group) > 1]
     if not compared and len(groups) > 1:
-        compared = [[value for returns in groups.values() for value in returns]]
+        compared = [[episode for group in groups.values() for episode in group]]
     if not compared:
         return {}
-    spreads = [max(returns) - min(returns) for returns in compared]
-    sizes = [max(map(abs, returns)) for returns in compared]
+    pairs = [(_has_equal_team_returns(group), _has_equal_own_returns(group)) for group in compared]
     return {
-        "equal_returns": float(np.mean([spread <= 1e-9 * size for spread, size in zip(spreads, sizes, strict=True)]))
+        "equal_returns": float(np.mean([team and (own or credited_reward == "team") for team, own in pairs])),
+        "constant_sum": float(np.mean([team and not own for team, own in pairs])),
     }
+
+
+def _has_equal_team_returns(group: Sequence[Episode]) -> bool:
+    returns = [episode.team_return + episode.earlier_return for episode in group]
+    return _are_equal(returns, max(map(abs, returns)))
+
+
+def _has_equal_own_returns(group: Sequence[Episode]) -> bool:
+    """Compare own returns as distances from the team's, since earlier segments keep the team's return alone."""
+    for agent in sorted({agent for episode in group for agent in episode.tracks}):
+        own = [sum(turn.reward for turn in episode.tracks.get(agent, ())) for episode in group]
+        distances = [mine - episode.team_return for mine, episode in zip(own, group, strict=True)]
+        if not _are_equal(distances, max(map(abs, [*own, *(episode.team_return for episode in group)]))):
+            return False
+    return True
+
+
+def _are_equal(numbers: Sequence[float], size: float) -> bool:
+    """True if numbers that are computed from returns of this size are equal up to rounding."""
+    return max(numbers) - min(numbers) <= 1e-9 * size
 
 
 def episode_terms(episode: Episode) -> dict[str, float]:

@@ -38,6 +38,7 @@ from .evaluation import evaluate
 from .files import explained, only_one, read_config, sync, tentative, write_config
 from .loggers import JsonLines, LogConfig, Logger, cut_lines, make_loggers
 from .loggers.evaluated import evaluated
+from .loggers.jumps import JumpWatch
 from .loggers.silence import SilenceWatch
 from .loggers.sinks import EvaluationLogger
 from .records import episode_records
@@ -162,7 +163,11 @@ def run_prepared(
             sinks = () if log is None else log.log
             made = make_loggers(directory, sinks, experiment.to_json(), update=trainer.update, place=log)
             run.records = {name: JsonLines(directory / name, num_lines[name]) for name in RECORDS}
-            run.loggers = [*made, SilenceWatch(on_notice), *loggers]
+            config = experiment.config
+            # Returns are logged as the environment pays them, which need not be what is learned from.
+            is_as_logged = config.reward_model is None and reward_processor is None
+            silence = [SilenceWatch(on_notice, config.credited_reward)] if is_as_logged else []
+            run.loggers = [*made, *silence, JumpWatch(on_notice), *loggers]
             run.on_update, run.on_evaluation = on_update, on_evaluation
             for logger in run.loggers:
                 stack.callback(logger.close)

@@ -17,9 +17,12 @@ from collm.algorithms import (
     IAC,
     MAAC,
     MAGRPO,
+    MAPPO,
     MAREINFORCE,
+    ActorCritic,
     IACConfig,
     MAACConfig,
+    MAPPOConfig,
     ReinforceConfig,
     algorithm_spec,
     algorithm_specs,
@@ -83,6 +86,12 @@ def test_the_published_settings_are_those_of_the_paper():
         assert getattr(config, "use_separate_critic", None) == has_separate_critic
 
 
+class OwnJoint(ActorCritic):
+    """An algorithm of a user's own, whose critic reads the joint history."""
+
+    critic_reads = "joint"
+
+
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
@@ -119,6 +128,9 @@ def test_the_published_settings_are_those_of_the_paper():
             "mini_batch_size must be a whole number of at least 1, or None, got 0",
         ),
         (lambda: MAAC(MAACConfig(reference_kl_estimator="k1")), "its gradient is zero on average"),
+        (lambda: MAAC(MAACConfig(credited_reward="own")), "credited_reward='own'"),
+        (lambda: MAPPO(MAPPOConfig(credited_reward="own")), "credited_reward='own'"),
+        (lambda: OwnJoint(MAACConfig(credited_reward="own")), "OwnJoint"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused_with_the_reason(make, reason):

@@ -23,7 +23,7 @@ SHOWN = {
     "entropy": "entropy, nats per token",
     "completion_tokens": "tokens per completion",
     "explained_variance": "explained variance",
-    "kl_to_sampler": "KL to sampler",
+    "kl_after_update": "KL of the update, nats per token",
     "grad_norm": "gradient norm",
     "logprob_error": "log-probability error",
     "tokens_per_second": "tokens per second",

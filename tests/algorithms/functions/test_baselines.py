@@ -125,8 +125,17 @@ def test_the_four_rules_differ_and_centring_makes_them_one():
 
 def test_division_by_the_group_s_std_gives_each_group_unit_spread():
     advantages = group_mean_advantages(*tensors([0.0, 2.0, 0.0, 200.0], [0, 0, 1, 1]), divide_by_std=True)
-    expected = torch.tensor([-1.0, 1.0, -1.0, 1.0], dtype=torch.float64)
+    expected = torch.tensor([-1.0, 1.0, -1.0, 1.0], dtype=torch.float64) / math.sqrt(2)  # 1 / sqrt(1 + 1)
     torch.testing.assert_close(advantages, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [2, 4, 8])
+def test_division_by_the_group_s_std_is_grpo_s(size):
+    """As GRPO and TRL compute them: `torch.std` divides the squares by G - 1."""
+    returns = torch.randn(3, size, generator=torch.Generator().manual_seed(size), dtype=torch.float64)
+    grpo = (returns - returns.mean(1, keepdim=True)) / (returns.std(1, keepdim=True) + 1e-4)
+    group = torch.arange(3).repeat_interleave(size)
+    close(group_mean_advantages(returns.flatten(), group, divide_by_std=True, epsilon=1e-4), grpo.flatten())
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -171,12 +180,12 @@ def test_more_rows_than_rollouts_are_refused():
 
 @pytest.mark.parametrize("rule", RULES)
 def test_the_deviation_of_a_group_counts_its_ended_and_absent_rollouts(rule):
-    """By hand: returns 6 and 0 of three rollouts, one without a row, mean 2, deviation sqrt((16 + 4 + 4) / 3)."""
+    """By hand: returns 6 and 0 of three rollouts, one without a row, mean 2, deviation sqrt((16 + 4 + 4) / 2)."""
     is_real = torch.tensor([[True], [False]])
     scaled = RULES[rule](
         torch.tensor([[6.0], [math.nan]]), torch.tensor([0, 0]), is_real, group_size=3, divide_by_std=True, epsilon=0.5
     )
-    deviation = math.sqrt(36 / 3) if rule == "raw" else math.sqrt(8)
+    deviation = math.sqrt(36 / 3) if rule == "raw" else math.sqrt(12)
     above = {"raw": 6.0, "mean": 4.0, "leave_one_out": 6.0, "max": 0.0}[rule]
     close(scaled, [[above / (deviation + 0.5)], [0.0]])
 

@@ -132,6 +132,19 @@ def test_a_price_on_divergence_is_in_the_reward_or_in_the_loss(where):
     torch.testing.assert_close(still, torch.full_like(still, 3.0), atol=1e-3, rtol=0)
 
 
+def test_a_nat_costs_the_same_with_a_joint_critic_as_without():
+    """The team pays what the agent that diverges pays alone; the other agent does not diverge."""
+    returns = {}
+    for name in ("magrpo", "maac"):
+        trainer = trainer_of(name, Uneven, reference_kl_coef=2.0, reference_kl_in="reward", num_generations=2)
+        for weight in trainer.collector.policies[AGENTS[0]].parameters():
+            weight.data.mul_(1.5)
+        trainer.step()
+        returns[name] = trainer.credits[AGENTS[0]].returns
+    assert (returns["magrpo"] - 3.0).abs().max() > 1e-2
+    torch.testing.assert_close(returns["maac"], returns["magrpo"], atol=1e-4, rtol=0)
+
+
 def test_a_rewarder_replaces_the_rewards_and_not_the_logged_return():
     trainer = trainer_of("magrpo", Uneven)
     trainer.rewarder = lambda episodes: with_rewards(episodes, lambda reward: 7.0)

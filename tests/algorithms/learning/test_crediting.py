@@ -80,7 +80,7 @@ def maac(**settings):
 
 
 def test_own_td_credit_by_hand_at_a_terminal_and_at_a_truncated_end():
-    algorithm = iac(discount=0.5)
+    algorithm = iac(discount=0.5, credited_reward="own")
     critics = {agent: learner(algorithm.config) for agent in AGENTS}
     episodes = [
         episode([1.0, 2.0], [4.0, 6.0], is_terminated=True),
@@ -118,7 +118,7 @@ def test_a_joint_history_that_was_cut_is_bootstrapped():
 
 @pytest.mark.parametrize(("is_terminated", "expected"), [(True, [1.0 + 0.5 * 2.0, 2.0]), (False, [4.0, 6.0])])
 def test_a_return_to_go_goes_on_with_the_value_where_an_episode_was_cut(is_terminated, expected):
-    algorithm = iac(discount=0.5)
+    algorithm = iac(discount=0.5, credited_reward="own")
     critics = {agent: learner(algorithm.config) for agent in AGENTS}
     episodes = [episode([1.0, 2.0], [4.0, 6.0], is_terminated=is_terminated, final=8.0)]
     credits, _ = assign_credit(algorithm, episodes, AGENTS, critics)

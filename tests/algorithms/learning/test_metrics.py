@@ -74,16 +74,19 @@ def log_softmax(row):
 NOW = [log_softmax(LOGITS[row])[token] for row, tokens, _ in TURNS for token in tokens]
 
 
+def completions_of(tracks):
+    return [
+        [Completion("", np.array(sampled, np.float32), tokens=(row, tokens)) for row, tokens, sampled in track]
+        for track in tracks
+    ]
+
+
 def updated(config, algorithm=IPPO):
     """Metrics of an update by a policy that stands still, so that all of its steps see the same numbers."""
     learner = PolicyLearner(Table(LOGITS, ROW_VALUES), algorithm(config), torch.Generator().manual_seed(0))
-    tracks = [
-        [Completion("", np.array(sampled, np.float32), tokens=(row, tokens)) for row, tokens, sampled in track]
-        for track in TRACKS
-    ]
     return learner.update(
         TurnBatch(
-            tracks,
+            completions_of(TRACKS),
             torch.tensor(ADVANTAGES),
             torch.tensor(TARGETS),
             reference_logprobs=torch.tensor(REFERENCE),
@@ -132,6 +135,23 @@ def test_how_far_the_policy_is_from_its_sampler_and_reference_by_a_loop(max_batc
     errors = [(ROW_VALUES[row] - target) ** 2 for (row, *_), target in zip(TURNS, TARGETS, strict=True)]
     assert metrics["value_loss"] == pytest.approx(np.mean(errors), rel=1e-5)
     assert metrics["optimizer_steps"] == 1
+
+
+@case("kl_after_update")
+@pytest.mark.parametrize("max_batch_tokens", [1, 100])
+@pytest.mark.parametrize("copies", [1, 6])
+def test_how_far_an_update_moved_the_policy_by_a_loop_over_every_eighth_track(copies, max_batch_tokens):
+    config = IPPOConfig(**still(agent_learning_rate=0.5, max_batch_tokens=max_batch_tokens))
+    policy = Table(LOGITS, ROW_VALUES)
+    learner = PolicyLearner(policy, IPPO(config), torch.Generator())
+    metrics = learner.update(TurnBatch(completions_of(copies * TRACKS), torch.tensor(copies * ADVANTAGES)))
+    moved = [log_softmax(row) for row in policy.logits.tolist()]
+    assert not np.allclose(moved, [log_softmax(row) for row in LOGITS], atol=0.1)
+    gaps = []
+    for track in (copies * TRACKS)[::8]:
+        for row, tokens, sampled in track:
+            gaps += [moved[row][token] - old for token, old in zip(tokens, sampled, strict=True)]
+    assert metrics["kl_after_update"] == pytest.approx(np.mean([math.exp(g) - 1 - g for g in gaps]), rel=1e-5)
 
 
 @case("grad_norm")

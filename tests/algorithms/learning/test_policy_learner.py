@@ -70,6 +70,14 @@ def test_at_the_first_step_the_policy_is_the_sampler():
     assert abs(metrics["kl_to_sampler"]) < 1e-6
 
 
+@pytest.mark.parametrize(("rate", "is_absurd"), [(1e-3, False), (3.0, True)])
+def test_an_update_that_destroys_a_policy_is_seen_in_the_update_itself(rate, is_absurd):
+    metrics, *_ = learned(IACConfig(agent_learning_rate=rate))
+    assert abs(metrics["kl_to_sampler"]) < 1e-6  # measured before the step
+    assert (metrics["kl_after_update"] > 1.0) == is_absurd
+    assert metrics["kl_after_update"] > 0
+
+
 def test_the_policy_gradient_raises_what_went_well_and_lowers_what_did_not():
     policy, tracks = rollout()
     learner = PolicyLearner(policy, IAC(IACConfig(agent_learning_rate=1e-3)), torch.Generator())

@@ -65,6 +65,10 @@ ESTIMATES = {  # of the log-probability under the policy and under the reference
 }
 
 
+def charges(before, after, agent):
+    return [one.reward - other.reward for one, other in zip(before.tracks[agent], after.tracks[agent], strict=True)]
+
+
 @pytest.mark.parametrize("estimator", [None, "k1", "k2", "k3"])
 def test_a_turn_pays_for_the_divergence_of_its_tokens_by_hand(estimator):
     """Of an agent without a reference nothing is taken; a turn without tokens pays nothing."""
@@ -82,5 +86,10 @@ def test_a_turn_pays_for_the_divergence_of_its_tokens_by_hand(estimator):
     found = with_penalties(EPISODES, anchors, config)
     for one, other in zip(rewards(found), expected, strict=True):
         assert one == {agent: pytest.approx(track, rel=1e-6) for agent, track in other.items()}
+    summed = with_penalties(EPISODES, anchors, config, sums_over_team=True)
+    for episode, charged, plain in zip(summed, found, EPISODES, strict=True):  # the mean over agents is the whole price
+        prices = [sum(paid) for paid in zip(*(charges(plain, charged, agent) for agent in plain.tracks), strict=True)]
+        team = [before - after for before, after in zip(plain.team_rewards, episode.team_rewards, strict=True)]
+        assert team[: len(prices)] == pytest.approx(prices, rel=1e-6, abs=1e-6)
     both = with_penalties(EPISODES, {**anchors, "b": [torch.full((1,), -1.0)] * 3}, config)
     assert rewards(both)[0]["b"] == [pytest.approx(-1.0 - 0.5 * estimate(-3.0, -1.0), rel=1e-6), 0.0]

@@ -1,26 +1,32 @@
-"""Which reward a turn is paid, where an agent leaves before the others."""
+"""Rewards and value targets of an agent that leaves before the others."""
 
 from __future__ import annotations
 
 import pytest
 import torch
+from fakes import WeightlessCritic
 
 from collm.agents.core import Completion
+from collm.algorithms import IAC, MAAC, IACConfig, MAACConfig
 from collm.algorithms.functions.advantages import monte_carlo_returns
+from collm.algorithms.learning.crediting import assign_credit
+from collm.algorithms.learning.critic_learner import CriticLearner
 from collm.algorithms.learning.grids import agent_grid
 from collm.algorithms.learning.shaping import with_team_rewards
 from collm.algorithms.rollout.episode import Episode, Turn
 
 
-def episode(rewards_by_agent):
-    """Rewards of each agent by joint turn; None where it is not there."""
+def episode(rewards_by_agent, truncated=()):
+    """Rewards of each agent by joint turn; None where it is not there. Agents in `truncated` do not terminate."""
     num_turns = max(len(rewards) for rewards in rewards_by_agent.values())
     tracks = {
         agent: tuple(Turn(t, Completion(0), reward, t) for t, reward in enumerate(rewards) if reward is not None)
         for agent, rewards in rewards_by_agent.items()
     }
-    ends = dict.fromkeys(tracks, True)
-    return Episode(0, 0, 0, tracks, (), dict.fromkeys(tracks), ends, ({},) * num_turns, num_agents=len(tracks))
+    ends = {agent: agent not in truncated for agent in tracks}
+    states = tuple(range(num_turns + 1))
+    finals = dict.fromkeys(tracks, "final")
+    return Episode(0, 0, 0, tracks, states, finals, ends, ({},) * num_turns, num_agents=len(tracks))
 
 
 def rewards_of(paid):
@@ -55,3 +61,66 @@ def test_the_return_to_go_of_every_turn_is_the_team_s():
         grid = agent_grid([paid], agent, None)
         found = monte_carlo_returns(grid.rewards, grid.is_real, 0.9)[0]
         torch.testing.assert_close(found, expected[[turn.time for turn in track]])
+
+
+class Constant(WeightlessCritic):
+    """Gives every history the same value."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def values(self, inputs):
+        return torch.full((sum(len(each.histories) for each in inputs),), self.value)
+
+
+def targets_of(played, values, discount=1.0, reward="team"):
+    """Monte Carlo targets of each agent's own critic, which gives every history the agent's value."""
+    config = IACConfig(discount=discount, credited_reward=reward, advantage_normalization="none")
+    critics = {agent: CriticLearner(Constant(value), config, torch.Generator()) for agent, value in values.items()}
+    paid = with_team_rewards([played], discount) if reward == "team" else [played]
+    credits, _ = assign_credit(IAC(config), paid, list(played.tracks), critics)
+    return {agent: credit.targets.tolist() for agent, credit in credits.items()}
+
+
+def joint_targets_of(played, value):
+    config = MAACConfig(advantage_normalization="none")
+    critics = {"joint": CriticLearner(Constant(value), config, torch.Generator())}
+    credits, _ = assign_credit(MAAC(config), [played], list(played.tracks), critics)
+    return {agent: credit.targets.tolist() for agent, credit in credits.items()}
+
+
+ONES = [1.0] * 6
+SHORT = [1.0] * 2
+
+
+@pytest.mark.parametrize("truncated", [("a_1",), ()])
+def test_one_agent_s_truncation_does_not_count_the_rest_of_a_terminated_game_twice(truncated):
+    """The team earns 1 per turn: 1 from both agents, then 2 from the one that is left, over two agents."""
+    played = episode({"a_0": [1.0, 1.0, 2.0, 2.0, 2.0, 2.0], "a_1": SHORT}, truncated)
+    expected = {"a_0": [6.0, 5.0, 4.0, 3.0, 2.0, 1.0], "a_1": [6.0, 5.0]}
+    assert targets_of(played, {"a_0": 100.0, "a_1": 100.0}) == expected
+    assert joint_targets_of(played, 100.0) == expected
+
+
+@pytest.mark.parametrize("left_by", ["truncation", "termination"])
+def test_a_game_that_is_cut_goes_on_for_an_agent_that_left_with_the_mean_value_of_those_who_stayed(left_by):
+    """Discount 1/2: the value counts 1/2 after the last turn of who stayed, and 1/2^4 more after that of who left."""
+    truncated = ("a_0", "a_2", *(("a_1",) if left_by == "truncation" else ()))
+    played = episode({"a_0": ONES, "a_1": SHORT, "a_2": ONES}, truncated)
+    found = targets_of(played, {"a_0": 64.0, "a_1": 1000.0, "a_2": 128.0}, discount=0.5)
+    ahead = sum(2 / 3 * 0.5**k for k in range(1, 5))  # of the four turns without a_1, seen from its last one
+    assert found["a_1"][1] == pytest.approx(1.0 + ahead + 0.5**5 * 96.0)
+    assert found["a_0"][5] == pytest.approx(2 / 3 + 0.5 * 64.0)
+    assert found["a_2"][5] == pytest.approx(2 / 3 + 0.5 * 128.0)
+
+
+def test_a_game_that_ends_for_one_agent_and_is_cut_for_the_other_in_the_same_turn_goes_on_for_the_team():
+    played = episode({"a_0": [1.0], "a_1": [1.0]}, ("a_1",))
+    assert targets_of(played, {"a_0": 1000.0, "a_1": 10.0}) == {"a_0": [11.0], "a_1": [11.0]}
+    assert joint_targets_of(played, 10.0) == {"a_0": [11.0], "a_1": [11.0]}
+
+
+def test_with_own_rewards_a_truncated_agent_continues_with_its_own_value_alone():
+    played = episode({"a_0": ONES, "a_1": SHORT, "a_2": SHORT}, ("a_1",))
+    found = targets_of(played, {"a_0": 100.0, "a_1": 10.0, "a_2": 1000.0}, reward="own")
+    assert found == {"a_0": [6.0, 5.0, 4.0, 3.0, 2.0, 1.0], "a_1": [12.0, 11.0], "a_2": [2.0, 1.0]}

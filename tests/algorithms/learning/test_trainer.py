@@ -113,8 +113,9 @@ def test_an_update_reports_what_happened_in_it():
     _, metrics = trainer.step()
     expected = """
         return return_std reward/hit turns completion_tokens entropy cut_share explained_variance value_loss
-        critic_grad_norm policy_loss grad_norm kl_to_sampler logprob_error reference_kl environment_steps sampled_tokens
-        tokens_per_second seconds/decoding seconds/environment seconds/learning seconds/update seconds/total
+        critic_grad_norm policy_loss grad_norm kl_to_sampler kl_after_update logprob_error reference_kl
+        environment_steps sampled_tokens tokens_per_second
+        seconds/decoding seconds/environment seconds/learning seconds/update seconds/total
     """.split()
     assert set(expected) <= metrics.keys()
     assert metrics["environment_steps"] == 2 * 8 * 3

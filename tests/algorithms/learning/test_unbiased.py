@@ -6,7 +6,8 @@ shares nothing with returns, baselines, grids and estimators but the game.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 from random import Random
@@ -20,7 +21,7 @@ from collm.algorithms import algorithm_specs
 from collm.algorithms.algorithm import PolicyBatch
 from collm.algorithms.learning.crediting import assign_credit
 from collm.algorithms.learning.critic_learner import CriticLearner
-from collm.algorithms.learning.shaping import with_team_rewards
+from collm.algorithms.learning.shaping import with_penalties, with_team_rewards
 from collm.algorithms.rollout.episode import Episode, Turn
 
 AGENTS = ("a_0", "a_1")
@@ -56,9 +57,12 @@ class Course:
 
 
 def courses(kind, turns=()):
-    """All courses. "early end": two equal actions 1 end the game. "leaving": an agent that does 1 leaves."""
+    """All courses. "early end": two equal actions 1 end the game. "leaving": an agent that does 1 leaves.
+
+    "truncation": the same, but the environment truncates an agent that leaves while the other plays on.
+    """
     there = AGENTS
-    if kind == "leaving":
+    if kind in ("leaving", "truncation"):
         there = tuple(agent for agent in AGENTS if not any(actions.get(agent) for actions in turns))
     is_over = len(turns) == NUM_TURNS or not there
     if kind == "early end":
@@ -69,7 +73,7 @@ def courses(kind, turns=()):
     return [course for actions in joint for course in courses(kind, (*turns, actions))]
 
 
-def episode(course, group, index):
+def episode(course, group, index, kind):
     """The course as the collector would record it."""
     tracks = {
         agent: tuple(
@@ -80,14 +84,15 @@ def episode(course, group, index):
         for agent in AGENTS
     }
     states = tuple(("joint", repr(course.turns[:turn])) for turn in range(len(course.turns) + 1))
+    is_truncated = {agent: kind == "truncation" and agent not in course.turns[-1] for agent in AGENTS}
     return Episode(
         index=index,
         seed=0,
         group=group,
         tracks=tracks,
         states=states,
-        finals=dict.fromkeys(AGENTS),
-        is_terminated=dict.fromkeys(AGENTS, True),
+        finals={agent: ("final", agent) for agent in AGENTS},
+        is_terminated={agent: not is_truncated[agent] for agent in AGENTS},
         infos=({},) * len(course.turns),
         num_agents=len(AGENTS),
     )
@@ -122,20 +127,25 @@ class Policies:
         return torch.stack(sums).exp()
 
 
-def expected_gradient(algorithm, kind, group_size, reward):
-    """Sum over all groups of their probability times the gradient that the algorithm makes of them."""
+def expected_gradient(algorithm, kind, group_size, reward, shaped=None):
+    """Sum over all groups of their probability times the gradient that the algorithm makes of them.
+
+    Args:
+        shaped: changes the episodes' rewards, given the episodes, the policies and the algorithm.
+    """
     all_courses = courses(kind)
     policies = Policies(all_courses)
     probabilities = policies.course_probabilities(all_courses).detach()
     groups = list(product(range(len(all_courses)), repeat=group_size))
     episodes = [
-        episode(all_courses[number], group, group_size * group + place)
+        episode(all_courses[number], group, group_size * group + place, kind)
         for group, numbers in enumerate(groups)
         for place, number in enumerate(numbers)
     ]
     weights = torch.stack([probabilities[list(numbers)].prod() for numbers in groups])
     weights = weights.repeat_interleave(group_size) / group_size
     paid = with_team_rewards(episodes, 1.0) if reward == "team" and algorithm.critic_reads != "joint" else episodes
+    paid = paid if shaped is None else shaped(paid, policies, algorithm)
     names = {"own": AGENTS, "joint": ("joint",), "nothing": ()}[algorithm.critic_reads]
     critics = {name: CriticLearner(Arbitrary(), algorithm.config, torch.Generator()) for name in names}
     credits, _ = assign_credit(algorithm, paid, AGENTS, critics)
@@ -181,7 +191,7 @@ UNBIASED = [
 ]
 
 
-@pytest.mark.parametrize("kind", ["early end", "leaving"])
+@pytest.mark.parametrize("kind", ["early end", "leaving", "truncation"])
 @pytest.mark.parametrize(("name", "settings"), UNBIASED)
 def test_the_expected_gradient_is_that_of_the_team_s_return(name, settings, kind):
     found = expected_gradient(made(name, **settings), kind, settings.get("num_generations", 1), "team")
@@ -208,3 +218,62 @@ def test_with_its_own_reward_an_agent_climbs_its_own_return(name):
     found = expected_gradient(made(name, credited_reward="own", **settings), "leaving", 1, "own")
     torch.testing.assert_close(found, exact_gradient("leaving", "own"), atol=2e-6, rtol=1e-5)
     assert not torch.allclose(found, exact_gradient("leaving", "team"), atol=1e-2)
+
+
+PRICE = 0.7
+
+
+def reference_logprob(agent, own, action):
+    """Log-probability under a reference policy that looks random."""
+    chance = 1 / (1 + math.exp(-number("reference", agent, own)))
+    return math.log(chance if action else 1 - chance)
+
+
+def penalized(episodes, policies, algorithm):
+    """The episodes with the log-probabilities that the policies sampled with, and the price of their divergence."""
+    said, anchors = [], {agent: [] for agent in AGENTS}
+    for each in episodes:
+        tracks = {}
+        for agent, track in each.tracks.items():
+            places = [(agent, turn.observation[2], turn.completion.action) for turn in track]
+            sampled = policies.logprobs(places).detach().numpy()[:, None]
+            tracks[agent] = tuple(
+                replace(turn, completion=replace(turn.completion, logprobs=own))
+                for turn, own in zip(track, sampled, strict=True)
+            )
+            anchors[agent].append(torch.tensor([reference_logprob(*place) for place in places], dtype=torch.float64))
+        said.append(replace(each, tracks=tracks))
+    return with_penalties(said, anchors, algorithm.config, sums_over_team=algorithm.critic_reads == "joint")
+
+
+def exact_gradient_with_price(kind, charged):
+    """Of the expected team return minus the price times the divergences of the charged agents."""
+    all_courses = courses(kind)
+    policies = Policies(all_courses)
+    probabilities = policies.course_probabilities(all_courses)
+    values = []
+    for course in all_courses:
+        moves = [(a, course.own(a, t), acts[a]) for t, acts in enumerate(course.turns) for a in acts if a in charged]
+        divergence = policies.logprobs(moves).sum() - sum(reference_logprob(*move) for move in moves)
+        values.append(course.team_return() - PRICE * divergence)
+    gradient = torch.autograd.grad((probabilities * torch.stack(values)).sum(), policies.logits)[0]
+    return gradient, policies
+
+
+@pytest.mark.parametrize("kind", ["early end", "leaving"])
+def test_a_joint_critic_s_agents_climb_the_team_s_return_minus_the_price_of_all_divergences(kind):
+    algorithm = made("maac", estimator="monte_carlo", reference_kl_coef=PRICE, reference_kl_in="reward")
+    found = expected_gradient(algorithm, kind, 1, "team", penalized)
+    torch.testing.assert_close(found, exact_gradient_with_price(kind, AGENTS)[0], atol=2e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["early end", "leaving"])
+@pytest.mark.parametrize("name", ["iac", "mareinforce"])
+def test_an_agent_alone_climbs_the_team_s_return_minus_the_price_of_its_own_divergence(name, kind):
+    settings = {"num_generations": 1} if name == "mareinforce" else {"estimator": "monte_carlo"}
+    algorithm = made(name, reference_kl_coef=PRICE, reference_kl_in="reward", **settings)
+    found = expected_gradient(algorithm, kind, 1, "team", penalized)
+    for agent in AGENTS:
+        expected, policies = exact_gradient_with_price(kind, (agent,))
+        is_own = torch.tensor([each == agent for each, _ in policies.number])
+        torch.testing.assert_close(found[is_own], expected[is_own], atol=2e-6, rtol=1e-5)

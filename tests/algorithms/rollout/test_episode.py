@@ -48,9 +48,11 @@ def test_a_critic_of_an_agent_reads_its_histories_and_the_last_one_where_that_bo
     assert played([0, 1, 2]).own_input("a", reads_actions=True).actions == (0, 1)
 
 
-def test_a_joint_critic_reads_the_joint_history_and_the_last_one_unless_all_have_ended():
-    for ends, num_histories in (((True, True), 2), ((False, True), 3), ((True, False), 3), ((False, False), 3)):
+def test_a_joint_critic_reads_the_last_joint_history_if_the_last_turn_did_not_end_the_game():
+    """The second agent has left before, by the game's rules or by a truncation of its own."""
+    for ends, num_histories in (((True, True), 2), ((False, True), 3), ((True, False), 2), ((False, False), 3)):
         episode = played(["x", "y", "z"], ends=ends)
+        assert episode.live_agents == (("a",) if num_histories == 3 else ())
         assert episode.joint_input(["a", "b"]).histories == STATES[:num_histories]
         assert episode.joint_input(["a", "b"]).actions == ()
 

@@ -61,6 +61,7 @@ def test_means_over_episodes_by_hand():
             "return": (3 + 6) / 2,
             "return_std": 1.5,
             "equal_returns": 0.0,
+            "constant_sum": 0.0,
             "reward/hit": 3.0,
             "metric/size": (5.5 + 1) / 2,
             "turns": (2 + 1 + 3) / 3,
@@ -97,3 +98,30 @@ def test_groups_of_equal_returns_are_counted_by_hand(returns_by_group, share):
     assert episode_metrics(episodes).get("equal_returns") == share
     unfinished = [replace(each, is_complete=False) for each in episodes]
     assert "equal_returns" not in episode_metrics(unfinished)
+
+
+def of_two(group, *own, earlier=0.0):
+    """An episode of one turn that pays each agent its own reward."""
+    tracks = {agent: (turn(reward, [], [], 0),) for agent, reward in zip("ab", own, strict=True)}
+    return Episode(0, 0, group, tracks, (), {}, dict.fromkeys("ab", True), ({},), True, earlier, 2)
+
+
+@case("constant_sum", "equal_returns")
+@pytest.mark.parametrize(
+    ("episodes", "constant_sum", "equal_team", "equal_own"),
+    [
+        ([of_two(0, 1.0, -1.0), of_two(0, -1.0, 1.0)], 1.0, 1.0, 0.0),  # matching pennies
+        ([of_two(0, 3.0, 1.0), of_two(0, 1.0, 3.0), of_two(1, 2.0, 2.0), of_two(1, 2.0, 2.0)], 0.5, 1.0, 0.5),
+        ([of_two(0, 1.0, -1.0), of_two(0, 1.0, -1.0)], 0.0, 1.0, 1.0),
+        ([of_two(0, 1.0, 1.0), of_two(0, 2.0, 2.0)], 0.0, 0.0, 0.0),
+        ([of_two(0, 0.3, 0.3), of_two(0, 0.1 + 0.2, 0.3)], 0.0, 1.0, 1.0),  # equal up to rounding
+        # One reward for both; an episode that began in an earlier segment has earned a part of the same return there.
+        ([of_two(0, 1.0, 1.0), of_two(0, 0.25, 0.25, earlier=0.75)], 0.0, 1.0, 1.0),
+    ],
+)
+def test_equal_team_returns_with_unequal_own_ones_are_a_constant_sum_by_hand(
+    episodes, constant_sum, equal_team, equal_own
+):
+    for credited, equal in (("team", equal_team), ("own", equal_own)):
+        metrics = episode_metrics(episodes, credited)
+        assert (metrics["constant_sum"], metrics["equal_returns"]) == (constant_sum, equal)

@@ -16,12 +16,13 @@ from types import SimpleNamespace
 import pytest
 from recorded import read_summaries
 
+from collm._errors import UserError
 from collm.algorithms.config import TrainConfig
 from collm.algorithms.runs.checkpoint import newest_update
 from collm.algorithms.runs.loggers import read_lines
 from collm.algorithms.runs.run import is_over, run_experiment
 from collm.benchmarks.comparison import worker
-from collm.benchmarks.comparison.runner import compare
+from collm.benchmarks.comparison.runner import check_jobs, compare
 from collm.benchmarks.comparison.suite import jobs, parse_suite
 from collm.benchmarks.report.comparison import Comparison
 from collm.benchmarks.report.tables import tables
@@ -73,6 +74,12 @@ def test_a_comparison_runs_all_and_then_nothing_again(tmp_path):
     assert read_lines(directory / "metrics.jsonl")[-1]["environment_steps"] == 24
     again = compare(found, tmp_path, num_workers=1, watcher=second)
     assert len(again.skipped) == 2 and second.number_skipped == 2 and second.seen == []
+
+
+def test_a_suite_whose_joint_critic_is_to_learn_own_rewards_is_refused_before_a_run_starts():
+    suite = parse_suite({**TABLE, "config": {**TABLE["config"], "credited_reward": "own"}})
+    with pytest.raises(UserError, match=r"maac: credited_reward='own'"):
+        check_jobs(jobs(suite))
 
 
 @pytest.mark.slow
