@@ -8,7 +8,7 @@ import pytest
 from distributions import install
 
 from collm import _plugins as plugins
-from collm.envs import EnvSpec, Outcome, TextParallelEnv, make, register, spec, specs
+from collm.envs import EnvSpec, Outcome, TextParallelEnv, check_env, make, register, spec, specs
 from collm.envs.registration.registry import UnknownEnvironmentError, accepted_arguments
 from collm.envs.views import GymAsParallel
 
@@ -60,6 +60,23 @@ def test_ranges_hold_for_the_registered_arguments_and_for_those_that_pay_the_sam
     other = make("test/Echo-v0", max_turns=3).spec
     assert (other.reward_range, other.return_range) == (None, None)
     assert EnvSpec.from_json(added.to_json()).return_range == (0.0, float("inf"))
+
+
+def test_ranges_hold_with_arguments_that_preserve_them():
+    added = register("test/Echo-v0", Echo, return_range=(0, 1), range_preserving_kwargs=["word"])
+    assert added.given(word="bird").return_range == (0.0, 1.0)
+    assert added.given(word="bird", max_turns=3).return_range is None
+    assert EnvSpec.from_json(added.to_json()).range_preserving_kwargs == ("word",)
+
+
+@pytest.mark.parametrize("reward", ["sparse", "terminal", "dense"])
+@pytest.mark.parametrize("name", ["MiniBuild", "MiniShift"])
+def test_building_games_keep_their_ranges_whatever_their_arguments(name, reward):
+    changed = spec(f"collm/{name}-v0").given(
+        **{"reward": reward, "num_agents": 3, "max_turns": 5, "threshold": 0.3, "feedback": "both"}
+    )
+    assert changed.return_range == (0.0, 1.0)
+    assert "ranges" in check_env(changed, hash_seeds=False)
 
 
 def test_a_range_upside_down_is_refused():
