@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 import gymnasium
 from pettingzoo import ParallelEnv
 
-from ..._errors import UserError
+from ..._errors import UserError, caller_level
 from ..._plugins import load_plugins
 from ..wrappers.partnered import Partnered
 from ..wrappers.reward_functions import RewardFunctions
@@ -264,7 +264,7 @@ def spec(id: str) -> EnvSpec:
     match = _ID.fullmatch(id)
     if match is None:
         raise UnknownEnvironmentError(_sentence(f"{id!r} is not of the form 'namespace/Name-v0'", _nearest(id), broken))
-    versions = [found for found in registry.values() if found.name == match["name"]]
+    versions = _versions(match["name"])
     if not versions:
         raise UnknownEnvironmentError(_sentence(f"no environment is called {id!r}", _nearest(id), broken))
     newest = max(versions, key=lambda found: found.version)
@@ -272,8 +272,20 @@ def spec(id: str) -> EnvSpec:
         raise UnknownEnvironmentError(
             _sentence(f"{match['name']} has no version {match['version']}", f"the newest is {newest.id!r}", broken)
         )
-    warnings.warn(f"{id!r} names no version; using the newest, {newest.id!r}", UserWarning, stacklevel=2)
+    _warn_of_version(id, newest)
     return newest
+
+
+def versioned(id: str) -> str:
+    """The id with its newest version, with a warning, if it is a registered name without one; else the id itself."""
+    if id not in registry:
+        load_plugins(GROUP)
+    match = _ID.fullmatch(id)
+    if match is None or match["version"] is not None or not (versions := _versions(id)):
+        return id
+    newest = max(versions, key=lambda found: found.version)
+    _warn_of_version(id, newest)
+    return newest.id
 
 
 def make(id: str | EnvSpec, **kwargs: Any) -> ParallelEnv[str, Any, Any]:
@@ -295,7 +307,7 @@ def make(id: str | EnvSpec, **kwargs: Any) -> ParallelEnv[str, Any, Any]:
 def specs() -> tuple[EnvSpec, ...]:
     """All environments by id, plugins' too; a plugin that fails to load is a warning."""
     for failure in load_plugins(GROUP):
-        warnings.warn(failure, RuntimeWarning, stacklevel=2)
+        warnings.warn(failure, RuntimeWarning, stacklevel=caller_level())
     return tuple(registry[id] for id in sorted(registry))
 
 
@@ -305,6 +317,15 @@ def pprint_registry() -> None:
     width = max((len(each.id) for each in found), default=0)
     for each in found:
         print(f"{each.id:<{width}}  {each.summary}".rstrip())
+
+
+def _versions(name: str) -> list[EnvSpec]:
+    return [found for found in registry.values() if found.name == name]
+
+
+def _warn_of_version(id: str, newest: EnvSpec) -> None:
+    message = f"{id!r} names no version; using the newest, {newest.id!r}"
+    warnings.warn(message, UserWarning, stacklevel=caller_level())
 
 
 def accepted_arguments(constructor: Callable[..., Any]) -> frozenset[str] | None:

@@ -9,7 +9,7 @@ from distributions import install
 
 from collm import _plugins as plugins
 from collm.envs import EnvSpec, Outcome, TextParallelEnv, check_env, make, register, spec, specs
-from collm.envs.registration.registry import UnknownEnvironmentError, accepted_arguments
+from collm.envs.registration.registry import UnknownEnvironmentError, accepted_arguments, versioned
 from collm.envs.views import GymAsParallel
 
 pytestmark = pytest.mark.usefixtures("clean_registry")
@@ -105,8 +105,18 @@ def test_an_entry_point_that_builds_something_else_is_refused():
 def test_an_id_without_version_means_the_newest_and_says_so():
     register("test/Echo-v2", Echo, kwargs={"word": "two"})
     register("test/Echo-v10", Echo, kwargs={"word": "ten"})
-    with pytest.warns(UserWarning, match="using the newest, 'test/Echo-v10'"):
+    with pytest.warns(UserWarning, match="using the newest, 'test/Echo-v10'") as caught:
         assert make("test/Echo").word == "ten"
+    assert caught[0].filename == __file__, "the line that made it, and none of collm's own"
+
+
+def test_versioned_completes_names_without_a_version_and_nothing_else():
+    register("test/Echo-v2", Echo)
+    register("test/Echo-v10", Echo)
+    with pytest.warns(UserWarning, match="'test/Echo'"):
+        assert versioned("test/Echo") == "test/Echo-v10"
+    for id in ("test/Echo-v2", "test/Nobody", "gymnasium/CartPole-v1", "pettingzoo.classic.tictactoe_v3", "a.b:C"):
+        assert versioned(id) == id
 
 
 def test_a_wrong_version_is_answered_with_the_newest():
