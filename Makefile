@@ -11,7 +11,7 @@ export HF_HUB_OFFLINE ?= 1
 demo: install  ## two small language models learn to write together
 	$(BIN)/collm demo
 
-test: install-dev lint  ## everything that must hold before a change lands
+test: install-dev lint  ## lint, types and the quick tests, as CI runs them
 	$(BIN)/pytest -q -n 2 -m "not slow and not gpu"
 
 test-slow: install-dev  ## the minutes-long checks

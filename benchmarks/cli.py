@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
@@ -71,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # where a person's own environments lie; last, so that none shadows a library
-    with _interruptions() as interruptions:
+    with _interruptions() as interruptions, _plain_warnings():
         try:
             require(*_NEEDS.get(name, ("torch", "transformers")))
             module = importlib.import_module(COMMANDS[name][0])
@@ -97,6 +98,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _interrupted() -> int:
     print("interrupted", file=sys.stderr)
     return 130
+
+
+@contextmanager
+def _plain_warnings() -> Iterator[None]:
+    """Print each warning as one line; the place that raised it helps only those who call collm from Python."""
+
+    def line(message: Warning | str, *place: object, **line_of_source: object) -> str:
+        return f"warning: {shown(message)}\n"
+
+    usual = warnings.formatwarning
+    warnings.formatwarning = line
+    try:
+        yield
+    finally:
+        warnings.formatwarning = usual
 
 
 @contextmanager

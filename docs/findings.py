@@ -44,8 +44,10 @@ def comparison(suite: str, results: Path = RESULTS) -> Comparison | None:
 def tables_of(suite: str, found: Comparison) -> dict[str, TableOfText]:
     """The tables that the page may show, by the second word of their names; contrasts are those of the last suite."""
     contrasts: Sequence[Contrast] = read_suite(Path(suite.split("+")[-1])).contrasts
+    results = findings(contrasts, found)
     return {
-        "contrasts": contrast_table(findings(contrasts, found)),
+        "contrasts": contrast_table(results),
+        "primary": contrast_table([each for each in results if each.contrast.is_primary]),
         "sampled": final_scores(found, "sampled"),
         "greedy": final_scores(found, "greedy"),
         "steps": sample_efficiency(found, "environment_steps"),
@@ -117,7 +119,10 @@ def draw_curves(found: Comparison, file: Path) -> None:
 
 
 def draw_contrasts(results: Sequence[Finding], file: Path) -> None:
-    """Contrasts with their 95 % intervals, primary ones in bold: differences of success or return, ratios below."""
+    """Contrasts with their 95 % intervals, primary ones in bold: differences of success or return, ratios below.
+
+    Thick lines are intervals over seeds, thin ones over start checkpoints.
+    """
     ratios = [each for each in results if each.contrast.score == "episodes"]
     differences = [each for each in results if each.contrast.score != "episodes"]
     kinds = [(differences, "difference", 0.0), (ratios, "ratio of episodes until four in five succeed", 1.0)]
@@ -127,9 +132,10 @@ def draw_contrasts(results: Sequence[Finding], file: Path) -> None:
     panels = figure.subplots(len(kinds), 1, squeeze=False, height_ratios=heights)[:, 0]
     for axes, (shown, said, even) in zip(panels, kinds, strict=True):
         for row, each in enumerate(shown):
-            found = (each.estimate.low, each.estimate.value, each.estimate.high)
-            low, value, high = (2**number for number in found) if each in ratios else found
-            axes.plot([low, high], [row, row], color="C0", linewidth=2)
+            for found, width in ((each.over_starts, 0.8), (each.estimate, 2.5)):
+                ends = (found.low, found.value, found.high)
+                low, value, high = (2**number for number in ends) if each in ratios else ends
+                axes.plot([low, high], [row, row], color="C0", linewidth=width)
             axes.plot(value, row, "o", color="C0")
         axes.axvline(even, color="k", linewidth=1)
         axes.set_yticks(range(len(shown)), [each.contrast.name for each in shown], fontsize=8)
@@ -193,7 +199,8 @@ def draw(results: Path = RESULTS, images: Path = IMAGES) -> list[Path]:
 
 def _around_one(ratios: Sequence[Finding]) -> tuple[float, float]:
     """Limits that hold all intervals, 0.5 and 2."""
-    reach = max(1.0, *(max(-each.estimate.low, each.estimate.high) for each in ratios))
+    found = [interval for each in ratios for interval in (each.estimate, each.over_starts)]
+    reach = max(1.0, *(max(-each.low, each.high) for each in found))
     return 2**-reach, 2**reach
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import itertools
 import re
 import subprocess
 import sys
@@ -29,13 +30,21 @@ def with_examples() -> list[str]:
     return [f"collm.{'.'.join(path.relative_to(ROOT).with_suffix('').parts)}" for path in sorted(found)]
 
 
-def blocks() -> list:
-    """The Python blocks of all pages that claim to run; "slow" behind "run" keeps one out of the quick tests."""
+def scripts() -> list:
+    """Per page the Python blocks that claim to run, pasted together as a reader does.
+
+    A script with a block marked "slow" is a slow test; the blocks before that one are a quick test of their own.
+    """
     found = []
     for page in PAGES:
-        for number, match in enumerate(re.finditer(r"(?ms)^```python run( slow)?\n(.*?)^```$", page.read_text())):
-            marks = [pytest.mark.slow] if match[1] else []
-            found.append(pytest.param(match[2], id=f"{page.relative_to(ROOT)}-{number}", marks=marks))
+        blocks = re.findall(r"(?ms)^```python run( slow)?\n(.*?)^```$", page.read_text())
+        quick = list(itertools.takewhile(lambda block: not block[0], blocks))
+        name = str(page.relative_to(ROOT))
+        if quick:
+            found.append(pytest.param("\n".join(code for _, code in quick), id=name))
+        if quick != blocks:
+            script = "\n".join(code for _, code in blocks)
+            found.append(pytest.param(script, id=f"{name}, whole", marks=[pytest.mark.slow]))
     return found
 
 
@@ -45,12 +54,23 @@ def test_the_examples_of_a_docstring_are_true(name):
     assert result.attempted and not result.failed
 
 
-@pytest.mark.parametrize("code", blocks())
-def test_a_block_of_the_documentation_runs_as_printed(code, tmp_path):
+@pytest.mark.parametrize("code", scripts())
+def test_the_blocks_of_a_page_run_pasted_together(code, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(code)
     done = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
+
+
+def test_no_two_pages_write_to_one_folder():
+    """A reader who follows one page after the other keeps all runs."""
+    written = [
+        folder
+        for page in PAGES
+        for folder in set(re.findall(r"""(?:--out |out=["'])(runs/[\w/-]+)""", page.read_text()))
+        if page.parent.name == "learn" or page.name == "README.md"
+    ]
+    assert sorted(set(written)) == sorted(written)
 
 
 def test_calls_of_make_that_need_data_of_others_give_arguments_that_the_environments_take():
@@ -69,7 +89,7 @@ def test_the_block_about_chat_servers_runs_with_one(tmp_path):
     page = (ROOT / "docs" / "use_with" / "chat_servers.md").read_text()
     (code,) = fenced(page, "python")
     with ChatServer(lambda body: "gate stone") as server:
-        test_a_block_of_the_documentation_runs_as_printed(
+        test_the_blocks_of_a_page_run_pasted_together(
             code.replace("http://localhost:8000", server.url.removesuffix("/v1")), tmp_path
         )
 

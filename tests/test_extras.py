@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import collm
-from collm._extras import explained, require
+from collm import _extras
+from collm._extras import explained, install_command, require
+
+ROOT = Path(__file__).resolve().parent.parent
+LAYERS = ("src", "envs", "agents", "algorithms", "benchmarks")
 
 BARE = """
 import sys
@@ -55,15 +61,15 @@ print("played", {len(ids)})
 
 
 @pytest.mark.parametrize(
-    ("program", "absent", "advice"),
+    ("program", "absent", "extra"),
     [
-        ("import collm; collm.train", HEAVY, "pip install 'collm[train]'"),
-        ("from collm.agents import load_policies", HEAVY, "pip install 'collm[train]'"),
+        ("import collm; collm.train", HEAVY, "train"),
+        ("from collm.agents import load_policies", HEAVY, "train"),
     ],
 )
-def test_what_trains_names_the_extra(program, absent, advice):
+def test_what_trains_names_the_extra(program, absent, extra):
     last = bare(program, absent).stderr.strip().splitlines()[-1]
-    assert last.startswith("ModuleNotFoundError: ") and last.endswith(advice)
+    assert last.startswith("ModuleNotFoundError: ") and last.endswith(install_command(extra))
 
 
 @pytest.mark.parametrize(
@@ -80,7 +86,7 @@ def test_a_command_says_in_one_line_which_extra_it_needs(command, absent, extra)
     done = bare(f"from collm.benchmarks.cli import main; sys.exit(main({command!r}))", absent)
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
-    assert line.startswith("error: ") and line.endswith(f"pip install 'collm[{extra}]'")
+    assert line.startswith("error: ") and line.endswith(install_command(extra))
 
 
 def test_commands_that_train_nothing_need_no_torch():
@@ -114,4 +120,34 @@ def test_what_is_there_passes():
 def test_the_package_that_is_missing_keeps_its_name():
     error = explained(ModuleNotFoundError("No module named 'wandb.sdk'", name="wandb.sdk"))
     assert error is not None and error.name == "wandb.sdk"
-    assert "collm[wandb]" in str(error)
+    assert install_command("wandb") in str(error)
+
+
+def test_in_a_clone_the_clone_is_installed():
+    *_, folder = install_command("train").split()
+    assert folder.strip("'") == f"{Path(__file__).resolve().parents[1]}[train]"
+    assert (Path(folder.strip("'").removesuffix("[train]")) / "pyproject.toml").is_file()
+
+
+def test_elsewhere_the_repository_is_installed_and_never_a_package_of_the_index(monkeypatch, tmp_path):
+    monkeypatch.setattr(_extras, "_ROOT", tmp_path)
+    repository = "git+https://github.com/OWNER/collm"
+    assert install_command("train") == f'pip install "collm[train] @ {repository}"'
+    assert install_command() == f'pip install "collm @ {repository}"'
+
+
+def test_a_missing_part_of_collm_is_an_incomplete_installation(monkeypatch, tmp_path):
+    monkeypatch.setattr(_extras, "_ROOT", tmp_path)
+    error = explained(ModuleNotFoundError("No module named 'collm.agents'", name="collm.agents"))
+    assert error is not None and error.name == "collm.agents"
+    assert "incomplete" in str(error) and "collm.agents" in str(error) and str(error).endswith(install_command())
+    assert explained(ModuleNotFoundError("No module named 'collm.agnets'", name="collm.agnets")) is None
+
+
+def test_no_hint_installs_by_the_name_alone():
+    """A name that is not on the package index can be taken by a stranger."""
+    hint = re.compile(r"""pip install ["']?collm\b(?!(\[\w+\]|\{chosen\})? @)""")
+    sources = [path for layer in LAYERS for path in (ROOT / layer).rglob("*.py")]
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    found = [str(path) for path in [*sources, *pages] if path.name != "CHANGELOG.md" and hint.search(path.read_text())]
+    assert found == []

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from gymnasium.spaces import Text
 
 from ..._errors import UserError
+from ..._extras import install_command
 from ...envs.core import as_chat, messages_of
 from ..config import CHAT, MAX_NEW_TOKENS
 from ..core import Completion, Policy, Request
@@ -282,7 +283,7 @@ def _check_client() -> None:
     from importlib.util import find_spec
 
     if find_spec("openai") is None:
-        raise UserError("chat models need the package openai, which is not installed; pip install 'collm[chat]'")
+        raise UserError(f"chat models need the package openai, which is not installed; {install_command('chat')}")
 
 
 async def _all_answers(asked: Sequence[tuple[ChatPolicy, Request]], greedy: bool) -> list[Completion]:

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Column, Table
 
 from ..._errors import UserError
+from ..._extras import install_command
 from ..errors import refusals
 from .train import experiment_of, training
 
@@ -142,7 +144,7 @@ def _show_machine(is_json: bool) -> None:
         found["compiler"] or "no C++ compiler, or not wanted: on a CPU torch attends, and decoding is slower",
     )
     extras = ", ".join(found["missing"])
-    table.add_row("missing", f'{extras} (pip install "collm[NAME]")' if extras else "no extra")
+    table.add_row("missing", escape(f"{extras} ({install_command('NAME')})") if extras else "no extra")
     table.add_row("sandbox", f"tier {found['sandbox']}")
     Console().print(table)
 

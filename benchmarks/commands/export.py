@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from ..errors import UserError, check_folder, refusals
 from ..markdown import markdown_table
 
 CARD = "README.md"
+REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
+"""Names of models on the hub. The hub refuses a path as `base_model`, and "tiny" would name a stranger's model."""
 ADAPTER = "adapter_config.json"
 OWN_FILES = ("collm_policy.json", "value_head.safetensors", CARD)
 """Files of a run's model folder that transformers has no use for, and peft's blank card."""
@@ -119,16 +122,17 @@ def card(directory: Path, agent: str, target: Path) -> str:
 
     config = read_config(directory)
     is_adapter = (target / ADAPTER).is_file()
-    base = config["model"]["model"]
+    model = config["model"]["model"]
+    base = model if REPOSITORY.fullmatch(model) and not _is_local(model, directory) else None
     rows = read_lines(directory / "metrics.jsonl") if (directory / "metrics.jsonl").is_file() else []
     evaluations = read_lines(directory / "evaluation.jsonl") if (directory / "evaluation.jsonl").is_file() else []
     last: Mapping[str, Any] = rows[-1] if rows else {}
     facts = [
         ("algorithm", config["algorithm"]),
         ("environment", config["env"]),
-        ("its arguments", json.dumps(config["env_kwargs"], ensure_ascii=False)),
+        ("its arguments", json.dumps(_without_paths(config["env_kwargs"], directory), ensure_ascii=False)),
         ("agent", agent),
-        ("base model", base),
+        ("base model", base or "not on the hub"),
         ("weights", config["model"]["weights"]),
         ("updates", last.get("update", 0)),
         ("environment steps", last.get("environment_steps", "?")),
@@ -136,9 +140,9 @@ def card(directory: Path, agent: str, target: Path) -> str:
     ]
     loader = "AutoPeftModelForCausalLM" if is_adapter else "AutoModelForCausalLM"
     package = "peft" if is_adapter else "transformers"
+    parent = f"base_model: {json.dumps(base)}\n" if base else ""
     parts = [
-        f"---\nlibrary_name: {package}\nbase_model: {json.dumps(base)}\ntags: [collm, multi-agent, "
-        "reinforcement-learning]\n---",
+        f"---\nlibrary_name: {package}\n{parent}tags: [collm, multi-agent, reinforcement-learning]\n---",
         f"# {agent}, trained by {config['algorithm']} on {config['env']}",
         "One agent of a team of language models that learned to work together, trained with collm.",
         markdown_table(("", ""), [(name, f"`{value}`") for name, value in facts]),
@@ -151,9 +155,23 @@ def card(directory: Path, agent: str, target: Path) -> str:
         ends = {row["update"]: row for row in (evaluations[0], evaluations[-1])}
         table = markdown_table(header, [_held_out(row) for row in ends.values()])
         parts.insert(4, f"Mean return of the team on held-out tasks [95 %]:\n\n{table}")
-    settings = {**config["config"], **config["model"]}
+    settings = _without_paths({**config["config"], **config["model"]}, directory)
     parts.append(f"## All settings\n\n```json\n{json.dumps(settings, indent=2, ensure_ascii=False)}\n```")
     return "\n\n".join(parts) + "\n"
+
+
+def _is_local(name: str, directory: Path) -> bool:
+    """True if a name is a path on this machine, as seen from here or from a folder above the run."""
+    return Path(name).is_absolute() or any((place / name).exists() for place in (Path(), *directory.resolve().parents))
+
+
+def _without_paths(settings: Mapping[str, Any], directory: Path) -> dict[str, Any]:
+    """Settings with "local" for each path on this machine, which a published card must not tell."""
+
+    def is_path(name: str, value: Any) -> bool:
+        return isinstance(value, str) and ("/" in value or "model" in name) and _is_local(value, directory)
+
+    return {name: "local" if is_path(name, value) else value for name, value in settings.items()}
 
 
 def _held_out(row: Mapping[str, Any]) -> list[str]:

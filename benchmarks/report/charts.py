@@ -146,10 +146,11 @@ def _column_of(run: RunSummary, cost: str) -> list[float]:
 
 def _final(comparison: Comparison, environment: str) -> Chart:
     series = []
+    bounds = comparison.bounds(environment)
     for method in comparison.algorithms:
         scores = comparison.scores(method, environment)
         if len(scores):
-            series.append(interval_entry(method, interval(mean, scores[:, None]), scores))
+            series.append(interval_entry(method, interval(mean, scores[:, None], bounds=bounds), scores))
     return Chart(
         kind="intervals",
         name=f"final {environment}",
@@ -235,10 +236,12 @@ def _differences(comparison: Comparison) -> Iterator[Chart]:
     for title, group in groups.items():
         scores = {name: comparison.seeds_and_scores(name, group) for name in comparison.algorithms}
         series = []
+        bounds = comparison.bounds(*group)
         for method, other in combinations(comparison.algorithms, 2):
             first, second = paired(scores[method], scores[other])
             if len(first):
-                series.append({"method": method, "other": other, **_numbers(difference(mean, first, second))})
+                found = difference(mean, first, second, bounds=bounds)
+                series.append({"method": method, "other": other, **_numbers(found)})
         label = "difference of final held-out returns"
         yield Chart(kind="differences", name=f"difference {title}", title=title, x=label, series=series, level=0)
 

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...algorithms.rollout.intervals import Floats
+from ...envs.registration.registry import Range, specs
 from ..comparison.summaries import RunSummary
 from .curves import cost_to_reach
+from .statistics import UNBOUNDED
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,20 @@ class Comparison:
     def has_one_scale(self) -> bool:
         """True where all returns lie in 0..1, so that those of different environments can be averaged."""
         return all(0 <= each.score(how) <= 1 for each in self.finished for how in ("sampled", "greedy"))
+
+    def bounds(self, *environments: str) -> Range:
+        """Lowest and highest return that the environments declare for the arguments of their runs.
+
+        Infinite if an environment declares none, or if a reward model replaces its rewards.
+        """
+        known = {spec.id: spec for spec in specs()}
+        found = []
+        for run in {each.environment: each for each in self.finished if each.environment in environments}.values():
+            spec = known.get(run.experiment["env"])
+            is_judged = run.experiment["config"].get("reward_model") is not None  # older runs have no such setting
+            kwargs = run.experiment["env_kwargs"]
+            found.append((None if spec is None or is_judged else spec.given(**kwargs).return_range) or UNBOUNDED)
+        return min(low for low, _ in found), max(high for _, high in found)
 
     def writes_text(self, environment: str) -> bool:
         """True where agents generate tokens in the environment."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...algorithms.rollout.intervals import Floats, Interval
+from ...envs.registration.registry import Range
 from .charts import Chart, interval_entry, start_level
 from .comparison import Comparison, paired
 from .statistics import difference, interquartile_mean, interval, mean
@@ -32,12 +33,15 @@ def headline(comparison: Comparison) -> Headline:
     names = comparison.environments
     if len(names) > 1 and comparison.has_one_scale:
         matrices = {name: comparison.seeds_and_scores(name, names, how) for name in comparison.algorithms}
-        found = [_Ranking(f"{len(names)} environments", matrices, how)]
+        found = [_Ranking(f"{len(names)} environments", matrices, how, comparison.bounds(*names))]
         level = _mean([start_level(comparison, name) for name in names])
     else:
         found = [
             _Ranking(
-                name, {each: comparison.seeds_and_scores(each, [name], how) for each in comparison.algorithms}, how
+                name,
+                {each: comparison.seeds_and_scores(each, [name], how) for each in comparison.algorithms},
+                how,
+                comparison.bounds(name),
             )
             for name in names
         ]
@@ -46,8 +50,9 @@ def headline(comparison: Comparison) -> Headline:
     what = "held-out returns at the end of training" if how == "sampled" else "returns in the last half of training"
     note = (
         f"Interquartile mean of the {what}, all seeds and tasks together, and its 95 % interval by stratified "
-        "bootstrap, widened for few seeds; dots: the seeds' own means. Whether two methods differ is decided seed by "
-        "seed, with no correction for the number of methods."
+        "bootstrap, widened for few seeds and cut at the range of returns that the environments declare; dots: the "
+        "seeds' own means. Whether two methods differ is decided seed by seed, with no correction for the number of "
+        "methods."
     )
     sentence = " ".join(each.sentence(is_named=len(names) > 1 and len(found) > 1) for each in found)
     charts = [each.chart(level if len(found) == 1 else start_level(comparison, each.where)) for each in found]
@@ -58,12 +63,15 @@ def headline(comparison: Comparison) -> Headline:
 class _Ranking:
     """Methods by their interquartile mean."""
 
-    def __init__(self, where: str, scores: dict[str, tuple[list[int], Floats]], how: str):
+    def __init__(self, where: str, scores: dict[str, tuple[list[int], Floats]], how: str, bounds: Range):
         self.where = where
         self._scores = {name: found for name, found in scores.items() if found[0]}
         self._how = how
+        self._bounds = bounds
         self._is_over_many = any(matrix.shape[1] > 1 for _, matrix in self._scores.values())
-        self._estimates = {name: interval(interquartile_mean, matrix) for name, (_, matrix) in self._scores.items()}
+        self._estimates = {
+            name: interval(interquartile_mean, matrix, bounds=bounds) for name, (_, matrix) in self._scores.items()
+        }
         self.order = sorted(self._estimates, key=lambda name: -self._estimates[name].value)
 
     def sentence(self, *, is_named: bool) -> str:
@@ -98,7 +106,7 @@ class _Ranking:
     def _gap(self, first: str, second: str) -> Interval | None:
         """Mean paired difference over the seeds that both have; None where they share fewer than two."""
         one, other = paired(self._scores[first], self._scores[second])
-        return difference(mean, one, other) if len(one) > 1 else None
+        return difference(mean, one, other, bounds=self._bounds) if len(one) > 1 else None
 
 
 def _said(estimate: Interval) -> str:

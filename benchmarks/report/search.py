@@ -27,7 +27,7 @@ def search(comparison: Comparison) -> TableOfText:
             configs = {each: _config(comparison.runs(each, environment)) for each in tried}
             scores = {each: comparison.scores(each, environment, "training") for each in tried}
             best = max(tried, key=lambda each: float(scores[each].mean()))
-            found = interval(mean, scores[best][:, None])
+            found = interval(mean, scores[best][:, None], bounds=comparison.bounds(environment))
             varied = varied_settings(list(configs.values()))
             rows.append(
                 [
@@ -41,7 +41,8 @@ def search(comparison: Comparison) -> TableOfText:
             )
     return TableOfText(
         "Search: the best entry of each algorithm",
-        "By the mean return over the last half of training [95 % interval over seeds]. Open ends: settings whose best "
+        "By the mean return over the last half of training [95 % interval over seeds, cut at the lowest and highest "
+        "return that the environment declares]. Open ends: settings whose best "
         "value is the least or greatest that was tried, and that could go on; the search is over when there is none.",
         ["", "entries", "best", "return", "settings", "open ends"],
         rows,

@@ -24,10 +24,12 @@ from ...algorithms.rollout.intervals import (
     percentile_interval,
     resampled,
 )
+from ...envs.registration.registry import Range
 
 Estimator = Callable[[Floats], Floats]
 
 NUM_RESAMPLES = 20_000
+UNBOUNDED: Range = (-math.inf, math.inf)
 
 
 def mean(scores: Floats) -> Floats:
@@ -61,6 +63,7 @@ def interval(
     *,
     confidence: float = 0.95,
     is_widened: bool = True,
+    bounds: Range = UNBOUNDED,
 ) -> Interval:
     """An estimate from one array of scores, with its stratified bootstrap interval.
 
@@ -69,6 +72,8 @@ def interval(
         scores: [R, K].
         indices: [N, R, K]; None: drawn from a fixed seed.
         is_widened: as of `widening`; False: the plain percentiles.
+        bounds: lowest and highest possible score, at which the interval is cut. The true value lies between them,
+            so that cutting does not change how often the interval holds it.
 
     Raises:
         ValueError: if there is no score.
@@ -76,24 +81,42 @@ def interval(
     scores = _checked(scores)
     if indices is None:
         indices = _indices(scores)
-    return _estimate(estimator(scores), estimator(resampled(scores, indices)), scores.shape, confidence, is_widened)
+    samples = estimator(resampled(scores, indices))
+    return within(bounds, _estimate(estimator(scores), samples, scores.shape, confidence, is_widened))
 
 
 def difference(
-    estimator: Estimator, first: Floats, second: Floats, *, confidence: float = 0.95, is_widened: bool = True
+    estimator: Estimator,
+    first: Floats,
+    second: Floats,
+    *,
+    confidence: float = 0.95,
+    is_widened: bool = True,
+    bounds: Range = UNBOUNDED,
 ) -> Interval:
     """Score of the first method minus the second's, run by run with the same seed; resampled in pairs.
 
     Args:
         first: [R, K].
         second: [R, K], with the same seeds in the same order.
+        confidence: share of intervals that hold the true difference.
+        is_widened: as of `widening`; False: the plain percentiles.
+        bounds: lowest and highest possible score of either method.
 
     Raises:
         ValueError: if they cannot be paired.
     """
     if first.shape != second.shape:
         raise ValueError(f"paired differences need the same seeds and tasks, got shapes {first.shape}, {second.shape}")
-    return interval(estimator, _checked(first) - _checked(second), confidence=confidence, is_widened=is_widened)
+    low, high = bounds
+    found = interval(estimator, _checked(first) - _checked(second), confidence=confidence, is_widened=is_widened)
+    return within((low - high, high - low), found)
+
+
+def within(bounds: Range, found: Interval) -> Interval:
+    """Cut an interval at bounds between which the true value is known to lie; it always holds the estimate."""
+    low, high = min(bounds[0], found.value), max(bounds[1], found.value)
+    return Interval(found.value, float(np.clip(found.low, low, high)), float(np.clip(found.high, low, high)))
 
 
 def probability_of_improvement(first: Floats, second: Floats) -> Floats:
@@ -121,8 +144,7 @@ def improvement(
     value = probability_of_improvement(first, second)
     samples = probability_of_improvement(resampled(first, indices[0]), resampled(second, indices[1]))
     shape = (min(len(first), len(second)), first.shape[1])
-    found = _estimate(value, samples, shape, confidence, is_widened)
-    return Interval(found.value, float(np.clip(found.low, 0, 1)), float(np.clip(found.high, 0, 1)))
+    return within((0, 1), _estimate(value, samples, shape, confidence, is_widened))
 
 
 def performance_profile(scores: Floats, thresholds: Floats) -> Floats:

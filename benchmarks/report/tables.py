@@ -126,13 +126,15 @@ def final_scores(comparison: Comparison, how: str) -> TableOfText:
         row = [algorithm]
         for environment in comparison.environments:
             scores = comparison.scores(algorithm, environment, how)
-            row.append(_with_runs(interval(mean, scores[:, None]), len(scores)) if len(scores) else NONE)
+            bounds = comparison.bounds(environment)
+            row.append(_with_runs(interval(mean, scores[:, None], bounds=bounds), len(scores)) if len(scores) else NONE)
         rows.append(row)
     is_held_out = how != "training"
     return TableOfText(
         f"Final return, {how} play" if is_held_out else "Return over the last half of training",
         f"Mean {'held-out team return' if is_held_out else 'team return of these updates'} over runs "
-        "[95 % interval]. Bootstrap over seeds, widened for few of them.",
+        "[95 % interval]. Bootstrap over seeds, widened for few of them, and cut at the lowest and highest return that "
+        "the environment declares.",
         ["", *comparison.environments],
         rows,
         best="highest",
@@ -146,8 +148,9 @@ def aggregates(comparison: Comparison) -> TableOfText:
         for algorithm in comparison.algorithms:
             matrix = comparison.matrix(algorithm)
             if matrix is not None:
+                bounds = comparison.bounds(*comparison.environments)
                 cells = [
-                    _with_runs(interval(estimator, matrix), len(matrix))
+                    _with_runs(interval(estimator, matrix, bounds=bounds), len(matrix))
                     for estimator in (mean, median, interquartile_mean)
                 ]
                 rows.append([algorithm, *cells, str(len(matrix))])
@@ -170,7 +173,8 @@ def differences(comparison: Comparison, how: str) -> TableOfText:
         row = [f"{reference} - {algorithm}"]
         for environment in comparison.environments:
             first, second = comparison.paired_scores(reference, algorithm, environment, how)
-            row.append(_with_runs(difference(mean, first, second), len(first)) if len(first) else NONE)
+            bounds = comparison.bounds(environment)
+            row.append(_with_runs(difference(mean, first, second, bounds=bounds), len(first)) if len(first) else NONE)
         rows.append(row)
     return TableOfText(
         "Paired differences" if how != "training" else "Paired differences over the last half of training",

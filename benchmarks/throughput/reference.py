@@ -2,7 +2,7 @@
 
 comlrl is not a dependency; where it is not installed, nothing is measured and the reason is printed.
 
-    python -m venv reference && reference/bin/pip install 'collm[train]' comlrl==1.4.3
+    python -m venv reference && reference/bin/pip install '.[train]' comlrl==1.4.3
     OMP_WAIT_POLICY=PASSIVE OMP_NUM_THREADS=1 reference/bin/collm throughput comlrl
 """
 

@@ -57,6 +57,13 @@ RULES: Mapping[str, Callable[[Subject], None]] = {
 """The rules by name, in the order they are tried; a rule's docstring says what it demands."""
 
 
+class PassedRules(list[str]):
+    """Names of the rules that an environment keeps; printed as their number."""
+
+    def __repr__(self) -> str:
+        return f"all {len(self)} rules that were tried hold"
+
+
 def check_env(
     env: Any,
     *,
@@ -66,7 +73,7 @@ def check_env(
     hash_seeds: bool | None = None,
     exploits: bool = False,
     skip: Collection[str] = (),
-) -> list[str]:
+) -> PassedRules:
     """Play episodes and hold the environment to every rule that applies to it.
 
     Args:
@@ -80,7 +87,7 @@ def check_env(
         skip: names of rules not to try, for environments that are not yours to repair.
 
     Returns:
-        The names of the rules that were tried and passed.
+        The names of the rules that were tried and passed, a list that prints their number.
 
     Raises:
         CheckFailure: on the first rule broken, with the rule's name and one sentence: what was seen, and the fix.
@@ -99,7 +106,7 @@ def check_env(
     if hash_seeds and not subject.is_portable:
         raise ValueError("hash_seeds=True needs an id or EnvSpec whose entry point and kwargs other processes can load")
     left_out = {*skip, *(() if exploits else ["exploits"]), *(["hash_seed"] if hash_seeds is False else [])}
-    passed = []
+    passed = PassedRules()
     generators = random.getstate(), np.random.get_state()
     try:
         for name, rule in RULES.items():

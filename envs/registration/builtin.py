@@ -59,6 +59,15 @@ _RANGES: dict[str, tuple[Range, Range]] = {
 """Rewards of a turn and returns of an episode, by id without its version. What a bridge pays and costs depends on
 the pillars of its map."""
 
+_RANGE_PRESERVING: dict[str, tuple[str, ...]] = {
+    "collm/MiniWriting": ("num_agents", "prompts"),
+    "collm/MiniBuild": ("num_agents", "max_turns", "reward", "feedback", "threshold", "is_explained", "prompts"),
+    "collm/MiniShift": (
+        *("num_agents", "max_turns", "reward", "feedback", "threshold", "is_shuffled", "is_explained", "prompts"),
+    ),
+}
+"""Arguments with which the ranges still hold, by id without its version."""
+
 _MAX_NEW_TOKENS = {"collm/MiniWriting": 48, "collm/MiniCode": 48, "collm/MiniBuild": 8, "collm/MiniShift": 8}
 """Twice what the longest reference replies need of the embedded model's tokens, and more."""
 
@@ -75,4 +84,5 @@ def register_built_in() -> None:
             reward_range=turn,
             return_range=episode,
             max_new_tokens=_MAX_NEW_TOKENS.get(name),
+            range_preserving_kwargs=_RANGE_PRESERVING.get(name, ()),
         )

@@ -12,7 +12,7 @@ import inspect
 import json
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 import gymnasium
 from pettingzoo import ParallelEnv
 
-from ..._errors import UserError
+from ..._errors import UserError, caller_level
 from ..._plugins import load_plugins
 from ..wrappers.partnered import Partnered
 from ..wrappers.reward_functions import RewardFunctions
@@ -71,12 +71,15 @@ class EnvSpec:
     """Lowest and highest undiscounted return of one agent in one episode, likewise."""
     max_new_tokens: int | None = None
     """Tokens that a reply needs at most, the default of language models that play it. None: not declared."""
+    range_preserving_kwargs: tuple[str, ...] = ()
+    """Arguments that may take any value without leaving `reward_range` and `return_range`."""
 
     def __post_init__(self) -> None:
         for name in ("reward_range", "return_range"):
             declared = getattr(self, name)
             if declared is not None:  # JSON has lists in place of tuples
                 object.__setattr__(self, name, _range(f"{self.id}: {name}", declared))
+        object.__setattr__(self, "range_preserving_kwargs", tuple(self.range_preserving_kwargs))
         match = _ID.fullmatch(self.id)
         if match is None or match["version"] is None:
             raise ValueError(f"an environment's id must look like 'namespace/Name-v0', got {self.id!r}")
@@ -118,9 +121,9 @@ class EnvSpec:
         return constructor
 
     def given(self, **kwargs: Any) -> EnvSpec:
-        """This specification with arguments on top. Other rules may pay otherwise, so the ranges are then unknown."""
+        """This specification with arguments on top. The ranges stay only if every argument preserves them."""
         used = {**deepcopy(dict(self.kwargs)), **kwargs}
-        if set(kwargs) <= _PAYING_THE_SAME:
+        if set(kwargs) <= _PAYING_THE_SAME.union(self.range_preserving_kwargs):
             return replace(self, kwargs=used)
         return replace(self, kwargs=used, reward_range=None, return_range=None)
 
@@ -204,6 +207,7 @@ def register(
     reward_range: Range | None = None,
     return_range: Range | None = None,
     max_new_tokens: int | None = None,
+    range_preserving_kwargs: Sequence[str] = (),
     replace: bool = False,
 ) -> EnvSpec:
     """Add an environment to the registry, to PettingZoo's, and (as seen by one agent) to Gymnasium's.
@@ -220,12 +224,16 @@ def register(
             declared.
         return_range: lowest and highest undiscounted return of one agent in one episode, likewise.
         max_new_tokens: tokens that a reply needs at most, the default of language models that play it; None: 256.
+        range_preserving_kwargs: names of arguments that may take any value without leaving the two ranges. With any
+            other argument the ranges of the environment are unknown.
         replace: whether to overwrite another environment of this id, as in a notebook cell that is run again.
 
     Raises:
         ValueError: if the id is malformed or taken.
     """
-    added = EnvSpec(id, entry_point, dict(kwargs or {}), max_turns, summary, reward_range, return_range, max_new_tokens)
+    ranges = reward_range, return_range
+    preserving = tuple(range_preserving_kwargs)
+    added = EnvSpec(id, entry_point, dict(kwargs or {}), max_turns, summary, *ranges, max_new_tokens, preserving)
     if registry.get(id, added) != added and not replace:
         raise ValueError(
             f"{id} is already registered, as {registry[id].entry_point!r}; raise the version, or pass replace=True"
@@ -256,7 +264,7 @@ def spec(id: str) -> EnvSpec:
     match = _ID.fullmatch(id)
     if match is None:
         raise UnknownEnvironmentError(_sentence(f"{id!r} is not of the form 'namespace/Name-v0'", _nearest(id), broken))
-    versions = [found for found in registry.values() if found.name == match["name"]]
+    versions = _versions(match["name"])
     if not versions:
         raise UnknownEnvironmentError(_sentence(f"no environment is called {id!r}", _nearest(id), broken))
     newest = max(versions, key=lambda found: found.version)
@@ -264,8 +272,20 @@ def spec(id: str) -> EnvSpec:
         raise UnknownEnvironmentError(
             _sentence(f"{match['name']} has no version {match['version']}", f"the newest is {newest.id!r}", broken)
         )
-    warnings.warn(f"{id!r} names no version; using the newest, {newest.id!r}", UserWarning, stacklevel=2)
+    _warn_of_version(id, newest)
     return newest
+
+
+def versioned(id: str) -> str:
+    """The id with its newest version, with a warning, if it is a registered name without one; else the id itself."""
+    if id not in registry:
+        load_plugins(GROUP)
+    match = _ID.fullmatch(id)
+    if match is None or match["version"] is not None or not (versions := _versions(id)):
+        return id
+    newest = max(versions, key=lambda found: found.version)
+    _warn_of_version(id, newest)
+    return newest.id
 
 
 def make(id: str | EnvSpec, **kwargs: Any) -> ParallelEnv[str, Any, Any]:
@@ -287,7 +307,7 @@ def make(id: str | EnvSpec, **kwargs: Any) -> ParallelEnv[str, Any, Any]:
 def specs() -> tuple[EnvSpec, ...]:
     """All environments by id, plugins' too; a plugin that fails to load is a warning."""
     for failure in load_plugins(GROUP):
-        warnings.warn(failure, RuntimeWarning, stacklevel=2)
+        warnings.warn(failure, RuntimeWarning, stacklevel=caller_level())
     return tuple(registry[id] for id in sorted(registry))
 
 
@@ -297,6 +317,15 @@ def pprint_registry() -> None:
     width = max((len(each.id) for each in found), default=0)
     for each in found:
         print(f"{each.id:<{width}}  {each.summary}".rstrip())
+
+
+def _versions(name: str) -> list[EnvSpec]:
+    return [found for found in registry.values() if found.name == name]
+
+
+def _warn_of_version(id: str, newest: EnvSpec) -> None:
+    message = f"{id!r} names no version; using the newest, {newest.id!r}"
+    warnings.warn(message, UserWarning, stacklevel=caller_level())
 
 
 def accepted_arguments(constructor: Callable[..., Any]) -> frozenset[str] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Iterable
 
 
@@ -11,6 +12,15 @@ class UserError(ValueError):
 
     The command line prints the message alone, on one line; any other exception shows its traceback.
     """
+
+
+def caller_level() -> int:
+    """The `stacklevel` with which a warning of the calling function names the line outside collm that led to it."""
+    level, frame = 1, sys._getframe(1)
+    inner = {"collm", "contextlib", "functools"}  # the last two wrap our functions
+    while frame.f_back is not None and frame.f_globals["__name__"].partition(".")[0] in inner:
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -3,23 +3,47 @@
 from __future__ import annotations
 
 import re
-from importlib.metadata import PackageNotFoundError, requires
+import shlex
+from importlib.metadata import PackageNotFoundError, metadata, requires
 from importlib.util import find_spec
+from pathlib import Path
 
 _REQUIREMENT = re.compile(r"""(?P<distribution>[\w.-]+).*\bextra == ["'](?P<extra>[\w-]+)["']""")
 _DISTRIBUTIONS = {"PIL": "pillow"}
 """Distributions that are not named as what they install."""
 _FOR_DEVELOPERS = {"dev", "docs", "mutants"}
+_LAYERS = {"collm.envs", "collm.agents", "collm.algorithms", "collm.benchmarks"}
+_ROOT = Path(__file__).resolve().parents[2]
+"""The repository, if the package is imported from a clone."""
 
 
 def explained(error: ModuleNotFoundError) -> ModuleNotFoundError | None:
-    """The error for a package that one of our extras brings, with the command that installs it; None for any other."""
+    """The error for a package of an extra, or for a missing part of collm, with the command that installs it.
+
+    None for any other module.
+    """
+    if error.name in _LAYERS:
+        line = (
+            f"the installation of collm is incomplete: {error.name} is missing; install it again: {install_command()}"
+        )
+        return ModuleNotFoundError(line, name=error.name, path=error.path)
     package = (error.name or "").partition(".")[0]
     extra = _extras().get(_DISTRIBUTIONS.get(package, package))
     if extra is None:
         return None
-    line = f"{package} is not installed, which this needs: pip install 'collm[{extra}]'"
+    line = f"{package} is not installed, which this needs: {install_command(extra)}"
     return ModuleNotFoundError(line, name=error.name, path=error.path)
+
+
+def install_command(extra: str = "") -> str:
+    """The command that installs collm with an extra: from the clone it is imported from, else from its repository.
+
+    Never by the name alone: collm is not on the package index, where a package of that name could be anything.
+    """
+    chosen = f"[{extra}]" if extra else ""
+    if (_ROOT / "pyproject.toml").is_file():
+        return f"pip install -e {shlex.quote(f'{_ROOT}{chosen}')}"
+    return f'pip install "collm{chosen} @ git+{_repository()}"'
 
 
 def require(*packages: str) -> None:
@@ -34,6 +58,12 @@ def require(*packages: str) -> None:
             raise explained(error) or error
 
 
+def _repository() -> str:
+    """Address of the repository, as the installed package declares it."""
+    urls = dict(url.split(", ", 1) for url in metadata("collm").get_all("Project-URL", []))
+    return urls["Repository"]
+
+
 def _extras() -> dict[str, str]:
     """By distribution, the first of the extras that bring it, as the installed package declares them."""
     try:
@@ -43,6 +73,6 @@ def _extras() -> dict[str, str]:
     found: dict[str, str] = {}
     for requirement in declared:
         match = _REQUIREMENT.match(requirement)
-        if match and match["extra"] not in _FOR_DEVELOPERS:
+        if match and match["extra"] not in _FOR_DEVELOPERS and match["distribution"] != "collm":  # extras name others
             found.setdefault(match["distribution"], match["extra"])
     return found

@@ -21,7 +21,7 @@ from ....agents.loading import where_of
 from ....agents.numeric.config import NetworkConfig
 from ....agents.registry import PolicySpec, register_policy, registered_policy
 from ....envs.core import TextParallelEnv
-from ....envs.registration.registry import EnvSpec, make, registry, spec
+from ....envs.registration.registry import EnvSpec, make, registry, spec, versioned
 from ....envs.vectors.hosts import HostVector
 from ....envs.vectors.processes import ProcessVector
 from ....envs.vectors.vector import SyncVector, VectorEnv
@@ -80,6 +80,9 @@ class Experiment:
     """Language models, where agents write."""
     network: NetworkConfig = field(default_factory=NetworkConfig)
     """Perceptrons, where agents act by vectors."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "env", versioned(self.env))  # recorded, and a missing version warned of once
 
     def to_json(self) -> dict[str, Any]:
         """The experiment as config.json holds it."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol, runtime_checkable
 
 from ...._errors import UserError
+from ...._extras import install_command
 from ...._ranges import Also, Checked
 
 Sink = Literal["wandb", "tensorboard", "trackio", "aim"]
@@ -216,7 +217,7 @@ def check_sinks(sinks: Sequence[Sink]) -> None:
         try:
             importlib.import_module(_PACKAGES[sink])
         except ImportError as error:
-            raise UserError(f"--log {sink} needs a package: pip install 'collm[{sink}]' ({error})") from error
+            raise UserError(f"--log {sink} needs a package: {install_command(sink)} ({error})") from error
 
 
 def make_loggers(

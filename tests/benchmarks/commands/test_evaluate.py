@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -101,11 +102,30 @@ def test_an_exported_adapter_is_the_model_that_was_trained(trained, is_merged, t
     assert not torch.allclose(logits[0], logits[2], atol=1e-5), "the adapter has learned"
     assert (out / "adapter_config.json").is_file() == (not is_merged)
     text = (out / "README.md").read_text()
-    words = ("magrpo", ID, "builder_0", "max_turns", "after update", 'base_model: "tiny"')
+    words = ("magrpo", ID, "builder_0", "max_turns", "after update")
     assert all(word in text for word in words)
     assert f"library_name: {'transformers' if is_merged else 'peft'}" in text
     assert not (out / "collm_policy.json").exists()
     assert main(["export", str(trained), str(out)]) == 2, "never over another model"
+
+
+@pytest.mark.parametrize(
+    ("model", "base"), [("tiny", None), ("FOLDER", None), ("mine", None), ("Qwen/Qwen3-0.6B", "Qwen/Qwen3-0.6B")]
+)
+def test_a_card_names_a_base_model_of_the_hub_and_no_path_of_its_author(model, base, trained, tmp_path):
+    folder = tmp_path / "secret"
+    run = shutil.copytree(trained, folder / "run")
+    for name in ("mine", "data"):
+        (folder / name).mkdir()
+    config = json.loads((run / "config.json").read_text())
+    config["model"]["model"] = str(folder / "mine") if model == "FOLDER" else model
+    config["config"]["reward_model"] = str(folder / "data")
+    config["env_kwargs"]["data"] = str(folder / "data")
+    (run / "config.json").write_text(json.dumps(config))
+    assert main(["export", str(run), str(tmp_path / "out")]) == 0
+    text = (tmp_path / "out" / "builder_0" / "README.md").read_text()
+    assert (f'base_model: "{base}"\n' in text) if base else ("base_model" not in text.split("---")[1])
+    assert "secret" not in text
 
 
 def test_adapters_have_the_alpha_and_the_layers_that_were_asked_for(trained):

@@ -11,10 +11,10 @@ from scipy import stats
 from collm.benchmarks.comparison.suite import Contrast
 from collm.benchmarks.comparison.summaries import RunSummary
 from collm.benchmarks.report.comparison import Comparison
-from collm.benchmarks.report.contrasts import contrast_table, findings, holm, run_score, student_test
+from collm.benchmarks.report.contrasts import contrast_table, findings, holm, run_score, start_means, student_test
 
 
-def run(algorithm, seed, successes, *, environment="cross", turns=4, per_update=16, held_out=0.5):
+def run(algorithm, seed, successes, *, environment="cross", turns=4, per_update=16, held_out=0.5, model="tiny"):
     """A finished run of so many episodes per update, with the share of successes of each."""
     steps = [per_update * turns * (number + 1) for number in range(len(successes))]
     return RunSummary(
@@ -25,7 +25,13 @@ def run(algorithm, seed, successes, *, environment="cross", turns=4, per_update=
         is_finished=True,
         threshold=None,
         budget={},
-        experiment={"algorithm": algorithm, "config": {}},
+        experiment={
+            "algorithm": algorithm,
+            "env": "collm/MiniShift-v0",
+            "env_kwargs": {"max_turns": turns},
+            "config": {},
+            "model": {"model": model},
+        },
         curves={
             "environment_steps": steps,
             "turns": [float(turns)] * len(steps),
@@ -85,6 +91,47 @@ def test_contrasts_pair_seeds_and_correct_within_their_family():
     assert found[1].corrected_p == found[1].p
     assert found[0].corrected_p == pytest.approx(max(2 * min(found[0].p, found[2].p), found[0].p))
     assert contrast_table(found).rows[0][:2] == ["a - b", "primary"]
+
+
+def test_seeds_of_one_start_count_once_by_hand():
+    """Starts x, y and z have means 0.1, 0.3 and 0.8: mean 0.4, deviation sqrt(0.13), and t of 2 degrees is 4.3027."""
+    gains = {0: ("x", 0.0), 1: ("y", 0.3), 2: ("z", 0.7), 3: ("x", 0.2), 4: ("z", 0.9)}
+    runs = [run("a", seed, [0.5], held_out=gain, model=name) for seed, (name, gain) in gains.items()]
+    runs += [run("b", seed, [0.5], held_out=0.0, model=name) for seed, (name, _) in gains.items()]
+    terms = ((1.0, "a", "cross"), (-1.0, "b", "cross"))
+    (found,) = findings([Contrast("a - b", terms, "success", is_primary=True)], Comparison(runs))
+    half = 4.302653 * math.sqrt(0.13 / 3)
+    assert (found.num_seeds, found.num_starts) == (5, 3)
+    assert found.over_starts.value == pytest.approx(0.4) and found.estimate.value == pytest.approx(0.42)
+    assert found.over_starts.low == pytest.approx(0.4 - half)
+    assert found.over_starts.high == 1.0, "the free end, 1.296, is no difference of two shares"
+    assert found.p_over_starts == pytest.approx(stats.ttest_1samp([0.1, 0.3, 0.8], 0.0).pvalue)
+    table = contrast_table([found])
+    assert table.header[-3:] == ["over starts", "p over starts, corrected", "starts"] and table.rows[0][-1] == "3"
+
+
+def test_with_as_many_seeds_per_start_it_is_the_exact_test_of_a_random_effect():
+    """F of the mean over the mean square between starts, of the one-way analysis of variance, is the square of t."""
+    table = np.random.default_rng(0).normal(0.5, 1.0, size=(4, 3))  # [starts, seeds]
+    values = {3 * row + column: table[row, column] for row in range(4) for column in range(3)}
+    means = start_means(values, {seed: {f"start-{seed // 3}"} for seed in values})
+    between = 3 * ((table.mean(axis=1) - table.mean()) ** 2).sum() / 3
+    expected = 12 * table.mean() ** 2 / between
+    assert stats.ttest_1samp(means, 0.0).statistic ** 2 == pytest.approx(expected)
+
+
+def test_folders_that_occur_in_one_seed_name_one_start():
+    models = {0: {"old/1"}, 1: {"old/2"}, 2: {"new/1"}, 3: {"old/1", "new/1"}, 4: {"new/2", "old/2"}}
+    means = start_means({0: 1.0, 1: 10.0, 2: 2.0, 3: 3.0, 4: 20.0}, models)
+    assert sorted(means) == [2.0, 15.0]
+
+
+def test_seeds_of_a_single_start_say_nothing_of_another():
+    runs = [run(name, seed, [0.5], held_out=0.1 * seed) for name in "ab" for seed in range(3)]
+    contrast = Contrast("a + b", ((1.0, "a", "cross"), (1.0, "b", "cross")), "success")
+    (found,) = findings([contrast], Comparison(runs))
+    assert found.num_starts == 1 and math.isnan(found.over_starts.low) and math.isnan(found.p_over_starts)
+    assert contrast_table([found]).header[-1] == "seeds"
 
 
 def test_a_ratio_of_episodes_counts_who_never_got_there_with_the_whole_budget():

@@ -21,7 +21,12 @@ def run(name, returns, end, *, algorithm="maac", seed=0, **config):
         is_finished=True,
         threshold=None,
         budget={},
-        experiment={"algorithm": algorithm, "config": {"seed": seed, **config}},
+        experiment={
+            "algorithm": algorithm,
+            "env": "collm/MiniShift-v0",
+            "env_kwargs": {"max_turns": 12},
+            "config": {"seed": seed, **config},
+        },
         curves={"update": list(range(1, len(returns) + 1)), "return": returns},
         evaluations=[{name: 0.0 for name in held_out}, held_out],
         diagnostics=[],
@@ -39,6 +44,7 @@ def test_the_best_trial_and_its_open_ends():
     first, second = search(Comparison(runs)).rows
     assert first[:3] == ["maac, cross", "3", "c"]
     assert first[3].interval.value == pytest.approx(0.65)
+    assert first[3].interval.high == 1.0, "the environment pays 1 at most"
     assert first[4:] == ["agent_learning_rate 0.0004, trace 1.0", "agent_learning_rate greatest"]
     assert second == ["magrpo, cross", "1", "d", "0.300 (one run)", "-", "none"]
 

@@ -77,6 +77,19 @@ def test_a_paired_difference_takes_out_what_seeds_share():
     assert found.high - found.low < 1e-9
 
 
+def test_intervals_stay_inside_the_bounds_of_the_scores():
+    few = np.array([[0.9], [1.0]])
+    free, cut = interval(mean, few), interval(mean, few, bounds=(0, 1))
+    assert free.high > 1.1 and (cut.value, cut.low, cut.high) == (free.value, free.low, 1.0)
+    found = difference(mean, np.array([[1.0], [0.2]]), np.array([[0.0], [0.1]]), bounds=(0, 1))
+    assert (found.low, found.high) == (-1.0, 1.0)
+
+
+def test_bounds_that_the_scores_break_still_hold_the_estimate():
+    found = interval(mean, np.array([[1.9], [2.1]]), bounds=(0, 1))
+    assert (found.value, found.high) == (2.0, 2.0)
+
+
 def test_scores_that_cannot_be_paired_are_refused(scores):
     with pytest.raises(ValueError, match="same seeds"):
         difference(mean, scores, scores[:3])

@@ -413,6 +413,7 @@ def chatter(agent, observation, rng):
 
 def test_a_sound_environment_passes_every_rule_that_applies():
     passed = check_env(EnvSpec("test/Sound-v0", Sound), hash_seeds=False)
+    assert str(passed) == f"all {len(passed)} rules that were tried hold" and passed == [*passed]
     assert set(RULES) - set(passed) == {"hash_seed", "private_replies", "reference", "ranges", "exploits"}
 
 

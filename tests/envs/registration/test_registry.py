@@ -8,8 +8,8 @@ import pytest
 from distributions import install
 
 from collm import _plugins as plugins
-from collm.envs import EnvSpec, Outcome, TextParallelEnv, make, register, spec, specs
-from collm.envs.registration.registry import UnknownEnvironmentError, accepted_arguments
+from collm.envs import EnvSpec, Outcome, TextParallelEnv, check_env, make, register, spec, specs
+from collm.envs.registration.registry import UnknownEnvironmentError, accepted_arguments, versioned
 from collm.envs.views import GymAsParallel
 
 pytestmark = pytest.mark.usefixtures("clean_registry")
@@ -62,6 +62,23 @@ def test_ranges_hold_for_the_registered_arguments_and_for_those_that_pay_the_sam
     assert EnvSpec.from_json(added.to_json()).return_range == (0.0, float("inf"))
 
 
+def test_ranges_hold_with_arguments_that_preserve_them():
+    added = register("test/Echo-v0", Echo, return_range=(0, 1), range_preserving_kwargs=["word"])
+    assert added.given(word="bird").return_range == (0.0, 1.0)
+    assert added.given(word="bird", max_turns=3).return_range is None
+    assert EnvSpec.from_json(added.to_json()).range_preserving_kwargs == ("word",)
+
+
+@pytest.mark.parametrize("reward", ["sparse", "terminal", "dense"])
+@pytest.mark.parametrize("name", ["MiniBuild", "MiniShift"])
+def test_building_games_keep_their_ranges_whatever_their_arguments(name, reward):
+    changed = spec(f"collm/{name}-v0").given(
+        **{"reward": reward, "num_agents": 3, "max_turns": 5, "threshold": 0.3, "feedback": "both"}
+    )
+    assert changed.return_range == (0.0, 1.0)
+    assert "ranges" in check_env(changed, hash_seeds=False)
+
+
 def test_a_range_upside_down_is_refused():
     with pytest.raises(ValueError, match=r"test/Echo-v0: reward_range must be the lower bound and the upper one"):
         register("test/Echo-v0", Echo, reward_range=(1, 0))
@@ -88,8 +105,18 @@ def test_an_entry_point_that_builds_something_else_is_refused():
 def test_an_id_without_version_means_the_newest_and_says_so():
     register("test/Echo-v2", Echo, kwargs={"word": "two"})
     register("test/Echo-v10", Echo, kwargs={"word": "ten"})
-    with pytest.warns(UserWarning, match="using the newest, 'test/Echo-v10'"):
+    with pytest.warns(UserWarning, match="using the newest, 'test/Echo-v10'") as caught:
         assert make("test/Echo").word == "ten"
+    assert caught[0].filename == __file__, "the line that made it, and none of collm's own"
+
+
+def test_versioned_completes_names_without_a_version_and_nothing_else():
+    register("test/Echo-v2", Echo)
+    register("test/Echo-v10", Echo)
+    with pytest.warns(UserWarning, match="'test/Echo'"):
+        assert versioned("test/Echo") == "test/Echo-v10"
+    for id in ("test/Echo-v2", "test/Nobody", "gymnasium/CartPole-v1", "pettingzoo.classic.tictactoe_v3", "a.b:C"):
+        assert versioned(id) == id
 
 
 def test_a_wrong_version_is_answered_with_the_newest():
