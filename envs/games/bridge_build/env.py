@@ -176,6 +176,10 @@ class BridgeBuild(TaskEnv[Bridge]):
         whole = _numbers(texts.picture_rows(self.task, self._state))
         return [Row("MAP", [whole]), Row("KNOWN TO 1 AND 2", known)]
 
+    def truth(self) -> str:
+        """The whole map: every pillar's kind, every plank, where both workers are, and what was paid for already."""
+        return texts.truth_text(self.task, self._state)
+
     def reference(self, agent: str) -> str:
         """The commands with which reference workers, who know the map, join S and T in one turn, past all pillars."""
         worker = self.possible_agents.index(agent)

@@ -165,6 +165,10 @@ class ResourceGathering(TaskEnv[Land]):
             Row("SEEN BY 1 AND 2", [self._layer(cells) for cells in seen]),
         ]
 
+    def truth(self) -> str:
+        """Where both gatherers are, all that lies on the map, and what was paid for already."""
+        return texts.truth_text(self._state)
+
     def reference(self, agent: str) -> str:
         """The walk to where most can be taken, with the map known, and the fact that helps the partner most."""
         i = self.possible_agents.index(agent)

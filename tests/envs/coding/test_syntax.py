@@ -1,7 +1,6 @@
 """What code does, decided on its tree."""
 
 import pytest
-
 from replies import SHAPES, called_from
 
 from collm.envs.coding.syntax import (
