@@ -12,7 +12,7 @@ from ..fog import Feedback
 from ..pictured import Memory, TaskEnv
 from ..pictures import Row
 from ..settings import Variant, refuse_other, with_published
-from ..sources import GENERATED, Data, Difficulty, Split, rows_of_split, source_of
+from ..sources import GENERATED, Data, Difficulty, Split, source_of, tasks_of_split
 from . import exploits
 from . import prompts as texts
 from .generator import HIGHEST_DIFFICULTY, new_land
@@ -200,5 +200,11 @@ class ResourceGathering(TaskEnv[Land]):
 
 def lands(data: Data, split: Split) -> list[Land]:
     """The lands of a file, a hub name, or the package's sample ("builtin")."""
-    rows = rows_of_split(data, split, builtin=_SAMPLE, text_fields=("task_id",), other_fields=("goal", "rows"))
-    return [texts.land(row) for _, row in rows]
+    return tasks_of_split(
+        data,
+        split,
+        lambda row, _: texts.land(row),
+        builtin=_SAMPLE,
+        text_fields=("task_id",),
+        other_fields=("goal", "rows"),
+    )
