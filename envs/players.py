@@ -1,9 +1,14 @@
-"""Players that do not learn: reference replies, random actions, one fixed action. Floors, ceilings and partners."""
+"""Players that do not learn: reference replies, random actions, one fixed action. Floors, ceilings and partners.
+
+Players are partial functions and not closures: they can be pickled, and a deep copy of an environment and its player
+gives a player of the copy.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
+from functools import partial
 from typing import Any, TypeAlias
 
 from gymnasium.spaces import Space
@@ -44,7 +49,11 @@ class RandomPlayer:
 
 def fixed_player(action: Any) -> Player:
     """Always does the same; the empty reply is the floor of many games."""
-    return lambda agent, observation: action
+    return partial(_fixed, action)
+
+
+def _fixed(action: Any, agent: str, observation: Any) -> Any:
+    return action
 
 
 def reference_player(env: ParallelEnv[str, Any, Any]) -> Player | None:
@@ -52,7 +61,11 @@ def reference_player(env: ParallelEnv[str, Any, Any]) -> Player | None:
     reply = getattr(env.unwrapped, "reference_reply", None)
     if reply is None or getattr(reply, "__func__", None) is TextParallelEnv.reference_reply:
         return None
-    return lambda agent, observation: reply(agent)
+    return partial(_replied, reply)
+
+
+def _replied(reply: Callable[[str], Any], agent: str, observation: Any) -> Any:
+    return reply(agent)
 
 
 def exploits_of(env: ParallelEnv[str, Any, Any]) -> Mapping[str, Player]:
@@ -60,11 +73,11 @@ def exploits_of(env: ParallelEnv[str, Any, Any]) -> Mapping[str, Player]:
     world = env.unwrapped
     if not isinstance(world, TextParallelEnv):
         return {}
+    return {name: partial(_exploiting, world, name) for name in world.exploits()}
 
-    def player(name: str) -> Player:
-        return lambda agent, observation: world.exploits()[name](agent)
 
-    return {name: player(name) for name in world.exploits()}
+def _exploiting(world: TextParallelEnv, name: str, agent: str, observation: Any) -> str:
+    return world.exploits()[name](agent)
 
 
 def scripted_player(env: ParallelEnv[str, Any, Any], name: str, seed: int = 0) -> Player | None:

@@ -1,8 +1,47 @@
-"""What scripted teams write, for tests of environments."""
+"""Replies of scripted teams, for tests of environments."""
 
 from __future__ import annotations
 
 import random
+
+SIZES = (20, 90, 250, 3_000)
+SHAPES = {
+    "brackets": lambda n: f"    return {'[' * n}{']' * n}",
+    "parentheses": lambda n: f"    return {'(' * n}x{')' * n}",
+    "dictionaries": lambda n: f"    return {'{0: ' * n}0{'}' * n}",
+    "calls": lambda n: f"    return {'x(' * n}{')' * n}",
+    "methods": lambda n: f"    return x{'.strip()' * n}",
+    "subscripts": lambda n: f"    return x{'[0]' * n}",
+    "sum": lambda n: f"    return {' + '.join(['x'] * (n + 1))}",
+    "signs": lambda n: f"    return {'-' * n}1",
+    "negations": lambda n: f"    return {'not ' * n}x",
+    "conditions": lambda n: f"    return {'1 if x else ' * n}0",
+    "lambdas": lambda n: f"    return {'lambda: ' * n}0",
+    "comprehensions": lambda n: f"    return {'[' * n}x{' for x in y]' * n}",
+    "f-strings": lambda n: f"    return {nested_text(n)}",
+    "elif": lambda n: "    if 0:\n        return 0\n" + "    elif 1:\n        return 0\n" * n,
+    "functions": lambda n: "".join(f"{' ' * i}def f():\n" for i in range(4, n + 4)) + " " * (n + 4) + "return 0",
+    "loops": lambda n: "".join(f"{' ' * i}for y in x:\n" for i in range(4, n + 4)) + " " * (n + 4) + "return y",
+    "statements": lambda n: "    x = x\n" * n + "    return x",
+    "line": lambda n: f"    return [{'x, ' * n}]",
+    "text": lambda n: f"    return '{'x' * n}'",
+    "number": lambda n: f"    return {'9' * n}",
+    "null": lambda n: f"    return '{chr(0) * n}'",
+}
+"""Bodies of a function of x by their form, each of a size: most are nested so deep, the last ones are so long."""
+
+
+def nested_text(n):
+    """f-strings in f-strings: four quotes are as many as older Pythons can nest."""
+    text = "x"
+    for quote in ("'", '"', "'''", '"""', *["'"] * n)[:n]:
+        text = f"f{quote}{{{text}}}{quote}"
+    return text
+
+
+def called_from(depth, function):
+    """The value of a function that is called from a stack deeper by so many frames."""
+    return called_from(depth - 1, function) if depth else function()
 
 
 def any_replies(env, rng):

@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..._syntax import parse
+from .syntax import parsed
 
 _FENCE = re.compile(r"[ \t]*(?P<mark>`{3,}|~{3,})[ \t]*(?P<language>[\w+.#-]*)[ \t]*")
 _PYTHON = {"", "python", "python3", "py"}
@@ -31,22 +31,6 @@ class Code:
     """Top-level statements that parse, in the order of the completion."""
     broken: str = ""
     """Definitions that do not parse."""
-
-
-def parsed(text: str) -> list[ast.stmt] | None:
-    """The statements of a text; None if it is not Python."""
-    try:
-        return parse(text).body
-    except (SyntaxError, ValueError, MemoryError, RecursionError):  # ValueError: a null, a surrogate, a huge number
-        return None
-
-
-def source(statements: list[ast.stmt] | tuple[ast.stmt, ...]) -> str | None:
-    """The statements as text; None if they are nested too deep to be written out."""
-    try:
-        return ast.unparse(ast.Module(list(statements), []))
-    except (ValueError, RecursionError):
-        return None
 
 
 def code_in(completion: str) -> Code:

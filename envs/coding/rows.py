@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..data import Tasks
-from .extraction import parsed
+from .syntax import parsed
 
 OnBadRow = Literal["error", "skip"]
 Packages = Sequence[str] | Literal["installed"]

@@ -1,4 +1,8 @@
-"""What a piece of code does, decided on its syntax tree."""
+"""Python source as a syntax tree, and questions about code that the tree answers.
+
+Source written by a model is data. `parsed` returns None for source that is not Python, and for a tree deeper than
+`MAX_DEPTH`, so functions on trees may be recursive.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,40 @@ import ast
 import builtins
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
+from ..._syntax import parse
+
+MAX_DEPTH = 80  # of a syntax tree: `ast.unparse` takes up to 6 frames per node, and Python allows 1,000 by default
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+
+
+def parsed(text: str) -> list[ast.stmt] | None:
+    """The statements of a text; None if the text is not Python or its tree is deeper than `MAX_DEPTH`."""
+    try:
+        module = parse(text)
+    except (SyntaxError, ValueError, MemoryError, RecursionError):  # ValueError: a null, a surrogate, a huge number
+        return None
+    return module.body if _is_shallow(module) else None
+
+
+def _is_shallow(module: ast.Module) -> bool:
+    """Whether a tree is at most `MAX_DEPTH` deep; level by level, because recursion would fail on a deep tree."""
+    level: list[ast.AST] = [module]
+    for _ in range(MAX_DEPTH):
+        level = [child for node in level for child in ast.iter_child_nodes(node)]
+        if not level:
+            return True
+    return False
+
+
+def source(statements: Sequence[ast.stmt]) -> str | None:
+    """The statements as text; None if they cannot be written out.
+
+    Older Pythons cannot write out every f-string. Too little stack is left only far down in the caller's own.
+    """
+    try:
+        return ast.unparse(ast.Module(list(statements), []))
+    except (ValueError, RecursionError):
+        return None
 
 
 def function_named(statements: Iterable[ast.stmt], name: str) -> ast.FunctionDef | None:

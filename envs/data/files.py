@@ -99,7 +99,7 @@ def rows_of_stream(rows: Iterable[Row], max_rows: int) -> tuple[Rows, bool]:
 def is_data_path(text: str) -> bool:
     """Whether the text names a file or directory here rather than a data set on the Hugging Face hub."""
     path = Path(text).expanduser()
-    return _format(path) in _READERS or "{split}" in text or text.startswith((".", "/", "~")) or path.exists()
+    return _is_file_name(path) or "{split}" in text or text.startswith((".", "/", "~")) or path.exists()
 
 
 def numbered_rows(path: Path, split: str) -> Rows:
@@ -116,13 +116,13 @@ def numbered_rows(path: Path, split: str) -> Rows:
         FileNotFoundError: if there is nothing at the path.
         ValueError: if the format is unknown, or the file is not in the format that its name says.
     """
-    if not path.exists():
-        raise FileNotFoundError(f"there is no data file at {path}; give the path of one, a hub name, or 'builtin'")
     if path.is_dir():
         return _saved_rows(path, split)
     reader = _READERS.get(_format(path))
-    if reader is None:
-        raise ValueError(f"{path} is of an unknown format; give one of {', '.join(_READERS)}, plain or as .gz")
+    if reader is None and (path.exists() or _is_file_name(path)):
+        raise ValueError(f"{path} is of an unknown format; give one of {', '.join(_READERS)}; text also as .gz")
+    if reader is None or not path.exists():
+        raise FileNotFoundError(f"there is no data file at {path}; give the path of one, a hub name, or 'builtin'")
     if path.suffix == ".jsonl" and path.stat().st_size >= LARGE_BYTES:
         return _lines_in_place(path)
     rows = reader(path)
@@ -132,6 +132,11 @@ def numbered_rows(path: Path, split: str) -> Rows:
 def has_splits(path: Path) -> bool:
     """Whether the path is a directory that holds several named splits."""
     return (path / "dataset_dict.json").is_file()
+
+
+def _is_file_name(path: Path) -> bool:
+    """Whether a name ends as files of data do, which names on the hub do not."""
+    return not _FILE_SUFFIXES.isdisjoint({path.suffix, _format(path)})
 
 
 def _format(path: Path) -> str:
@@ -255,3 +260,11 @@ _READERS: dict[str, Callable[[Path], Iterator[NumberedRow] | Rows]] = {
     ".csv": _csv_rows,
     ".parquet": _parquet_rows,
 }
+_FILE_SUFFIXES = frozenset(
+    {
+        *_READERS,
+        *(".gz", ".zst", ".bz2", ".xz", ".lz4", ".zip", ".7z", ".tar", ".tgz"),
+        *(".txt", ".tsv", ".ndjson", ".arrow", ".feather", ".orc", ".avro", ".pkl", ".pickle", ".npz", ".npy", ".h5"),
+        *(".xls", ".xlsx", ".xml", ".yaml", ".yml", ".toml", ".db", ".sqlite"),
+    }
+)

@@ -18,7 +18,7 @@ Feedback = Literal["none", "score"]
 
 MAX_MESSAGE_LENGTH = 400  # characters
 
-_MAX_TOKENS = 50_000  # of a reply's objects that are not JSON, read in all
+_MAX_READ = 50_000  # characters of JSON that does not close, and tokens of what is not JSON, that are read of a reply
 _TOKEN = re.compile(
     r"""\s*(?:(?P<double>"(?:[^"\\\n]|\\.)*")|(?P<single>'(?:[^'\\\n]|\\.)*')|(?P<mark>[{}\[\]():,])"""
     r"""|(?P<name>True|true|False|false|None|null)\b|(?P<sign>[+-])?(?P<number>[0-9]{1,9}(?:\.[0-9]{0,9})?))"""
@@ -60,16 +60,19 @@ def action(reply: str, keys: frozenset[str]) -> Mapping[str, Any]:
     """The last object in a reply that has one of the keys; an empty one if there is none.
 
     An object is JSON or a literal of Python: single quotes, parentheses and a comma before a closing bracket are read.
-    Objects inside an object are parts of it, not candidates.
+    Objects inside an object are parts of it, not candidates. An object that cannot be read is searched for objects
+    inside it, until `_MAX_READ` is used up, which takes a few thousand open brackets.
     """
     decoder = json.JSONDecoder()
     last: Mapping[str, Any] = {}
-    budget = _MAX_TOKENS
+    budget = _MAX_READ
     begin = reply.find("{")
-    while begin >= 0:
+    while begin >= 0 and budget > 0:
         try:
             found, end = decoder.raw_decode(reply, begin)
-        except (ValueError, RecursionError):
+        except (ValueError, RecursionError) as error:
+            fault = error.pos if isinstance(error, json.JSONDecodeError) else len(reply)
+            budget -= fault - begin
             text, end, used = _as_json(reply, begin, budget)
             budget -= used
             try:

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
-from ..data import BUILTIN, has_splits, load_tasks
+from ..data import BUILTIN, Tasks, has_splits, load_tasks
 
 GENERATED = "generated"
 Split = Literal["train", "test", "all"]
@@ -174,25 +174,51 @@ def is_held_out(content: str) -> bool:
     return zlib.crc32(content.encode()) % _TEST_SHARE == 0
 
 
-def rows_of_split(
-    data: Data, split: Split, *, builtin: Path, text_fields: Sequence[str] = (), other_fields: Sequence[str] = ()
-) -> list[tuple[int, Mapping[str, Any]]]:
-    """The rows of one split, each with its number in the whole data, from 1.
+def tasks_of_split(
+    data: Data,
+    split: Split,
+    made: Callable[[Mapping[str, Any], int], T],
+    *,
+    builtin: Path,
+    text_fields: Sequence[str] = (),
+    other_fields: Sequence[str] = (),
+) -> list[T]:
+    """The tasks of one split.
 
     Data without splits of its own is cut as the published benchmark cuts its ten: the first four fifths are for
     training, the rest for testing; "all" is both.
 
+    Args:
+        data: as of `load_tasks`.
+        split: "train", "test" or "all".
+        made: the task of a row; takes its number in the whole data too, from 1.
+        builtin: file of the built-in data.
+        text_fields: columns that hold text.
+        other_fields: further columns that a row needs.
+
     Raises:
-        ValueError: for an unknown split, and as `load_tasks` does.
+        ValueError: for an unknown split, as `load_tasks` does, and for a row that is no task, with its place.
     """
     if split not in ("train", "test", "all"):
         raise ValueError(f"split must be 'train', 'test' or 'all', got {split!r}")
     chosen: Data = str(builtin) if data == BUILTIN else data
     is_cut_already = not isinstance(chosen, str) or "{split}" in chosen or has_splits(Path(chosen).expanduser())
     load = partial(load_tasks, text_fields=text_fields, other_fields=other_fields)
-    if is_cut_already:
-        parts = ("train", "test") if split == "all" else (split,)
-        return list(enumerate((row for part in parts for row in load(chosen, part)), start=1))
-    rows = list(enumerate(load(chosen, "train"), start=1))
-    first_test = len(rows) * 4 // 5
-    return {"train": rows[:first_test], "test": rows[first_test:], "all": rows}[split]
+    if not is_cut_already:
+        loaded = load(chosen, "train")
+        first_test = len(loaded) * 4 // 5
+        numbers = {"train": range(first_test), "test": range(first_test, len(loaded)), "all": range(len(loaded))}
+        return [_task(loaded, at, at + 1, made) for at in numbers[split]]
+    tasks: list[T] = []
+    for loaded in [load(chosen, part) for part in (("train", "test") if split == "all" else (split,))]:
+        before = len(tasks)
+        tasks += [_task(loaded, at, before + at + 1, made) for at in range(len(loaded))]
+    return tasks
+
+
+def _task(loaded: Tasks, at: int, number: int, made: Callable[[Mapping[str, Any], int], T]) -> T:
+    row = loaded[at]
+    try:
+        return made(row, number)
+    except ValueError as error:
+        raise ValueError(f"{loaded.source}, row {at + 1}: {error}") from error

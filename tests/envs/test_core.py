@@ -255,6 +255,28 @@ def test_an_episode_follows_from_the_seed_and_goes_on_without():
     assert one.reset() == other.reset() != one.reset(seed=5)
 
 
+def test_wrappers_draw_from_a_generator_that_the_seed_starts_and_leave_the_episode_alone():
+    """As `supersuit.frame_skip_v0` does."""
+    one, other = Numbers(), Numbers()
+    for env in (one, other):
+        env.reset(seed=5)
+    branches = [copy.deepcopy(one), pickle.loads(pickle.dumps(one)), other]
+    drawn = one.np_random.integers(1000, size=4).tolist()
+    assert all(branch.np_random.integers(1000, size=4).tolist() == drawn for branch in branches)
+    assert one.reset() == other.reset()
+    assert one.np_random.integers(1000, size=4).tolist() != drawn  # without a seed the generator goes on
+    one.reset(seed=5)
+    assert one.np_random.integers(1000, size=4).tolist() == drawn
+    one.reset(seed=-1)
+    assert one.np_random is one.np_random
+
+
+def test_authors_may_have_a_numpy_generator_of_their_own():
+    env = Numbers()
+    env.np_random = "own"
+    assert env.np_random == "own"
+
+
 def test_without_any_seed_episodes_differ():
     assert len({Numbers().reset()[0]["left_0"] for _ in range(20)}) > 1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from copy import deepcopy
 
 import pytest
@@ -65,6 +66,15 @@ def test_an_exploit_of_the_environment_is_a_player_in_the_very_copy():
     copy.step(dict.fromkeys(copy.agents, ""))
     offers = [" ".join(each.unwrapped.offer.pairs[0]) for each in (env, copy)]
     assert player("builder_1", None) == offers[1] != offers[0]
+
+
+@pytest.mark.parametrize("name", [*PLAYERS, "first of the list"])
+def test_every_scripted_player_can_be_pickled(name):
+    env = make("collm/MiniShift-v0")
+    env.reset(seed=5)
+    player = scripted_player(env, name)
+    again = pickle.loads(pickle.dumps(player))
+    assert again("builder_1", None) == player("builder_1", None)
 
 
 def test_an_unknown_player_is_refused_with_the_known_ones():

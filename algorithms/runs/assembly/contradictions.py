@@ -13,6 +13,7 @@ from ....agents.language.files import check_critic_model, check_reward_model
 from ....agents.loading import check_device, where_of
 from ....agents.registry import registered_critic
 from ....envs.core import TextParallelEnv
+from ....envs.views import with_truth
 from ...algorithm import Algorithm
 from ...config import TrainConfig
 from ...distribution.group import current
@@ -160,6 +161,21 @@ def check_judge(algorithm: Algorithm[Any], env: ParallelEnv[str, Any, Any]) -> N
             "both read the same history; use critic_input='joint'"
         )
     check_reward_model(where_of(config.reward_model))
+
+
+def check_truth(env: ParallelEnv[str, Any, Any], seed: int) -> None:
+    """Refuse a privileged critic where the environment has nothing to tell it.
+
+    Raises:
+        ValueError: if the environment hides nothing, or its `truth()` is empty when an episode begins.
+    """
+    with_truth(env).reset(seed=seed)
+    world = env.unwrapped
+    if isinstance(world, TextParallelEnv) and not world.truth():
+        raise ValueError(
+            f"truth() of {world} is empty when an episode begins, so critic_input='privileged' would show the critic "
+            "nothing new; use critic_input='joint'"
+        )
 
 
 def check_filters(algorithm: Algorithm[Any], env: ParallelEnv[str, Any, Any], model: ModelConfig) -> None:

@@ -51,6 +51,7 @@ from .contradictions import (
     check_fsdp,
     check_joint_mode,
     check_judge,
+    check_truth,
     check_workers,
     cluster_of,
 )
@@ -190,7 +191,7 @@ class Experiment:
             check_curriculum(self.config.difficulty_schedule, env.metadata)
             check_filters(algorithm, env, self.model)
             if algorithm.reads_truth:
-                with_truth(env)
+                check_truth(env, self.config.seed)
             task = _task(env, self.config.seed) if writes_text(env) else None
         finally:
             env.close()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from ..extraction import Code, parsed, source
+from ..extraction import Code
 from ..feedback import Feedback, fenced, quoted
 from ..grading import Grade
+from ..syntax import parsed, source
 from ..teams import NUMBERS
 from .skeletons import ClassTask, Delivery, class_named, has_self, with_helpers
 

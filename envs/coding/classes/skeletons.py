@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from ..extraction import Code, parsed, source
-from ..syntax import defining_statements
+from ..extraction import Code
+from ..syntax import defining_statements, parsed, source
 
 
 @dataclass(frozen=True)
@@ -192,6 +191,6 @@ def merged(task: ClassTask, deliveries: Sequence[Delivery]) -> str | None:
     target.body = [
         part for part in target.body if not (isinstance(part, ast.FunctionDef) and part.name in task.methods)
     ]
-    target.body += [copy.deepcopy(node) for node in methods.values()]
+    target.body += methods.values()
     target.body = target.body or [ast.Pass()]
     return source([*(node for delivery in deliveries for node in delivery.around), *statements])

@@ -6,7 +6,6 @@ import ast
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from ..extraction import source
 from ..syntax import (
     SCOPES,
     defining_statements,
@@ -15,6 +14,7 @@ from ..syntax import (
     is_thin_wrapper,
     own_nodes,
     returned_through,
+    source,
 )
 
 _PARTS = (ast.BinOp, ast.Compare, ast.Call, ast.BoolOp, ast.IfExp, ast.ListComp, ast.SetComp, ast.DictComp)

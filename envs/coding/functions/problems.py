@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..extraction import parsed, source
-from ..syntax import free_names, function_named, names_bound_by, rename_inside, returned_through
+from ..syntax import free_names, function_named, names_bound_by, parsed, rename_inside, returned_through, source
 from .division import divided, identity
 
 HELPER_FUNCTION = "aux"

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ..extraction import parsed
+from ..syntax import parsed
 from .problems import HELPER_FUNCTION, Problem
 from .rules import Helper, Programs
 

@@ -19,8 +19,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from ..extraction import Code, source
-from ..syntax import function_named, ignores_result, is_thin_wrapper, needed_statements, returns_value, uses_function
+from ..extraction import Code
+from ..syntax import (
+    function_named,
+    ignores_result,
+    is_thin_wrapper,
+    needed_statements,
+    returns_value,
+    source,
+    uses_function,
+)
 from .problems import Problem
 
 MAX_SCORE = 4.0

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ...._syntax import parse
+from ..syntax import parsed
 
 MAX_TOKENS = 64
 MAX_MAGNITUDE = 10**12
@@ -49,11 +49,7 @@ def parsed_function(text: str) -> Function | None:
     tokens = _tokens(text)
     if tokens is None:
         return None
-    try:
-        statements = parse(" ".join(tokens)).body
-    except SyntaxError:
-        return None
-    match statements:
+    match parsed(" ".join(tokens)):
         case [
             ast.FunctionDef(
                 name=name,

@@ -13,7 +13,7 @@ from ..fog import Feedback
 from ..pictured import Memory, TaskEnv
 from ..pictures import Row
 from ..settings import Variant, refuse_other, with_published
-from ..sources import GENERATED, Data, Difficulty, Split, rows_of_split, source_of
+from ..sources import GENERATED, Data, Difficulty, Split, source_of, tasks_of_split
 from . import exploits
 from . import prompts as texts
 from .generator import HIGHEST_DIFFICULTY, new_bridge
@@ -176,6 +176,10 @@ class BridgeBuild(TaskEnv[Bridge]):
         whole = _numbers(texts.picture_rows(self.task, self._state))
         return [Row("MAP", [whole]), Row("KNOWN TO 1 AND 2", known)]
 
+    def truth(self) -> str:
+        """The whole map: every pillar's kind, every plank, where both workers are, and what was paid for already."""
+        return texts.truth_text(self.task, self._state)
+
     def reference(self, agent: str) -> str:
         """The commands with which reference workers, who know the map, join S and T in one turn, past all pillars."""
         worker = self.possible_agents.index(agent)
@@ -218,8 +222,14 @@ def _terms(reward: texts.Reward, score: Score) -> dict[str, float]:
 
 def bridges(data: Data, split: Split) -> list[Bridge]:
     """The maps of a file, a hub name, or the package's sample ("builtin")."""
-    rows = rows_of_split(data, split, builtin=_SAMPLE, text_fields=("task_id",), other_fields=("map",))
-    return [Bridge(row["task_id"], _map(row)) for _, row in rows]
+    return tasks_of_split(
+        data,
+        split,
+        lambda row, _: Bridge(row["task_id"], _map(row)),
+        builtin=_SAMPLE,
+        text_fields=("task_id",),
+        other_fields=("map",),
+    )
 
 
 def _map(row: Mapping[str, Any]) -> tuple[str, ...]:

@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from ..blocks import AIR, Box, Fill
+from ..blocks import Box, Fill
 from ..commands import allowed, read_orders
 from ..fog import Cell, Feedback, action, as_json, cell, is_on_map, listed, message, num_words, walk, with_score
-from .rules import BLOCKS, MAX_COMMANDS, PLANK, Action, Bridge, State, visible
+from .rules import BLOCKS, MAX_COMMANDS, PLANK, Action, Bridge, State, plank_cells, visible
 
 Reward = Literal["priced", "reference"]
 
@@ -59,6 +59,10 @@ You are at {place}.
 Probed: {probed}.
 Your partner says: {message}"""
 _NOTHING = "nothing"
+_TRUTH = """\
+{map}
+Worker 1 is at {first}, worker 2 at {second}.
+Planks on S or T: {on_ends}. Planks taken away: {taken}. Pillars that have had a plank beside them: {touched}."""
 
 
 def fields(
@@ -191,13 +195,37 @@ def _kind(bridge: Bridge, place: Cell) -> str:
     return {"Y": "a true pillar", "N": "a false pillar"}.get(kind, "no pillar")
 
 
+def truth_text(bridge: Bridge, state: State) -> str:
+    """The whole state of the world: the map with every pillar's kind and every plank, and what was paid for already.
+
+    S.=YN=T
+    Worker 1 is at 0 0, worker 2 at 6 0.
+    Planks on S or T: none. Planks taken away: 1 0. Pillars that have had a plank beside them: 3 0, 4 0.
+    """
+    planks = plank_cells(state.world)
+    first, second = (listed([place]) for place in state.places)
+    return _TRUTH.format(
+        map="\n".join(map("".join, _whole_map(bridge, state))),
+        first=first,
+        second=second,
+        on_ends=listed(planks & bridge.cells("ST")),
+        taken=listed(state.laid - planks),
+        touched=listed(state.touched),
+    )
+
+
+def _whole_map(bridge: Bridge, state: State) -> list[list[str]]:
+    """The kinds of all cells by row, with planks where they lie on land or water."""
+    planks = plank_cells(state.world)
+    return [
+        ["=" if kind in "#." and (x, z) in planks else kind for x, kind in enumerate(row)]
+        for z, row in enumerate(bridge.rows)
+    ]
+
+
 def picture_rows(bridge: Bridge, state: State) -> list[str]:
     """The whole map, planks and workers drawn in: "1" and "2" where the workers are."""
-    grid = [list(row) for row in bridge.rows]
-    for z, row in enumerate(state.world[0].tolist()):
-        for x, block in enumerate(row):
-            if block != AIR and grid[z][x] in "#.":
-                grid[z][x] = "="
+    grid = _whole_map(bridge, state)
     for number, (x, z) in enumerate(state.places, start=1):
         grid[z][x] = str(number)
     return ["".join(row) for row in grid]

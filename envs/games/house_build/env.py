@@ -14,7 +14,7 @@ from ..commands import Orders, allowed, read_orders
 from ..pictured import Memory
 from ..pictures import Row, colours
 from ..settings import Variant, refuse_other, with_published
-from ..sources import GENERATED, Data, Difficulty, Split, rows_of_split, source_of
+from ..sources import GENERATED, Data, Difficulty, Split, source_of, tasks_of_split
 from . import prompts as texts
 from .generator import HIGHEST_DIFFICULTY, new_house
 from .rules import MAX_COMMANDS, House, Score, house, missing, score, spiders
@@ -204,10 +204,14 @@ class HouseBuild(BuildingEnv[House]):
 
 def houses(data: Data, split: Split, num_builders: int = 2) -> list[House]:
     """The houses of a file, a hub name, or the package's sample ("builtin")."""
-    rows = rows_of_split(
-        data, split, builtin=_SAMPLE, text_fields=("task_id",), other_fields=("inventory", "target_spec")
+    return tasks_of_split(
+        data,
+        split,
+        lambda row, _: house(row, num_builders),
+        builtin=_SAMPLE,
+        text_fields=("task_id",),
+        other_fields=("inventory", "target_spec"),
     )
-    return [house(row, num_builders) for _, row in rows]
 
 
 def _terms(reward: Reward, score: Score) -> dict[str, float]:

@@ -41,7 +41,11 @@ class MiniBuild(PicturedEnv):
 
     The goal lists num_agents * max_turns parts with their materials, and all builders read it. Each turn each names one
     part and one material; the moves are applied in a random order; the first building of a part is final. The share of
-    the goal that stands right is the quality, and only perfect division of the work brings it to 1.
+    the goal that stands right is the quality.
+
+    The default reward only asks for a quality of 0.6, which makes the game a task of memory. Builders that remember
+    their own moves reach it in 96 % of the episodes without dividing the work; builders that name pairs of the goal at
+    random reach it in 61 %. With reward="terminal" dividing the work pays: it earns 1, and memory alone 0.75.
 
     What a builder reads after a turn is the lever: with "cross", only the partners know whether a builder's own moves
     counted, so the value of the joint build shows in the joint history and not in either history alone.

@@ -12,7 +12,7 @@ from ..fog import Feedback
 from ..pictured import Memory, TaskEnv
 from ..pictures import Row
 from ..settings import Variant, refuse_other, with_published
-from ..sources import GENERATED, Data, Difficulty, Split, rows_of_split, source_of
+from ..sources import GENERATED, Data, Difficulty, Split, source_of, tasks_of_split
 from . import exploits
 from . import prompts as texts
 from .generator import HIGHEST_DIFFICULTY, new_land
@@ -165,6 +165,10 @@ class ResourceGathering(TaskEnv[Land]):
             Row("SEEN BY 1 AND 2", [self._layer(cells) for cells in seen]),
         ]
 
+    def truth(self) -> str:
+        """Where both gatherers are, all that lies on the map, and what was paid for already."""
+        return texts.truth_text(self._state)
+
     def reference(self, agent: str) -> str:
         """The walk to where most can be taken, with the map known, and the fact that helps the partner most."""
         i = self.possible_agents.index(agent)
@@ -196,5 +200,11 @@ class ResourceGathering(TaskEnv[Land]):
 
 def lands(data: Data, split: Split) -> list[Land]:
     """The lands of a file, a hub name, or the package's sample ("builtin")."""
-    rows = rows_of_split(data, split, builtin=_SAMPLE, text_fields=("task_id",), other_fields=("goal", "rows"))
-    return [texts.land(row) for _, row in rows]
+    return tasks_of_split(
+        data,
+        split,
+        lambda row, _: texts.land(row),
+        builtin=_SAMPLE,
+        text_fields=("task_id",),
+        other_fields=("goal", "rows"),
+    )

@@ -46,6 +46,11 @@ You see, as x z: {seen}.
 The team has {gathered}.
 Your partner tells: {told}."""
 
+_TRUTH = """\
+Gatherer 1 is at {first}, gatherer 2 at {second}.
+On the map, as x z: {things}.
+Have been at work: {entered}. Usefulness told: {helped}."""
+
 
 def fields(land: Land, state: State, gatherer: int, *, settings: Settings, turns: int) -> dict[str, str | int]:
     """What stands in the prompt's fields."""
@@ -88,18 +93,37 @@ def state_text(land: Land, state: State, gatherer: int, *, settings: Settings, t
     """What a gatherer can see and was told."""
     seen = visible(land, state, gatherer, settings)
     partner = state.places[1 - gatherer]
-    things = [
-        f"{x} {z} {_amounts(amounts)}"
-        for (x, z), amounts in sorted(state.lies.items(), key=lambda thing: (thing[0][1], thing[0][0]))
-        if (x, z) in seen
-    ]
     return _STATE.format(
         place=listed([state.places[gatherer]]),
         partner=f"Your partner is at {listed([partner])}." if partner in seen else "You do not see your partner.",
-        seen="; ".join(things) or "nothing",
+        seen=_things({place: amounts for place, amounts in state.lies.items() if place in seen}),
         gathered=_amounts(state.gathered) or "nothing",
         told="; ".join(f"{fact.cell[0]} {fact.cell[1]} {fact.amount} {fact.resource}" for fact in told) or "nothing",
     )
+
+
+def truth_text(state: State) -> str:
+    """The whole state of the world: where both gatherers are, all that lies on the map, and what was paid for already.
+
+    Gatherer 1 is at 0 0, gatherer 2 at 5 2.
+    On the map, as x z: 3 1 2 wood; 4 2 1 stone, 1 iron.
+    Have been at work: gatherer 1. Usefulness told: 0.50 0.00.
+    """
+    first, second = (listed([place]) for place in state.places)
+    entered = [f"gatherer {number}" for number, has in enumerate(state.has_entered, start=1) if has]
+    return _TRUTH.format(
+        first=first,
+        second=second,
+        things=_things(state.lies),
+        entered=", ".join(entered) or "none",
+        helped=" ".join(f"{share:.2f}" for share in state.helped),
+    )
+
+
+def _things(lies: Mapping[Cell, Amounts]) -> str:
+    """What lies where, in reading order."""
+    found = sorted(lies.items(), key=lambda thing: (thing[0][1], thing[0][0]))
+    return "; ".join(f"{x} {z} {_amounts(amounts)}" for (x, z), amounts in found) or "nothing"
 
 
 def parsed_action(

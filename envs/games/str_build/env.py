@@ -14,7 +14,7 @@ from ..commands import Orders, allowed, read_orders
 from ..pictured import Memory
 from ..pictures import Row, colours
 from ..settings import Variant, refuse_other, with_published
-from ..sources import GENERATED, Data, Difficulty, Split, rows_of_split, source_of
+from ..sources import GENERATED, Data, Difficulty, Split, source_of, tasks_of_split
 from . import exploits
 from . import prompts as texts
 from .rules import BLOCKS, HIGHEST_DIFFICULTY, MAX_COMMANDS, Word, missing, new_word, score, word
@@ -177,15 +177,20 @@ class StrBuild(BuildingEnv[Word]):
 
 def words(data: Data, split: Split, num_builders: int = 2) -> list[Word]:
     """The words of a file, a hub name, or the package's sample ("builtin"); rows have a "string" and a "difficulty"."""
-    rows = rows_of_split(data, split, builtin=_SAMPLE, text_fields=("string",), other_fields=("difficulty",))
-    return [
-        word(row["string"], f"str_build_{number:04d}", _whole_number(row["difficulty"], number), num_builders)
-        for number, row in rows
-    ]
+    return tasks_of_split(
+        data,
+        split,
+        lambda row, number: word(
+            row["string"], f"str_build_{number:04d}", _whole_number(row["difficulty"]), num_builders
+        ),
+        builtin=_SAMPLE,
+        text_fields=("string",),
+        other_fields=("difficulty",),
+    )
 
 
-def _whole_number(value: Any, number: int) -> int:
+def _whole_number(value: Any) -> int:
     try:
         return int(value)
     except (TypeError, ValueError):
-        raise ValueError(f"row {number}: the difficulty of a word must be a whole number, got {value!r}") from None
+        raise ValueError(f"the difficulty of a word must be a whole number, got {value!r}") from None

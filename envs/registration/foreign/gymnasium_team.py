@@ -31,6 +31,11 @@ class GymnasiumTeam(ParallelEnv[str, Any, Any], ABC):
         self.render_mode = env.render_mode
         self.metadata = metadata_of(env)
 
+    @property
+    def np_random(self) -> np.random.Generator:
+        """The environment's own generator, which wrappers of teams draw from."""
+        return self.env.unwrapped.np_random
+
     def observation_space(self, agent: str) -> Space[Any]:
         return self.observation_spaces[agent]
 

@@ -65,13 +65,13 @@ def test_only_the_privileged_critic_explains_a_hidden_fate():
     assert explained(lambda env: env) < 0.1
 
 
-def experiment(env="collm/MiniBuild-v0", **settings):
+def experiment(env="collm/MiniBuild-v0", env_kwargs=None, **settings):
     chosen = {"num_updates": 2, "rollout_buffer_size": 4, "eval_num_samples": 2, "critic_warmup": 1}
     return Experiment(
         algorithm="maac",
         config=MAACConfig(critic_input="privileged", **(chosen | settings)),
         env=env,
-        env_kwargs={"max_turns": 2} if env == "collm/MiniBuild-v0" else {},
+        env_kwargs=env_kwargs or ({"max_turns": 2} if env == "collm/MiniBuild-v0" else {}),
         model=ModelConfig(max_new_tokens=4),
     )
 
@@ -105,6 +105,7 @@ def test_the_settings_survive_being_saved():
     ("given", "message"),
     [
         (experiment("collm/MiniWriting-v1"), "hides nothing"),
+        (experiment("collm/MiniWriting-v1", {"single_model": True}), r"truth\(\) of .*critic_input='joint'"),
         (experiment("gymnasium/CartPole-v1"), r"no state\(\)"),
         (experiment(reward_model="anything"), "reward_model"),
     ],

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collm.envs.coding.extraction import code_in, parsed, source
-from collm.envs.coding.syntax import function_named, needed_statements
+from collm.envs.coding.extraction import code_in
+from collm.envs.coding.syntax import function_named, needed_statements, parsed, source
 
 CODE = "def aux(x):\n    return x + 1"
 

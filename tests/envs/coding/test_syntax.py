@@ -1,17 +1,48 @@
 """What code does, decided on its tree."""
 
 import pytest
+from replies import SHAPES, called_from
 
-from collm.envs.coding.extraction import parsed, source
 from collm.envs.coding.syntax import (
+    MAX_DEPTH,
     function_named,
     ignores_result,
     is_thin_wrapper,
     needed_statements,
+    parsed,
     returned_through,
     returns_value,
+    source,
     uses_function,
 )
+
+FLAT = ("parentheses", "statements", "line", "text", "number", "null")
+NESTED = [shape for shape in SHAPES if shape not in FLAT]
+
+
+@pytest.mark.parametrize("shape", NESTED)
+def test_a_tree_that_is_too_deep_is_no_program(shape):
+    assert parsed(f"def f(x):\n{SHAPES[shape](2)}") is not None
+    for size in (MAX_DEPTH, 180, 900, 5_000):
+        assert parsed(f"def f(x):\n{SHAPES[shape](size)}") is None
+
+
+def test_the_bound_counts_the_nodes_on_the_longest_path():
+    """The module, the assignment, one node per sign, the number."""
+    deepest = "x = " + "-" * (MAX_DEPTH - 3) + "1"
+    assert parsed(deepest) is not None and parsed(deepest.replace("=", "= -")) is None
+
+
+@pytest.mark.parametrize("shape", NESTED)
+def test_a_tree_within_the_bound_is_written_out_in_half_of_the_stack(shape):
+    tried = (parsed(f"def f(x):\n{SHAPES[shape](size)}") for size in range(MAX_DEPTH, 0, -1))
+    statements = next(found for found in tried if found is not None)
+    assert called_from(400, lambda: source(statements)) == source(statements) is not None
+
+
+@pytest.mark.parametrize("text", ["x = '\x00'", "x = '\ud800'", "x = " + "9" * 5_000, "(" * 5_000, "x = ("])
+def test_text_that_python_refuses_is_no_program(text):
+    assert parsed(text) is None
 
 
 def function(body, parameters="x"):

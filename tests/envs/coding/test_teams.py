@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from pettingzoo.test import parallel_api_test, parallel_seed_test
-from replies import any_replies, played
+from replies import SHAPES, SIZES, any_replies, called_from, played
 
 from collm.envs import EnvSpec, check_env
 from collm.envs.checks.exploits import exploit_standings, refuse_exploits
@@ -44,9 +44,10 @@ def best(game):
     return {MiniCode: 1.0, ClassEval: 6.0}.get(game, 4.0)
 
 
-def made(game, team):
+def made(game, team, **settings):
     """Programs that never end are stopped early, so that many can be tried."""
-    return game(num_agents=team, **({} if game is MiniCode else {"test_seconds": 0.2, "max_timeouts": 1}))
+    limits = {} if game is MiniCode else {"test_seconds": 0.2, "max_timeouts": 1}
+    return game(num_agents=team, **limits, **settings)
 
 
 @pytest.mark.parametrize(
@@ -201,6 +202,52 @@ def score_hostile(game, team, count):
 @of_any_size()
 def test_hostile_replies_are_scored(game, team):
     score_hostile(game, team, 40)
+
+
+def names(env):
+    """A function's name for each programmer."""
+    if isinstance(env, FUNCTIONS):
+        return [*env.problem.helpers, env.problem.entry_point]
+    return [(own or env.task.methods)[0] for own in env.task.shares] if isinstance(env, ClassEval) else ["aux", "main"]
+
+
+def nested(env, shape, size):
+    """Replies whose functions are nested so deep; the last one calls the others first."""
+    own = names(env)
+    called = "".join(f"    x = {name}(x)\n" for name in own[:-1])
+    bodies = [SHAPES[shape](size)] * (len(own) - 1) + [f"{called}{SHAPES[shape](size)}"]
+    return {
+        agent: f"def {name}({'self, ' if isinstance(env, ClassEval) else ''}x=0):\n{body}"
+        for agent, name, body in zip(env.agents, own, bodies, strict=True)
+    }
+
+
+def first_step(env, shape, size):
+    env.reset(seed=0, options={"task": 0})
+    return env.step(nested(env, shape, size))
+
+
+@pytest.mark.parametrize(
+    ("game", "settings"),
+    [
+        (MiniCode, {}),
+        *((game, {"variant": variant}) for game in (HumanEval, ClassEval) for variant in ("ours", "published")),
+    ],
+)
+def test_programs_of_any_depth_are_scored(game, settings):
+    env = made(game, 2, **settings)
+    for shape in SHAPES:
+        for size in SIZES:
+            earned = first_step(env, shape, size)[1][env.possible_agents[0]]
+            assert earned < 0.75 * best(game), (shape, size)
+
+
+@pytest.mark.parametrize("game", [HumanEval, ClassEval, MiniCode])
+@pytest.mark.parametrize("shape", ["dictionaries", "functions", "methods", "elif", "sum"])
+def test_programs_score_the_same_from_a_deep_stack(game, shape):
+    env = made(game, 2)
+    for size in (20, 70, 90, 180):
+        assert called_from(400, lambda size=size: first_step(env, shape, size)) == first_step(env, shape, size)
 
 
 @of_any_size(few=[])

@@ -8,6 +8,7 @@ import itertools
 import json
 import os
 import pickle
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -185,6 +186,21 @@ def test_a_file_that_is_not_utf8_is_an_error(tmp_path):
 def test_a_missing_file_is_an_error(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"there is no data file at .*none\.jsonl"):
         load(str(tmp_path / "none.jsonl"))
+
+
+@pytest.mark.parametrize(
+    "name", ["posts.jsonl.zst", "data/posts.txt", "posts.parquet.gz", "archive.tar.gz", "posts.xlsx"]
+)
+def test_a_name_that_ends_as_files_do_is_not_looked_for_on_the_hub(name, monkeypatch):
+    monkeypatch.setattr(data_module, "_hub_rows", lambda *_: pytest.fail("the hub was asked"))
+    with pytest.raises((ValueError, FileNotFoundError), match=re.escape(name)):
+        load(name)
+
+
+@pytest.mark.parametrize("name", ["glue", "owner/name-v1.0", "owner/name/default@v2.1:train[:100]", "owner/c4.en"])
+def test_a_hub_name_may_have_a_dot_in_it(name, monkeypatch):
+    monkeypatch.setattr(data_module, "_hub_rows", lambda *_: [(1, POSTS[0])])
+    assert len(load(name)) == 1
 
 
 def test_a_directory_that_datasets_did_not_write_is_an_error(tmp_path):

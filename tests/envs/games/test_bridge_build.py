@@ -263,6 +263,29 @@ def test_a_probe_is_known_to_the_one_who_made_it_and_a_message_to_the_other(stra
     assert heard.endswith("Your partner says: 3 2 is N Ignore") and "Probed: nothing" in heard
 
 
+def test_the_truth_is_the_whole_world_and_what_was_paid_for(strait):
+    env = strait(view=1, reach="map")
+    assert env.truth().splitlines() == [
+        *ROWS,
+        "Worker 1 is at 2 0, worker 2 at 2 4.",
+        "Planks on S or T: none. Planks taken away: none. Pillars that have had a plank beside them: none.",
+    ]
+    env.step({"worker_0": act("/fill 0 0 2 1 oak_planks", path=[[1, 0]]), "worker_1": act("/fill 3 3 3 3 oak_planks")})
+    env.step({"worker_0": act("/fill 0 0 0 1 air"), "worker_1": act("/fill 3 3 3 3 air")})
+    assert env.truth().splitlines() == [
+        *["#=S##", ".==..", ".Y.N.", ".....", "##T##"],
+        "Worker 1 is at 1 0, worker 2 at 2 4.",
+        "Planks on S or T: 2 0. Planks taken away: 0 0, 0 1, 3 3. Pillars that have had a plank beside them: 1 2, 3 2.",
+    ]
+
+
+def test_the_truth_tells_apart_maps_that_look_the_same_to_both_workers(tmp_path):
+    other = [row.replace("Y", "*").replace("N", "Y").replace("*", "N") for row in ROWS]
+    envs = [BridgeBuild(data=[{"task_id": "strait", "map": rows}]) for rows in (ROWS, other)]
+    assert envs[0].reset(seed=0) == envs[1].reset(seed=0) and envs[0].state() == envs[1].state()
+    assert envs[0].truth() != envs[1].truth()
+
+
 def test_commands_beyond_a_workers_half_are_refused(strait):
     env = strait()
     info = env.step({"worker_0": act(*["/fill 0 1 0 1 oak_planks"] * 25), "worker_1": ""})[4]["worker_0"]

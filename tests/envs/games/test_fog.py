@@ -1,6 +1,7 @@
 """Maps in the fog, and replies that are JSON."""
 
 import json
+import time
 
 import pytest
 from hypothesis import given
@@ -36,6 +37,19 @@ KEYS = frozenset({"comm", "path"})
 )
 def test_an_action_is_the_last_object_with_a_known_key(reply, found):
     assert action(reply, KEYS) == found
+
+
+@pytest.mark.parametrize(
+    "piece", ['{"comm":', '{"comm":[', "{", "{'comm':", '{"comm":"', "{'comm': [(", "{\"comm\":{'path':"]
+)
+def test_the_work_on_a_hostile_reply_is_bounded(piece):
+    start = time.process_time()
+    action(piece * (100_000 // len(piece)), KEYS)
+    assert time.process_time() - start < 1
+
+
+def test_an_object_after_some_that_never_close_is_read():
+    assert action('{"comm": {' * 100 + '{"path": [[1, 2]]}', KEYS) == {"path": [[1, 2]]}
 
 
 @pytest.mark.parametrize(

@@ -169,6 +169,30 @@ def test_a_gatherer_sees_its_surroundings_and_hears_only_facts(strip):
     assert observations["gatherer_0"].messages[-1].content.endswith("Your partner tells: nothing.")
 
 
+def test_the_truth_is_the_whole_world_and_what_was_paid_for(strip):
+    env = strip()
+    assert env.truth().splitlines() == [
+        "Gatherer 1 is at 0 0, gatherer 2 at 8 0.",
+        "On the map, as x z: 1 0 3 stone, 2 iron; 7 0 4 wood.",
+        "Have been at work: none. Usefulness told: 0.00 0.00.",
+    ]
+    env.step({"gatherer_0": go(0, 1, 2, 3, 4, tell=[STONE]), "gatherer_1": ""})
+    env.step({"gatherer_0": go(4, 5), "gatherer_1": go(8, 7)})
+    assert env.truth().splitlines() == [
+        "Gatherer 1 is at 5 0, gatherer 2 at 7 0.",
+        "On the map, as x z: 1 0 3 stone, 2 iron.",
+        "Have been at work: gatherer 1. Usefulness told: 1.00 0.00.",
+    ]
+
+
+def test_the_truth_tells_apart_lands_that_look_the_same_to_both_gatherers():
+    far = {**STRIP, "rows": ["A . . . (0,3,2) . (4,0,0) . . . B"]}
+    other = {**STRIP, "rows": ["A . . . (4,0,0) . (0,3,2) . . . B"]}
+    envs = [ResourceGathering(data=[row]) for row in (far, other)]
+    assert envs[0].reset(seed=0) == envs[1].reset(seed=0) and envs[0].state() == envs[1].state()
+    assert envs[0].truth() != envs[1].truth()
+
+
 def test_nobody_takes_what_its_tools_do_not_fit(strip):
     env = strip()
     env.step({"gatherer_0": go(0, 1), "gatherer_1": go(8, 7)})

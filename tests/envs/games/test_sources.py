@@ -1,5 +1,7 @@
 """Where tasks come from: numbers, splits and ranges of difficulty."""
 
+import json
+import re
 from collections import Counter
 
 import pytest
@@ -34,6 +36,35 @@ def test_a_number_names_the_same_task_of_a_range_each_time():
     env = StrBuild(difficulty=3)
     env.reset(seed=0, options={"task": 1})
     assert env.task.text == texts[1]
+
+
+GOOD = {
+    StrBuild: {"string": "I", "difficulty": 1},
+    HouseBuild: {
+        "task_id": "hut",
+        "inventory": {"C": "cobblestone", "A": "air"},
+        "target_spec": {"layers": [{"y": 0, "rows": ["CC", "CC"]}]},
+    },
+    BridgeBuild: {"task_id": "strait", "map": ["S.T"]},
+    ResourceGathering: {"task_id": "strip", "goal": {"wood": 1, "stone": 1, "iron": 1}, "rows": ["A (1,1,1) B"]},
+}
+BAD = {
+    StrBuild: {"difficulty": "hard"},
+    HouseBuild: {"target_spec": {"layers": [{"y": 0, "rows": ["CX"]}]}},
+    BridgeBuild: {"map": ["S?T"]},
+    ResourceGathering: {"rows": ["A x B"]},
+}
+
+
+@pytest.mark.parametrize("game", GAMES)
+def test_a_row_that_is_no_task_is_refused_with_its_file_and_number(game, tmp_path):
+    path = tmp_path / "rows.json"
+    rows = [GOOD[game], {**GOOD[game], **BAD[game], "task_id": "wrong"}]
+    path.write_text(json.dumps(rows))
+    with pytest.raises(ValueError, match=rf"{re.escape(str(path))}.*row 2: "):
+        game("all", data=str(path))
+    with pytest.raises(ValueError, match=r"given list.*row 2: "):
+        game("all", data={"train": rows[:1], "test": rows})
 
 
 @pytest.mark.parametrize("task", [-1, -7, 2.0, True, "3"])

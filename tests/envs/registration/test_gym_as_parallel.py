@@ -34,6 +34,12 @@ def test_episodes_are_those_of_the_environment_itself():
         assert truncations == {"agent_0": is_truncated}
 
 
+def test_wrappers_draw_from_the_environments_own_generator():
+    team = GymAsParallel("CartPole-v1")
+    team.reset(seed=3)
+    assert team.np_random is team.env.unwrapped.np_random
+
+
 def test_the_time_limit_truncates():
     env = GymAsParallel("Pendulum-v1", max_episode_steps=3)
     env.reset(seed=0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+from copy import deepcopy
 from functools import partial
 from types import SimpleNamespace
 
@@ -9,6 +11,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env as gymnasium_check_env
+from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from pettingzoo.test import api_test, max_cycles_test, parallel_api_test, parallel_seed_test, render_test, seed_test
 from pettingzoo.test.state_test import state_test
@@ -101,6 +104,16 @@ def test_pettingzoo_max_cycles(id):
 @pytest.mark.parametrize("view", ["text", "tokens", "chat", "dict"])
 def test_gymnasium_check_env(id, view):
     gymnasium_check_env(gymnasium.make(id, view=view, disable_env_checker=True).unwrapped)
+
+
+@every_id
+@pytest.mark.parametrize("view", ["text", "tokens", "chat", "dict"])
+def test_gymnasium_environments_are_pickled_in_the_middle_of_an_episode(id, view):
+    env = gymnasium.make(id, view=view, disable_env_checker=True)
+    env.reset(seed=0)
+    action = env.action_space.sample()
+    returned = [branch.step(action)[:4] for branch in (pickle.loads(pickle.dumps(env)), deepcopy(env), env)]
+    assert data_equivalence(returned[0], returned[2]) and data_equivalence(returned[1], returned[2])
 
 
 @every_id

@@ -15,6 +15,10 @@ from collm.envs.views import PrivilegedState, to_aec, with_truth
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:pettingzoo")  # it warns of whatever is no array
 
+every_id = pytest.mark.parametrize(
+    "id", ["collm/MiniBuild-v0", "collm/MiniCode-v0", "collm/BridgeBuild-v1", "collm/ResourceGathering-v1"]
+)
+
 
 def episode(env, seed=0):
     """Observations and states of the reference players' episode, from the first on."""
@@ -46,7 +50,7 @@ def test_the_state_by_hand():
     ]
 
 
-@pytest.mark.parametrize("id", ["collm/MiniBuild-v0", "collm/MiniCode-v0"])
+@every_id
 def test_no_agent_reads_the_truth_and_the_own_state_does_not_tell_it(id):
     plain, told = episode(make(id)), episode(PrivilegedState(make(id)))
     for (observed, state), (observed_with, privileged) in zip(plain, told, strict=True):
@@ -54,6 +58,16 @@ def test_no_agent_reads_the_truth_and_the_own_state_does_not_tell_it(id):
         assert "critic reads" not in "".join(observed.values()) + state
         assert tuple(m for m in privileged.messages if "[critic reads]" not in m.content) == state.messages
         assert len(privileged.messages) > len(state.messages)
+
+
+@every_id
+def test_every_state_ends_with_the_truth_of_its_turn(id):
+    env = PrivilegedState(make(id))
+    env.reset(seed=0)
+    while env.agents:
+        assert env.unwrapped.truth() and env.state().messages[-1].content == f"[critic reads] {env.unwrapped.truth()}"
+        env.step({agent: env.unwrapped.reference_reply(agent) for agent in env.agents})
+    assert env.state().messages[-1].content == f"[critic reads] {env.unwrapped.truth()}"
 
 
 def test_the_hidden_words_are_in_the_state_and_in_no_observation():
@@ -64,7 +78,7 @@ def test_the_hidden_words_are_in_the_state_and_in_no_observation():
     assert "builder 0 ok builder 1 ok" in told[-1][1] and "goal 8 of 8" in told[-1][1]
 
 
-@pytest.mark.parametrize("id", ["collm/MiniBuild-v0", "collm/MiniCode-v0"])
+@every_id
 def test_the_state_only_grows_and_is_in_its_space(id):
     env = PrivilegedState(make(id))
     states = [state for _, state in episode(env)]
@@ -91,7 +105,7 @@ def test_a_branch_goes_its_own_way(copied):
     assert env.state() == branch.state()
 
 
-@pytest.mark.parametrize("id", ["collm/MiniBuild-v0", "collm/MiniCode-v0"])
+@every_id
 def test_the_view_keeps_the_contract(id, capsys):
     check_env(PrivilegedState(make(id)), skip=["hostile_replies"])
     state_test(to_aec(PrivilegedState(make(id))), PrivilegedState(make(id)), num_cycles=3)

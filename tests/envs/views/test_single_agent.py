@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import re
 
 import gymnasium
@@ -61,6 +63,23 @@ def test_stand_ins_draw_from_the_seed():
         env.step("mine")
         heard.append(env.env.heard)
     assert heard[0] == heard[1]
+
+
+class Counting(Heard):
+    """The reference reply tells the number of turns played."""
+
+    def reference_reply(self, agent):
+        return f"turn {self.turn}"
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])
+def test_stand_ins_of_a_copy_read_the_copy(copied):
+    env = SingleAgent(Counting())
+    env.reset(seed=0)
+    branch = copied(env)
+    env.step("mine")
+    branch.step("mine")
+    assert branch.env.heard["b_0"] == "turn 0"
 
 
 def test_the_episode_ends_with_the_agents_own():

@@ -6,7 +6,8 @@ import pytest
 
 from collm.envs.coding.classes.rules import published_terms, terms
 from collm.envs.coding.classes.skeletons import delivery_of, is_empty, merged, task_of
-from collm.envs.coding.extraction import code_in, parsed
+from collm.envs.coding.extraction import code_in
+from collm.envs.coding.syntax import parsed
 
 SKELETON = '''
 class Counter:

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from collm.envs.coding.extraction import parsed
 from collm.envs.coding.functions.division import divided
-from collm.envs.coding.syntax import function_named, ignores_result, is_thin_wrapper, uses_function
+from collm.envs.coding.syntax import function_named, ignores_result, is_thin_wrapper, parsed, uses_function
 
 SAMPLES = Path(__file__).parents[4] / "envs/coding/functions/samples"
 NAMES = ("aux_1", "aux_2", "aux_3")
