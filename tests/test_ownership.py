@@ -93,6 +93,13 @@ def test_all_files_of_a_folder_of_an_earlier_version_are_collm_s_and_stay_so(tmp
         refuse_foreign_files(tmp_path, ["tables.md"])
 
 
+def test_a_run_of_a_comparison_that_failed_before_its_settings_is_a_run(tmp_path):
+    (tmp_path / "benchmark.json").write_text(json.dumps({"algorithm": "iac", "environment": "e", "seed": 0}))
+    (tmp_path / "failure.txt").touch()
+    assert holds_run(tmp_path)
+    refuse_foreign_folder(tmp_path)
+
+
 @pytest.mark.parametrize("content", ['{"mine": 1}', "[1]", "not JSON", "", "[" * 100_000, "\udcff"])
 def test_a_config_json_of_others_makes_no_run(tmp_path, content):
     (tmp_path / "config.json").write_text(content, errors="surrogateescape")

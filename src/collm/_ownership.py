@@ -22,9 +22,9 @@ TEMPORARY = ".collm-"
 """Prefix of the names of files and folders that are being written."""
 RUN_FILE = "config.json"
 _FORMAT = "collm files, format 1"
-_RUN_KEYS = {"algorithm", "env", "config"}
+_OLDER_RUNS = {RUN_FILE: {"algorithm", "env", "config"}, "benchmark.json": {"algorithm", "environment", "seed"}}
 _OLDER = {
-    RUN_FILE: _RUN_KEYS,
+    **_OLDER_RUNS,
     "summaries.jsonl": {"algorithm", "experiment", "curves"},
     "leaderboard.json": {"env", "split", "entries"},
     "machine.json": {"device", "is_tiny"},
@@ -50,7 +50,7 @@ def written(folder: Path) -> set[str]:
 
 def holds_run(folder: Path) -> bool:
     """Whether a folder is that of a training run, which may not have come to its settings."""
-    return RUN_FILE in written(folder) or has_keys(folder / RUN_FILE, _RUN_KEYS)
+    return RUN_FILE in written(folder) or any(has_keys(folder / name, keys) for name, keys in _OLDER_RUNS.items())
 
 
 def refuse_foreign_folder(folder: Path) -> None:
