@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import field, is_dataclass, make_dataclass
+from itertools import pairwise
 from typing import Annotated, Any, TypeVar
 
 from .._errors import UserError
@@ -46,6 +47,7 @@ def parsed(
     about = " ".join((kind.__doc__ or "").split())
     if examples:
         about += "\n\nexamples:\n" + "\n".join(f"  {example}" for example in examples)
+    _refuse_empty_paths([each for each in settings.values() if "Path" in str(each.hint)], args)
     options = (tyro.conf.OmitArgPrefixes,)
     filled: Any = tyro.cli(form, prog=f"collm {command}", description=about, args=list(args), config=options)
     values = {name: value for group in vars(filled).values() for name, value in vars(group).items()}
@@ -83,6 +85,23 @@ def keyword_arguments(pairs: Sequence[str], option: str = "--env-kwargs") -> dic
         except json.JSONDecodeError:
             found[key] = value
     return found
+
+
+def _refuse_empty_paths(settings: Sequence[Setting], args: Sequence[str]) -> None:
+    """Refuse an empty text where a path belongs, as from a shell variable without a value: it would be this folder.
+
+    Raises:
+        UserError: naming the option.
+    """
+    options = {f"--{name.replace('_', '-')}" for each in settings for name in (each.name, *each.also)}
+    has_positional = any("Positional" in str(each.hint) for each in settings)
+    for before, word in pairwise(["", *args]):
+        option = before if word == "" else word.removesuffix("=")
+        is_empty = word == "" or option != word
+        if is_empty and option.replace("_", "-") in options:
+            raise UserError(f"{option} is empty; give a path, or . for this folder")
+        if word == "" and has_positional and not before.startswith("-"):
+            raise UserError("a path is empty; give one, or . for this folder")
 
 
 def _form(settings: Mapping[str, Setting], leading: Sequence[str], given: Mapping[str, Any]) -> type:

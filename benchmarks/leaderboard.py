@@ -9,10 +9,11 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from .._ownership import write_text
 from ..algorithms.rollout.intervals import Interval
 from .markdown import markdown_table
 
-JSON_FILE, MARKDOWN_FILE, HTML_FILE = "leaderboard.json", "leaderboard.md", "leaderboard.html"
+LEADERBOARD_FILES = JSON_FILE, MARKDOWN_FILE, HTML_FILE = "leaderboard.json", "leaderboard.md", "leaderboard.html"
 
 
 @dataclass(frozen=True)
@@ -89,14 +90,13 @@ class Leaderboard:
 
     def write(self, folder: Path) -> list[Path]:
         """Write all three; returns the files."""
-        folder.mkdir(parents=True, exist_ok=True)
         contents = {
             JSON_FILE: json.dumps(self.to_json(), indent=2, ensure_ascii=False) + "\n",
             MARKDOWN_FILE: self.markdown(),
             HTML_FILE: self.html(),
         }
         for name, content in contents.items():
-            (folder / name).write_text(content, encoding="utf-8", errors="backslashreplace")
+            write_text(folder, name, content)
         return [folder / name for name in contents]
 
 

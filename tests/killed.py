@@ -97,7 +97,7 @@ class Watch:
             return
         first = Path(path).relative_to(self.directory).parts[:1]
         for place, names in PLACES.items():
-            if first and first[0].removesuffix(".new").removesuffix(".old") in names:
+            if first and first[0].removeprefix(".collm-new-").removeprefix(".collm-old-") in names:
                 self.counted(place)
 
     def counted(self, moment: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collm._terminal import shown
+from collm._terminal import shown, terminal
 
 
 @pytest.mark.parametrize(
@@ -36,3 +36,8 @@ def test_nothing_that_a_terminal_obeys_is_left(text):
     assert {letter for letter in left if unicodedata.category(letter) in ("Cc", "Cs", "Zl", "Zp")} <= set("\n\t")
     left.encode("utf-8")
     assert shown(left) == left
+
+
+def test_texts_are_printed_as_they_are(capsys):
+    terminal(width=60).print("openai:m: 8 requests :warning:", markup=False)
+    assert capsys.readouterr().out == "openai:m: 8 requests :warning:\n"

@@ -33,7 +33,7 @@ class Recipe:
     """How the model is made; the defaults made the one that ships."""
 
     out: Path
-    """Folder for the model and its tokenizer."""
+    """Folder for the model and its tokenizer, which must be new or empty."""
     seed: int = 0
     """Seed of the first weights and of all lessons."""
     recall_steps: int = 300
@@ -132,6 +132,16 @@ def make(recipe: Recipe) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
     return model, tokenizer
 
 
+def check_is_empty(out: Path) -> None:
+    """Refuse a folder with files in it.
+
+    Raises:
+        SystemExit: naming the folder.
+    """
+    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        raise SystemExit(f"error: --out {out} is not an empty folder; give a new one")
+
+
 def save(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, out: Path) -> None:
     """Write weights of 16 bits under a configuration that loads them as 32: half the size, and ready to be trained."""
     model.half().save_pretrained(out)
@@ -143,6 +153,7 @@ def save(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, out: Path)
 def main() -> None:
     torch.set_num_threads(1)  # with more, sums are taken in another order and the weights differ
     recipe = tyro.cli(Recipe, description=__doc__)
+    check_is_empty(recipe.out)
     save(*make(recipe), recipe.out)
 
 

@@ -23,7 +23,7 @@ from ...envs.games.mini_shift import demonstration as shift
 from ..encoding import Encoder
 from . import TINY_DIRECTORY
 from .lessons import Lesson, batch, transcript_lesson
-from .make import save, train
+from .make import check_is_empty, save, train
 
 _HORIZONS = (8, 8, 8, 6, 4, 2, 12)
 _TEAMS = (2, 2, 2, 3, 4)
@@ -35,7 +35,7 @@ class Start:
     """How a start checkpoint is made; the defaults, with seeds 1, 2 and 3, made those of the suite "shift"."""
 
     out: Path
-    """Folder for the model and its tokenizer."""
+    """Folder for the model and its tokenizer, which must be new or empty."""
     seed: int = 1
     """Seed of all lessons."""
     model: Path = TINY_DIRECTORY
@@ -88,6 +88,7 @@ def taught_on(
 def main() -> None:
     torch.set_num_threads(1)  # with more, sums are taken in another order and the weights differ
     start = tyro.cli(Start, description=__doc__)
+    check_is_empty(start.out)
     save(*taught_on(start), start.out)
 
 

@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,8 +24,9 @@ from rich.console import Console
 from transformers.utils import logging as transformers_logging
 
 from ..._errors import UserError
+from ..._ownership import replaced
 from ..._settings import sorted_out
-from ..._terminal import shown
+from ..._terminal import shown, terminal
 from ...agents.config import TINY, ModelConfig
 from ...agents.core import Policy
 from ...agents.numeric.config import NetworkConfig
@@ -38,6 +38,7 @@ from ..distribution.launch import joined
 from ..learning.shaping import RewardProcessor
 from ..registry import AlgorithmSpec, algorithm_spec
 from ..rollout.collector import RolloutCollector
+from .assembly.commands import next_commands, run_command
 from .assembly.critics import CriticSource
 from .assembly.experiment import MAX_DEFAULT_ENVS, Experiment, fix_shapes
 from .assembly.policies import make_policies, playing_team, saved_team, seat_of
@@ -194,6 +195,8 @@ def train(
     )
     if partners:
         experiment = with_partners(experiment, partners)
+    if out == "":
+        raise UserError("out='' is no folder; give the name of one, or out='.' for the present one")
     directory = current().agreed(Path(out) if out is not None else default_directory(experiment))
     if callable(policies):
         policies = _made(policies, experiment)
@@ -208,7 +211,7 @@ def train(
         resume=resume,
         init_from=None if init_from is None else Path(init_from),
         threads=threads,
-        console=Console() if progress else Console(quiet=True),
+        console=terminal() if progress else terminal(quiet=True),
     )
 
 
@@ -230,8 +233,8 @@ def train_experiment(
         options: those of `run_prepared`.
     """
     if not current().is_writer:
-        console = Console(quiet=True)
-    console = console or Console()
+        console = terminal(quiet=True)
+    console = console or terminal()
     transformers_logging.disable_progress_bar()
     check_start(threads, options.get("log"))
     if not is_prepared:
@@ -256,8 +259,8 @@ def train_experiment(
         console.print(display.evaluation_table())
     if not display.metrics:
         console.print(
-            f"nothing was left to do after update {trainer.update}; to prolong the run: collm resume "
-            f"{shlex.quote(str(directory))} --num-updates {2 * trainer.update}",
+            f"nothing was left to do after update {trainer.update}; to prolong the run: "
+            f"{run_command('resume', directory, '--num-updates', str(2 * trainer.update))}",
             markup=False,
             highlight=False,
             soft_wrap=True,
@@ -267,7 +270,9 @@ def train_experiment(
         from .loggers.plots import plot_learning_curves  # here, as matplotlib takes a while
 
         title = f"{experiment.algorithm} on {experiment.env}"
-        picture = plot_learning_curves({experiment.algorithm: [directory]}, directory / CURVE_FILE, title=title)
+        with replaced(directory / CURVE_FILE) as new:
+            plot_learning_curves({experiment.algorithm: [directory]}, new, title=title)
+        picture = directory / CURVE_FILE
         console.print(f"learning curve: {shown(picture)}", markup=False, soft_wrap=True)
     console.print(f"next: {next_commands(directory)}", markup=False, highlight=False, soft_wrap=True)
     return Run(directory, experiment, trainer.collector.policies, trainer.update)
@@ -340,7 +345,7 @@ def _newest_team(directory: Path, experiment: Experiment, env: ParallelEnv[str, 
     except UnfitWeightsError as error:  # policies that were given as objects
         raise UserError(
             f"{directory} was stopped before its end, and only the end writes a team of other models than its settings "
-            f"name; to go on: collm resume {directory}"
+            f"name; to go on: {run_command('resume', directory)}"
         ) from error
     return policies
 
@@ -382,12 +387,6 @@ def load_team(directory: str | Path, *, device: str | None = None, trust: bool =
         trust: let the folder name code to import, as an environment that is not registered.
     """
     return dict(load_run(directory, device=device, trust=trust).policies)
-
-
-def next_commands(directory: Path) -> str:
-    """What one does with a run that is done, in a line."""
-    place = shlex.quote(str(directory))
-    return f"collm report {place}, collm evaluate {place}, collm chat {place}, collm export {place} OUT"
 
 
 def default_directory(experiment: Experiment) -> Path:

@@ -9,7 +9,7 @@ start/                  weights that the run began with, where they are another 
 agents/<agent>/         the policies at the end of training, in Hugging Face format; .update says after which update
 critics/<name>/         the critics
 
-Everything in it is data: nothing that is read from it is run.
+`folder` knows which of these files a new run may delete. Everything is data: nothing that is read from it is run.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from typing import Any
 
 from safetensors.torch import load_file, save_file
 
+from ..._ownership import TEMPORARY
 from ...agents.core import Divergence
 from ..learning.state import Packed, not_finite, packed, unpacked
 from ..learning.trainer import Trainer
-from .files import CONFIG_FILE, DamagedRunError, read_config, write_folder
+from .files import DamagedRunError, write_folder
 
 RECORDS = ("metrics.jsonl", "episodes.jsonl", "evaluation.jsonl")
 CHECKPOINTS = "checkpoints"
+START = "start"
 NUM_KEPT = 2
-_STATE_FILE, _TENSORS_FILE, _SUMS_FILE = "state.json", "tensors.safetensors", "SHA256SUMS"
+STATE_FILES = _STATE_FILE, _TENSORS_FILE, _SUMS_FILE = "state.json", "tensors.safetensors", "SHA256SUMS"
 _UPDATE_FILE = ".update"  # no agent's name begins with a dot
-_LOGGED = (*RECORDS, "tensorboard", "pictures", "wandb_id.txt")
-_SETTINGS = (CONFIG_FILE, f"{CONFIG_FILE}.new", "start", "start.new", "start.old")
 
 
 @dataclass(frozen=True)
@@ -54,61 +54,6 @@ class Checkpoint:
     def update(self) -> int:
         """Updates done."""
         return int(self.trainer["update"])
-
-
-def prepare_directory(directory: Path) -> None:
-    """Make a folder for a run, and check that it is writable.
-
-    Raises:
-        PermissionError, NotADirectoryError: if nothing can be written there.
-    """
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        probe = directory / ".writable"
-        probe.touch()
-        probe.unlink()
-    except (NotADirectoryError, FileExistsError) as error:
-        raise NotADirectoryError(f"{directory} cannot be a run's folder: {error}; give another --out") from error
-    except OSError as error:
-        raise PermissionError(f"nothing can be written to {directory}: {error}; give another --out") from error
-
-
-def check_is_free(directory: Path, config: Mapping[str, Any]) -> None:
-    """Refuse a folder that holds what a new run would overwrite; an attempt without a checkpoint is no such thing.
-
-    Args:
-        config: settings of the new run. An attempt of other settings may be overwritten only if it had logged nothing.
-
-    Raises:
-        FileExistsError: if the folder holds a run.
-    """
-    is_run = has_checkpoint(directory) or any((directory / name).exists() for name in ("agents", "checkpoint.pt"))
-    if not is_run and _has_lines(directory / "metrics.jsonl"):
-        try:
-            is_run = read_config(directory) != json.loads(json.dumps(config))
-        except (FileNotFoundError, ValueError):
-            is_run = True  # whose settings are lost
-    if is_run:
-        raise FileExistsError(
-            f"{directory} already holds a run; give another --out, or go on with it: collm resume {directory}"
-        )
-
-
-def clear(directory: Path, *, keeps_settings: bool = False) -> bool:
-    """Delete what an attempt without a checkpoint left; returns whether it had logged anything.
-
-    Args:
-        keeps_settings: keep the settings and the weights that it began with, to begin again.
-    """
-    # The settings go last: records without settings would be taken for a run whose settings are lost.
-    names = (*_LOGGED, CHECKPOINTS, *(() if keeps_settings else _SETTINGS))
-    had_lines = any(_has_lines(directory / name) for name in RECORDS)
-    for path in [directory / name for name in names]:
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
-    return had_lines
 
 
 def has_checkpoint(directory: Path) -> bool:
@@ -133,10 +78,9 @@ def save_checkpoint(directory: Path, trainer: Trainer, num_lines: Mapping[str, i
         divergence.update = trainer.update
         raise divergence
     folder = directory / CHECKPOINTS
-    for path in folder.iterdir() if folder.is_dir() else ():
-        # Half written, or newer than what this run went on from, which then is damaged.
-        if not path.name.isdecimal() or int(path.name) >= trainer.update:
-            shutil.rmtree(path)
+    newer = [path for path in _generations(directory) if int(path.name) >= trainer.update]  # these are damaged
+    for path in (*newer, *_half_written(folder)):
+        shutil.rmtree(path)
     _write(folder / f"{trainer.update:08d}", content)
     for path in _generations(directory)[NUM_KEPT:]:
         shutil.rmtree(path)
@@ -144,9 +88,8 @@ def save_checkpoint(directory: Path, trainer: Trainer, num_lines: Mapping[str, i
 
 def tidy(directory: Path, checkpoint: Checkpoint) -> None:
     """Delete what a process that was killed in the middle of saving left, as seen from the checkpoint to go on from."""
-    folder = directory / CHECKPOINTS
     older = [path for path in _generations(directory) if int(path.name) < checkpoint.update]
-    for path in [*older[NUM_KEPT - 1 :], *(path for path in folder.iterdir() if not path.name.isdecimal())]:
+    for path in [*older[NUM_KEPT - 1 :], *_half_written(directory / CHECKPOINTS)]:
         shutil.rmtree(path)
 
 
@@ -174,7 +117,7 @@ def newest_update(directory: Path) -> int | None:
 
 def save_start(directory: Path, weights: Mapping[str, Any]) -> None:
     """Keep the weights that a run begins with."""
-    _write(directory / "start", packed(weights))
+    _write(directory / START, packed(weights))
 
 
 def read_start(directory: Path) -> Mapping[str, Any] | None:
@@ -183,8 +126,8 @@ def read_start(directory: Path) -> Mapping[str, Any] | None:
     Raises:
         DamagedRunError: if they are damaged.
     """
-    path = directory / "start"
-    if not path.is_dir():
+    path = directory / START
+    if not any((path / name).exists() for name in STATE_FILES):
         return None
     try:
         return _read(path)
@@ -225,8 +168,13 @@ def has_newest_models(directory: Path) -> bool:
 def _generations(directory: Path) -> list[Path]:
     """Folders of the checkpoints, newest first; one that was being written is not among them."""
     folder = directory / CHECKPOINTS
-    found = [path for path in folder.iterdir() if path.name.isdecimal()] if folder.is_dir() else []
+    found = [path for path in folder.glob("*") if path.name.isdecimal() and path.is_dir()]
     return sorted(found, key=lambda path: int(path.name), reverse=True)
+
+
+def _half_written(folder: Path) -> list[Path]:
+    """Folders of checkpoints that a process was writing or replacing when it was killed."""
+    return list(folder.glob(f"{TEMPORARY}*"))
 
 
 def _write(path: Path, content: Packed) -> None:
@@ -278,7 +226,3 @@ def _checksum(path: Path) -> str:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
-
-
-def _has_lines(path: Path) -> bool:
-    return path.is_file() and path.stat().st_size > 0

@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import re
+import shlex
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -18,9 +19,19 @@ from safetensors import SafetensorError
 
 from ..._errors import UserError
 from ..._json import read_json
+from ..._ownership import (
+    MARKER,
+    RUN_FILE,
+    holds_run,
+    note,
+    open_marker,
+    refuse_foreign_folder,
+    replaced,
+    sync,
+    temporary,
+)
 
-CONFIG_FILE = "config.json"
-LOCK_FILE = ".lock"
+CONFIG_FILE = RUN_FILE
 _HELD: set[tuple[Path, int]] = set()  # locks of this process, by folder and thread
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _REFUSED = (errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
@@ -35,12 +46,9 @@ class DamagedRunError(UserError):
 
 
 def write_file(path: Path, text: str) -> None:
-    """Write a file whole or not at all, whenever the process or the machine stops."""
-    new = path.with_name(f"{path.name}.new")
-    new.write_text(text, encoding="utf-8")
-    sync(new)
-    os.replace(new, path)
-    sync(path.parent)
+    """Write a file of a run whole or not at all, whenever the process or the machine stops."""
+    with replaced(path) as new:
+        new.write_text(text, encoding="utf-8")
 
 
 def write_config(directory: Path, config: Mapping[str, Any]) -> None:
@@ -57,25 +65,32 @@ def read_config(directory: Path) -> dict[str, Any]:
     """
     file = directory / CONFIG_FILE
     if not file.is_file():
+        if holds_run(directory):
+            raise FileNotFoundError(
+                f"{directory} holds a run that was stopped before it wrote {CONFIG_FILE}; start it again: collm train"
+            )
         raise FileNotFoundError(f"{directory} holds no run: {CONFIG_FILE} is missing; give the --out of `collm train`")
     found = read_json(file)
     if "model_type" in found:
         raise UserError(
-            f"{directory} holds a model and no run; to let it play: collm evaluate --model {directory} --env ID"
+            f"{directory} holds a model and no run; to let it play: collm evaluate --model "
+            f"{shlex.quote(str(directory))} --env ID"
         )
     return found
 
 
 def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
-    """Write a folder whole or not at all; one of its name is replaced.
+    """Write a folder of a run whole or not at all.
+
+    A folder of the same name is replaced. Files in it that the new folder lacks are kept: they are somebody else's.
 
     Args:
         fill: writes the content into the folder that it is given.
     """
-    new, old = path.with_name(f"{path.name}.new"), path.with_name(f"{path.name}.old")
-    for rest in (new, old):
-        if rest.exists():
-            shutil.rmtree(rest)
+    new, old = temporary(path), temporary(path, "old")
+    _finish_replacing(path, old)
+    if new.exists():
+        shutil.rmtree(new)
     new.mkdir(parents=True)
     fill(new)
     for folder, _, names in os.walk(new):
@@ -86,17 +101,23 @@ def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
         os.rename(path, old)
     os.rename(new, path)
     sync(path.parent)
-    if old.exists():
-        shutil.rmtree(old)
+    _finish_replacing(path, old)
 
 
-def sync(path: Path) -> None:
-    """Wait until a file, or a folder's list of names, is on the disk."""
-    number = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
+def _finish_replacing(path: Path, old: Path) -> None:
+    """Delete the folder that was replaced, or put it back if the process was killed before there was a new one."""
+    if not old.exists():
+        return
+    if not path.exists():
+        os.rename(old, path)
+        return
+    for folder, _, names in os.walk(old):
+        for name in names:
+            kept = path / Path(folder, name).relative_to(old)
+            if not os.path.lexists(kept):
+                kept.parent.mkdir(parents=True, exist_ok=True)
+                os.rename(Path(folder, name), kept)
+    shutil.rmtree(old)
 
 
 @contextmanager
@@ -104,12 +125,14 @@ def only_one(directory: Path, *, waits: bool = False) -> Iterator[None]:
     """Keep other processes out of a run's folder; the lock ends with the process, however that ends.
 
     Args:
-        directory: folder of a run, made if need be, and gone after a block that writes nothing into it. A block within
-            another one of this thread changes nothing.
+        directory: folder of a run, made if it is missing, and deleted after a block that writes nothing into it. A
+            block within another one of this thread changes nothing. The lock is held on the folder's `.collm`, so that
+            this list of files is the first thing in a new folder.
         waits: wait for the other process to end.
 
     Raises:
         RunFolderError: if another process is at work there.
+        ForeignFileError: if the folder is not empty and holds no run.
     """
     key = (directory.resolve(), threading.get_ident())
     if key in _HELD:
@@ -121,8 +144,8 @@ def only_one(directory: Path, *, waits: bool = False) -> Iterator[None]:
             yield
         finally:
             _HELD.remove(key)
-            if os.listdir(directory) == [LOCK_FILE]:
-                (directory / LOCK_FILE).unlink()
+            if os.listdir(directory) == [MARKER]:
+                (directory / MARKER).unlink()
 
 
 @contextmanager
@@ -141,8 +164,9 @@ def tentative(directory: Path) -> Iterator[None]:
 def _locked(directory: Path, waits: bool) -> Iterator[None]:
     while True:
         directory.mkdir(parents=True, exist_ok=True)
+        refuse_foreign_folder(directory)
         try:
-            file = (directory / LOCK_FILE).open("a")
+            file = os.fdopen(open_marker(directory), "ab")
         except FileNotFoundError:  # who held it has just removed the folder
             continue
         with file:
@@ -152,7 +176,8 @@ def _locked(directory: Path, waits: bool) -> Iterator[None]:
                 raise RunFolderError(
                     f"{directory} is in use: another process trains there; wait for it to end"
                 ) from error
-            if _is_there(directory / LOCK_FILE, file.fileno()):
+            if _is_there(directory / MARKER, file.fileno()):
+                note(directory, [CONFIG_FILE])
                 yield
                 return
 

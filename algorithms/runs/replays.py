@@ -14,9 +14,10 @@ from gymnasium import spaces
 
 from ..._errors import UserError
 from ..._json import read_json
+from ..._ownership import ForeignFileError, write_text
 from ...envs.vectors.faults import EnvironmentFault
 from ..distribution.group import current
-from .assembly.trust import names_code
+from .assembly.commands import run_command
 from .loggers import read_lines
 
 FAILURES = "failures"
@@ -61,10 +62,8 @@ def keep_failure(directory: Path, fault: EnvironmentFault, env: str, split: str 
     """Write the seed and actions of a fault's episode to `failures/<split>-<episode>.json`; see `failures_kept`."""
     fault.env = env
     name = f"{split}-{fault.episode}"
-    folder = directory / FAILURES
     problem = str(fault)
-    trust = " --trust" if names_code(env, {}) else ""
-    fault.command = f"collm replay {directory} --failure {name}{trust}"
+    fault.command = run_command("replay", directory, "--failure", name)
     if not current().is_writer:
         return
     row = {
@@ -83,8 +82,11 @@ def keep_failure(directory: Path, fault: EnvironmentFault, env: str, split: str 
         "problem": problem,
         "details": fault.details,
     }
-    folder.mkdir(exist_ok=True)
-    (folder / f"{name}.json").write_text(json.dumps(row, indent=1, default=repr) + "\n", encoding="utf-8")
+    try:
+        write_text(directory, f"{FAILURES}/{name}.json", json.dumps(row, indent=1, default=repr) + "\n")
+    except ForeignFileError as refusal:
+        fault.command = None
+        fault.problem += f"; the episode is not kept: {refusal}"
 
 
 def failed_episode(directory: Path, name: str) -> Recorded:

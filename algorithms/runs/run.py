@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from ..._ownership import sync
 from ...agents.core import SMALL_LEARNING_RATE, Policy
 from ..distribution.group import current
 from ..learning.crediting import Credit
@@ -17,25 +18,24 @@ from ..learning.shaping import RewardProcessor
 from ..learning.trainer import Trainer
 from ..rollout.collector import RolloutCollector
 from ..rollout.episode import Episode
+from .assembly.commands import run_command
 from .assembly.critics import CriticSource
 from .assembly.experiment import MAX_DEFAULT_ENVS, Experiment
 from .changes import changes
 from .checkpoint import (
     RECORDS,
     Checkpoint,
-    check_is_free,
-    clear,
     has_checkpoint,
     newest_checkpoint,
     newest_update,
-    prepare_directory,
     save_checkpoint,
     save_models,
     save_start,
     tidy,
 )
 from .evaluation import evaluate
-from .files import explained, only_one, read_config, sync, tentative, write_config
+from .files import explained, only_one, read_config, tentative, write_config
+from .folder import PICTURES, check_is_free, clear, prepare_directory
 from .loggers import JsonLines, LogConfig, Logger, cut_lines, make_loggers
 from .loggers.evaluated import evaluated
 from .loggers.jumps import JumpWatch
@@ -85,8 +85,6 @@ def _prepare_folder(experiment: Experiment, directory: Path, resume: bool) -> No
         check_is_free(directory, experiment.to_json())
     with tentative(directory):
         prepare_directory(directory)
-        with only_one(directory):  # refuses a folder in use at once; the run itself locks it as long as it takes
-            pass
 
 
 def run_experiment(experiment: Experiment, directory: Path, *, resume: bool = False, **options: Any) -> Trainer:
@@ -214,7 +212,8 @@ class _Run:
                 if saved != trainer.update:
                     self._save()
                 raise Stopped(
-                    f"stopped after update {trainer.update}; to go on: collm resume {self.directory}", asked.number
+                    f"stopped after update {trainer.update}; to go on: {run_command('resume', self.directory)}",
+                    asked.number,
                 ) from asked
             is_last = is_over(trainer)
             if is_last or (config.eval_interval and trainer.update % config.eval_interval == 0):
@@ -267,7 +266,7 @@ class _Run:
         self._write("evaluation.jsonl", lambda: [row])
         loggers = [logger for logger in self.loggers if isinstance(logger, EvaluationLogger)]
         if loggers:
-            picture = self.directory / "pictures" / f"update-{trainer.update}.gif"
+            picture = self.directory / PICTURES / f"update-{trainer.update}.gif"
             shown = evaluated(metrics, episodes, lambda: self.experiment.make_env("test"), picture)
             for logger in loggers:
                 logger.log_evaluation(trainer.update, shown)
@@ -331,7 +330,7 @@ def _what_is_left(directory: Path) -> str:
     update = newest_update(directory)
     if update is None:
         return "the run has no checkpoint yet; make room, and start it again"
-    return f"the checkpoint of update {update} is intact; make room, then: collm resume {directory}"
+    return f"the checkpoint of update {update} is intact; make room, then: {run_command('resume', directory)}"
 
 
 def default_rates(trainer: Trainer) -> list[str]:

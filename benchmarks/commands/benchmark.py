@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from tyro.conf import Positional
 
 from ..._errors import nearest
 from ..._ranges import Checked, Count, NotNegative, Positive, Seed
-from ..._terminal import shown
+from ..._terminal import shown, terminal
 from ..arguments import keyword_arguments, parsed
 from ..errors import UserError, check_folder, refusals
 
@@ -80,7 +81,7 @@ def run(args: Sequence[str]) -> None:
 
     from ..comparison.suite import jobs  # here, and below: help needs no environment
 
-    console = Console()
+    console = terminal()
     with refusals():
         suite = chosen_suite(arguments)
 
@@ -233,7 +234,7 @@ def conclude(result: ComparisonResult, out: Path, console: Console) -> None:
         raise UserError(f"{len(result.failures)} runs failed; the same command tries them again")
     if result.left:
         console.print(f"{len(result.left)} runs are left; the same command goes on", markup=False)
-    console.print(f"next: collm report {shown(out)}", markup=False)
+    console.print(f"next: collm report {shown(shlex.quote(str(out)))}", markup=False, highlight=False, soft_wrap=True)
 
 
 class ComparisonDisplay:

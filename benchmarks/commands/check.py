@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from tyro.conf import Positional
 
 from ..._ranges import Checked, Count
-from ..._terminal import shown
+from ..._terminal import shown, terminal
 from ...envs.checks.checker import CheckFailure, check_env
 from ...envs.checks.exploits import NUM_EPISODES, Standing, exploit_standings, refuse_exploits
 from ...envs.registration.registry import spec
@@ -39,7 +38,7 @@ def run(args: Sequence[str]) -> None:
     with refusals():
         chosen = spec(arguments.env).given(**keyword_arguments(arguments.env_kwargs))
         env = chosen.make()
-    console = Console()
+    console = terminal()
     try:
         if arguments.exploits:
             with refusals():

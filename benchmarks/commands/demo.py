@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from rich.console import Console
 from rich.markup import escape
 
 from ..._ranges import Checked, InRange, Seed
-from ..._terminal import shown
+from ..._terminal import shown, terminal
 from ...agents.config import ModelConfig
 from ...algorithms.config import MAACConfig
 from ..arguments import parsed
@@ -51,7 +51,7 @@ def run(args: Sequence[str]) -> None:
     from ...algorithms.runs.loggers.lines import read_lines
     from ...algorithms.runs.run import prepare_run
 
-    console = Console()
+    console = terminal()
     chosen = experiment(arguments.seed, arguments.updates)
     directory = arguments.out or default_directory(chosen)
     with refusals():
@@ -71,7 +71,7 @@ def run(args: Sequence[str]) -> None:
     console.print(
         f"\n[bold]mean return: first tenth {first:.3f}, last tenth {last:.3f}: {last / first:.2f} times[/]\n"
         f"the curve: {escape(shown(directory / CURVE_FILE))}\n\n"
-        f"next: collm play {ENV} --policy {escape(shown(directory))}\n      collm envs\n"
+        f"next: collm play {ENV} --policy {escape(shown(shlex.quote(str(directory))))}\n      collm envs\n"
         f"      collm train iac --env {ENV} --help",
         soft_wrap=True,
     )

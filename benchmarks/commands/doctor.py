@@ -13,12 +13,12 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
 from ..._errors import UserError
 from ..._extras import install_command
+from ..._terminal import terminal
 from ..errors import refusals
 from .train import experiment_of, training
 
@@ -146,7 +146,7 @@ def _show_machine(is_json: bool) -> None:
     extras = ", ".join(found["missing"])
     table.add_row("missing", escape(f"{extras} ({install_command('NAME')})") if extras else "no extra")
     table.add_row("sandbox", f"tier {found['sandbox']}")
-    Console().print(table)
+    terminal().print(table)
 
 
 def _show_training(args: Sequence[str], options: argparse.Namespace) -> None:
@@ -158,7 +158,7 @@ def _show_training(args: Sequence[str], options: argparse.Namespace) -> None:
         print(json.dumps(report, indent=2))
     else:
         for device in report["devices"]:
-            Console().print(_table(device))
+            terminal().print(_table(device))
         print(report["verdict"])
     if not report["fits"]:
         raise SystemExit(2)

@@ -8,13 +8,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import track
 from rich.table import Table
 
 from ..._ranges import Checked, Count
-from ..._terminal import shown
+from ..._terminal import shown, terminal
 from ...envs.core import TextParallelEnv
 from ...envs.players import PLAYERS
 from ...envs.registration.registry import EnvSpec, Range, make, specs
@@ -43,9 +42,9 @@ def run(args: Sequence[str]) -> None:
     if arguments.json:
         print(json.dumps(list(described(arguments)), indent=2, ensure_ascii=False))
         return
-    console = Console()
+    console = terminal()
     if not console.is_terminal:
-        console = Console(width=UNLIMITED)
+        console = terminal(width=UNLIMITED)
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column("id", no_wrap=True, min_width=max((len(spec.id) for spec in specs()), default=0))
     for name in ("turns", "reward", "return", *(PLAYERS if arguments.scores else ())):
@@ -54,12 +53,12 @@ def run(args: Sequence[str]) -> None:
         table.add_column("summary")
     with refusals():
         found = specs()
-    for spec in track(found, "playing", console=Console(stderr=True), transient=True, disable=not arguments.scores):
+    for spec in track(found, "playing", console=terminal(stderr=True), transient=True, disable=not arguments.scores):
         try:
             with refusals():
                 env = make(spec.id)
         except UserError as error:  # somebody's plugin need not hide all others
-            Console(stderr=True).print(shown(f"{spec.id} cannot be made: {error}"), markup=False)
+            terminal(stderr=True).print(shown(f"{spec.id} cannot be made: {error}"), markup=False)
             table.add_row(escape(shown(spec.id)), *["?"] * (len(table.columns) - 1))
             continue
         row = [

@@ -16,8 +16,9 @@ from rich.table import Table
 from rich.text import Text
 from tyro.conf import Positional
 
+from ..._ownership import owned, refuse_foreign_files
 from ..._ranges import Also, Checked, Count
-from ..._terminal import shown
+from ..._terminal import shown, terminal
 from ...agents.config import ModelConfig
 from ...algorithms.runs.files import read_config
 from ..arguments import keyword_arguments, parsed
@@ -81,16 +82,16 @@ def run(args: Sequence[str]) -> None:
         for directory in arguments.directories:
             read_config(directory)  # which refuses what is no run, before torch takes its seconds
     if arguments.suite is None:
-        evaluate_teams(arguments, Console())
+        evaluate_teams(arguments, terminal())
     else:
-        play_suite(arguments, Console())
+        play_suite(arguments, terminal())
 
 
 def evaluate_teams(arguments: EvaluateArguments, console: Console) -> None:
     """Play, print a table, and write all episodes; of several teams also a leaderboard."""
     from ...algorithms.runs.loggers.lines import JsonLines  # here, and below: help needs no torch
     from ...algorithms.runs.records import episode_records
-    from ..leaderboard import Leaderboard
+    from ..leaderboard import LEADERBOARD_FILES, Leaderboard
 
     with refusals():
         check_call(arguments)
@@ -101,12 +102,15 @@ def evaluate_teams(arguments: EvaluateArguments, console: Console) -> None:
         # All that can be refused is, before the first of them plays for minutes.
         teams = list(loaded(arguments, folder, kwargs))
         check_folder(folder, "run directory" if arguments.out is None else "--out")
+        names = [*map(str, arguments.directories), *arguments.models]
+        files = [log_name(arguments, number, name) for number, name in enumerate(names)]
+        refuse_foreign_files(folder, [*files, *(LEADERBOARD_FILES if len(names) > 1 else ())])
         common = {team.experiment.env for team in teams}
         if len(common) > 1:
             raise UserError(f"the runs were trained in {', '.join(sorted(common))}; say where all play: --env ID")
     entries = []
     for number, team in enumerate(teams):
-        name = [*map(str, arguments.directories), *arguments.models][number]
+        name = names[number]
         with refusals():
             # Runs get the arguments here, models had them when their environment was made.
             given = kwargs if number < len(arguments.directories) and arguments.env is None else {}
@@ -114,11 +118,10 @@ def evaluate_teams(arguments: EvaluateArguments, console: Console) -> None:
                 how: team.evaluate(arguments.episodes, greedy=how == "greedy", split=arguments.split, **given)
                 for how in dict.fromkeys(arguments.played)
             }
-        folder.mkdir(parents=True, exist_ok=True)
-        log = folder / log_name(arguments, number, name)
-        log.unlink(missing_ok=True)
-        for how, result in results.items():
-            JsonLines(log).write(episode_records(result.episodes, policy=how))
+        log = folder / files[number]
+        with owned(folder, files[number]) as new:
+            for how, result in results.items():
+                JsonLines(new).write(episode_records(result.episodes, policy=how))
         entries.append(entry_of(name, results, log, team))
         if not arguments.json and len(teams) == 1:
             shown_team(console, team, results, arguments, log)
@@ -126,10 +129,10 @@ def evaluate_teams(arguments: EvaluateArguments, console: Console) -> None:
     if arguments.json:
         print(json.dumps(board.to_json(), indent=2, ensure_ascii=False))
     if len(teams) > 1:
-        files = board.write(folder)
+        board.write(folder)
         if not arguments.json:
             shown_board(console, board.title, board.ranked)
-            console.print(f"all episodes and the table: {shown(files[-1].parent)}", markup=False, soft_wrap=True)
+            console.print(f"all episodes and the table: {shown(folder)}", markup=False, soft_wrap=True)
     if not arguments.json:
         for line in (line for entry in entries for line in entry.usage):
             console.print(shown(line), markup=False)

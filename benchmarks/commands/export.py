@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from tyro.conf import Positional
 
 from ..._errors import nearest
 from ..._json import read_json
 from ..._ranges import Checked
-from ..._terminal import shown
+from ..._terminal import shown, terminal
 from ..arguments import parsed
 from ..errors import UserError, check_folder, refusals
 from ..markdown import markdown_table
@@ -56,7 +55,7 @@ def run(args: Sequence[str]) -> None:
             export(folder, targets[agent], is_merged=arguments.merge)
             (targets[agent] / CARD).write_text(card(arguments.directory, agent, targets[agent]), encoding="utf-8")
     for target in targets.values():
-        Console().print(f"model: {shown(target)}", markup=False, highlight=False, soft_wrap=True)
+        terminal().print(f"model: {shown(target)}", markup=False, highlight=False, soft_wrap=True)
 
 
 def model_folders(directory: Path, agent: str | None) -> dict[str, Path]:

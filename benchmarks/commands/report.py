@@ -15,8 +15,9 @@ from rich.table import Column, Table
 from rich.text import Text
 from tyro.conf import Positional
 
+from ..._ownership import owned, refuse_foreign_files, write_text
 from ..._ranges import Checked, Count
-from ..._terminal import shown
+from ..._terminal import shown, terminal
 from ..arguments import parsed
 from ..errors import UserError, check_folder, refusals
 
@@ -58,14 +59,14 @@ def run(args: Sequence[str]) -> None:
     from ..report.comparison import Comparison
     from ..report.contrasts import contrast_table, findings
     from ..report.episodes import pack
-    from ..report.figures import draw_figures
+    from ..report.figures import draw_figures, figures_of
     from ..report.headline import headline
     from ..report.marl_eval import marl_eval_json
     from ..report.page import Contents, page
     from ..report.search import search
     from ..report.tables import costs, final_scores, settings, tables
 
-    console = Console()
+    console = terminal()
     with refusals():
         directory = arguments.directory or newest_comparison()
         if arguments.out is not None or directory.is_dir():
@@ -73,7 +74,8 @@ def run(args: Sequence[str]) -> None:
         contrasts = () if arguments.contrasts is None else read_suite(arguments.contrasts).contrasts
         summaries, episodes = read_comparison(directory, arguments.max_episodes, console)
     out = arguments.out or directory
-    out.mkdir(parents=True, exist_ok=True)
+    is_run = (out / CONFIG_FILE).is_file()  # its own episodes.jsonl is a record, not what a report keeps
+    keeps_summaries = bool(run_directories(directory)) and not is_run
     comparison = Comparison(summaries)
     first, figures, results = headline(comparison), sections(comparison), tables(comparison)
     if contrasts:
@@ -81,7 +83,11 @@ def run(args: Sequence[str]) -> None:
     charts = [*first.charts, *(chart for section in figures for chart in section.charts)]
     if arguments.search:
         results = [search(comparison), *results]
-    draw_figures(charts, comparison.algorithms, out / "figures")
+    figure_files = figures_of(charts)
+    texts = ["report.html", "tables.md", "marl_eval.json"]
+    kept = [SUMMARIES_FILE, EPISODES_FILE] if keeps_summaries else []
+    refuse_foreign_files(out, [*texts, *kept, *figure_files])
+    draw_figures(figure_files, comparison.algorithms, out)
     different, same = settings(comparison)
     name = arguments.title or directory.resolve().name
     lead = [*arguments.notes, *lead_lines(comparison, directory, len(episodes))]
@@ -97,16 +103,15 @@ def run(args: Sequence[str]) -> None:
         library=pack(episodes),
     )
     html = page(contents)
-    (out / "report.html").write_text(html, encoding="utf-8")
+    write_text(out, "report.html", html)
     text = "\n".join(table.markdown() for table in [*results, costs(comparison), different])
-    (out / "tables.md").write_text(
-        "\n".join([f"## {name}", "", f"**{first.sentence}**\n", *(f"{line}\n" for line in lead), text])
-    )
-    (out / "marl_eval.json").write_text(json.dumps(marl_eval_json(summaries), indent=1) + "\n")
-    is_run = (out / CONFIG_FILE).is_file()  # its own episodes.jsonl is a record, not what a report keeps
-    if run_directories(directory) and not is_run:
-        write_summaries(summaries, out / SUMMARIES_FILE)
-        with (out / EPISODES_FILE).open("w", encoding="utf-8") as file:
+    lines = [f"## {name}", "", f"**{first.sentence}**\n", *(f"{line}\n" for line in lead), text]
+    write_text(out, "tables.md", "\n".join(lines))
+    write_text(out, "marl_eval.json", json.dumps(marl_eval_json(summaries), indent=1) + "\n")
+    if keeps_summaries:
+        with owned(out, SUMMARIES_FILE) as new:
+            write_summaries(summaries, new)
+        with owned(out, EPISODES_FILE) as new, new.open("w", encoding="utf-8", errors="backslashreplace") as file:
             file.writelines(json.dumps(each, ensure_ascii=False) + "\n" for each in episodes)
     print_table(results[0] if contrasts or arguments.search else final_scores(comparison, "sampled"), console)
     size = f"{len(html) / 1e6:.1f} MB, {len(episodes)} episodes"

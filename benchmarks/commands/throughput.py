@@ -8,10 +8,11 @@ from pathlib import Path
 from textwrap import indent
 from typing import Literal
 
-from rich.console import Console
 from tyro.conf import Positional
 
+from ..._ownership import refuse_foreign_files, write_text
 from ..._ranges import Checked, Count, Positive
+from ..._terminal import terminal
 from ..arguments import parsed
 from ..errors import UserError, check_folder, refusals
 from ..throughput.timing import Watch, watching
@@ -65,19 +66,22 @@ def run(args: Sequence[str]) -> None:
     import torch  # here, and below: help needs none of it
     from transformers.utils import logging as transformers_logging
 
+    from ..throughput.update import FIGURE
+
     transformers_logging.disable_progress_bar()
-    console = Console()
+    console = terminal()
     torch.set_num_threads(1)
     if arguments.out is not None:
         check_folder(arguments.out, "--out")
-        arguments.out.mkdir(parents=True, exist_ok=True)
+        chosen = MEASUREMENTS if arguments.what == "all" else (arguments.what,)
+        refuse_foreign_files(arguments.out, [FIGURE, *(f"{name}.md" for name in chosen)])
     for name, measured in MEASUREMENTS.items():
         if arguments.what in (name, "all"):
             with refusals(), watching(Watch()) as watch:
                 found = f"{measured(arguments)}\n\n{watch.verdict()}"
             console.print(found, highlight=False, markup=False, soft_wrap=True)
             if arguments.out is not None:
-                (arguments.out / f"{name}.md").write_text(found + "\n")
+                write_text(arguments.out, f"{name}.md", found + "\n")
 
 
 def run_gpu_plan(arguments: GpuArguments) -> None:
@@ -90,7 +94,7 @@ def run_gpu_plan(arguments: GpuArguments) -> None:
     from transformers.utils import logging as transformers_logging
 
     from ..throughput.gpu import plan as gpu_plan
-    from ..throughput.gpu.results import Results, Setting
+    from ..throughput.gpu.results import HEADER, TABLES, Results, Setting
 
     transformers_logging.disable_progress_bar()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -104,7 +108,8 @@ def run_gpu_plan(arguments: GpuArguments) -> None:
     if unknown:
         raise UserError(f"the plan has no part {unknown[0]!r}; give some of {','.join(known)}, or all")
     check_folder(arguments.out, "--out")
-    console = Console()
+    refuse_foreign_files(arguments.out, [HEADER, TABLES, *(f"{name}.json" for name in known)])
+    console = terminal()
 
     def say(line: str) -> None:
         console.print(line, highlight=False, markup=False, soft_wrap=True)

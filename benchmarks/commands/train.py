@@ -208,6 +208,8 @@ def values_of(given: Given, settings: type[TrainConfig]) -> dict[str, Any]:
         kind(**part)  # which refuses values out of range
     for name, setting in settings_of(TrainArguments).items():
         if isinstance(own.get(name), str) and "Path" in str(setting.hint):
+            if not own[name]:
+                raise UserError(f"{given.path}: {name} is empty; give a path, or . for this folder")
             own[name] = Path(own[name])
     return {name: value for part in (*parts, own) for name, value in part.items()}
 

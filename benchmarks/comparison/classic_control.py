@@ -18,6 +18,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
+from ..._ownership import note, owned, refuse_foreign_files, write_text
 from ...agents.config import ModelConfig
 from ...agents.core import Request
 from ...agents.numeric.config import NetworkConfig
@@ -28,9 +29,11 @@ from ...algorithms.rollout.intervals import Interval
 from ...algorithms.runs.assembly.experiment import Experiment
 from ...algorithms.runs.assembly.policies import make_policies
 from ...algorithms.runs.evaluation import evaluate
+from ...algorithms.runs.files import write_folder
 from ..markdown import markdown_table
 
 NUM_EVALUATION_EPISODES = 100
+CURVES, TORQUES = "learning_curves.png", "pendulum.png"
 
 # Eight copies, pieces of 128 turns, six epochs: the usual settings of PPO for the three tasks of one agent.
 _USUAL: dict[str, Any] = {
@@ -159,12 +162,15 @@ def run_seed(name: str, seed: int, out: Path) -> dict[str, Any]:
     }
     for how, greedy in (("sampled", False), ("greedy", True)):
         result[how] = _interval(evaluate(held_out, NUM_EVALUATION_EPISODES, greedy=greedy).team_return)
-    out.mkdir(parents=True, exist_ok=True)
-    (out / f"{name}-{seed}.json").write_text(json.dumps(result) + "\n")
+    write_text(out, f"{name}-{seed}.json", json.dumps(result) + "\n")
     for agent, policy in trainer.collector.policies.items():
         if name.startswith("pendulum") and seed == 0:
             assert isinstance(policy, NumericPolicy)
-            policy.save(out / "policies" / name / agent)
+            folder = f"policies/{name}/{agent}"
+            files = [f"{folder}/{each}" for each in (policy.settings_file, policy.weights_file)]
+            refuse_foreign_files(out, files)
+            write_folder(out / folder, policy.save)
+            note(out, files)
     return result
 
 
@@ -208,10 +214,12 @@ def plot(out: Path) -> None:
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         axes.legend(frameon=False)
         axes.grid(alpha=0.3)
-    figure.savefig(out / "learning_curves.png", dpi=120)
+    with owned(out, CURVES) as new:
+        figure.savefig(new, dpi=120)
     policies = sorted((out / "policies").glob("pendulum*/agent_0"))
     if policies:
-        plot_pendulum({folder.parent.name: NumericPolicy.load(folder) for folder in policies}, out / "pendulum.png")
+        with owned(out, TORQUES) as new:
+            plot_pendulum({folder.parent.name: NumericPolicy.load(folder) for folder in policies}, new)
 
 
 def plot_pendulum(policies: Mapping[str, NumericPolicy], file: Path) -> None:

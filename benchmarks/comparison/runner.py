@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ..._errors import UserError
+from ..._ownership import refuse_foreign_folder
 from .launching import Launcher, Processes
 from .suite import Job
 from .worker import is_finished
@@ -84,12 +85,14 @@ def compare(
         minutes: time after which no run is started, and those under way end with a checkpoint. None: no limit.
 
     Raises:
-        ValueError: if `num_workers` is less than 1.
+        ValueError: if `num_workers` is less than 1, or if the folder of a run has files of others.
     """
     if num_workers < 1:
         raise ValueError(f"num_workers must be at least 1, got {num_workers}")
     skipped = [job for job in jobs if is_finished(out / job.directory)]
     waiting = [job for job in jobs if job not in skipped]
+    for job in waiting:
+        refuse_foreign_folder(out / job.directory)
     watcher.skipped(skipped)
     num_running = 0
     stops_at = None if minutes is None else time.time() + 60 * minutes

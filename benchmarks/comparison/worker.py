@@ -17,6 +17,7 @@ import torch
 from transformers.utils import logging as transformers_logging
 
 from ..._errors import UserError
+from ..._ownership import write_text
 from ...algorithms.runs.assembly.experiment import Experiment
 from ...algorithms.runs.checkpoint import has_checkpoint
 from ...algorithms.runs.files import CONFIG_FILE, only_one, read_config, write_file
@@ -86,7 +87,7 @@ def work(job: Job, directory: Path, channel: Channel, stops_at: float | None = N
     except Exception:
         # Whatever a run stumbles over must not stop the others; it is kept where the run lies, and reported.
         failure = traceback.format_exc()
-        (directory / FAILURE_FILE).write_text(failure)
+        write_text(directory, FAILURE_FILE, failure)
     channel.send(failure)
     channel.close()
 

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ..._ownership import refuse_foreign_files, write_text
 from ..._terminal import shown
 from ...agents.config import ModelConfig
 from ...envs.players import PLAYERS
@@ -60,6 +61,8 @@ def evaluate_suite(
     if len({plain_name(team) for team in teams}) < len(teams):
         raise UserError("two teams' names differ in signs alone, which would be one file; play them one by one")
 
+    refuse_foreign_files(folder, [TABLE_FILE, *(f"{plain_name(team)}.json" for team in teams)])
+
     def told(so_far: Submission, line: str) -> None:
         if so_far.returns:
             so_far.write(folder / f"{plain_name(so_far.team)}.json")
@@ -77,8 +80,7 @@ def evaluate_suite(
     if is_json:
         print(json.dumps([each.to_json() for each in (*played, *beside)], indent=1, ensure_ascii=False))
     everyone = [*played, *beside]
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / TABLE_FILE).write_text(markdown(everyone), encoding="utf-8")
+    write_text(folder, TABLE_FILE, markdown(everyone))
     if not is_json:
         show(console, everyone)
         for line in reasons(everyone):

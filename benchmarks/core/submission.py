@@ -17,6 +17,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from ..._ownership import write_text
 from ...envs.registration.held_out import HeldOut, held_out_seeds
 from ...envs.registration.registry import specs
 from ..errors import UserError
@@ -51,9 +52,12 @@ class Submission:
         return {**named, "models": list(self.models), "environments": {**played, **unplayed}}
 
     def write(self, file: Path) -> None:
-        """Write it as JSON."""
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(self.to_json(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        """Write the submission as a JSON file.
+
+        Raises:
+            ForeignFileError: if the file is there and collm did not write it.
+        """
+        write_text(file.parent, file.name, json.dumps(self.to_json(), indent=1, ensure_ascii=False) + "\n")
 
 
 def core_ids() -> tuple[str, ...]:

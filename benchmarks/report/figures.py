@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from ..._ownership import owned
 from ..comparison.suite import slug
 from .charts import COSTS, Chart
 from .curves import have_common_stretch, mean_curve, smoothed
@@ -19,36 +20,39 @@ from .curves import have_common_stretch, mean_curve, smoothed
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#332288", "#777777")
 LINES = ("-", "--", "-.", ":")
 SMOOTHING = 5
+FOLDER = "figures"
 BELOW = 0.18  # rows from a method's bar to its runs' dots, which the bar would hide
 
 Styles = Mapping[str, Mapping[str, Any]]
 Draw = Callable[[Any, Chart, Styles], None]
 
 
-def draw_figures(charts: Sequence[Chart], methods: Sequence[str], folder: Path) -> list[Path]:
-    """Draw each chart into a file called after it; of curves, one for each cost.
+def figures_of(charts: Sequence[Chart]) -> dict[str, tuple[Chart, Draw]]:
+    """Figures by file name: one for each chart, called after it, and of curves one for each cost."""
+    found: dict[str, tuple[Chart, Draw]] = {}
+    for chart in charts:
+        if chart.kind == "curves":
+            for cost in (cost for cost in COSTS if cost in chart.series[0]["costs"]):
+                name = chart.name.replace("curve", f"curve {COSTS[cost]}", 1)
+                found[f"{FOLDER}/{slug(name)}.png"] = chart, partial(_curves, cost=cost)
+        elif chart.kind in DRAWN:
+            found[f"{FOLDER}/{slug(chart.name)}.png"] = chart, DRAWN[chart.kind]
+    return found
+
+
+def draw_figures(figures: Mapping[str, tuple[Chart, Draw]], methods: Sequence[str], folder: Path) -> None:
+    """Draw the figures of `figures_of` into a folder.
 
     Args:
         methods: names of all methods, which have the same colour in all figures.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     styles = {
         name: {"color": COLOURS[place % len(COLOURS)], "linestyle": LINES[place // len(COLOURS) % len(LINES)]}
         for place, name in enumerate(methods)
     }
-    paths = []
-    for chart in charts:
-        if chart.kind == "curves":
-            costs = [cost for cost in COSTS if cost in chart.series[0]["costs"]]
-            for cost in costs:
-                path = folder / f"{slug(chart.name.replace('curve', f'curve {COSTS[cost]}', 1))}.png"
-                _save(path, chart, partial(_curves, cost=cost), styles)
-                paths.append(path)
-        elif chart.kind in DRAWN:
-            path = folder / f"{slug(chart.name)}.png"
-            _save(path, chart, DRAWN[chart.kind], styles)
-            paths.append(path)
-    return paths
+    for name, (chart, draw) in figures.items():
+        with owned(folder, name) as new:
+            _save(new, chart, draw, styles)
 
 
 def _save(path: Path, chart: Chart, draw: Draw, styles: Styles) -> None:

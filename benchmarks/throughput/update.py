@@ -17,6 +17,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from ..._ownership import owned
 from ...agents.core import Completion
 from ...agents.language.policy import LanguagePolicy
 from ..markdown import markdown_table
@@ -41,7 +42,8 @@ def tables(env: str, repeats: int, folder: Path | None = None) -> str:
     """All measurements of updates as Markdown; with a folder, the growth of the cost is drawn there."""
     grown = growth(repeats)
     if folder is not None:
-        growth_figure(grown, folder / FIGURE)
+        with owned(folder, FIGURE) as new:
+            growth_figure(grown, new)
     parts = [
         phase_table(update_phases.measure(env, repeats), env),
         alone_table(against_one_at_a_time(repeats)),

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from ..._ownership import write_text
 from ...agents.config import ModelConfig
 from ...agents.core import Completion, TrainablePolicy
 from ...algorithms import IACConfig, MAACConfig
@@ -132,8 +133,7 @@ def write_cell(cell: Cell, size: Size, folder: Path) -> Path:
     file = folder / f"{cell.name}.json"
     if not file.is_file():
         found = measure(cell, size)
-        folder.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        write_text(folder, file.name, json.dumps(found, indent=1) + "\n")
     return file
 
 

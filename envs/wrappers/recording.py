@@ -10,6 +10,7 @@ from typing import Any
 from pettingzoo import ParallelEnv
 from pettingzoo.utils import BaseParallelWrapper
 
+from ..._ownership import ForeignFileError, has_keys, holds_run, note, owned, refuse_foreign_files
 from ..core import messages_of
 from ..games.pictures import Picture, write_gif
 
@@ -35,6 +36,7 @@ class Recorded(BaseParallelWrapper[str, Any, Any]):
 
     Raises:
         ValueError: if pictures are wanted and not drawn.
+        ForeignFileError: if the folder has an `episodes.jsonl` without transcripts, or holds a training run.
     """
 
     def __init__(
@@ -49,7 +51,7 @@ class Recorded(BaseParallelWrapper[str, Any, Any]):
             raise ValueError(f"has_gifs needs render_mode='rgb_array', in which {env} was not made")
         super().__init__(env)
         self.folder: Path | None = Path(folder)
-        self.folder.mkdir(parents=True, exist_ok=True)
+        _check_folder(self.folder)
         spec = getattr(env, "spec", None)
         made = {} if spec is None else {"env": spec.id, "env_kwargs": dict(spec.kwargs)}
         self._common = {**made, **(common or {})}
@@ -133,11 +135,26 @@ class Recorded(BaseParallelWrapper[str, Any, Any]):
             track["last_read"] = self._newly_read(agent)
             earned += sum(turn["reward"] for turn in track["turns"])
         record |= {"return": earned / len(record["agents"]), "is_complete": not self.env.agents}
+        note(self.folder, [FILE])
         with (self.folder / FILE).open("a", encoding="utf-8") as file:
             file.write(json.dumps(record, default=str) + "\n")
         if self._frames:
-            write_gif(self.folder / f"episode-{self._number:04d}.gif", self._frames)
+            with owned(self.folder, f"episode-{self._number:04d}.gif") as new:
+                write_gif(new, self._frames)
         self._number += 1
+
+
+def _check_folder(folder: Path) -> None:
+    """Refuse a folder whose `episodes.jsonl` has something else than transcripts, or those of a training run.
+
+    Raises:
+        ForeignFileError: if it does.
+    """
+    file = folder / FILE
+    if holds_run(folder):
+        raise ForeignFileError(f"{folder} holds a training run, which has an {FILE} of its own; give another folder")
+    if file.is_symlink() or not file.is_file() or not has_keys(file, {"agents", "infos"}):
+        refuse_foreign_files(folder, [FILE])
 
 
 def _mean(infos: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:

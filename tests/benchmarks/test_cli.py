@@ -141,7 +141,7 @@ def terminal_of_80(monkeypatch):
     """Lets a command think that it prints to a terminal of 80 columns."""
 
     def narrow(command):
-        monkeypatch.setattr(command, "Console", partial(Console, force_terminal=True, no_color=True, width=80))
+        monkeypatch.setattr(command, "terminal", partial(Console, force_terminal=True, no_color=True, width=80))
 
     return narrow
 

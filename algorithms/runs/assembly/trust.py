@@ -44,6 +44,13 @@ def load_experiment(directory: Path, *, trust: bool = False) -> Experiment:
     return Experiment.from_json(saved)
 
 
+def needs_trust(saved: Mapping[str, Any]) -> bool:
+    """Whether commands on a run of these saved settings, which may be damaged, need `--trust`."""
+    env, kwargs = saved.get("env"), saved.get("env_kwargs")
+    is_code = isinstance(env, str) and isinstance(kwargs, Mapping) and names_code(env, kwargs)
+    return is_code or sends_key(saved.get("model"))
+
+
 def sends_key(model: object) -> bool:
     """Whether saved settings of models would send what an environment variable holds to a server that they name."""
     return isinstance(model, Mapping) and model.get("chat_key") is not None and CHAT in str(model.get("model"))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ...._ownership import replaced
 from ....envs.core import TextParallelEnv
 from ....envs.games.pictures import write_gif
 from ...rollout.episode import Episode
@@ -49,7 +50,8 @@ def animation(episode: Episode, make_env: Callable[[], Any], path: Path) -> Path
     finally:
         env.close()
     path.parent.mkdir(exist_ok=True)
-    write_gif(path, frames)
+    with replaced(path) as new:
+        write_gif(new, frames)
     return path
 
 

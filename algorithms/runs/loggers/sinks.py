@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Protocol, runtime_checkable
 from ...._errors import UserError
 from ...._extras import install_command
 from ...._ranges import Also, Checked
+from ..files import write_file
 
 Sink = Literal["wandb", "tensorboard", "trackio", "aim"]
 _PACKAGES: dict[Sink, str] = {
@@ -100,7 +101,7 @@ class WandbLogger:
         }
         goes_on: dict[str, Any] = {} if known is None else {"id": known, "resume": "allow"}
         self._run = wandb.init(**names, **others, **goes_on, config=dict(config))
-        file.write_text(f"{self._run.id}\n", encoding="utf-8")
+        write_file(file, f"{self._run.id}\n")
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         self._run.log(dict(metrics), step=step)

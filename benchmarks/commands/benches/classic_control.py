@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from rich.console import Console
 from tyro.conf import Positional
 
 from ...._errors import nearest
+from ...._ownership import refuse_foreign_files
 from ...._ranges import Checked, Seed
+from ...._terminal import terminal
 from ...arguments import parsed
 from ...errors import check_folder, refusals
 
@@ -36,9 +37,9 @@ def run(args: Sequence[str]) -> None:
 
     import torch  # here: help needs none of it
 
-    from ...comparison.classic_control import EXPERIMENTS, plot, run_seed, table
+    from ...comparison.classic_control import CURVES, EXPERIMENTS, TORQUES, plot, run_seed, table
 
-    console = Console()
+    console = terminal()
     torch.set_num_threads(1)
     with refusals():
         if unknown := [name for name in arguments.tasks if name not in EXPERIMENTS]:
@@ -46,16 +47,20 @@ def run(args: Sequence[str]) -> None:
         check_folder(arguments.out, "--out")
         if arguments.action != "run" and not any(arguments.out.glob("*-[0-9]*.json")):
             raise FileNotFoundError(f"{arguments.out} holds no results; `run` some first, or give another --out")
-        for name in arguments.tasks or EXPERIMENTS:
-            if arguments.action == "run":
+        names = arguments.tasks or tuple(EXPERIMENTS)
+        if arguments.action == "run":
+            refuse_foreign_files(arguments.out, [f"{name}-{seed}.json" for name in names for seed in arguments.seeds])
+            for name in names:
                 EXPERIMENTS[name].check()
+        elif arguments.action == "plot":
+            refuse_foreign_files(arguments.out, [CURVES, TORQUES])
     if arguments.action == "plot":
         plot(arguments.out)
         console.print(f"figures: {arguments.out}")
     elif arguments.action == "table":
         print(table(arguments.out))
     else:
-        for name in arguments.tasks or EXPERIMENTS:
+        for name in names:
             for seed in arguments.seeds:
                 result = run_seed(name, seed, arguments.out)
                 returns = ", ".join(f"{how} {result[how]['mean']:.1f}" for how in ("untrained", "sampled", "greedy"))

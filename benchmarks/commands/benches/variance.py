@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import torch
-from rich.console import Console
 from tyro.conf import Positional
 
+from ...._ownership import owned, refuse_foreign_files, write_text
 from ...._ranges import Checked, Count, NotNegative, Seed, Share
+from ...._terminal import terminal
 from ...arguments import parsed
 from ...errors import UserError, check_folder, refusals
+
+FILES = PAGE, CORRELATION, SAMPLES = "README.md", "correlation.png", "samples.png"
 
 if TYPE_CHECKING:
     from ...variance.bench import Cell
@@ -84,10 +87,11 @@ def run(args: Sequence[str]) -> None:
     from ...variance.bench import Size, write_cell  # here: help needs no models
     from ...variance.tables import draw, draw_samples, page, read_cells
 
-    console = Console()
+    console = terminal()
     torch.set_num_threads(1)
     with refusals():
         check_folder(arguments.out, "--out")
+        refuse_foreign_files(arguments.out, FILES)
         found = cells(arguments)
         for cell in found if arguments.action == "run" else ():
             size = Size(
@@ -102,9 +106,10 @@ def run(args: Sequence[str]) -> None:
             console.print(f"{write_cell(cell, size, arguments.out)}", highlight=False, markup=False)
         results = read_cells(arguments.out)
     text = page(results)
-    (arguments.out / "README.md").write_text(text, encoding="utf-8")
-    draw(results, arguments.out / "correlation.png")
-    draw_samples(results, arguments.out / "samples.png")
+    write_text(arguments.out, PAGE, text)
+    for name, drawn in ((CORRELATION, draw), (SAMPLES, draw_samples)):
+        with owned(arguments.out, name) as new:
+            drawn(results, new)
     console.print(
         f"table: {arguments.out / 'README.md'}, figures beside it: samples.png, correlation.png", markup=False
     )
@@ -116,12 +121,13 @@ def _write_records(arguments: VarianceArguments) -> None:
     from ...variance.recorded import recorded
     from ...variance.refit import Setting, refit_page, refitted
 
-    console = Console()
+    console = terminal()
     torch.set_num_threads(1)
     with refusals():
         if not arguments.runs:
             raise UserError(f"{arguments.action} needs run directories; give --runs RUN RUN …")
         check_folder(arguments.out, "--out")
+        refuse_foreign_files(arguments.out, [PAGE])
         if arguments.action == "attained":
             text = attained_page([attained(each, trust=arguments.trust) for each in arguments.runs])
         else:
@@ -134,8 +140,7 @@ def _write_records(arguments: VarianceArguments) -> None:
                 found[setting] = [refitted(record, setting) for record in records]
                 console.print(f"{setting}", highlight=False, markup=False)
             text = refit_page(found)
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    (arguments.out / "README.md").write_text(text, encoding="utf-8")
+    write_text(arguments.out, PAGE, text)
     console.print(f"table: {arguments.out / 'README.md'}", markup=False)
 
 

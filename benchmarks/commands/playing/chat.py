@@ -14,7 +14,7 @@ from tyro.conf import Positional
 
 from ...._errors import nearest
 from ...._ranges import Checked, Count, Seed
-from ...._terminal import shown
+from ...._terminal import shown, terminal
 from ....algorithms.runs.files import read_config
 from ...arguments import parsed
 from ...errors import UserError, refusals
@@ -51,7 +51,7 @@ def run(args: Sequence[str]) -> None:
         read_config(arguments.directory)  # which refuses what is no run, before torch takes its seconds
     with refusals():
         agent, policy = partner(arguments)
-    talk(agent, policy, arguments, sys.stdin, Console())
+    talk(agent, policy, arguments, sys.stdin, terminal())
 
 
 def partner(arguments: ChatArguments) -> tuple[str, LanguagePolicy]:

@@ -6,14 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
 from tyro.conf import Positional
 
+from ...._ownership import owned, refuse_foreign_files, write_text
 from ...._ranges import Checked, Count
-from ...._terminal import shown
+from ...._terminal import shown, terminal
 from ....algorithms.runs.files import read_config
 from ...arguments import keyword_arguments, parsed
 from ...errors import check_folder, refusals
+
+PAGE, PICTURE = "README.md", "crossplay.png"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,13 +51,14 @@ def run(args: Sequence[str]) -> None:
     from ....envs.registration.registry import make
     from ...crossplay import cross_play, draw, page
 
-    console = Console()
+    console = terminal()
 
     def told(first: str, others: str, value: float) -> None:
         console.print(f"{shown(first)} with {shown(others)}: {value:.3f}", highlight=False, markup=False)
 
     with refusals():
         check_folder(arguments.out, "--out")
+        refuse_foreign_files(arguments.out, [PAGE, PICTURE])
         kwargs = keyword_arguments(arguments.env_kwargs, "--env-kwargs")
         env = None if arguments.env is None else make(arguments.env, **kwargs)
         runs = [load_run(each, env=env, trust=arguments.trust) for each in arguments.runs]
@@ -66,9 +69,9 @@ def run(args: Sequence[str]) -> None:
             partners=arguments.partners,
             told=told,
         )
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    (arguments.out / "README.md").write_text(page(found), encoding="utf-8")
-    draw(found, arguments.out / "crossplay.png")
+    write_text(arguments.out, PAGE, page(found))
+    with owned(arguments.out, PICTURE) as new:
+        draw(found, new)
     for name, value in (("self-play", found.self_play()), ("cross-play", found.cross_play()), ("gap", found.gap())):
         console.print(f"{name} {value}", highlight=False)
     console.print(f"table and heat map: {shown(arguments.out)}", markup=False)

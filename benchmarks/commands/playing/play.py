@@ -15,8 +15,9 @@ from rich.text import Text
 from tyro.conf import Positional
 
 from ...._errors import nearest
+from ...._ownership import replaced
 from ...._ranges import Checked, Seed
-from ...._terminal import shown
+from ...._terminal import shown, terminal
 from ....agents.config import CHAT, ModelConfig
 from ....envs.core import TextParallelEnv
 from ....envs.games.pictures import write_gif
@@ -59,13 +60,14 @@ class PlayArguments(Checked):
     greedy: bool = False
     """Take the likeliest tokens in place of sampling, where a trained team or a model plays."""
     gif: Path | None = None
-    """File for an animation of the episode, where the environment draws pictures. None: no animation."""
+    """File for an animation of the episode, where the environment draws pictures; an older GIF is overwritten. None: no
+    animation."""
     model: ModelConfig = field(default_factory=ModelConfig)
 
 
 def run(args: Sequence[str]) -> None:
     arguments = parsed(PlayArguments, "play", args)
-    console = Console()
+    console = terminal()
     with refusals():
         env = make(arguments.env, **keyword_arguments(arguments.env_kwargs), **rendering(arguments))
         person = None if arguments.human is None else Person(env, arguments.human, sys.stdin, console)
@@ -94,7 +96,8 @@ def run(args: Sequence[str]) -> None:
         for line in told_usage(team.values()):
             console.print(shown(line), markup=False)
     if arguments.gif is not None:
-        write_gif(arguments.gif, frames)
+        with replaced(arguments.gif) as new:
+            write_gif(new, frames)
         console.print(f"animation: {shown(arguments.gif)}", markup=False)
 
 
@@ -183,6 +186,8 @@ def rendering(arguments: PlayArguments) -> dict[str, str]:
     if not arguments.gif.absolute().parent.is_dir():
         raise UserError(f"--gif {arguments.gif}: there is no folder {arguments.gif.absolute().parent}")
     check_folder(arguments.gif.absolute().parent, "--gif")
+    if arguments.gif.is_file() and not arguments.gif.read_bytes().startswith(b"GIF8"):
+        raise UserError(f"--gif {arguments.gif} is there and no GIF, so it is not overwritten; give another name")
     return {"render_mode": "rgb_array"}
 
 

@@ -12,7 +12,7 @@ from rich.text import Text
 from tyro.conf import Positional
 
 from ...._ranges import Checked, CountOrZero
-from ...._terminal import shown
+from ...._terminal import shown, terminal
 from ....algorithms.runs.files import read_config
 from ....envs.registration.registry import make
 from ....envs.vectors.vector import SyncVector
@@ -59,7 +59,7 @@ def run(args: Sequence[str]) -> None:
         vector = SyncVector(lambda: make(experiment.env, **kwargs), 1)
     vector.name = experiment.env
     with vector:
-        differing = replay(vector, recorded, Console())
+        differing = replay(vector, recorded, terminal())
     if differing:
         raise UserError(
             f"the episode differs from its record in {differing} places: the environment has changed "

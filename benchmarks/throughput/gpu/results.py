@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import torch
 
 from ...._errors import UserError
+from ...._ownership import write_text
 from ...markdown import markdown_table
 from ..timing import Spread, Watch
 from .machine import facts, name
@@ -57,10 +58,9 @@ class Results:
     def __init__(self, folder: Path, setting: Setting):
         self.folder = folder
         self.setting = setting
-        folder.mkdir(parents=True, exist_ok=True)
         header, own = folder / HEADER, {"device": name(setting.device), "is_tiny": setting.is_tiny}
         if not header.exists():
-            header.write_text(json.dumps(facts(setting.device) | own, indent=2) + "\n")
+            write_text(folder, HEADER, json.dumps(facts(setting.device) | own, indent=2) + "\n")
         found = json.loads(header.read_text())
         if any(found[key] != value for key, value in own.items()):
             raise UserError(
@@ -97,7 +97,7 @@ class Results:
         watch.look()
         row |= {"seconds": round(time.perf_counter() - start, 2), "other_load": max(watch.loads)}
         kept = self.rows(part) | {what: row}
-        _write(self.folder / f"{part.name}.json", json.dumps(_plain(kept), indent=2) + "\n")
+        write_text(self.folder, f"{part.name}.json", json.dumps(_plain(kept), indent=2) + "\n")
         return row
 
     def write_tables(self, parts: Sequence[Part]) -> Path:
@@ -105,9 +105,8 @@ class Results:
         facts_of = "\n".join(f"* {key}: {value}" for key, value in self.header.items())
         pieces = [f"# One GPU, measured\n\n{facts_of}"]
         pieces += [f"## {part.title}\n\n{table(rows)}\n\n{_load(rows)}" for part in parts if (rows := self.rows(part))]
-        file = self.folder / TABLES
-        _write(file, "\n\n".join(pieces) + "\n")
-        return file
+        write_text(self.folder, TABLES, "\n\n".join(pieces) + "\n")
+        return self.folder / TABLES
 
 
 HIDDEN = ("traceback", "detail", "other_load", "seconds")
@@ -148,9 +147,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _plain(each) for key, each in value.items()}
     return None if isinstance(value, float) and math.isnan(value) else value
-
-
-def _write(file: Path, text: str) -> None:
-    new = file.with_name(f"{file.name}.new")
-    new.write_text(text)
-    new.replace(file)

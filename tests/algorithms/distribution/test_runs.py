@@ -12,7 +12,7 @@ from collm.algorithms.runs.loggers import read_lines
 from collm.algorithms.runs.run import run_experiment
 
 FILES = [
-    *(".lock", "agents", "checkpoints", "config.json"),
+    *(".collm", "agents", "checkpoints", "config.json"),
     *("critics", "episodes.jsonl", "evaluation.jsonl", "metrics.jsonl"),
 ]
 

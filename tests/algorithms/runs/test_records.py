@@ -20,9 +20,10 @@ from collm.algorithms.rollout.collector import Plan, RolloutCollector
 from collm.algorithms.rollout.summary import episode_metrics, episode_terms
 from collm.algorithms.runs.assembly.experiment import Experiment
 from collm.algorithms.runs.assembly.policies import make_policies, saved_team
-from collm.algorithms.runs.checkpoint import check_is_free, prepare_directory, save_models
+from collm.algorithms.runs.checkpoint import save_models
 from collm.algorithms.runs.evaluation import evaluate
 from collm.algorithms.runs.files import read_config, write_config
+from collm.algorithms.runs.folder import check_is_free, prepare_directory
 from collm.algorithms.runs.loggers import JsonLines, make_loggers, read_lines
 from collm.algorithms.runs.records import episode_records
 from collm.algorithms.runs.run import run_experiment
@@ -116,11 +117,12 @@ def test_tensorboard_gets_the_same_metrics(tmp_path):
 
 def test_a_directory_with_a_run_is_not_overwritten(tmp_path):
     prepare_directory(tmp_path / "run")
-    write_config(tmp_path / "run", {"seed": 1})
-    assert read_config(tmp_path / "run") == {"seed": 1}
+    config = {"algorithm": "iac", "env": "collm/MiniCode-v0", "env_kwargs": {}, "config": {"seed": 1}}
+    write_config(tmp_path / "run", config)
+    assert read_config(tmp_path / "run") == config
     (tmp_path / "run" / "agents").mkdir()
     with pytest.raises(FileExistsError, match="already holds a run"):
-        check_is_free(tmp_path / "run", {"seed": 1})
+        check_is_free(tmp_path / "run", config)
     (tmp_path / "file").touch()
     with pytest.raises(NotADirectoryError, match="give another --out"):
         prepare_directory(tmp_path / "file" / "run")

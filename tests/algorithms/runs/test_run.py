@@ -110,7 +110,11 @@ def test_two_checkpoints_are_kept_and_all_is_data(tmp_path, experiment):
     run_experiment(changed(experiment, num_updates=4), tmp_path / "r")
     assert sorted(path.name for path in (tmp_path / "r" / "checkpoints").iterdir()) == ["00000003", "00000004"]
     for path in (tmp_path / "r").rglob("*"):
-        is_known = path.suffix in (".json", ".jsonl", ".safetensors") or path.name in ("SHA256SUMS", ".lock", ".update")
+        is_known = path.suffix in (".json", ".jsonl", ".safetensors") or path.name in (
+            "SHA256SUMS",
+            ".collm",
+            ".update",
+        )
         assert path.is_dir() or is_known, path
         assert path.is_dir() or not path.read_bytes().startswith((b"PK", b"\x80")), f"{path} is a pickle"
 

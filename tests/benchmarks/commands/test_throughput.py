@@ -64,7 +64,7 @@ def test_the_command_prints_and_writes_what_is_asked_for(monkeypatch, tmp_path, 
     monkeypatch.setattr(throughput, "MEASUREMENTS", measurements)
     throughput.run([what, "--repeats", "2", "--out", str(tmp_path / "out")])
     assert "2 times" in capsys.readouterr().out
-    assert {file.name for file in (tmp_path / "out").iterdir()} == names
+    assert {file.name for file in (tmp_path / "out").iterdir()} == {".collm", *names}
     assert (tmp_path / "out" / "decode.md").read_text() == "2 times\n\nLoad of other processes: not known.\n"
 
 

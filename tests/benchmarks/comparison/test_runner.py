@@ -135,10 +135,11 @@ def test_a_folder_with_other_settings_is_refused_and_left_alone(tmp_path):
     job = jobs(parse_suite(TABLE))[0]
     directory = tmp_path / job.directory
     directory.mkdir(parents=True)
-    (directory / "config.json").write_text("{}")
+    saved = json.dumps(job.experiment.to_json() | {"env": "collm/MiniCode-v0"})
+    (directory / "config.json").write_text(saved)
     outcome = compare([job], tmp_path, num_workers=1, watcher=Notes())
     assert "other settings" in next(iter(outcome.failures.values()))
-    assert (directory / "config.json").read_text() == "{}"
+    assert (directory / "config.json").read_text() == saved
 
 
 @pytest.mark.slow

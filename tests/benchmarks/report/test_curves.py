@@ -17,7 +17,7 @@ from collm.benchmarks.report.curves import (
     smoothed,
     thinned,
 )
-from collm.benchmarks.report.figures import draw_figures
+from collm.benchmarks.report.figures import draw_figures, figures_of
 
 
 def test_a_common_grid_is_what_all_curves_cover():
@@ -88,5 +88,8 @@ def test_runs_without_a_stretch_in_common_are_drawn_one_by_one(tmp_path):
     entry = {"method": "maac", "y": [0.0, 0.5, 1.0]}
     series = [{**entry, "seed": k, "costs": {"seconds/total": each}} for k, each in enumerate(costs)]
     chart = Chart(kind="curves", name="curve of build", title="build", x="", y="return", series=series)
-    (file,) = draw_figures([chart], ["maac"], tmp_path)
+    figures = figures_of([chart])
+    draw_figures(figures, ["maac"], tmp_path)
+    (name,) = figures
+    file = tmp_path / name
     assert file.stat().st_size > 1000

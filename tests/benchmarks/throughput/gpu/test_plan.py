@@ -123,7 +123,7 @@ def test_an_unknown_part_is_refused(tmp_path):
 def test_the_command_runs_a_part_with_tiny_shapes(tmp_path, capsys):
     throughput.run(["gpu", "--tiny", "--repeats", "1", "--parts", "offload", "--out", str(tmp_path)])
     assert "0 measurements are left" in capsys.readouterr().out
-    assert {file.name for file in tmp_path.iterdir()} == {"README.md", "machine.json", "offload.json"}
+    assert {file.name for file in tmp_path.iterdir()} == {".collm", "README.md", "machine.json", "offload.json"}
 
 
 @pytest.mark.slow

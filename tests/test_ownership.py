@@ -1,0 +1,146 @@
+"""collm overwrites files that it wrote, and no others."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from collm._ownership import (
+    MARKER,
+    ForeignFileError,
+    holds_run,
+    note,
+    owned,
+    refuse_foreign_files,
+    refuse_foreign_folder,
+    write_text,
+    written,
+)
+
+RUN = {"algorithm": "iac", "env": "collm/MiniCode-v0", "env_kwargs": {}, "config": {}}
+
+
+def test_a_file_of_collm_s_is_overwritten_and_one_of_others_is_refused(tmp_path):
+    write_text(tmp_path / "new", "page.md", "1")
+    write_text(tmp_path / "new", "page.md", "2")
+    assert (tmp_path / "new" / "page.md").read_text() == "2"
+    (tmp_path / "new" / "notes.md").write_text("mine")
+    with pytest.raises(ForeignFileError, match=r"notes\.md"):
+        write_text(tmp_path / "new", "notes.md", "3")
+    assert (tmp_path / "new" / "notes.md").read_text() == "mine"
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == [MARKER, "notes.md", "page.md"]
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path):
+    write_text(tmp_path, "figures/a.png", "old")
+    with pytest.raises(RuntimeError), owned(tmp_path, "figures/a.png") as new:
+        new.write_text("half")
+        raise RuntimeError
+    assert [path.name for path in (tmp_path / "figures").iterdir()] == ["a.png"]
+    assert (tmp_path / "figures" / "a.png").read_text() == "old"
+
+
+def test_a_link_is_replaced_and_its_target_stays(tmp_path):
+    target = tmp_path / "target"
+    target.write_text("mine")
+    write_text(tmp_path / "a", "page.md", "1")
+    (tmp_path / "a" / "page.md").unlink()
+    (tmp_path / "a" / "page.md").symlink_to(target)
+    write_text(tmp_path / "a", "page.md", "2")
+    assert target.read_text() == "mine" and (tmp_path / "a" / "page.md").read_text() == "2"
+
+
+def test_what_a_killed_process_left_as_a_link_is_not_written_through(tmp_path):
+    target = tmp_path / "target"
+    target.write_text("mine")
+    (tmp_path / ".collm-new-page.md").symlink_to(target)
+    write_text(tmp_path, "page.md", "2")
+    assert target.read_text() == "mine"
+
+
+def test_a_folder_that_is_a_link_is_not_written_through_but_one_above_may_be_one(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "linked").symlink_to(tmp_path / "elsewhere")
+    write_text(tmp_path / "linked", "a/page.md", "1")
+    assert (tmp_path / "elsewhere" / "a" / "page.md").read_text() == "1"
+    (tmp_path / "elsewhere" / "b").symlink_to(tmp_path)
+    with pytest.raises(ForeignFileError, match=r"linked/b .*link"):
+        write_text(tmp_path / "linked", "b/page.md", "1")
+    assert not (tmp_path / "page.md").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("config.json", RUN),
+        ("summaries.jsonl", {"algorithm": "iac", "experiment": RUN, "curves": {}}),
+        ("leaderboard.json", {"env": "e", "split": "test", "entries": []}),
+        ("machine.json", {"device": "cpu", "is_tiny": True}),
+    ],
+)
+def test_all_files_of_a_folder_of_an_earlier_version_are_collm_s_and_stay_so(tmp_path, name, content):
+    (tmp_path / name).write_text(json.dumps(content) + "\n")
+    (tmp_path / "figures").mkdir()
+    names = ("report.html", "figures/a.png")
+    for old in names:
+        (tmp_path / old).write_text("old")
+    for old in names:
+        write_text(tmp_path, old, "new")
+        assert (tmp_path / old).read_text() == "new"
+    (tmp_path / "tables.md").write_text("mine")
+    with pytest.raises(ForeignFileError, match=r"tables\.md"):
+        refuse_foreign_files(tmp_path, ["tables.md"])
+
+
+def test_a_run_of_a_comparison_that_failed_before_its_settings_is_a_run(tmp_path):
+    (tmp_path / "benchmark.json").write_text(json.dumps({"algorithm": "iac", "environment": "e", "seed": 0}))
+    (tmp_path / "failure.txt").touch()
+    assert holds_run(tmp_path)
+    refuse_foreign_folder(tmp_path)
+
+
+@pytest.mark.parametrize("content", ['{"mine": 1}', "[1]", "not JSON", "", "[" * 100_000, "\udcff"])
+def test_a_config_json_of_others_makes_no_run(tmp_path, content):
+    (tmp_path / "config.json").write_text(content, errors="surrogateescape")
+    assert not holds_run(tmp_path)
+    with pytest.raises(ForeignFileError, match=r"config\.json"):
+        refuse_foreign_folder(tmp_path)
+
+
+def test_a_folder_is_free_for_a_run_if_it_is_missing_empty_or_a_run_s(tmp_path):
+    refuse_foreign_folder(tmp_path / "missing")
+    refuse_foreign_folder(tmp_path)
+    (tmp_path / MARKER).touch()  # of a process that was killed before it wrote the first line
+    refuse_foreign_folder(tmp_path)
+    note(tmp_path, ["config.json"])
+    (tmp_path / "metrics.jsonl").touch()
+    refuse_foreign_folder(tmp_path)
+    write_text(tmp_path / "report", "tables.md", "1")
+    with pytest.raises(ForeignFileError, match=r"tables\.md"):
+        refuse_foreign_folder(tmp_path / "report")
+
+
+def test_a_list_that_is_cut_off_is_read_and_goes_on(tmp_path):
+    note(tmp_path, ["a", "b"])
+    whole = (tmp_path / MARKER).read_bytes()
+    for end in range(len(whole)):
+        (tmp_path / MARKER).write_bytes(whole[:end])
+        known = written(tmp_path)
+        assert known <= {"a", "b"}
+        note(tmp_path, ["c"])
+        assert written(tmp_path) >= known | {"c"}
+
+
+@pytest.mark.parametrize("kind", ["text", "newer", "folder", "link"])
+def test_a_dot_collm_that_is_no_list_is_refused(tmp_path, kind):
+    marker = tmp_path / MARKER
+    if kind == "folder":
+        marker.mkdir()
+    elif kind == "link":
+        marker.symlink_to(tmp_path / "target")
+    else:
+        marker.write_text("collm files, format 2\n" if kind == "newer" else "mine\n")
+    with pytest.raises(ForeignFileError, match=MARKER):
+        write_text(tmp_path, "page.md", "1")
+    assert not (tmp_path / "page.md").exists() and not (tmp_path / "target").exists()
