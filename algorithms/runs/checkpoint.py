@@ -1,5 +1,6 @@
 """Run directories: settings, metrics, episodes, models, and checkpoints from which training resumes bit for bit.
 
+.collm                  list of the files that collm wrote, the first file in a new folder; the lock of the process
 config.json             the experiment
 metrics.jsonl           one line per update
 episodes.jsonl          one line per episode: transcripts, rewards, token ids
