@@ -23,7 +23,7 @@ class CheckArguments(Checked):
     """Check an environment against the whole contract."""
 
     env: Positional[str]
-    """Registered id; `collm envs` lists them."""
+    """Environment: a registered id (`collm envs` lists them) or "module:Class"."""
     env_kwargs: tuple[str, ...] = ()
     """Arguments of the environment as key=value; values may be JSON."""
     exploits: bool = False

@@ -53,7 +53,7 @@ class TrainArguments(Checked, Generic[Settings]):
     # Run.
 
     env: str
-    """Id of a registered environment; `collm envs` lists them."""
+    """Environment: a registered id (`collm envs` lists them) or "module:Class"."""
     config: Path | None = None
     """File of settings, TOML or a run's config.json; settings on the command line go before it. None: no file."""
     env_kwargs: tuple[str, ...] = ()

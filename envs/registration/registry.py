@@ -266,7 +266,8 @@ def spec(id: str) -> EnvSpec:
         raise UnknownEnvironmentError(_sentence(f"{id!r} is not of the form 'namespace/Name-v0'", _nearest(id), broken))
     versions = _versions(match["name"])
     if not versions:
-        raise UnknownEnvironmentError(_sentence(f"no environment is called {id!r}", _nearest(id), broken))
+        unknown = f"no environment is called {id!r}; an unregistered class is named 'module:Class'"
+        raise UnknownEnvironmentError(_sentence(unknown, _nearest(id), broken))
     newest = max(versions, key=lambda found: found.version)
     if match["version"] is not None:
         raise UnknownEnvironmentError(

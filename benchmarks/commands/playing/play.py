@@ -42,7 +42,7 @@ class PlayArguments(Checked):
     """Play one episode and print it."""
 
     env: Positional[str]
-    """Id of a registered environment."""
+    """Environment: a registered id (`collm envs` lists them) or "module:Class"."""
     env_kwargs: tuple[str, ...] = ()
     """Arguments of the environment as key=value; values may be JSON."""
     policy: str = "reference"

@@ -133,7 +133,7 @@ def test_a_wrong_name_is_answered_with_the_nearest(wrong):
 
 
 def test_a_name_like_no_other_is_answered_with_where_to_look():
-    with pytest.raises(UnknownEnvironmentError, match="pprint_registry"):
+    with pytest.raises(UnknownEnvironmentError, match=r"module:Class.*pprint_registry"):
         spec("zzzzzz/qqqqqq-v0")
 
 

@@ -198,3 +198,60 @@ def test_an_unreadable_value_is_no_tampering(sandbox: Sandbox) -> None:
     assert report.status == "ok" and report.values == (None, 100)
     report = sandbox.call("def f(n): return [[]] * n", "f", [(120_000,)])
     assert report.status == "output_limit" and "parts" in str(report.failure)
+
+
+POINT = "from collections import namedtuple\nimport enum, dataclasses\nPair = namedtuple('Pair', 'x y')\n"
+LIMITS = {
+    "a coroutine": ("async def f(x):\n    return x", "assert f(1) == 1", "a coroutine is not plain data"),
+    "a dataclass": (
+        POINT + "@dataclasses.dataclass\nclass P:\n    x: int\ndef f(x):\n    return P(x)",
+        "assert f(1).x == 1",
+        "a P is not plain data",
+    ),
+    "an enum": (
+        POINT + "class C(enum.Enum):\n    RED = 1\ndef f(x):\n    return C(x)",
+        "assert f(1).name == 'RED'",
+        "a C is not plain data",
+    ),
+    "a field of a named tuple": (
+        POINT + "def f(x):\n    return Pair(x, 2)",
+        "assert f(1).y == 2",
+        "has no attribute 'y'",
+    ),
+    "output": (
+        "def f(x):\n    print(x)",
+        "import contextlib, io\nheard = io.StringIO()\nwith contextlib.redirect_stdout(heard):\n    f(1)\n"
+        "assert heard.getvalue()",
+        "",
+    ),
+    "a thread": (
+        "import threading\ndef f(x):\n    threading.Thread(target=f).start()",
+        "assert f(1) is None",
+        "thread",
+    ),
+}
+INSTEAD = {
+    "a coroutine": (
+        "import asyncio\nasync def g(x):\n    return x\ndef f(x):\n    return asyncio.run(g(x))",
+        "assert f(1) == 1",
+    ),
+    "an int enum": (POINT + "class C(enum.IntEnum):\n    RED = 1\ndef f(x):\n    return C(x)", "assert f(1) == 1"),
+    "a named tuple": (POINT + "def f(x):\n    return Pair(x, 2)", "assert f(1) == (1, 2) and f(1)[1] == 2"),
+}
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_a_documented_limit_fails_and_says_why(sandbox: Sandbox, name: str) -> None:
+    code, tests, reason = LIMITS[name]
+    report = sandbox.run_tests(code, tests, "f")
+    assert not report.all_passed and reason in report.tests[0].message
+
+
+@pytest.mark.parametrize("name", INSTEAD)
+def test_what_the_page_advises_instead_passes(sandbox: Sandbox, name: str) -> None:
+    assert sandbox.run_tests(*INSTEAD[name], "f").all_passed
+
+
+def test_an_object_of_a_class_that_is_named_is_made_in_the_test(sandbox: Sandbox) -> None:
+    code = "class P:\n    def __init__(self, x):\n        self.x = x\ndef f(p):\n    return p.x"
+    assert sandbox.run_tests(code, "assert f(P(1)) == 1 and P(2).x == 2", "f", classes=("P",)).all_passed
