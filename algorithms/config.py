@@ -199,6 +199,9 @@ class TrainConfig(Checked):
     """Evaluate before the first update too. Runs that begin with the same weights find the same there."""
     eval_num_samples: Count = 64
     """Episodes per evaluation and way of playing (sampled, greedy)."""
+    eval_max_turns: Count | None = None
+    """Joint turns after which an episode of an evaluation is truncated. None: the environment's own limit, or 1,000 if
+    the environment declares none."""
     save_interval: CountOrZero = 0
     """Updates between checkpoints that training can resume from. 0: by time alone (`save_interval_minutes`)."""
     save_interval_minutes: NotNegative = 5.0

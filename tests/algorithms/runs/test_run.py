@@ -49,7 +49,7 @@ def experiment(clean_registry):
     """Two updates of four short episodes."""
     from collm.envs import register
 
-    register("test/Number-v0", NumberProbe, kwargs={"probe": "delayed"})
+    register("test/Number-v0", NumberProbe, kwargs={"probe": "delayed"}, max_turns=9)
     config = IPPOConfig(
         num_updates=2, rollout_buffer_size=4, critic_warmup=0, ppo_epochs=1, eval_num_samples=2, save_interval=1
     )
