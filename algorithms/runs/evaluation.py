@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ...envs.vectors.vector import VectorEnv
+from ...envs.registration.turn_limit import watched_turns
 from ..rollout.collector import Plan, RolloutCollector
 from ..rollout.episode import Episode
 from ..rollout.intervals import Interval, bootstrap_interval
@@ -14,8 +14,6 @@ from ..rollout.summary import episode_metrics
 
 # Far from what training draws by chance; where an environment has splits, its test tasks differ anyway.
 FIRST_EVALUATION_SEED = 2**31
-MAX_EVALUATION_TURNS = 1_000
-"""Joint turns of an evaluation's episode if neither the environment nor the settings limit them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +57,14 @@ class EvaluationResult:
         """Number of episodes that the evaluation's limit of turns has truncated."""
         return sum(episode.is_cut for episode in self.episodes)
 
+    def cut_line(self) -> str:
+        """Line on the episodes that the evaluation's limit of turns has truncated."""
+        most = max(episode.num_turns for episode in self.episodes)
+        return (
+            f"{self.num_cut} of {len(self.episodes)} episodes were truncated after {most:,} joint turns; "
+            "--eval-max-turns sets another limit"
+        )
+
     @property
     def best(self) -> Episode:
         return max(self.episodes, key=lambda episode: episode.team_return)
@@ -99,23 +105,17 @@ def evaluate_on(
         seeds: a seed per episode.
         greedy: take the likeliest token.
         max_turns: joint turns after which an episode is truncated. None: the environment alone ends it if it declares a
-            limit, else `MAX_EVALUATION_TURNS`.
+            limit, else `DEFAULT_TURN_LIMIT`.
     """
     collector.next_index = 0
     collector.keeps_vectors = False
-    collector.max_turns = evaluation_limit(collector.vector, max_turns)
+    collector.max_turns = watched_turns(collector.vector.turn_limit, max_turns)
     plans = [Plan(seed, group=i) for i, seed in enumerate(seeds)]
     episodes = collector.collect(plans, greedy=greedy)
     returns = [episode.team_return for episode in episodes]
     return EvaluationResult(
         episodes, bootstrap_interval(returns), episode_metrics(episodes), results_by_difficulty(episodes)
     )
-
-
-def evaluation_limit(vector: VectorEnv, max_turns: int | None) -> int | None:
-    """Joint turns after which an evaluation truncates an episode; see `evaluate_on`."""
-    is_open = vector.turn_limit is None and max_turns is None
-    return MAX_EVALUATION_TURNS if is_open else max_turns
 
 
 def results_by_difficulty(episodes: Sequence[Episode]) -> dict[int, DifficultyResult]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ...agents.core import SMALL_LEARNING_RATE, Policy
+from ...envs.registration.turn_limit import watched_turns
 from ..distribution.group import current
 from ..learning.crediting import Credit
 from ..learning.shaping import RewardProcessor
@@ -35,7 +36,7 @@ from .checkpoint import (
     save_start,
     tidy,
 )
-from .evaluation import evaluate, evaluation_limit
+from .evaluation import evaluate
 from .files import explained, only_one, read_config, sync, tentative, write_config
 from .loggers import JsonLines, LogConfig, Logger, cut_lines, make_loggers, read_lines
 from .loggers.evaluated import evaluated
@@ -283,11 +284,7 @@ class _Run:
             report_skipped(self.held_out, self.directory, self.env, "test")
             if result.num_cut:
                 metrics[f"evaluation/{name}/cut_episodes"] = float(result.num_cut)
-                self._notice_once(
-                    f"evaluation after update {self.trainer.update}, {name}: {result.num_cut} of "
-                    f"{len(result.episodes)} episodes were truncated after {self.held_out.max_turns:,} joint turns; "
-                    "--eval-max-turns sets another limit"
-                )
+                self._notice_once(f"evaluation after update {self.trainer.update}, {name}: {result.cut_line()}")
             interval, episodes[name] = result.team_return, result.episodes
             metrics |= {
                 f"evaluation/{name}/return": interval.value,
@@ -409,10 +406,10 @@ def open_ended(held_out: RolloutCollector, experiment: Experiment) -> list[str]:
     """A line on an environment that declares no limit of turns; none on others."""
     if held_out.vector.turn_limit is not None:
         return []
-    limit = evaluation_limit(held_out.vector, experiment.config.eval_max_turns)
+    limit = watched_turns(None, experiment.config.eval_max_turns)
     return [
-        f"{experiment.env} declares no limit of joint turns, so an episode may never end: evaluations truncate episodes "
-        f"after {limit:,} (--eval-max-turns), training does not; Gymnasium's environments take --env-kwargs "
+        f"{experiment.env} declares no limit of joint turns, so an episode may never end: evaluations truncate "
+        f"episodes after {limit:,} (--eval-max-turns), training does not; Gymnasium's environments take --env-kwargs "
         "max_episode_steps=…"
     ]
 

@@ -74,8 +74,11 @@ class ProgressLines:
         now = time.monotonic()
         if now - self._printed_at >= LINE_S:
             self._printed_at = now
-            line = f"{name}: {progress_of(collector)}"
-            self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+            self.print(f"{name}: {progress_of(collector)}")
+
+    def print(self, line: str) -> None:
+        """Print any line."""
+        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 class TrainingDisplay:

@@ -46,6 +46,7 @@ def run(args: Sequence[str]) -> None:
             read_config(directory)  # which refuses what is no run, before torch takes its seconds
 
     from ....algorithms.runs.api import load_run  # here: help needs no torch
+    from ....algorithms.runs.loggers.display import ProgressLines
     from ....envs.registration.registry import make
     from ...crossplay import cross_play, draw, page
 
@@ -65,6 +66,7 @@ def run(args: Sequence[str]) -> None:
             greedy=arguments.greedy,
             partners=arguments.partners,
             told=told,
+            on_progress=ProgressLines(Console(stderr=True)),
         )
     arguments.out.mkdir(parents=True, exist_ok=True)
     (arguments.out / "README.md").write_text(page(found), encoding="utf-8")

@@ -23,13 +23,14 @@ from collm.algorithms.rollout.collector import Plan, RolloutCollector
 from collm.algorithms.runs.api import Run
 from collm.algorithms.runs.assembly.experiment import Experiment
 from collm.algorithms.runs.assembly.policies import make_policies
-from collm.algorithms.runs.evaluation import MAX_EVALUATION_TURNS, evaluate
+from collm.algorithms.runs.evaluation import evaluate
 from collm.algorithms.runs.loggers import read_lines
 from collm.algorithms.runs.loggers.display import TrainingDisplay
 from collm.algorithms.runs.records import episode_records
 from collm.algorithms.runs.run import run_experiment
 from collm.algorithms.runs.stopping import Stopped, StopSignals
 from collm.envs import register
+from collm.envs.registration.turn_limit import DEFAULT_TURN_LIMIT
 from collm.envs.vectors.processes import ProcessVector
 from collm.envs.vectors.vector import SyncVector
 
@@ -147,7 +148,7 @@ def test_the_episodes_are_those_of_a_collector_that_keeps_everything(experiment)
 
 @pytest.mark.parametrize(
     ("num_turns", "limit", "expected", "num_cut"),
-    [(None, None, MAX_EVALUATION_TURNS, 3), (None, 4, 4, 3), (4, 4, 4, 0), (3, 4, 3, 0), (9, None, 9, 0)],
+    [(None, None, DEFAULT_TURN_LIMIT, 3), (None, 4, 4, 3), (4, 4, 4, 0), (3, 4, 3, 0), (9, None, 9, 0)],
 )
 def test_an_episode_has_no_more_turns_than_the_limit(experiment, num_turns, limit, expected, num_cut):
     result = played(experiment, num_turns, max_turns=limit)

@@ -291,7 +291,7 @@ def test_a_signal_while_episodes_are_played_stops_before_the_next_turn_and_loses
     num_decided, decided = [], RolloutCollector._decided
 
     def deciding(collector, plays, greedy):
-        if collector.before_turn is not None:  # in training, not in evaluation
+        if collector.keeps_vectors:  # in training, not in evaluation
             num_decided.append(len(plays))
             if len(num_decided) == decision + 1:
                 os.kill(os.getpid(), signal.SIGINT)
