@@ -10,7 +10,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from .._ranges import Also, Checked, Count, CountOrZero, Decay, Finite, LearningRate, NotNegative, Positive, Seed, Share
+from .._ranges import (
+    Also,
+    Checked,
+    Coefficient,
+    Count,
+    CountOrZero,
+    Decay,
+    Finite,
+    LearningRate,
+    NotNegative,
+    Positive,
+    Seed,
+    Share,
+)
 
 AdvantageNormalization = Literal["batch", "agent", "turn", "agent_turn", "none"]
 CriticKnowledge = Literal["joint", "privileged"]
@@ -179,7 +192,7 @@ class TrainConfig(Checked):
     """Factor on every reward before learning."""
     reward_shift: Finite = 0.0
     """Constant added to the reward of every turn before scaling, for example minus the best possible one."""
-    entropy_coef: Finite = 0.0
+    entropy_coef: Coefficient = 0.0
     """Entropy coefficient: weight of the entropy bonus, loss -= this x mean entropy per token in nats."""
     reference_kl_coef: NotNegative = 0.0
     """KL coefficient: price per nat of divergence from the starting model. 0 keeps no copy of that model."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from ...agents.core import SMALL_LEARNING_RATE, Policy
 from ...envs.registration.turn_limit import watched_turns
+from ..config import ActorCriticConfig
 from ..distribution.group import current
 from ..learning.crediting import Credit
 from ..learning.shaping import RewardProcessor
@@ -52,6 +53,10 @@ Notice = Callable[[str], None]
 OnProgress = Callable[[str, RolloutCollector], None]
 """Called before each decision of an evaluation with the way of playing and the collector, which counts its episodes."""
 LOG = logging.getLogger(__name__)
+HIGH_LEARNING_RATE = 1e-2
+"""AdamW's learning rate above which no model here learns well."""
+HIGH_RATIO = 1_000
+"""Learning rate over the usual one of the kind of model, above which it is high, too."""
 
 
 def prepare_run(
@@ -151,11 +156,13 @@ def run_prepared(
         start = StartingWeights.of_run(init_from) if init_from is not None else None
         if resume and start is None:
             start = StartingWeights.kept_in(directory)
+        for line in experiment.without_effect() if group.is_writer else ():
+            on_notice(line)
         trainer = experiment.make_trainer(
             policies=policies, critics=critics, reward_processor=reward_processor, start=start
         )
         stack.callback(trainer.close)
-        for line in default_rates(trainer) if group.is_writer else ():
+        for line in [*default_rates(trainer), *high_rates(trainer)] if group.is_writer else ():
             on_notice(line)
         held_out = _held_out(experiment, trainer)
         stack.callback(held_out.vector.close)
@@ -392,6 +399,24 @@ def default_rates(trainer: Trainer) -> list[str]:
         f"learning rate of {', '.join(agents)}: {rate:g}, the default of its kind of model; --agent-learning-rate "
         "(agent_learning_rate=…) sets another"
         for rate, agents in found.items()
+    ]
+
+
+def high_rates(trainer: Trainer) -> list[str]:
+    """Lines on learning rates at which AdamW soon destroys a model of its kind."""
+    found: dict[tuple[str, float, float], list[str]] = {}
+    for agent, learner in trainer.learners.items():
+        key = ("agent_learning_rate", learner.optimizer.learning_rate, learner.policy.default_learning_rate)
+        found.setdefault(key, []).append(agent)
+    for name, critic in trainer.unique_critics().items():
+        if critic.optimizer is not None:
+            key = ("critic_learning_rate", critic.optimizer.learning_rate, ActorCriticConfig.critic_learning_rate)
+            found.setdefault(key, []).append(name)
+    return [
+        f"{setting}={rate:g} of {', '.join(names)} is very high: a step of AdamW moves each weight by about as much, "
+        f"and {usual:g} is usual for this kind of model"
+        for (setting, rate, usual), names in found.items()
+        if rate > min(HIGH_LEARNING_RATE, HIGH_RATIO * usual)
     ]
 
 

@@ -56,7 +56,7 @@ class PlayArguments(Checked):
     seed: Seed = 0
     """Seed of the episode."""
     task: str | None = None
-    """Task by number or id. None: drawn from the seed."""
+    """Task by number or id; generated tasks go by any whole number. None: drawn from the seed."""
     max_turns: Count | None = None
     """Joint turns after which the episode is left. None: the environment's own limit, or 1,000 if the environment
     declares none."""
@@ -77,6 +77,8 @@ def run(args: Sequence[str]) -> None:
         folder = arguments.record or (PLAYED if person is not None else None)
         seen = watched(env, folder, players(env, arguments))
         task = arguments.task
+        if task is not None and not isinstance(env.unwrapped, TextParallelEnv):
+            raise UserError(f"--task {task} chooses a task of a text environment, but {arguments.env} draws its own")
         options = None if task is None else {"task": int(task) if task.isdecimal() else task}
         vector = SyncVector(lambda: seen, 1)  # which names what an environment does wrong
         vector.name = arguments.env
