@@ -70,6 +70,13 @@ class Features:
         """The action mask in an element; None where elements have none."""
         return flat_mask(element[MASK]) if self.is_masked else None
 
+    def compact(self, element: Any) -> NDArray[np.float32] | NDArray[np.uint8]:
+        """A copy of the element as a vector, in bytes if it is an image of bytes."""
+        bare = np.asarray(element[OBSERVATION] if self.is_masked else element) if self.image else None
+        if bare is not None and bare.dtype == np.uint8 and bare.size == self.num_numbers:
+            return bare.ravel().copy()
+        return self.vector(element).copy()
+
     def vector(self, element: Any) -> NDArray[np.float32]:
         """The element as a vector.
 
