@@ -43,7 +43,7 @@ class ModelConfig(Checked):
     max_new_tokens: Annotated[Count | None, Also("max_completion_length")] = None
     """Tokens after which a completion is cut. None: what the environment declares (48 in MiniWriting and MiniCode, 8 in
     MiniBuild and MiniShift), else 256."""
-    temperature: Positive = 1.0
+    temperature: Annotated[float, InRange(1e-4, 10_000)] = 1.0
     """Sampling temperature; the distribution that is learned is the tempered one."""
     top_p: Annotated[float, InRange(above=0, most=1)] = 1.0
     """Nucleus sampling: keep the likeliest tokens that hold this much probability. 1 is off."""

@@ -10,7 +10,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from .._ranges import Also, Checked, Count, CountOrZero, Decay, Finite, LearningRate, NotNegative, Positive, Seed, Share
+from .._ranges import (
+    Also,
+    Checked,
+    Coefficient,
+    Count,
+    CountOrZero,
+    Decay,
+    Finite,
+    LearningRate,
+    NotNegative,
+    Positive,
+    Seed,
+    Share,
+)
 
 AdvantageNormalization = Literal["batch", "agent", "turn", "agent_turn", "none"]
 CriticKnowledge = Literal["joint", "privileged"]
@@ -182,7 +195,7 @@ class TrainConfig(Checked):
     """Factor on every reward before learning."""
     reward_shift: Finite = 0.0
     """Constant added to the reward of every turn before scaling, for example minus the best possible one."""
-    entropy_coef: Finite = 0.0
+    entropy_coef: Coefficient = 0.0
     """Entropy coefficient: weight of the entropy bonus, loss -= this x mean entropy per token in nats."""
     reference_kl_coef: NotNegative = 0.0
     """KL coefficient: price per nat of divergence from the starting model. 0 keeps no copy of that model."""
@@ -205,6 +218,9 @@ class TrainConfig(Checked):
     """Evaluate before the first update too. Runs that begin with the same weights find the same there."""
     eval_num_samples: Count = 64
     """Episodes per evaluation and way of playing (sampled, greedy)."""
+    eval_max_turns: Count | None = None
+    """Joint turns after which an episode of an evaluation is truncated. None: the environment's own limit, or 1,000 if
+    the environment declares none."""
     save_interval: CountOrZero = 0
     """Updates between checkpoints that training can resume from. 0: by time alone (`save_interval_minutes`)."""
     save_interval_minutes: NotNegative = 5.0

@@ -12,6 +12,7 @@ from .._errors import UserError
 from .._settings import Setting, settings_of
 
 Arguments = TypeVar("Arguments")
+PYTHON = {"True": True, "False": False, "None": None}
 
 
 def parsed(
@@ -69,8 +70,10 @@ def nested_classes(kind: type) -> dict[str, type]:
 
 
 def keyword_arguments(pairs: Sequence[str], option: str = "--env-kwargs") -> dict[str, Any]:
-    """Arguments from `key=value` pairs; a value that is JSON (a number, true, null, a list, an object) is read as such,
-    any other as text.
+    """Arguments from `key=value` pairs.
+
+    A value that is JSON (a number, true, null, a list, an object) is read as such, likewise Python's True, False and
+    None; any other is text.
 
     Raises:
         UserError: if a pair has no "=".
@@ -81,7 +84,7 @@ def keyword_arguments(pairs: Sequence[str], option: str = "--env-kwargs") -> dic
         if not separator or not key:
             raise UserError(f"{option} takes key=value pairs, got {pair!r}; write for example key=4")
         try:
-            found[key] = json.loads(value)
+            found[key] = PYTHON[value] if value in PYTHON else json.loads(value)
         except json.JSONDecodeError:
             found[key] = value
     return found

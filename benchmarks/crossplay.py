@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
 
+from ..algorithms.rollout.collector import RolloutCollector
 from ..algorithms.rollout.intervals import Floats, Interval, bootstrap_indices, percentile_interval
 from ..algorithms.runs.api import Run
 from ..envs.players import PLAYERS, exploits_of
@@ -77,7 +79,13 @@ def _mean_apart(returns: Floats, chosen: np.ndarray) -> float:
 
 
 def cross_play(
-    runs: Sequence[Run], *, num_episodes: int, greedy: bool = False, partners: Sequence[str] = (), told: Told
+    runs: Sequence[Run],
+    *,
+    num_episodes: int,
+    greedy: bool = False,
+    partners: Sequence[str] = (),
+    told: Told,
+    on_progress: Callable[[str, RolloutCollector], None] = lambda pair, collector: None,
 ) -> CrossPlay:
     """Let every run's first seat play with every run's other seats, and with scripted partners, on held-out tasks.
 
@@ -87,6 +95,7 @@ def cross_play(
         greedy: take the likeliest tokens.
         partners: scripted players by name, as `Partnered` knows them.
         told: hears of each pair.
+        on_progress: called before each decision with the pair's names and the collector that plays.
 
     Raises:
         UserError: if there is one run alone, if they differ in their environment, or if a player does not exist.
@@ -107,11 +116,15 @@ def cross_play(
     for row, run in enumerate(runs):
         for column, other in enumerate(runs):
             mixed = replace(run, policies={**other.policies, agents[0]: run.policies[agents[0]]})
-            returns[row, column] = mixed.evaluate(num_episodes, greedy=greedy).team_return.value
+            progress = partial(on_progress, f"{names[row]} with {names[column]}")
+            result = mixed.evaluate(num_episodes, greedy=greedy, on_progress=progress)
+            returns[row, column] = result.team_return.value
             told(names[row], names[column], returns[row, column])
         for column, partner in enumerate(partners):
             seats = dict.fromkeys(agents[1:], partner)
-            scripted[row, column] = run.evaluate(num_episodes, greedy=greedy, partners=seats).team_return.value
+            progress = partial(on_progress, f"{names[row]} with {partner}")
+            result = run.evaluate(num_episodes, greedy=greedy, partners=seats, on_progress=progress)
+            scripted[row, column] = result.team_return.value
             told(names[row], partner, scripted[row, column])
     return CrossPlay(names, [run.experiment.model.model for run in runs], list(partners), returns, scripted)
 

@@ -52,8 +52,7 @@ class Features:
         if isinstance(space, gymnasium.spaces.Box | gymnasium.spaces.MultiBinary):
             return cls(num_numbers=int(np.prod(space.shape)))
         raise ValueError(
-            f"{space} is not a space of vectors; use Box, Discrete, MultiDiscrete or MultiBinary, "
-            "or flatten it first (gymnasium.wrappers.FlattenObservation)"
+            f"{space} is not a space of vectors (Box, Discrete, MultiDiscrete or MultiBinary){_remedy(space)}"
         )
 
     @classmethod
@@ -70,6 +69,13 @@ class Features:
     def mask(self, element: Any) -> NDArray[np.bool_] | None:
         """The action mask in an element; None where elements have none."""
         return flat_mask(element[MASK]) if self.is_masked else None
+
+    def compact(self, element: Any) -> NDArray[np.float32] | NDArray[np.uint8]:
+        """A copy of the element as a vector, in bytes if it is an image of bytes."""
+        bare = np.asarray(element[OBSERVATION] if self.is_masked else element) if self.image else None
+        if bare is not None and bare.dtype == np.uint8 and bare.size == self.num_numbers:
+            return bare.ravel().copy()
+        return self.vector(element).copy()
 
     def vector(self, element: Any) -> NDArray[np.float32]:
         """The element as a vector.
@@ -90,3 +96,24 @@ class Features:
         result = np.zeros(self.size, dtype=np.float32)
         result[np.cumsum((0, *self.num_choices[:-1])) + chosen] = 1
         return result
+
+
+def _remedy(space: gymnasium.Space[Any]) -> str:
+    """How to make vectors of a space, as the end of a message; empty if there is no way."""
+    ways = []
+    if isinstance(space, gymnasium.spaces.Dict):
+        usable = [name for name, part in space.items() if _is_vector(part)]
+        ways += [f"observed={name}" for name in usable]
+    if space.is_np_flattenable:
+        ways.append("flatten=True")
+    if not ways:
+        return ""
+    return f"; Gymnasium's environments take --env-kwargs {' or '.join(ways)}"
+
+
+def _is_vector(space: gymnasium.Space[Any]) -> bool:
+    try:
+        Features.of(space)
+    except ValueError:
+        return False
+    return True

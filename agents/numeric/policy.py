@@ -36,8 +36,8 @@ SETTINGS_FILE = "collm_numeric_policy.json"
 class NumericRecord:
     """What a decision can be evaluated from again."""
 
-    features: NDArray[np.float32]
-    """[F] the observation, not normalized."""
+    features: NDArray[np.float32] | NDArray[np.uint8]
+    """[F] the observation, not normalized; an image of bytes stays bytes, which take a quarter of the memory."""
     raw: NDArray[Any]
     """[R] what was drawn, before clipping or squashing."""
     legal: NDArray[np.bool_] | None = None
@@ -156,7 +156,8 @@ class NumericPolicy(NumericNetwork, TrainablePolicy):
     def act(self, requests: Sequence[Request], *, greedy: bool = False) -> list[Completion]:
         if not requests:
             return []
-        features = np.stack([self.observation.vector(request.observation) for request in requests])
+        observed = [self.observation.compact(request.observation) for request in requests]
+        features = _stacked_floats(observed)
         noise = None
         if not greedy:
             numbers = [uniforms(request.stream, self.head.num_uniforms) for request in requests]
@@ -173,7 +174,7 @@ class NumericPolicy(NumericNetwork, TrainablePolicy):
                 action=self.head.action(drawn),
                 logprobs=logprobs[i],
                 entropies=entropies[i],
-                tokens=NumericRecord(features[i], drawn, legal[i]),
+                tokens=NumericRecord(observed[i], drawn, legal[i]),
                 value=float(values[0][i]) if values else None,
             )
             for i, drawn in enumerate(raw)
@@ -182,7 +183,7 @@ class NumericPolicy(NumericNetwork, TrainablePolicy):
     def observe(self, completions: Sequence[Completion]) -> None:
         """Let what was seen into the normalization, from the next `forget` on."""
         if self.normalizer is not None:
-            features = np.stack([completion.tokens.features for completion in completions])
+            features = _stacked_floats([completion.tokens.features for completion in completions])
             self.normalizer.observe(sent(features, self._device))
 
     def fix_shapes(self) -> None:
@@ -190,7 +191,7 @@ class NumericPolicy(NumericNetwork, TrainablePolicy):
 
     def evaluate(self, tracks: Sequence[Sequence[Completion]]) -> Evaluation:
         records: list[NumericRecord] = [completion.tokens for track in tracks for completion in track]
-        features, legal = np.stack([record.features for record in records]), [record.legal for record in records]
+        features, legal = _stacked_floats([record.features for record in records]), [each.legal for each in records]
         outputs, values = self._outputs(features, self._stacked(legal))
         raw = sent(np.stack([record.raw for record in records]), self._device)
         return Evaluation(
@@ -284,3 +285,8 @@ class NumericPolicy(NumericNetwork, TrainablePolicy):
         values = None if self.value_head is None else self.value_head(hidden)[:, 0]
         outputs = self.output(hidden)
         return outputs if legal is None else self.head.masked(outputs, sent(legal, self._device)), values
+
+
+def _stacked_floats(rows: Sequence[NDArray[Any]]) -> NDArray[np.float32]:
+    """[N, F] vectors of any type."""
+    return np.stack(rows).astype(np.float32, copy=False)

@@ -67,6 +67,13 @@ class RolloutCollector:
         seconds: by phase, since the caller last cleared them.
         skipped: faults of the episodes that the last `collect` gave up.
         version: version of the policies' weights, which their completions are marked with.
+        before_turn: called before each decision; may raise, to leave the call. None: nothing is called.
+        max_turns: joint turns after which `collect` truncates an episode. None: the environment alone ends it.
+        keeps_vectors: keep observations that are no texts, and the tokens of decisions on them. False where nothing
+            learns from the episodes: memory then does not grow with the number of turns.
+        num_planned: episodes of the present or last `collect` that this rank plays.
+        num_ended: number of them that have ended.
+        num_decided: joint turns that this rank has decided in it.
 
     Args:
         vector: copies of the environment.
@@ -101,7 +108,10 @@ class RolloutCollector:
         self.seconds: dict[str, float] = defaultdict(float)
         self.skipped: list[EnvironmentFault] = []
         self._number = {agent: i for i, agent in enumerate(vector.possible_agents)}
-        self.before_turn: Callable[[], None] | None = None  # called before each; may raise, to leave off
+        self.before_turn: Callable[[], None] | None = None
+        self.max_turns: int | None = None
+        self.keeps_vectors = True
+        self.num_planned = self.num_ended = self.num_decided = 0
         self.next_index = 0
         self.version = 0
         self._kept_state: dict[str, Any] | None = None  # from before the call that is under way, or was left off
@@ -153,6 +163,7 @@ class RolloutCollector:
         stepping: set[int] = set()
         done: dict[int, Episode] = {}
         lost: set[int] = set()  # groups
+        self.num_planned, self.num_ended, self.num_decided = len(share), 0, 0
         last = time.perf_counter()
         while waiting or running:
             start = time.perf_counter()
@@ -165,9 +176,10 @@ class RolloutCollector:
             num_deciding = len(running) - len(stepping)
             rest = last + self._wait_s(num_deciding, len(running)) - start
             for play in self._ended(running, stepping, max(0.0, rest) if num_deciding else None):
-                done[play.index] = play.episode()
+                done[play.index] = self._episode(play)
                 del running[play.place]
                 free.append(play.place)
+                self.num_ended += 1
             for place, fault in self.vector.lost().items():
                 stepping.discard(place)
                 free.append(place)
@@ -281,7 +293,7 @@ class RolloutCollector:
             play = running[place]
             if not play.agents:
                 self._begin(play, arrived[place][0], arrived[place][4])
-            elif self._stepped(play, arrived[place]):
+            elif self._stepped(play, arrived[place]) or play.num_turns == self.max_turns:
                 ended.append(play)
         return ended
 
@@ -317,6 +329,7 @@ class RolloutCollector:
             for (_, request, play), completion in zip(asks, answers, strict=True):
                 play.decided[request.agent] = _stamped(completion, self.version)
         self.seconds["decoding"] += time.perf_counter() - start
+        self.num_decided += len(plays)
         return {play.place: {agent: answer.action for agent, answer in play.decided.items()} for play in plays}
 
     def _stepped(self, play: Play, result: StepResult) -> bool:
@@ -325,8 +338,10 @@ class RolloutCollector:
             terminations = dict.fromkeys(terminations, True)
         for agent in play.agents:
             completion = play.decided[agent]
-            turn = Turn(play.observations[agent], completion, rewards[agent], len(play.infos))
-            play.tracks.setdefault(agent, []).append(turn)
+            seen, kept = play.observations[agent], completion
+            if not self._is_kept(seen):
+                seen, kept = None, replace(completion, tokens=None)
+            play.tracks.setdefault(agent, []).append(Turn(seen, kept, rewards[agent], len(play.infos)))
             play.previous[agent] = completion
             if terminations[agent] or truncations[agent]:
                 play.finals[agent] = observations[agent]
@@ -339,6 +354,17 @@ class RolloutCollector:
         if self.reads_state:
             play.states.append(self._state(play))
         return not play.agents
+
+    def _episode(self, play: Play) -> Episode:
+        """The episode of a play that has ended, without observations that are not kept."""
+        episode = play.episode(is_cut=bool(play.agents))
+        if self.keeps_vectors:
+            return episode
+        finals = {agent: final if self._is_kept(final) else None for agent, final in episode.finals.items()}
+        return replace(episode, finals=finals)
+
+    def _is_kept(self, observation: Any) -> bool:
+        return self.keeps_vectors or isinstance(observation, str)
 
     def _is_good_enough(self, rewards: Sequence[float]) -> bool:
         threshold = self.early_termination_threshold

@@ -16,6 +16,7 @@ class Turn:
     """One decision of one agent, and its reward."""
 
     observation: Any
+    """None where the collector does not keep it (`RolloutCollector.keeps_vectors`)."""
     completion: Completion
     reward: float
     time: int
@@ -44,6 +45,8 @@ class Episode:
     """Reward terms and metrics of each joint turn, averaged over the agents that report them."""
     is_complete: bool = True
     """False for a segment whose episode continues in the next rollout."""
+    is_cut: bool = False
+    """True where `RolloutCollector.max_turns` truncated the episode, and not the environment."""
     earlier_return: float = 0.0
     """Team return of the earlier segments of the episode."""
     num_agents: int | None = None

@@ -63,8 +63,13 @@ class Play:
     """Rewards of each joint turn since the episode began, earlier segments' too. Its actions are in the vector's
     `courses`."""
 
-    def episode(self, *, is_complete: bool = True) -> Episode:
-        """The turns played so far, as an episode, or as a segment where it is cut here (is_complete=False)."""
+    def episode(self, *, is_complete: bool = True, is_cut: bool = False) -> Episode:
+        """The turns played so far, as an episode, or as a segment that another one continues (is_complete=False).
+
+        Args:
+            is_complete: False for a segment whose episode continues in the next rollout.
+            is_cut: a limit of turns ended the episode, and not the environment.
+        """
         tracks = {agent: tuple(track) for agent, track in self.tracks.items() if track}
         return Episode(
             index=self.index,
@@ -76,6 +81,7 @@ class Play:
             is_terminated={agent: self.is_terminated.get(agent, False) for agent in tracks},
             infos=tuple(self.infos),
             is_complete=is_complete,
+            is_cut=is_cut,
             earlier_return=self.earlier_return,
             num_agents=self.num_agents,
             options=self.plan.options(),

@@ -102,6 +102,8 @@ class Run:
         greedy: bool = False,
         split: str = "test",
         seeds: Sequence[int] | None = None,
+        eval_max_turns: int | None = None,
+        on_progress: Callable[[RolloutCollector], None] | None = None,
         **env_kwargs: Any,
     ) -> EvaluationResult:
         """Let the team play held-out tasks.
@@ -111,6 +113,8 @@ class Run:
             greedy: take the likeliest token in place of sampling.
             split: of the environment's tasks, where it has splits.
             seeds: seeds of the tasks, in place of a number of them.
+            eval_max_turns: joint turns after which an episode is truncated. None: as in the run's settings.
+            on_progress: called before each decision with the collector, which counts its episodes.
             env_kwargs: arguments of the environment that differ from training's.
         """
         if seeds is None:
@@ -123,10 +127,14 @@ class Run:
             env_kwargs={**self.experiment.env_kwargs, **env_kwargs},
             config=replace(self.experiment.config, env_hosts=None),  # here, wherever it was trained
         )
+        limit = experiment.config.eval_max_turns if eval_max_turns is None else eval_max_turns
         vector = experiment.make_vector(split, min(num_episodes, MAX_DEFAULT_ENVS), has_shares=True)
         try:
             with _threads(experiment.model, None), failures_kept(self.directory, experiment.env, split):
-                return evaluate_on(RolloutCollector(vector, self.policies), seeds, greedy=greedy)
+                collector = RolloutCollector(vector, self.policies)
+                if on_progress is not None:
+                    collector.before_turn = partial(on_progress, collector)
+                return evaluate_on(collector, seeds, greedy=greedy, max_turns=limit)
         finally:
             vector.close()
 
@@ -251,6 +259,7 @@ def train_experiment(
             resume=resume,
             on_update=display.update,
             on_evaluation=display.evaluated,
+            on_progress=display.evaluating,
             on_notice=lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True),
             stop=stop,
             **options,

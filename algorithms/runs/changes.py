@@ -11,6 +11,7 @@ FREE = (
     "max_environment_steps",
     "max_sampled_tokens",
     "eval_interval",
+    "eval_max_turns",
     "save_interval",
     "save_interval_minutes",
     "num_envs",

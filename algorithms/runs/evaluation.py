@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ...envs.registration.turn_limit import watched_turns
 from ..rollout.collector import Plan, RolloutCollector
 from ..rollout.episode import Episode
 from ..rollout.intervals import Interval, bootstrap_interval
@@ -39,7 +40,7 @@ class EvaluationResult:
     """Episodes of a team on held-out tasks, with their statistics."""
 
     episodes: Sequence[Episode]
-    """Episodes in the order of their seeds."""
+    """Episodes in the order of their seeds. Observations that are no texts are None."""
     team_return: Interval
     """Mean undiscounted team return, with its 95 % bootstrap interval over episodes."""
     metrics: dict[str, float]
@@ -52,6 +53,19 @@ class EvaluationResult:
         return f"EvaluationResult({len(self.episodes)} episodes, return {self.team_return})"
 
     @property
+    def num_cut(self) -> int:
+        """Number of episodes that the evaluation's limit of turns has truncated."""
+        return sum(episode.is_cut for episode in self.episodes)
+
+    def cut_line(self) -> str:
+        """Line on the episodes that the evaluation's limit of turns has truncated."""
+        most = max(episode.num_turns for episode in self.episodes)
+        return (
+            f"{self.num_cut} of {len(self.episodes)} episodes were truncated after {most:,} joint turns; "
+            "--eval-max-turns sets another limit"
+        )
+
+    @property
     def best(self) -> Episode:
         return max(self.episodes, key=lambda episode: episode.team_return)
 
@@ -61,7 +75,12 @@ class EvaluationResult:
 
 
 def evaluate(
-    collector: RolloutCollector, num_episodes: int, *, greedy: bool, first_seed: int = FIRST_EVALUATION_SEED
+    collector: RolloutCollector,
+    num_episodes: int,
+    *,
+    greedy: bool,
+    first_seed: int = FIRST_EVALUATION_SEED,
+    max_turns: int | None = None,
 ) -> EvaluationResult:
     """Play the same tasks in the same order at every call.
 
@@ -70,19 +89,27 @@ def evaluate(
         num_episodes: number of tasks, from seeds first_seed, first_seed + 1, …
         greedy: take the likeliest token; symmetric agents can then block each other, so report both ways.
         first_seed: seed of the first task.
+        max_turns: as in `evaluate_on`.
     """
-    return evaluate_on(collector, range(first_seed, first_seed + num_episodes), greedy=greedy)
+    seeds = range(first_seed, first_seed + num_episodes)
+    return evaluate_on(collector, seeds, greedy=greedy, max_turns=max_turns)
 
 
-def evaluate_on(collector: RolloutCollector, seeds: Sequence[int], *, greedy: bool) -> EvaluationResult:
+def evaluate_on(
+    collector: RolloutCollector, seeds: Sequence[int], *, greedy: bool, max_turns: int | None = None
+) -> EvaluationResult:
     """Play the tasks of given seeds, in order; see `evaluate`.
 
     Args:
         collector: collector on held-out tasks; its count of episodes is reset.
         seeds: a seed per episode.
         greedy: take the likeliest token.
+        max_turns: joint turns after which an episode is truncated. None: the environment alone ends it if it declares a
+            limit, else `DEFAULT_TURN_LIMIT`.
     """
     collector.next_index = 0
+    collector.keeps_vectors = False
+    collector.max_turns = watched_turns(collector.vector.turn_limit, max_turns)
     plans = [Plan(seed, group=i) for i, seed in enumerate(seeds)]
     episodes = collector.collect(plans, greedy=greedy)
     returns = [episode.team_return for episode in episodes]

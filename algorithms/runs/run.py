@@ -7,11 +7,14 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ..._ownership import sync
 from ...agents.core import SMALL_LEARNING_RATE, Policy
+from ...envs.registration.turn_limit import watched_turns
+from ..config import ActorCriticConfig
 from ..distribution.group import current
 from ..learning.crediting import Credit
 from ..learning.shaping import RewardProcessor
@@ -36,7 +39,7 @@ from .checkpoint import (
 from .evaluation import evaluate
 from .files import explained, only_one, read_config, tentative, write_config
 from .folder import PICTURES, check_is_free, clear, prepare_directory
-from .loggers import JsonLines, LogConfig, Logger, cut_lines, make_loggers
+from .loggers import JsonLines, LogConfig, Logger, cut_lines, make_loggers, read_lines
 from .loggers.evaluated import evaluated
 from .loggers.jumps import JumpWatch
 from .loggers.silence import SilenceWatch
@@ -48,7 +51,13 @@ from .stopping import StopAsked, Stopped, StopSignals
 
 Callback = Callable[[int, Mapping[str, float]], None]
 Notice = Callable[[str], None]
+OnProgress = Callable[[str, RolloutCollector], None]
+"""Called before each decision of an evaluation with the way of playing and the collector, which counts its episodes."""
 LOG = logging.getLogger(__name__)
+HIGH_LEARNING_RATE = 1e-2
+"""AdamW's learning rate above which no model here learns well."""
+HIGH_RATIO = 1_000
+"""Learning rate over the usual one of the kind of model, above which it is high, too."""
 
 
 def prepare_run(
@@ -102,6 +111,7 @@ def run_prepared(
     log: LogConfig | None = None,
     on_update: Callback | None = None,
     on_evaluation: Callback | None = None,
+    on_progress: OnProgress | None = None,
     on_notice: Notice = LOG.warning,
     stop: StopSignals | None = None,
     policies: Mapping[str, Policy] | None = None,
@@ -120,9 +130,11 @@ def run_prepared(
         log: further places for metrics besides `metrics.jsonl`. None: none.
         on_update: called by the writer with the number of updates done and the metrics.
         on_evaluation: likewise.
+        on_progress: called by the writer while an evaluation plays.
         on_notice: called with a line on what is unusual about a run: how it was resumed, or that it learns nothing.
         stop: signals that ask to stop, with a checkpoint of the last whole update: before the next turn while episodes
-            are played, else after learning and evaluation. None: nothing asks.
+            are played, else after learning. A run that is resumed repeats an evaluation that was interrupted. None:
+            nothing asks.
         policies: policies by agent, in place of those that the settings name.
         critics: objects or a factory, in place of those that the settings name.
         reward_processor: applied to every reward before learning.
@@ -143,11 +155,13 @@ def run_prepared(
         start = StartingWeights.of_run(init_from) if init_from is not None else None
         if resume and start is None:
             start = StartingWeights.kept_in(directory)
+        for line in experiment.without_effect() if group.is_writer else ():
+            on_notice(line)
         trainer = experiment.make_trainer(
             policies=policies, critics=critics, reward_processor=reward_processor, start=start
         )
         stack.callback(trainer.close)
-        for line in default_rates(trainer) if group.is_writer else ():
+        for line in [*default_rates(trainer), *high_rates(trainer)] if group.is_writer else ():
             on_notice(line)
         held_out = _held_out(experiment, trainer)
         stack.callback(held_out.vector.close)
@@ -157,6 +171,9 @@ def run_prepared(
             trainer.load_state_dict(checkpoint.trainer)
             num_lines = group.by_writer(lambda: _go_on(experiment, directory, checkpoint, on_notice))
         run = _Run(experiment, directory, trainer, held_out)
+        run.stop = stop
+        if checkpoint is not None:  # an evaluation after its update may have been interrupted
+            run.evaluated = group.by_writer(lambda: last_evaluated(directory))
         if group.is_writer:
             sinks = () if log is None else log.log
             made = make_loggers(directory, sinks, experiment.to_json(), update=trainer.update, place=log)
@@ -166,12 +183,13 @@ def run_prepared(
             is_as_logged = config.reward_model is None and reward_processor is None
             silence = [SilenceWatch(on_notice, config.credited_reward)] if is_as_logged else []
             run.loggers = [*made, *silence, JumpWatch(on_notice), *loggers]
-            run.on_update, run.on_evaluation = on_update, on_evaluation
+            run.on_update, run.on_evaluation, run.on_progress = on_update, on_evaluation, on_progress
+            run.on_notice = on_notice
             for logger in run.loggers:
                 stack.callback(logger.close)
-        if checkpoint is None and experiment.config.eval_on_start:
-            run.record_evaluation()
-        run.train(stop)
+            for line in open_ended(held_out, experiment):
+                on_notice(line)
+        run.train()
         with trainer.whole():
             group.by_writer(lambda: save_models(directory, trainer))
         return trainer
@@ -182,7 +200,9 @@ class _Run:
 
     Attributes:
         records: files by name; only the writer has any.
-        loggers, on_update, on_evaluation: told of updates; only the writer has any.
+        loggers, on_update, on_evaluation, on_progress, on_notice: only the writer has any.
+        stop: signals that ask to stop. None: nothing asks.
+        evaluated: update after which the run was evaluated last. None: it was not.
     """
 
     def __init__(self, experiment: Experiment, directory: Path, trainer: Trainer, held_out: RolloutCollector):
@@ -195,35 +215,52 @@ class _Run:
         self.loggers: Sequence[Logger] = ()
         self.on_update: Callback | None = None
         self.on_evaluation: Callback | None = None
+        self.on_progress: OnProgress | None = None
+        self.on_notice: Notice | None = None
+        self.stop: StopSignals | None = None
+        self.evaluated: int | None = None
+        self._saved: int | None = None  # update of the newest checkpoint that this process has written
+        self._saved_at = time.monotonic()
 
-    def train(self, stop: StopSignals | None) -> None:
-        """Take updates until the budget is used up or something asks to stop."""
-        config, trainer = self.config, self.trainer
-        if stop is not None:
-            trainer.collector.before_turn = stop.check
-        saved_at = time.monotonic()
-        saved = None
-        while not is_over(trainer):
-            try:
-                if stop is not None:
-                    current().together(stop.check)
+    def train(self) -> None:
+        """Evaluate and take updates until the budget is used up or a signal asks to stop."""
+        trainer = self.trainer
+        trainer.collector.before_turn = self._check
+        try:
+            self._evaluate_if_due()
+            while not is_over(trainer):
+                current().together(self._check)
                 self._update()
-            except StopAsked as asked:
-                if saved != trainer.update:
-                    self._save()
-                raise Stopped(
-                    f"stopped after update {trainer.update}; to go on: {run_command('resume', self.directory)}",
-                    asked.number,
-                ) from asked
-            is_last = is_over(trainer)
-            if is_last or (config.eval_interval and trainer.update % config.eval_interval == 0):
-                self.record_evaluation()
-            interval_s = 60 * config.save_interval_minutes
-            is_due = bool(config.save_interval) and trainer.update % config.save_interval == 0
-            is_due |= bool(interval_s) and time.monotonic() - saved_at >= interval_s
-            if is_last or current().agreed(is_due):  # clocks differ
+                self._evaluate_if_due()
+                self._save_if_due()
+        except StopAsked as asked:
+            if self._saved != trainer.update:
                 self._save()
-                saved_at, saved = time.monotonic(), trainer.update
+            raise Stopped(
+                f"stopped after update {trainer.update}; to go on: {run_command('resume', self.directory)}",
+                asked.number,
+            ) from asked
+
+    def _check(self) -> None:
+        if self.stop is not None:
+            self.stop.check()
+
+    def _evaluate_if_due(self) -> None:
+        """Evaluate after this update if the settings ask for it and the run has not done so yet."""
+        update, interval = self.trainer.update, self.config.eval_interval
+        is_due = is_over(self.trainer) or (bool(interval) and update % interval == 0)
+        if update == 0:
+            is_due = self.config.eval_on_start
+        if is_due and update != self.evaluated:
+            self.record_evaluation()
+
+    def _save_if_due(self) -> None:
+        config, update = self.config, self.trainer.update
+        interval_s = 60 * config.save_interval_minutes
+        is_due = bool(config.save_interval) and update % config.save_interval == 0
+        is_due |= bool(interval_s) and time.monotonic() - self._saved_at >= interval_s
+        if is_over(self.trainer) or current().agreed(is_due):  # clocks differ
+            self._save()
 
     def _update(self) -> None:
         with failures_kept(self.directory, self.env):
@@ -247,9 +284,18 @@ class _Run:
         metrics: dict[str, float] = {}
         episodes: dict[str, Sequence[Episode]] = {}
         for name, greedy in (("sampled", False), ("greedy", True)):
+            self.held_out.before_turn = partial(self._evaluating, name)
             with failures_kept(self.directory, self.env, "test"), self.trainer.telling_update():
-                result = evaluate(self.held_out, self.config.eval_num_samples, greedy=greedy)
+                result = evaluate(
+                    self.held_out,
+                    self.config.eval_num_samples,
+                    greedy=greedy,
+                    max_turns=self.config.eval_max_turns,
+                )
             report_skipped(self.held_out, self.directory, self.env, "test")
+            if result.num_cut:
+                metrics[f"evaluation/{name}/cut_episodes"] = float(result.num_cut)
+                self._notice_once(f"evaluation after update {self.trainer.update}, {name}: {result.cut_line()}")
             interval, episodes[name] = result.team_return, result.episodes
             metrics |= {
                 f"evaluation/{name}/return": interval.value,
@@ -264,6 +310,7 @@ class _Run:
         trainer = self.trainer
         row = {"update": trainer.update, "environment_steps": trainer.num_turns, **metrics}
         self._write("evaluation.jsonl", lambda: [row])
+        self.evaluated = trainer.update
         loggers = [logger for logger in self.loggers if isinstance(logger, EvaluationLogger)]
         if loggers:
             picture = self.directory / PICTURES / f"update-{trainer.update}.gif"
@@ -273,9 +320,21 @@ class _Run:
         if self.on_evaluation is not None:
             self.on_evaluation(trainer.update, metrics)
 
+    def _evaluating(self, name: str) -> None:
+        self._check()
+        if self.on_progress is not None:
+            self.on_progress(name, self.held_out)
+
+    def _notice_once(self, line: str) -> None:
+        """Pass a notice on, and none after it."""
+        if self.on_notice is not None:
+            self.on_notice(line)
+            self.on_notice = None
+
     def _save(self) -> None:
         with self.trainer.whole():
             current().by_writer(self._save_checkpoint)
+        self._saved, self._saved_at = self.trainer.update, time.monotonic()
 
     def _save_checkpoint(self) -> None:
         for record in self.records.values():
@@ -344,6 +403,43 @@ def default_rates(trainer: Trainer) -> list[str]:
         f"learning rate of {', '.join(agents)}: {rate:g}, the default of its kind of model; --agent-learning-rate "
         "(agent_learning_rate=…) sets another"
         for rate, agents in found.items()
+    ]
+
+
+def high_rates(trainer: Trainer) -> list[str]:
+    """Lines on learning rates at which AdamW soon destroys a model of its kind."""
+    found: dict[tuple[str, float, float], list[str]] = {}
+    for agent, learner in trainer.learners.items():
+        key = ("agent_learning_rate", learner.optimizer.learning_rate, learner.policy.default_learning_rate)
+        found.setdefault(key, []).append(agent)
+    for name, critic in trainer.unique_critics().items():
+        if critic.optimizer is not None:
+            key = ("critic_learning_rate", critic.optimizer.learning_rate, ActorCriticConfig.critic_learning_rate)
+            found.setdefault(key, []).append(name)
+    return [
+        f"{setting}={rate:g} of {', '.join(names)} is very high: a step of AdamW moves each weight by about as much, "
+        f"and {usual:g} is usual for this kind of model"
+        for (setting, rate, usual), names in found.items()
+        if rate > min(HIGH_LEARNING_RATE, HIGH_RATIO * usual)
+    ]
+
+
+def last_evaluated(directory: Path) -> int | None:
+    """Update of the last row of `evaluation.jsonl`; None without one."""
+    path = directory / "evaluation.jsonl"
+    rows = read_lines(path) if path.exists() else []
+    return rows[-1].get("update") if rows else None
+
+
+def open_ended(held_out: RolloutCollector, experiment: Experiment) -> list[str]:
+    """A line on an environment that declares no limit of turns; none on others."""
+    if held_out.vector.turn_limit is not None:
+        return []
+    limit = watched_turns(None, experiment.config.eval_max_turns)
+    return [
+        f"{experiment.env} declares no limit of joint turns, so an episode may never end: evaluations truncate "
+        f"episodes after {limit:,} (--eval-max-turns), training does not; Gymnasium's environments take --env-kwargs "
+        "max_episode_steps=…"
     ]
 
 

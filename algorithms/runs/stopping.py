@@ -10,8 +10,8 @@ from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 ASKED = (
-    b"\nstopping, with a checkpoint: before the next turn, or once learning or an evaluation that has begun is done; "
-    b"the same again stops at once\n"
+    b"\nstopping with a checkpoint: before the next turn, or after learning that has begun; the same signal again "
+    b"stops at once\n"
 )
 
 

@@ -29,12 +29,14 @@ class CheckArguments(Checked):
     exploits: bool = False
     """Play degenerate teams in place of the check of the contract: how far each comes from an empty team (0 %) to the
     reference (100 %)."""
-    episodes: Count = NUM_EPISODES
-    """Episodes per degenerate team, from seed 0 up."""
+    episodes: Count | None = None
+    """Episodes per degenerate team, from seed 0 up, with `--exploits`. None: 8."""
 
 
 def run(args: Sequence[str]) -> None:
     arguments = parsed(CheckArguments, "check", args)
+    if arguments.episodes is not None and not arguments.exploits:
+        raise UserError(f"--episodes {arguments.episodes} is for degenerate teams; add --exploits, or leave it out")
     with refusals():
         chosen = spec(arguments.env).given(**keyword_arguments(arguments.env_kwargs))
         env = chosen.make()
@@ -42,7 +44,7 @@ def run(args: Sequence[str]) -> None:
     try:
         if arguments.exploits:
             with refusals():
-                standings = exploit_standings(env, arguments.episodes)
+                standings = exploit_standings(env, arguments.episodes or NUM_EPISODES)
             console.print(exploit_table(standings))
             refuse_exploits(standings)
             return

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -63,6 +64,9 @@ class EvaluateArguments(Checked):
     """Episodes per team and way of playing."""
     played: tuple[Played, ...] = ("sampled", "greedy")
     """Ways of playing: draw tokens as in training, or take the likeliest."""
+    eval_max_turns: Count | None = None
+    """Joint turns after which an episode is truncated. None: as in the run's settings; without a run the environment's
+    own limit, or 1,000 if the environment declares none."""
     split: str = "test"
     """Split of the environment's tasks, such as train or test; ignored where it has none."""
     out: Annotated[Path | None, Also("output_dir")] = None
@@ -89,6 +93,7 @@ def run(args: Sequence[str]) -> None:
 
 def evaluate_teams(arguments: EvaluateArguments, console: Console) -> None:
     """Play, print a table, and write all episodes; of several teams also a leaderboard."""
+    from ...algorithms.runs.loggers.display import ProgressLines
     from ...algorithms.runs.loggers.lines import JsonLines  # here, and below: help needs no torch
     from ...algorithms.runs.records import episode_records
     from ..leaderboard import LEADERBOARD_FILES, Leaderboard
@@ -109,15 +114,26 @@ def evaluate_teams(arguments: EvaluateArguments, console: Console) -> None:
         if len(common) > 1:
             raise UserError(f"the runs were trained in {', '.join(sorted(common))}; say where all play: --env ID")
     entries = []
+    lines = ProgressLines(terminal(stderr=True))
     for number, team in enumerate(teams):
         name = names[number]
         with refusals():
             # Runs get the arguments here, models had them when their environment was made.
             given = kwargs if number < len(arguments.directories) and arguments.env is None else {}
             results: dict[str, EvaluationResult] = {
-                how: team.evaluate(arguments.episodes, greedy=how == "greedy", split=arguments.split, **given)
+                how: team.evaluate(
+                    arguments.episodes,
+                    greedy=how == "greedy",
+                    split=arguments.split,
+                    eval_max_turns=arguments.eval_max_turns,
+                    on_progress=partial(lines, f"{shown(name)}, {how}"),
+                    **given,
+                )
                 for how in dict.fromkeys(arguments.played)
             }
+            for how, result in results.items():
+                if result.num_cut:
+                    lines.print(f"{shown(name)}, {how}: {result.cut_line()}")
         log = folder / files[number]
         with owned(folder, files[number]) as new:
             for how, result in results.items():

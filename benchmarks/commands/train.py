@@ -16,7 +16,7 @@ from ...agents.numeric.config import NetworkConfig
 from ...algorithms.config import TrainConfig
 from ...algorithms.registry import algorithm_spec, algorithm_specs
 from ...algorithms.runs.loggers.sinks import LogConfig
-from ..arguments import keyword_arguments, parsed
+from ..arguments import keyword_arguments, nested_classes, parsed
 from ..configuration import CONFIG, Given, given_settings
 from ..errors import UserError, check_folder, refusals
 
@@ -203,6 +203,12 @@ def values_of(given: Given, settings: type[TrainConfig]) -> dict[str, Any]:
         return {}
     classes: tuple[type[Any], ...] = (settings, ModelConfig, NetworkConfig, LogConfig)
     listed = "`collm train ALGORITHM --help` lists them"
+    tables = {"config", "settings", *nested_classes(TrainArguments)} - {"model"}  # model is a setting, too
+    for name in tables & set(given.settings):
+        raise UserError(
+            f"{given.path}: {name} is no setting, got {given.settings[name]!r}; write settings by their names, or in "
+            "tables [config], [model] and [network]"
+        )
     *parts, own = sorted_out(given.settings, (*classes, TrainArguments), str(given.path), listed)
     for kind, part in zip(classes, parts, strict=True):
         kind(**part)  # which refuses values out of range

@@ -127,8 +127,9 @@ def ends(subject: Subject) -> None:
         if not subject.record(seed).has_ended:
             raise CheckFailure(
                 "ends",
-                f"no end after {subject.max_steps} turns with seed {seed}; terminate at a last turn, or pass a "
-                "larger max_steps",
+                f"no end after {subject.max_steps} turns with seed {seed}; terminate at a last turn, "
+                "register it with max_turns, or pass a larger max_steps to check_env (Gymnasium's environments take "
+                "--env-kwargs max_episode_steps=…)",
             )
 
 

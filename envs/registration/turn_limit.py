@@ -10,6 +10,9 @@ from pettingzoo.utils import BaseParallelWrapper
 
 from ..core import TextParallelEnv
 
+DEFAULT_TURN_LIMIT = 1_000
+"""Joint turns of an episode that is only watched, if nothing else limits it."""
+
 
 class TurnLimit(BaseParallelWrapper):
     """The same environment, truncated after a number of turns if it has not ended by then.
@@ -67,3 +70,16 @@ def declared_turn_limit(env: Any) -> int | None:
             limits.append(vars(env)["max_cycles"])
         env = vars(env).get("env", vars(env).get("aec_env"))
     return min((int(limit) for limit in limits if limit is not None), default=None)
+
+
+def watched_turns(declared: int | None, asked: int | None) -> int | None:
+    """Return the number of joint turns after which an episode that is only watched is left.
+
+    Args:
+        declared: limit that the environment declares, as of `declared_turn_limit`.
+        asked: limit that the caller asks for. None: the declared one, else `DEFAULT_TURN_LIMIT`.
+
+    Returns:
+        The number. None: the environment ends the episode.
+    """
+    return DEFAULT_TURN_LIMIT if declared is None and asked is None else asked

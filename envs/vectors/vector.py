@@ -16,6 +16,7 @@ from gymnasium.spaces import Space
 from pettingzoo import ParallelEnv
 
 from ..registration.registry import EnvSpec, make, spec
+from ..registration.turn_limit import declared_turn_limit
 from .faults import Course, EnvironmentFault, Infos, Observations, StepResult, Watch, name_of
 
 Builder: TypeAlias = "Callable[[], ParallelEnv[str, Any, Any]]"
@@ -35,6 +36,9 @@ class VectorEnv(ABC):
     spec: EnvSpec | None
     name: str
     """Id of the environment; of one that is not registered, the name that it gives itself."""
+    turn_limit: int | None = None
+    """Largest number of joint turns of an episode that the environment declares. None: it declares none, and an episode
+    may never end."""
     courses: list[Course]
     """Course of each copy's present episode: seed, options and actions, from which it can be played again."""
 
@@ -117,6 +121,7 @@ class SyncVector(VectorEnv):
         self.state_space = getattr(first, "state_space", None)
         self.spec = getattr(first, "spec", None)
         self.name = name_of(first)
+        self.turn_limit = declared_turn_limit(first)
         self.courses = [Course() for _ in self.envs]
         self._watches = [Watch(first) for _ in self.envs]
         self._arrived: dict[int, StepResult] = {}

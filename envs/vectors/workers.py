@@ -280,6 +280,7 @@ class WorkerVector(VectorEnv):
             self._action_spaces,
             self.state_space,
             self.spec,
+            self.turn_limit,
         ) = description
 
     def _is_as_known(self, task: Task, marks: list[bytes]) -> bool:

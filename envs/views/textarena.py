@@ -49,7 +49,11 @@ class TextArena(TextParallelEnv):
         if not 0 <= seat < num_players:
             raise ValueError(f"seat must be one of 0 to {num_players - 1}, got {seat}")
         if num_players > 1 and partners is None:
-            raise ValueError(f"{game} has {num_players} players; give partners, who play the others")
+            raise ValueError(
+                f"{game} has {num_players} players; give partners, a function (agent, observation, rng) -> reply that "
+                "plays the others; on the command line name a function of a module of yours that makes the environment "
+                "with them: --env my_module:my_game"
+            )
         super().__init__((f"player_{seat}",), max_turns, **kwargs)
         self._seat = seat
         self._num_players = num_players

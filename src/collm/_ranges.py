@@ -64,6 +64,8 @@ Count = Annotated[int, InRange(1)]
 CountOrZero = Annotated[int, InRange(0)]
 Finite = Annotated[float, InRange()]
 Positive = Annotated[float, InRange(above=0)]
+MAX_COEFFICIENT = 1000  # beyond it a bonus drowns any return
+Coefficient = Annotated[float, InRange(-MAX_COEFFICIENT, MAX_COEFFICIENT)]
 NotNegative = Annotated[float, InRange(0)]
 Share = Annotated[float, InRange(0, 1)]
 Decay = Annotated[float, InRange(0, below=1)]

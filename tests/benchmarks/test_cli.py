@@ -417,6 +417,10 @@ def test_a_folder_without_a_run_cannot_be_evaluated(error_of, tmp_path):
     assert "holds no run" in error_of("evaluate", tmp_path)
 
 
+def test_keyword_arguments_read_pythons_words_as_python_does():
+    assert keyword_arguments(["a=True", "b=False", "c=None", "d=true"]) == {"a": True, "b": False, "c": None, "d": True}
+
+
 def test_keyword_arguments_read_json_and_else_text():
     pairs = ["max_turns=4", "split=test", 'columns={"post": "source"}', "flag=true", "path=a=b"]
     assert keyword_arguments(pairs) == {

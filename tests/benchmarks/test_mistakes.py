@@ -24,8 +24,10 @@ from faulty_worlds import Texts
 from pettingzoo import ParallelEnv
 from safetensors.torch import load_file, save_file
 
+from collm._errors import UserError
 from collm.agents.tiny import TINY_DIRECTORY
 from collm.algorithms.config import IACConfig
+from collm.algorithms.runs import run as running
 from collm.algorithms.runs.assembly.experiment import Experiment
 from collm.benchmarks.cli import main
 from collm.envs import register
@@ -180,6 +182,11 @@ def write_settings(folder: Path) -> None:
         "code": whole.replace("collm/MiniWriting-v1", "os:getcwd"),
     }.items():
         (folder / f"{name}.toml").write_text(text)
+    named = {"algorithm": "maac", "env": "collm/MiniWriting-v1"}
+    for name, value in {"config": 3, "network": 3, "settings": 3}.items():
+        (folder / f"{name}-number.json").write_text(json.dumps(named | {name: value}))
+    (folder / "logging-table.json").write_text(json.dumps(named | {"logging": {"log": ["wandb"]}}))
+    (folder / "deep.json").write_text("[" * 200_000 + "]" * 200_000)
 
 
 def filled(text: str, places: dict[str, Path]) -> str:
@@ -224,10 +231,12 @@ def test_the_table_holds_what_it_claims_to():
     assert all(len(row) == 2 and len(row[1]) > 2 for row in TABLE)
 
 
-@pytest.mark.parametrize(
-    ("call", "answer"),
-    [pytest.param(*row, id=row[0], marks=[pytest.mark.slow] if row[0] in SLOW else []) for row in TABLE],
-)
+def rows(*, warned: bool):
+    chosen = [(call, answer) for call, answer in TABLE if answer.startswith("warns: ") == warned]
+    return [pytest.param(*row, id=row[0], marks=[pytest.mark.slow] if row[0] in SLOW else []) for row in chosen]
+
+
+@pytest.mark.parametrize(("call", "answer"), rows(warned=False))
 def test_a_wrong_call_costs_one_line_that_says_what_is_wrong(call, answer, places, capfd, monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")  # boxes then wrap no name
     monkeypatch.chdir(places["RUNS"].parent)
@@ -248,6 +257,32 @@ def test_a_wrong_call_costs_one_line_that_says_what_is_wrong(call, answer, place
     assert is_box or (len(lines) == 1 and lines[0].startswith("error: ")), text
     assert filled(answer, places) in re.sub(r"[\s│|]+", " ", text)
     assert snapshot(places) == before
+
+
+@pytest.mark.parametrize(("call", "answer"), rows(warned=True))
+def test_a_harmless_call_is_warned_about_in_one_line(call, answer, places, capfd, monkeypatch):
+    """Before an episode is played; the run is left there."""
+
+    def left(experiment, trainer, *arguments):
+        trainer.close()
+        raise UserError("far enough")
+
+    def held_out(experiment, trainer):
+        collector = made(experiment, trainer)
+        for line in running.open_ended(collector, experiment):
+            print(line)
+        return left(experiment, trainer)
+
+    made = running._held_out
+    monkeypatch.setattr(running, "_held_out", held_out)
+    monkeypatch.chdir(places["RUNS"].parent)
+    with no_longer_than(MAX_S, call):
+        assert main(shlex.split(filled(filled(call, places), places))) == 2
+    shutil.rmtree(places["OUT"], ignore_errors=True)
+    printed = capfd.readouterr()
+    assert printed.err.strip().splitlines()[-1] == "error: far enough"
+    (line,) = printed.out.strip().splitlines()
+    assert answer.removeprefix("warns: ") in line
 
 
 def test_a_server_of_another_kind_costs_one_line(places, capfd):

@@ -21,6 +21,17 @@ from ...learning.passes import tokens_per_pass
 from .policies import writes_text
 
 
+def check_settings(config: TrainConfig) -> None:
+    """Refuse values with which no policy can learn what the settings ask for."""
+    if config.reward_scale == 0:
+        raise ValueError("reward_scale=0 makes every reward 0, from which nothing is learned; give another factor")
+    if config.warmup_updates > config.num_updates:
+        raise ValueError(
+            f"warmup_updates={config.warmup_updates} is more than num_updates={config.num_updates}, so the learning "
+            "rates never reach their values; lower the one or raise the other"
+        )
+
+
 def check_workers(config: TrainConfig) -> None:
     """Refuse time limits without anyone who can be stopped, and two kinds of helpers for the same environments."""
     if config.timeout_s is not None and not config.num_workers and config.env_hosts is None:

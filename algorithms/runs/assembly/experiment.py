@@ -51,6 +51,7 @@ from .contradictions import (
     check_fsdp,
     check_joint_mode,
     check_judge,
+    check_settings,
     check_truth,
     check_workers,
     cluster_of,
@@ -59,6 +60,7 @@ from .critics import CriticSource
 from .policies import device_of_policy, make_policies, writes_text
 from .team_checks import check_team
 from .trainers import make_collector, make_trainer
+from .without_effect import Setup, settings_without_effect
 
 Kind = TypeVar("Kind", TrainConfig, ModelConfig, NetworkConfig)
 
@@ -111,6 +113,11 @@ class Experiment:
     def team_model(self) -> ModelConfig:
         """Settings of the language models, with the environment's length of replies where they name none."""
         return self.model if self.model.max_new_tokens else replace(self.model, max_new_tokens=reply_limit(self.env))
+
+    @property
+    def num_envs(self) -> int:
+        """Environment copies that play training's episodes."""
+        return self.config.num_envs or min(self.config.rollout_buffer_size, MAX_DEFAULT_ENVS)
 
     def make_algorithm(self) -> Algorithm[Any]:
         """The algorithm with its settings.
@@ -166,6 +173,14 @@ class Experiment:
         """Refuse settings that would fail later, before a model is loaded."""
         self._checked()
 
+    def without_effect(self) -> list[str]:
+        """Lines on settings that have no effect in this combination."""
+        env = self.make_env()
+        try:
+            return settings_without_effect(Setup(self.make_algorithm(), self.model, self.network, env, self.num_envs))
+        finally:
+            env.close()
+
     def task(self) -> Task:
         """What the environment says of the training's size."""
         env = make(self.env, **self.env_kwargs)
@@ -177,6 +192,7 @@ class Experiment:
     def _checked(self) -> Experiment:
         """The experiment with what is left to the memory plan filled in."""
         algorithm = self.make_algorithm()
+        check_settings(self.config)
         check_workers(self.config)
         check_collecting(self.config, self.model)
         check_devices(algorithm, self.model)
@@ -241,7 +257,7 @@ class Experiment:
         algorithm = self.make_algorithm()
         config = self.config
         players = None
-        num_envs = config.num_envs or min(config.rollout_buffer_size, MAX_DEFAULT_ENVS)
+        num_envs = self.num_envs
         if config.collectors is not None:
             if policies is not None:
                 raise ValueError(

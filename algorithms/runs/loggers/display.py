@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from types import TracebackType
@@ -15,9 +16,12 @@ from rich.table import Table
 from rich.text import Text
 
 from ...._terminal import shown
+from ...rollout.collector import RolloutCollector
 from ...rollout.intervals import Interval
 
 BARS = "▁▂▃▄▅▆▇█"
+LINE_S = 10.0
+"""Seconds between two lines on the progress of an evaluation."""
 SHOWN = {
     "return": "return",
     "entropy": "entropy, nats per token",
@@ -42,6 +46,39 @@ def sparkline(values: Sequence[float], width: int = 60) -> str:
     low, high = min(means), max(means)
     span = (high - low) or 1.0
     return "".join(BARS[min(len(BARS) - 1, int((mean - low) / span * len(BARS)))] for mean in means)
+
+
+def progress_of(collector: RolloutCollector) -> str:
+    """Progress of the episodes that a collector plays: "12 of 64 episodes, 3,400 joint turns"."""
+    return f"{collector.num_ended} of {collector.num_planned} episodes, {collector.num_decided:,} joint turns"
+
+
+class ProgressLines:
+    """Prints the progress of an evaluation as a line every `LINE_S` seconds.
+
+    Args:
+        console: output.
+    """
+
+    def __init__(self, console: Console):
+        self.console = console
+        self._printed_at = time.monotonic()
+
+    def __call__(self, name: str, collector: RolloutCollector) -> None:
+        """Print the progress if the last line is old enough.
+
+        Args:
+            name: words in front of it.
+            collector: collector that plays.
+        """
+        now = time.monotonic()
+        if now - self._printed_at >= LINE_S:
+            self._printed_at = now
+            self.print(f"{name}: {progress_of(collector)}")
+
+    def print(self, line: str) -> None:
+        """Print any line."""
+        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 class TrainingDisplay:
@@ -70,6 +107,8 @@ class TrainingDisplay:
         )
         self.task = self.progress.add_task("", total=num_updates)
         self.evaluations: list[tuple[int, Mapping[str, float]]] = []
+        self._evaluating = ""
+        self._evaluation_lines = ProgressLines(console)
         # In a notebook rich draws by ipywidgets; without them only lines can be shown.
         is_live = console.is_terminal or (console.is_jupyter and find_spec("ipywidgets") is not None)
         self.live = Live(self._panel(), console=console, refresh_per_second=4) if is_live else None
@@ -101,9 +140,20 @@ class TrainingDisplay:
                 f"{seconds:6.0f} s  {metrics['tokens_per_second']:7.0f} tokens/s"
             )
 
+    def evaluating(self, how: str, collector: RolloutCollector) -> None:
+        """Show how far an evaluation has come."""
+        if self.live is None:
+            self._evaluation_lines(f"evaluation, {how}", collector)
+        else:
+            self._evaluating = f"evaluation, {how}: {progress_of(collector)}"
+            self.live.update(self._panel())
+
     def evaluated(self, update: int, metrics: Mapping[str, float]) -> None:
         """Keep an evaluation's metrics for the table."""
         self.evaluations.append((update, metrics))
+        self._evaluating = ""
+        if self.live is not None:
+            self.live.update(self._panel())
 
     def evaluation_table(self) -> Table:
         """Table of the held-out returns before, during and after training."""
@@ -126,6 +176,8 @@ class TrainingDisplay:
             table.add_row(*(cell for label, value in row for cell in (f"[dim]{label}[/]", f"{value:.4g}")))
         curve = sparkline(self.returns)
         lines: list[RenderableType] = [self.progress]
+        if self._evaluating:
+            lines.append(self._evaluating)
         if self.returns:
             lines.append(f"[cyan]{curve}[/]  return {min(self.returns):.3f} … {max(self.returns):.3f}")
         return Panel(Group(*lines, table), title=Text(shown(self.title)), title_align="left")

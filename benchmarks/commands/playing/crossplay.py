@@ -48,6 +48,7 @@ def run(args: Sequence[str]) -> None:
             read_config(directory)  # which refuses what is no run, before torch takes its seconds
 
     from ....algorithms.runs.api import load_run  # here: help needs no torch
+    from ....algorithms.runs.loggers.display import ProgressLines
     from ....envs.registration.registry import make
     from ...crossplay import cross_play, draw, page
 
@@ -68,6 +69,7 @@ def run(args: Sequence[str]) -> None:
             greedy=arguments.greedy,
             partners=arguments.partners,
             told=told,
+            on_progress=ProgressLines(terminal(stderr=True)),
         )
     write_text(arguments.out, PAGE, page(found))
     with owned(arguments.out, PICTURE) as new:

@@ -16,13 +16,14 @@ from tyro.conf import Positional
 
 from ...._errors import nearest
 from ...._ownership import replaced
-from ...._ranges import Checked, Seed
+from ...._ranges import Checked, Count, Seed
 from ...._terminal import shown, terminal
 from ....agents.config import CHAT, ModelConfig
 from ....envs.core import TextParallelEnv
 from ....envs.games.pictures import write_gif
 from ....envs.players import PLAYERS, scripted_player
 from ....envs.registration.registry import make, spec
+from ....envs.registration.turn_limit import watched_turns
 from ....envs.vectors.faults import EnvironmentFault
 from ....envs.vectors.vector import SyncVector
 from ....envs.wrappers import Recorded, Shares
@@ -56,7 +57,10 @@ class PlayArguments(Checked):
     seed: Seed = 0
     """Seed of the episode."""
     task: str | None = None
-    """Task by number or id. None: drawn from the seed."""
+    """Task by number or id; generated tasks go by any whole number. None: drawn from the seed."""
+    max_turns: Count | None = None
+    """Joint turns after which the episode is left. None: the environment's own limit, or 1,000 if the environment
+    declares none."""
     greedy: bool = False
     """Take the likeliest tokens in place of sampling, where a trained team or a model plays."""
     gif: Path | None = None
@@ -75,6 +79,8 @@ def run(args: Sequence[str]) -> None:
         folder = arguments.record or (PLAYED if person is not None else None)
         seen = watched(env, folder, players(env, arguments))
         task = arguments.task
+        if task is not None and not isinstance(env.unwrapped, TextParallelEnv):
+            raise UserError(f"--task {task} chooses a task of a text environment, but {arguments.env} draws its own")
         options = None if task is None else {"task": int(task) if task.isdecimal() else task}
         vector = SyncVector(lambda: seen, 1)  # which names what an environment does wrong
         vector.name = arguments.env
@@ -85,7 +91,16 @@ def run(args: Sequence[str]) -> None:
                 raise
             raise UserError(str(fault.__cause__)) from fault  # there is no such task
     try:
-        frames = play(vector, seen, observations, decide, person, console, is_drawn=arguments.gif is not None)
+        frames = play(
+            vector,
+            seen,
+            observations,
+            decide,
+            person,
+            console,
+            is_drawn=arguments.gif is not None,
+            max_turns=watched_turns(vector.turn_limit, arguments.max_turns),
+        )
     finally:
         vector.close()
         if folder is not None:  # also of an episode that was left
@@ -110,6 +125,7 @@ def play(
     console: Console,
     *,
     is_drawn: bool,
+    max_turns: int | None,
 ) -> list[Any]:
     """Play an episode that has begun in a vector of one copy, and print it; returns the pictures, where it is drawn.
 
@@ -121,7 +137,7 @@ def play(
     frames = [env.render()] if is_drawn else []
     total: dict[str, float] = {}
     turn = 0
-    while env.agents:
+    while env.agents and turn != max_turns:
         turn += 1
         before = {agent: len(str(observations[agent])) for agent in env.agents}
         actions = {
@@ -144,6 +160,8 @@ def play(
         if person is None or not env.agents:  # what the numbers tell of the partners is no part of the game
             told = "  ".join(f"{name} {value:.3g}" for name, value in numbers.items())
             console.print(Text(shown(told), style="dim"))
+    if env.agents:
+        console.print(f"left after {turn:,} joint turns; --max-turns sets another limit", highlight=False)
     scene = getattr(env, "scene", str)()
     if scene:
         console.print(Text(shown(scene)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import gymnasium
-from gymnasium.spaces import Dict
+from gymnasium.spaces import Dict, flatten, flatten_space
 
 from .gymnasium_team import GymnasiumTeam, in_space, made
 
@@ -73,3 +73,27 @@ class Part(gymnasium.ObservationWrapper[Any, Any, Any]):
 
     def observation(self, observation: Any) -> Any:
         return observation[self.key]
+
+
+class Flat(gymnasium.ObservationWrapper[Any, Any, Any]):
+    """A Gymnasium environment whose observations are flattened into one vector.
+
+    The vectors are those of `gymnasium.wrappers.FlattenObservation`, which cannot be pickled.
+
+    Args:
+        env: an environment whose observations have a fixed size.
+
+    Raises:
+        TypeError: if they have none.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any]):
+        super().__init__(env)
+        if not env.observation_space.is_np_flattenable:
+            raise TypeError(
+                f"flatten=True needs observations of a fixed size, but the space is {env.observation_space}"
+            )
+        self.observation_space = flatten_space(env.observation_space)
+
+    def observation(self, observation: Any) -> Any:
+        return flatten(self.env.observation_space, observation)

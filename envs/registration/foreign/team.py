@@ -8,23 +8,31 @@ import gymnasium
 from pettingzoo import AECEnv, ParallelEnv
 from pettingzoo.utils.conversions import aec_to_parallel_wrapper
 
-from .gym_as_parallel import GymAsParallel, Part
+from .gym_as_parallel import Flat, GymAsParallel, Part
 from .tuple_team import TupleTeam, is_tuple_team
 from .turn_based import TurnBased
 
 
-def gym_team(env: str, *, observed: str | None = None, **kwargs: Any) -> ParallelEnv[str, Any, Any]:
+def gym_team(
+    env: str, *, observed: str | None = None, flatten: bool = False, **kwargs: Any
+) -> ParallelEnv[str, Any, Any]:
     """A registered Gymnasium environment as a team: of one agent, or of as many as its Tuple spaces have.
 
     Args:
         env: id, "module:Id" where a module registers it.
         observed: entry of dict observations that an agent sees, such as "image" in MiniGrid; None: all.
+        flatten: flatten observations of Dict and Tuple spaces into one vector.
         kwargs: arguments of `gymnasium.make`.
+
+    Raises:
+        TypeError: if there is no such entry, or if observations have no fixed size to flatten.
     """
-    seen = gymnasium.make(env, disable_env_checker=True, **kwargs)
+    seen: gymnasium.Env[Any, Any] = gymnasium.make(env, disable_env_checker=True, **kwargs)
     if observed is not None:
-        return as_team(Part(seen, observed))
-    if is_tuple_team(seen):
+        seen = Part(seen, observed)
+    if flatten:
+        seen = Flat(seen)
+    if observed is None and not flatten and is_tuple_team(seen):
         seen.close()
         return TupleTeam(env, **kwargs)  # by its id, so that it can be made again
     return as_team(seen)

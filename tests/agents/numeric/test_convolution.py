@@ -1,5 +1,7 @@
 """Convolutions in front of numeric policies and critics."""
 
+from dataclasses import replace
+
 import gymnasium
 import numpy as np
 import pytest
@@ -101,3 +103,27 @@ def test_a_convolving_critic_reads_actions_beside_the_image(tmp_path):
     assert values.shape == (4,) and len(set(values[[0, 2, 3]].tolist())) == 3
     critic.save(tmp_path)
     torch.testing.assert_close(NumericCritic.load(tmp_path).values([item]), values)
+
+
+@pytest.mark.parametrize("images", ["convolved", "flat"])
+def test_images_are_kept_as_bytes_and_evaluated_as_before(images):
+    """The copy is the policy's own, as environments may write into their last observation."""
+    policy = NumericPolicy.for_spaces(GRID, ACTIONS, images=images, has_value_head=True)
+    observed = np.random.default_rng(0).integers(0, 255, (2, 7, 7, 3), np.uint8)
+    requests = [Request("a_0", image, (0, number)) for number, image in enumerate(observed)]
+    done = policy.act(requests)
+    floats = [Features.of(GRID).vector(image) for image in observed]
+    observed[:] = 0
+    for completion, vector in zip(done, floats, strict=True):
+        assert completion.tokens.features.dtype == np.uint8
+        assert completion.tokens.features.base is None
+        assert np.array_equal(completion.tokens.features, vector)
+        found = policy.evaluate([[completion]])
+        before = policy.evaluate([[replace(completion, tokens=replace(completion.tokens, features=vector))]])
+        assert torch.equal(found.logprobs, before.logprobs) and torch.equal(found.values, before.values)
+
+
+def test_numbers_out_of_the_bytes_of_an_image_are_kept_as_they_are():
+    image = np.full((7, 7, 3), 300.5)
+    kept = Features.of(GRID).compact(image)
+    assert kept.dtype == np.float32 and np.array_equal(kept, image.ravel())

@@ -41,6 +41,22 @@ def test_a_vector_of_another_length_is_refused():
         Features.of(gymnasium.spaces.Box(-1, 1, (2,))).vector([1, 2, 3])
 
 
-def test_a_space_of_text_is_refused():
-    with pytest.raises(ValueError, match="not a space of vectors"):
-        Features.of(gymnasium.spaces.Text(5))
+BOX = gymnasium.spaces.Box(-1, 1, (2,))
+
+
+@pytest.mark.parametrize(
+    ("space", "ways"),
+    [
+        (gymnasium.spaces.Text(5), ["flatten=True"]),
+        (gymnasium.spaces.Tuple([BOX, gymnasium.spaces.Discrete(3)]), ["flatten=True"]),
+        (gymnasium.spaces.Sequence(BOX), []),
+        (gymnasium.spaces.Dict(image=BOX, mission=gymnasium.spaces.Text(5)), ["observed=image", "flatten=True"]),
+        (gymnasium.spaces.Dict(near=BOX, far=gymnasium.spaces.Sequence(BOX)), ["observed=near"]),
+    ],
+)
+def test_a_space_without_vectors_is_refused_with_the_arguments_that_make_some(space, ways):
+    with pytest.raises(ValueError, match="not a space of vectors") as found:
+        Features.of(space)
+    told = str(found.value).replace(str(space), "")
+    assert [way for way in told.replace(",", " ").split() if "=" in way] == ways
+    assert ("--env-kwargs" in told) == bool(ways)

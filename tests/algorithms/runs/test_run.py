@@ -49,7 +49,7 @@ def experiment(clean_registry):
     """Two updates of four short episodes."""
     from collm.envs import register
 
-    register("test/Number-v0", NumberProbe, kwargs={"probe": "delayed"})
+    register("test/Number-v0", NumberProbe, kwargs={"probe": "delayed"}, max_turns=9)
     config = IPPOConfig(
         num_updates=2, rollout_buffer_size=4, critic_warmup=0, ppo_epochs=1, eval_num_samples=2, save_interval=1
     )
@@ -295,7 +295,7 @@ def test_a_signal_while_episodes_are_played_stops_before_the_next_turn_and_loses
     num_decided, decided = [], RolloutCollector._decided
 
     def deciding(collector, plays, greedy):
-        if collector.before_turn is not None:  # in training, not in evaluation
+        if collector.keeps_vectors:  # in training, not in evaluation
             num_decided.append(len(plays))
             if len(num_decided) == decision + 1:
                 os.kill(os.getpid(), signal.SIGINT)

@@ -75,3 +75,30 @@ def test_gymnasium_environments_are_made_by_id():
     assert isinstance(env, GymAsParallel)
     assert env.env.spec.max_episode_steps == 7
     assert "hash_seed" in check_env("gymnasium/CartPole-v1")
+
+
+@pytest.mark.parametrize("kwargs", [{"flatten": True}, {"flatten": False}, {}])
+def test_observations_are_flattened_on_request(kwargs):
+    env, alone = make("gymnasium/Blackjack-v1", **kwargs), gymnasium.make("Blackjack-v1")
+    if kwargs.get("flatten"):
+        alone = gymnasium.wrappers.FlattenObservation(alone)
+    assert env.observation_space("agent_0") == alone.observation_space
+    assert np.array_equal(env.reset(seed=3)[0]["agent_0"], alone.reset(seed=3)[0])
+    assert env.unwrapped.spec is not None
+
+
+def test_a_flattened_environment_keeps_the_contract():
+    assert "same_seed" in check_env(lambda: make("gymnasium/Blackjack-v1", flatten=True))
+
+
+def test_observations_without_a_fixed_size_cannot_be_flattened(clean_registry):
+    class Growing(gymnasium.Env):
+        observation_space = gymnasium.spaces.Sequence(gymnasium.spaces.Discrete(2))
+        action_space = gymnasium.spaces.Discrete(2)
+
+    gymnasium.register("Growing-v0", Growing)
+    try:
+        with pytest.raises(TypeError, match="flatten=True needs observations of a fixed size"):
+            make("gymnasium/Growing-v0", flatten=True)
+    finally:
+        del gymnasium.registry["Growing-v0"]

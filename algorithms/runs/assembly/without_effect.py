@@ -1,0 +1,223 @@
+"""Settings without effect: those that a combination of other settings or the environment leaves unread.
+
+A setting at its default is never reported, as nobody can tell whether it was given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+from gymnasium.spaces import Box
+from pettingzoo import ParallelEnv
+
+from ...._settings import settings_of
+from ....agents.config import BAG_OF_WORDS, CHAT, ModelConfig
+from ....agents.loading import device_named
+from ....agents.numeric.config import NetworkConfig
+from ....agents.registry import registered_critic, registered_policy
+from ...algorithm import ActorCritic, Algorithm
+from ...distribution.group import current
+from .policies import writes_text
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Settings of a run, and its environment: what decides which settings have an effect."""
+
+    algorithm: Algorithm[Any]
+    model: ModelConfig
+    network: NetworkConfig
+    env: ParallelEnv[str, Any, Any]
+    num_envs: int
+    """Environment copies that play training's episodes."""
+
+    @property
+    def config(self) -> Any:
+        """Settings of the algorithm, whose class may lack those of a critic."""
+        return self.algorithm.config
+
+    @property
+    def writes(self) -> bool:
+        """Whether the agents write texts."""
+        return writes_text(self.env)
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether policies are made by their own factories, which may read any setting."""
+        return any(registered_policy(name) is not None for name in self.model.model.split(","))
+
+    @property
+    def has_own_loss(self) -> bool:
+        """Whether the algorithm computes its loss in its own way, from any settings."""
+        return type(self.algorithm).loss is not Algorithm.loss
+
+    @property
+    def has_bag_of_words(self) -> bool:
+        """Whether the critic counts words."""
+        return bool(self.config.critic_model_name_or_path == BAG_OF_WORDS)
+
+    @property
+    def has_vector_critic(self) -> bool:
+        """Whether critics are perceptrons."""
+        return not self.writes and registered_critic(self.config.critic_model_name_or_path) is None
+
+    def estimates(self, *estimators: str) -> bool:
+        """Whether advantages or the critic's targets are computed by one of some estimators."""
+        config = self.config
+        if type(self.algorithm).advantages is not ActorCritic.advantages:
+            return True
+        used = {config.critic_target} | ({config.estimator} if config.critic_type == "v" else set())
+        return bool(used & set(estimators))
+
+    def on_gpu(self) -> bool:
+        """Whether a model lies on a GPU."""
+        names = [*self.model.device.split(","), getattr(self.config, "critic_device", None) or "cpu"]
+        return any(device_named(name.strip()).type != "cpu" for name in names)
+
+    def has_boxes(self) -> bool:
+        """Whether an agent acts by real numbers."""
+        return any(isinstance(self.env.action_space(agent), Box) for agent in self.env.possible_agents)
+
+    def has_images(self) -> bool:
+        """Whether an agent observes arrays with three axes."""
+        spaces = [self.env.observation_space(agent) for agent in self.env.possible_agents]
+        return any(len(space.shape or ()) == 3 for space in spaces)
+
+
+class Rule(NamedTuple):
+    """A rule on settings that have no effect unless something else is set."""
+
+    names: str
+    """Settings, separated by spaces."""
+    needs: str
+    """Condition under which they have an effect."""
+    holds: Callable[[Setup], bool]
+    """Whether it is met."""
+
+
+_OF_TEXT = " ".join(each.name for each in fields(ModelConfig) if each.name not in ("weights", "device"))
+_OF_VECTORS = " ".join(each.name for each in fields(NetworkConfig))
+_OF_CRITICS = "critic_learning_rate critic_steps critic_batch_size critic_replay critic_warmup critic_warmup_window"
+RULES = (
+    Rule("num_collectors collector_cpus collector_gpus", "collectors", lambda s: s.config.collectors is not None),
+    Rule("num_env_hosts", "env_hosts", lambda s: s.config.env_hosts is not None),
+    Rule(
+        "collector_files",
+        "collectors or env_hosts",
+        lambda s: s.config.collectors is not None or s.config.env_hosts is not None,
+    ),
+    Rule("fsdp", "several processes (torchrun)", lambda s: current().size > 1),
+    Rule("fsdp_copy_memory", "fsdp", lambda s: s.config.fsdp),
+    Rule("offload", "a GPU", Setup.on_gpu),
+    Rule(
+        "importance_cap",
+        "max_staleness or server_logprobs='server', and no clip_range",
+        lambda s: (
+            s.has_own_loss
+            or (s.config.clip_range is None and (s.config.max_staleness > 0 or s.model.server_logprobs == "server"))
+        ),
+    ),
+    Rule("target_kl", "ppo_epochs above 1", lambda s: s.config.ppo_epochs > 1),
+    Rule(
+        "normalization_epsilon",
+        "advantage_normalization or divide_by_std",
+        lambda s: s.config.advantage_normalization != "none" or getattr(s.config, "divide_by_std", False),
+    ),
+    Rule("credited_reward", "an algorithm without a joint critic", lambda s: s.algorithm.critic_reads != "joint"),
+    Rule(
+        "reference_kl_in reference_kl_estimator reference_device",
+        "reference_kl_coef above 0",
+        lambda s: s.config.reference_kl_coef > 0,
+    ),
+    Rule("credit divide_by_length log_shares", "agents that write texts", lambda s: s.writes or s.has_own_loss),
+    Rule("trace", "estimator='gae' or critic_target='gae'", lambda s: s.estimates("gae")),
+    Rule("num_steps", "estimator='n_step' or critic_target='n_step'", lambda s: s.estimates("n_step")),
+    Rule("estimator", "critic_type='v'", lambda s: s.config.critic_type == "v"),
+    Rule("value_loss_coef", "use_separate_critic=False", lambda s: s.algorithm.has_actor_heads),
+    Rule(
+        "value_head_hidden_dim",
+        "use_separate_critic=False and agents that write texts",
+        lambda s: s.algorithm.has_actor_heads and s.writes,
+    ),
+    Rule(
+        f"critic_model_name_or_path critic_value_head_hidden_dim {_OF_CRITICS}",
+        "use_separate_critic=True",
+        lambda s: not s.algorithm.has_actor_heads,
+    ),
+    Rule(
+        "critic_model_name_or_path critic_value_head_hidden_dim",
+        "agents that write texts",
+        lambda s: s.algorithm.has_actor_heads or not s.has_vector_critic,
+    ),
+    Rule(
+        "critic_learning_rate critic_steps critic_batch_size critic_value_head_hidden_dim value_clip_range",
+        f"another critic than {BAG_OF_WORDS!r}",
+        lambda s: s.algorithm.has_actor_heads or not s.has_bag_of_words,
+    ),
+    Rule("critic_l2", f"critic_model_name_or_path={BAG_OF_WORDS!r}", lambda s: s.has_bag_of_words),
+    Rule(_OF_TEXT, "agents that write texts", lambda s: s.writes or s.is_registered),
+    Rule(_OF_VECTORS, "agents that act by numbers", lambda s: not s.writes or s.is_registered),
+    Rule(
+        "is_squashed initial_log_std has_state_std log_std_bounds",
+        "continuous actions",
+        lambda s: s.writes or s.has_boxes(),
+    ),
+    Rule("images", "observations with three axes", lambda s: s.writes or s.has_images()),
+    Rule("lora_rank lora_alpha lora_target_modules", "weights='adapters'", lambda s: s.model.weights == "adapters"),
+    Rule("template_kwargs", "is_chat=True", lambda s: s.model.is_chat),
+    Rule("learns_filtered", "top_p or top_k", lambda s: s.model.top_p != 1 or s.model.top_k != 0),
+    Rule("server_weights server_logprobs server_patience_s", "server", lambda s: s.model.server is not None),
+    Rule("server_weights", "full weights, not weights='adapters'", lambda s: s.model.weights != "adapters"),
+    Rule(
+        " ".join(each.name for each in fields(ModelConfig) if each.name.startswith("chat_")),
+        f"a model of a chat server ({CHAT}MODEL@URL)",
+        lambda s: CHAT in s.model.model,
+    ),
+    Rule("allows_tf32", "a GPU", Setup.on_gpu),
+)
+"""What settings need to have an effect; the first rule that is not met is reported."""
+
+
+class Surplus(NamedTuple):
+    """A number of helpers of which some are idle."""
+
+    name: str
+    most: Callable[[Setup], int]
+    """Helpers that have work."""
+    what: str
+    """What each of them needs one of."""
+
+
+SURPLUS = (
+    Surplus("num_workers", lambda s: s.num_envs, "environment copies (num_envs)"),
+    Surplus("num_env_hosts", lambda s: s.num_envs, "environment copies (num_envs)"),
+    Surplus("num_collectors", lambda s: s.config.rollout_buffer_size, "episodes per update (rollout_buffer_size)"),
+    Surplus("num_envs", lambda s: s.config.rollout_buffer_size, "episodes per update (rollout_buffer_size)"),
+)
+
+
+def settings_without_effect(setup: Setup) -> list[str]:
+    """Lines on settings that differ from their defaults and change nothing, or name helpers without work."""
+    given: dict[str, Any] = {}
+    for settings in (setup.config, setup.model, setup.network):
+        for name, each in settings_of(type(settings)).items():
+            value = getattr(settings, name)
+            if each.is_required or value != each.default:
+                given[name] = value
+    lines = []
+    reported: set[str] = set()
+    for rule in RULES:
+        idle = [name for name in rule.names.split() if name in given and name not in reported]
+        if idle and not rule.holds(setup):
+            reported |= set(idle)
+            listed = ", ".join(f"{name}={given[name]!r}" for name in idle)
+            has, it, need = ("has", "it", "needs") if len(idle) == 1 else ("have", "they", "need")
+            lines.append(f"{listed} {has} no effect: {it} {need} {rule.needs}")
+    for name, most, what in SURPLUS:
+        if name in given and name not in reported and given[name] > most(setup):
+            if name == "num_envs" and setup.config.turns_per_update is not None:
+                continue
+            lines.append(f"{name}={given[name]} is more than the {most(setup)} {what}: the others have no work")
+    return lines

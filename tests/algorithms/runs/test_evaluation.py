@@ -1,0 +1,251 @@
+"""Evaluations end, say how far they are, stop when they are asked to, and keep no observations but texts."""
+
+from __future__ import annotations
+
+import gc
+import io
+import os
+import signal
+import time
+import tracemalloc
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Discrete
+from pettingzoo import ParallelEnv
+from rich.console import Console
+
+from collm.agents.numeric.config import NetworkConfig
+from collm.algorithms import IPPOConfig
+from collm.algorithms.rollout.collector import Plan, RolloutCollector
+from collm.algorithms.runs.api import Run
+from collm.algorithms.runs.assembly.experiment import Experiment
+from collm.algorithms.runs.assembly.policies import make_policies
+from collm.algorithms.runs.evaluation import evaluate
+from collm.algorithms.runs.loggers import read_lines
+from collm.algorithms.runs.loggers.display import TrainingDisplay
+from collm.algorithms.runs.records import episode_records
+from collm.algorithms.runs.run import run_experiment
+from collm.algorithms.runs.stopping import Stopped, StopSignals
+from collm.envs import register
+from collm.envs.registration.turn_limit import DEFAULT_TURN_LIMIT
+from collm.envs.vectors.processes import ProcessVector
+from collm.envs.vectors.vector import SyncVector
+
+SIDE = 96
+
+
+class Pictures(ParallelEnv):
+    """Two agents who see images and press one of two buttons. `num_turns` None: an episode never ends."""
+
+    metadata: ClassVar = {"name": "pictures"}
+
+    def __init__(self, num_turns: int | None = None):
+        self.possible_agents = ["left_0", "right_0"]
+        self.num_turns = num_turns
+
+    def observation_space(self, agent):
+        return Box(0, 255, (SIDE, SIDE, 3), np.uint8)
+
+    def action_space(self, agent):
+        return Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        self.rng, self.turn = np.random.default_rng(seed), 0
+        self.agents = list(self.possible_agents)
+        return self._seen(), {agent: {} for agent in self.agents}
+
+    def step(self, actions):
+        self.turn += 1
+        agents, is_over = self.agents, self.turn == self.num_turns
+        if is_over:
+            self.agents = []
+        rewards = {agent: float(action) for agent, action in actions.items()}
+        ended, cut = dict.fromkeys(agents, is_over), dict.fromkeys(agents, False)
+        return self._seen(), rewards, ended, cut, {agent: {"metric/turn": self.turn} for agent in agents}
+
+    def _seen(self):
+        return {agent: self.rng.integers(0, 255, (SIDE, SIDE, 3), np.uint8) for agent in self.possible_agents}
+
+
+class Endless(Pictures):
+    """Pictures whose class asks the process to stop in a turn of an episode."""
+
+    stops_in: ClassVar[int | None] = None
+    asked_at: ClassVar[float] = 0.0
+
+    def step(self, actions):
+        if Endless.stops_in is not None:
+            Endless.stops_in -= 1
+            if Endless.stops_in == 0:
+                Endless.stops_in = None
+                Endless.asked_at = time.monotonic()
+                os.kill(os.getpid(), signal.SIGTERM)
+        return super().step(actions)
+
+
+@pytest.fixture
+def experiment(clean_registry):
+    """Two updates in an environment without an end, whose training is cut by turns."""
+    register("test/Endless-v0", Endless)
+    config = IPPOConfig(
+        num_updates=2,
+        rollout_buffer_size=2,
+        turns_per_update=3,
+        critic_warmup=0,
+        ppo_epochs=1,
+        eval_num_samples=2,
+        eval_max_turns=5,
+        eval_interval=1,
+    )
+    network = NetworkConfig(hidden_dims=(4,), images="flat")
+    return Experiment(algorithm="ippo", config=config, env="test/Endless-v0", network=network)
+
+
+def team(experiment, vector):
+    return make_policies(experiment.make_algorithm(), vector, experiment.model, experiment.network)
+
+
+def played(experiment, num_turns, num_episodes=3, **settings):
+    vector = SyncVector(lambda: Pictures(num_turns), 2)
+    collector = RolloutCollector(vector, team(experiment, vector))
+    return evaluate(collector, num_episodes, greedy=False, **settings)
+
+
+def peak_bytes(experiment, num_turns):
+    """The most memory that Python has allocated at a time while an evaluation plays."""
+    gc.collect()
+    tracemalloc.start()
+    result = played(experiment, num_turns)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert [episode.num_turns for episode in result.episodes] == [num_turns] * 3
+    return peak
+
+
+def test_memory_does_not_grow_with_the_number_of_turns(experiment):
+    """What a turn of an agent leaves is its action, reward and metrics: less than a tenth of its image of bytes."""
+    peak_bytes(experiment, 4)  # what is loaded once
+    num_decisions = 60 * 3 * 2  # turns, episodes, agents
+    assert peak_bytes(experiment, 64) - peak_bytes(experiment, 4) < num_decisions * SIDE * SIDE * 3 / 10
+
+
+def test_the_episodes_are_those_of_a_collector_that_keeps_everything(experiment):
+    result = played(experiment, 7)
+    vector = SyncVector(lambda: Pictures(7), 2)
+    collector = RolloutCollector(vector, team(experiment, vector))
+    whole = collector.collect([Plan(2**31 + i, group=i) for i in range(3)])
+    assert episode_records(result.episodes) == episode_records(whole)
+    assert [episode.team_return for episode in result.episodes] == [episode.team_return for episode in whole]
+    for one, other in zip(result.episodes, whole, strict=True):
+        for agent, track in one.tracks.items():
+            kept = other.tracks[agent]
+            assert [turn.completion.logprobs for turn in track] == [turn.completion.logprobs for turn in kept]
+            assert kept[0].observation is not None and kept[0].completion.tokens is not None
+
+
+@pytest.mark.parametrize(
+    ("num_turns", "limit", "expected", "num_cut"),
+    [(None, None, DEFAULT_TURN_LIMIT, 3), (None, 4, 4, 3), (4, 4, 4, 0), (3, 4, 3, 0), (9, None, 9, 0)],
+)
+def test_an_episode_has_no_more_turns_than_the_limit(experiment, num_turns, limit, expected, num_cut):
+    result = played(experiment, num_turns, max_turns=limit)
+    assert [episode.num_turns for episode in result.episodes] == [expected] * 3
+    assert result.num_cut == num_cut
+    assert [any(episode.is_terminated.values()) for episode in result.episodes] == [num_cut == 0] * 3
+
+
+def test_an_environment_that_declares_a_limit_is_left_to_it(experiment):
+    register("test/Long-v0", Pictures, max_turns=1100)
+    vector = SyncVector("test/Long-v0", 1)
+    assert vector.turn_limit == 1100
+    result = evaluate(RolloutCollector(vector, team(experiment, vector)), 1, greedy=True)
+    assert result.num_cut == 0 and result.episodes[0].num_turns == 1100
+    with ProcessVector("gymnasium/CartPole-v1", 1, num_workers=1) as workers:
+        assert workers.turn_limit == 500
+
+
+def test_a_run_says_once_that_the_environment_has_no_limit_and_how_many_episodes_were_cut(experiment, tmp_path):
+    told = []
+    run_experiment(experiment, tmp_path / "r", on_notice=told.append)
+    assert len([line for line in told if "declares no limit" in line and "eval-max-turns" in line]) == 1
+    assert len([line for line in told if "2 of 2 episodes were truncated after 5" in line]) == 1
+    rows = read_lines(tmp_path / "r" / "evaluation.jsonl")
+    assert [row["evaluation/greedy/cut_episodes"] for row in rows] == [2.0, 2.0, 2.0]
+
+
+def test_an_environment_that_ends_by_itself_is_not_said_to_be_cut(experiment, tmp_path):
+    register("test/Short-v0", Pictures, kwargs={"num_turns": 3}, max_turns=4)
+    told = []
+    run_experiment(replace(experiment, env="test/Short-v0"), tmp_path / "r", on_notice=told.append)
+    assert told == []
+    assert not [key for row in read_lines(tmp_path / "r" / "evaluation.jsonl") for key in row if "cut_episodes" in key]
+
+
+@pytest.mark.parametrize("turns_before", [3, 25, 45])
+def test_the_first_signal_stops_an_evaluation_and_a_resumed_run_repeats_it(experiment, tmp_path, turns_before):
+    """With 40 joint turns per evaluation and 6 per update: the first, the second and an update in between."""
+    run_experiment(experiment, tmp_path / "whole")
+    Endless.stops_in = turns_before
+    with StopSignals() as stop, pytest.raises(Stopped):
+        run_experiment(experiment, tmp_path / "r", stop=stop)
+    assert time.monotonic() - Endless.asked_at < 10
+    run_experiment(experiment, tmp_path / "r", resume=True)
+    for name in ("evaluation.jsonl", "episodes.jsonl"):
+        assert (tmp_path / "r" / name).read_text() == (tmp_path / "whole" / name).read_text()
+
+
+def test_the_first_signal_stops_an_evaluation_and_training_without_any_limit(experiment, tmp_path):
+    config = replace(experiment.config, turns_per_update=None, eval_max_turns=10**9)
+    for name, starts in (("evaluation", True), ("training", False)):
+        Endless.stops_in = 50
+        with StopSignals() as stop, pytest.raises(Stopped):
+            limitless = replace(experiment, config=replace(config, eval_on_start=starts))
+            run_experiment(limitless, tmp_path / name, stop=stop)
+
+
+def test_an_evaluation_after_the_last_update_is_repeated(experiment, tmp_path):
+    once = replace(experiment, config=replace(experiment.config, eval_interval=0, eval_on_start=False))
+    run_experiment(once, tmp_path / "whole")
+    Endless.stops_in = 2 * 2 * 3 + 3  # two updates of three turns in two copies, then the evaluation
+    with StopSignals() as stop, pytest.raises(Stopped, match="after update 2"):
+        run_experiment(once, tmp_path / "r", stop=stop)
+    assert not (tmp_path / "r" / "evaluation.jsonl").exists()
+    run_experiment(once, tmp_path / "r", resume=True)
+    expected = (tmp_path / "whole" / "evaluation.jsonl").read_text()
+    assert (tmp_path / "r" / "evaluation.jsonl").read_text() == expected
+    run_experiment(once, tmp_path / "r", resume=True)
+    assert (tmp_path / "r" / "evaluation.jsonl").read_text() == expected
+
+
+def test_progress_is_a_line_now_and_then_or_part_of_the_panel(experiment, monkeypatch):
+    vector = SyncVector(lambda: Pictures(4), 2)
+    collector = RolloutCollector(vector, team(experiment, vector))
+    clock = iter(range(0, 10_000, 4))
+    monkeypatch.setattr("collm.algorithms.runs.loggers.display.time.monotonic", lambda: float(next(clock)))
+    for is_terminal in (False, True):
+        stream = io.StringIO()
+        console = Console(file=stream, width=100, force_terminal=is_terminal)
+        with TrainingDisplay("run", 2, console) as display:
+            collector.before_turn = lambda display=display: display.evaluating("greedy", collector)
+            evaluate(collector, 4, greedy=True)
+        if is_terminal:
+            assert "evaluation, greedy: 2 of 4 episodes, 14 joint turns" in stream.getvalue()
+        else:
+            lines = stream.getvalue().splitlines()
+            assert lines == [
+                "evaluation, greedy: 0 of 4 episodes, 4 joint turns",
+                "evaluation, greedy: 2 of 4 episodes, 10 joint turns",
+            ]
+
+
+def test_a_team_that_is_evaluated_again_can_be_given_another_limit(experiment, tmp_path):
+    trainer = run_experiment(experiment, tmp_path / "r")
+    run = Run(tmp_path / "r", experiment, trainer.collector.policies)
+    seen = []
+    assert run.evaluate(1).episodes[0].num_turns == 5
+    result = run.evaluate(1, eval_max_turns=3, on_progress=lambda collector: seen.append(collector.num_decided))
+    assert result.episodes[0].num_turns == 3 and result.num_cut == 1
+    assert seen == [0, 1, 2]
