@@ -60,8 +60,8 @@ def require(*packages: str) -> None:
 
 def _repository() -> str:
     """Address of the repository, as the installed package declares it."""
-    urls = dict(url.split(", ", 1) for url in metadata("collm").get_all("Project-URL", []))
-    return urls["Repository"]
+    declared: list[str] = metadata("collm").get_all("Project-URL", [])
+    return dict(url.split(", ", 1) for url in declared)["Repository"]
 
 
 def _extras() -> dict[str, str]:
