@@ -72,10 +72,9 @@ class Features:
 
     def compact(self, element: Any) -> NDArray[np.float32] | NDArray[np.uint8]:
         """A copy of the element as a vector, in bytes if it is an image of bytes."""
-        bare = np.asarray(element[OBSERVATION] if self.is_masked else element) if self.image else None
-        if bare is not None and bare.dtype == np.uint8 and bare.size == self.num_numbers:
-            return bare.ravel().copy()
-        return self.vector(element).copy()
+        bare: NDArray[Any] = np.asarray(element[OBSERVATION] if self.is_masked else element)
+        is_image = bool(self.image) and bare.dtype == np.uint8 and bare.size == self.num_numbers
+        return np.array(bare.ravel() if is_image else self.vector(element))
 
     def vector(self, element: Any) -> NDArray[np.float32]:
         """The element as a vector.

@@ -186,7 +186,6 @@ def write_settings(folder: Path) -> None:
     for name, value in {"config": 3, "network": 3, "settings": 3}.items():
         (folder / f"{name}-number.json").write_text(json.dumps(named | {name: value}))
     (folder / "logging-table.json").write_text(json.dumps(named | {"logging": {"log": ["wandb"]}}))
-    (folder / "deep.json").write_text("[" * 200_000 + "]" * 200_000)
 
 
 def filled(text: str, places: dict[str, Path]) -> str:
@@ -261,20 +260,18 @@ def test_a_wrong_call_costs_one_line_that_says_what_is_wrong(call, answer, place
 
 @pytest.mark.parametrize(("call", "answer"), rows(warned=True))
 def test_a_harmless_call_is_warned_about_in_one_line(call, answer, places, capfd, monkeypatch):
-    """Before an episode is played; the run is left there."""
+    """Before models are loaded, or for what only models tell, before an episode is played; the run is left there."""
 
-    def left(experiment, trainer, *arguments):
-        trainer.close()
+    def left(run):
+        run.trainer.close()
         raise UserError("far enough")
 
-    def held_out(experiment, trainer):
-        collector = made(experiment, trainer)
-        for line in running.open_ended(collector, experiment):
-            print(line)
-        return left(experiment, trainer)
+    def not_loaded(*arguments, **options):
+        raise UserError("far enough")
 
-    made = running._held_out
-    monkeypatch.setattr(running, "_held_out", held_out)
+    monkeypatch.setattr(running._Run, "train", left)
+    if "effect" in answer or "is more than" in answer:
+        monkeypatch.setattr(Experiment, "make_trainer", not_loaded)
     monkeypatch.chdir(places["RUNS"].parent)
     with no_longer_than(MAX_S, call):
         assert main(shlex.split(filled(filled(call, places), places))) == 2
