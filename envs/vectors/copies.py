@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeAlias
 
+from ..registration.turn_limit import declared_turn_limit
 from .faults import EnvironmentFault, Watch, name_of
 from .marks import mark
 from .vector import Builder, as_step
@@ -33,14 +34,15 @@ class Copies:
         self._watches = {number: Watch(self._first) for number in indices}
 
     def description(self) -> Any:
-        """What there is to know of the environment: name, agents, spaces, and its entry in the registry."""
+        """Describe the environment: name, agents, spaces, turn limit, and its entry in the registry."""
         env = self._first
         names = list(env.possible_agents)
         spaces = (
             {name: env.observation_space(name) for name in names},
             {name: env.action_space(name) for name in names},
         )
-        return name_of(env), names, *spaces, getattr(env, "state_space", None), getattr(env, "spec", None)
+        state_space, spec = getattr(env, "state_space", None), getattr(env, "spec", None)
+        return name_of(env), names, *spaces, state_space, declared_turn_limit(env), spec
 
     def reply(self, payload: bytes) -> bytes:
         """The answer to a message."""

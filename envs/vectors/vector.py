@@ -16,6 +16,7 @@ from gymnasium.spaces import Space
 from pettingzoo import ParallelEnv
 
 from ..registration.registry import EnvSpec, make, spec
+from ..registration.turn_limit import declared_turn_limit
 from .faults import Course, EnvironmentFault, Infos, Observations, StepResult, Watch, name_of
 
 Builder: TypeAlias = "Callable[[], ParallelEnv[str, Any, Any]]"
@@ -32,6 +33,8 @@ class VectorEnv(ABC):
     possible_agents: list[str]
     state_space: Space[Any] | None
     """None where the environment has no state."""
+    turn_limit: int | None
+    """Largest number of joint turns of an episode. None: the environment declares none."""
     spec: EnvSpec | None
     name: str
     """Id of the environment; of one that is not registered, the name that it gives itself."""
@@ -115,6 +118,7 @@ class SyncVector(VectorEnv):
         first = self.envs[0]
         self.possible_agents = list(first.possible_agents)
         self.state_space = getattr(first, "state_space", None)
+        self.turn_limit = declared_turn_limit(first)
         self.spec = getattr(first, "spec", None)
         self.name = name_of(first)
         self.courses = [Course() for _ in self.envs]

@@ -279,6 +279,7 @@ class WorkerVector(VectorEnv):
             self._observation_spaces,
             self._action_spaces,
             self.state_space,
+            self.turn_limit,
             self.spec,
         ) = description
 
