@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from types import MappingProxyType
+from typing import Annotated, Any, Literal
 
 from .._ranges import Also, Checked, Count, CountOrZero, Decay, Finite, LearningRate, NotNegative, Positive, Seed, Share
 
@@ -17,6 +18,8 @@ CriticKnowledge = Literal["joint", "privileged"]
 Estimator = Literal["td", "n_step", "gae", "monte_carlo"]
 KLEstimator = Literal["k1", "k2", "k3"]
 RewardModelPays = Literal["end", "differences"]
+OLDER_VALUES: Mapping[str, Any] = MappingProxyType({"loss_denominator": "sampled"})
+"""Values of settings that a run's config.json lacks because it is older than they are, if not their defaults."""
 
 
 @dataclass(frozen=True, kw_only=True)
