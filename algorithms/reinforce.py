@@ -97,6 +97,10 @@ class MARLOO(Reinforce):
 
 @final
 class MAReMax(Reinforce):
-    """Advantage R - best return of the group (after ReMax, arXiv:2310.10505): 0 for the best, else below 0."""
+    """Advantage R - best return of the group (after ReMax, arXiv:2310.10505): 0 for the best, else below 0.
+
+    Biased: the baseline depends on the rollout's own actions. An agent's expected gradient may even point away from the
+    true one.
+    """
 
     above_baseline = staticmethod(group_max_advantages)
