@@ -252,6 +252,11 @@ class TrainablePolicy(Policy, Learnable):
         return None
 
     @property
+    def max_tokens_per_turn(self) -> int:
+        """Largest number of tokens of a completion: part of the fixed denominator of a loss per token."""
+        return 1
+
+    @property
     def is_sampled_elsewhere(self) -> bool:
         """Whether its completions carry the log-probabilities of a sampler that rounds otherwise than `evaluate`."""
         return False

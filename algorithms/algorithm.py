@@ -57,7 +57,7 @@ class PolicyBatch:
     sampled_logprobs: Tensor  # [K] of the same tokens when they were sampled
     turn_of_token: Tensor  # [K] long, 0..N - 1
     advantages: Tensor  # [N]
-    num_turns: int  # of the whole mini-batch: the denominator of a loss per turn
+    num_turns: int  # of the whole mini-batch: the denominator of a loss per turn (see TrainConfig.loss_denominator)
     num_tokens: int  # of the whole mini-batch: the denominator of a loss per token
     is_off_policy: Tensor | None = None  # [N] bool: sampled by older weights, or in other arithmetic; None: none
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from types import MappingProxyType
+from typing import Annotated, Any, Literal
 
 from .._ranges import (
     Also,
@@ -30,6 +31,8 @@ CriticKnowledge = Literal["joint", "privileged"]
 Estimator = Literal["td", "n_step", "gae", "monte_carlo"]
 KLEstimator = Literal["k1", "k2", "k3"]
 RewardModelPays = Literal["end", "differences"]
+OLDER_VALUES: Mapping[str, Any] = MappingProxyType({"loss_denominator": "sampled"})
+"""Values of settings that a run's config.json lacks because it is older than they are, if not their defaults."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,6 +172,12 @@ class TrainConfig(Checked):
     """Divide by a completion's number of tokens: its log-probability with credit="turn", which makes the clipped ratio
     GSPO's (arXiv:2507.18071); its weight in the loss with credit="token", so that completions of any length count the
     same."""
+    loss_denominator: Literal["fixed", "sampled"] = "fixed"
+    """Denominator of the policy's loss with all its terms: a constant ("fixed"), or the number of turns that were
+    sampled, of tokens with credit="token" ("sampled"). The constant is the number of episodes times the largest number
+    of turns that the environment declares (1 if it declares none); with credit="token" also times the largest number
+    of tokens per turn. A sampled number depends on the actions if episodes or replies differ in length, which biases
+    the gradient of small batches (as Dr. GRPO shows for tokens, arXiv:2503.20783)."""
     target_kl: NotNegative | None = None
     """KL divergence from the sampling policy, in nats per token, above which the remaining epochs are skipped. None:
     never."""
@@ -196,7 +205,8 @@ class TrainConfig(Checked):
     reward_shift: Finite = 0.0
     """Constant added to the reward of every turn before scaling, for example minus the best possible one."""
     entropy_coef: Coefficient = 0.0
-    """Entropy coefficient: weight of the entropy bonus, loss -= this x mean entropy per token in nats."""
+    """Entropy coefficient: weight of the entropy bonus, loss -= this x mean entropy per token in nats. The mean is
+    taken per turn first, except with credit="token" or loss_denominator="sampled"."""
     reference_kl_coef: NotNegative = 0.0
     """KL coefficient: price per nat of divergence from the starting model. 0 keeps no copy of that model."""
     reference_kl_in: Literal["reward", "loss"] = "loss"

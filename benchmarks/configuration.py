@@ -10,6 +10,7 @@ from typing import Any
 
 from .._errors import UserError
 from .._json import read_json
+from ..algorithms.config import OLDER_VALUES
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -51,6 +52,8 @@ def given_settings(args: list[str]) -> Given:
     if algorithm is not None and not isinstance(algorithm, str):
         raise UserError(f"{path}: algorithm must be text, got {algorithm!r}")
     settings: dict[str, Any] = {}
+    if path.suffix == ".json" and isinstance(found.get("config"), Mapping):  # a run's, which may be an old one
+        found["config"] = {**OLDER_VALUES, **found["config"]}
     for name, value in found.items():
         inner = value if name in PARTS and isinstance(value, Mapping) else {name: value}
         if twice := sorted(set(settings) & set(inner)):

@@ -267,7 +267,7 @@ QUICK = [
     Case("magrpo", "own", "none", settings=(("max_batch_tokens", 10_000),)),  # one pass, cut for two
     Case("magrpo", "own", "none", settings=(("joint_mode", "aligned"), ("max_batch_tokens", 130))),  # an uneven share
     Case("ippo", "own", "v", settings=(("turns_per_update", 2), ("num_generations", 1))),
-    Case("magrpo", "adapters", "none", recomputes=True),
+    Case("magrpo", "adapters", "none", settings=(("credit", "token"),), recomputes=True),
     Case("maac", "own", "q", settings=(*FSDP, ("max_grad_norm", 1e-5))),
     Case("ippo", "shared", "head", settings=(*FSDP, ("mini_batch_size", 5)), recomputes=True),  # 2 + 2 + 1 tracks
     Case("magrpo", "own", "none", settings=(("max_staleness", 1),), num_updates=3),

@@ -240,6 +240,10 @@ class LanguagePolicy(TrainablePolicy):
         return self.language_model.compute_dtype
 
     @property
+    def max_tokens_per_turn(self) -> int:
+        return self.max_new_tokens
+
+    @property
     def is_sampled_elsewhere(self) -> bool:
         serving = self.language_model.serving
         return serving is not None and serving.keeps_logprobs

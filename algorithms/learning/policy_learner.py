@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +20,7 @@ from ..functions.losses import (
     KL_ESTIMATORS,
     approximate_kl,
     entropy_bonus,
+    turn_logprobs,
     value_loss,
 )
 from .finiteness import Tally, numbers_of
@@ -38,6 +40,7 @@ class TurnBatch:
     targets: Tensor | None = None  # [N] normalized, for a value head on the policy
     old_values: Tensor | None = None  # [N] normalized, as predicted before the update
     reference_logprobs: Tensor | None = None  # [K], for a KL penalty in the loss
+    max_turns: int | None = None  # largest N possible, for a fixed denominator of the loss; None: N
     version: int = 0  # of the weights that learn: the number of updates behind them
 
 
@@ -73,6 +76,8 @@ class PolicyLearner:
         device = policy.parameters()[0].device
         self.device = device
         self.max_tokens = tokens_per_pass(config, device)
+        self._is_fixed: bool = config.loss_denominator == "fixed"
+        self._is_per_turn: bool = config.credit == "turn" or config.divide_by_length  # each turn is one item of a loss
 
     @torch.no_grad()
     def logprobs(self, policy: TrainablePolicy, tracks: Sequence[Sequence[Completion]]) -> list[Tensor]:
@@ -124,7 +129,7 @@ class PolicyLearner:
         for number, chosen in enumerate(steps, start=1):
             # A limit is looked at once per epoch, as it may spare the rest; all else when all steps are queued.
             reads = number == len(steps) or (limit is not None and number % per_epoch == 0)
-            if not descent.step(partial(self._gradient, parts, rows, chosen), reads=reads):
+            if not descent.step(partial(self._gradient, parts, rows, chosen, batch.max_turns), reads=reads):
                 break
         moved = self._kl_after_update(rows)
         self.policy.forget()
@@ -152,15 +157,15 @@ class PolicyLearner:
         (found,) = numbers_of([counted])
         return found.sums["kl_after_update"]
 
-    def _gradient(self, batch: _Parts, rows: _Rows, chosen: Sequence[int]) -> Tally:
+    def _gradient(self, batch: _Parts, rows: _Rows, chosen: Sequence[int], max_turns: int | None) -> Tally:
         """Add up the gradient of a mini-batch.
 
         Returns:
             The mini-batch's metrics, and under "logprob_error" the largest difference of a log-probability from the
             sampler's in each pass.
         """
-        num_turns = sum(len(rows.turns[i]) for i in chosen)
-        num_tokens = sum(len(rows.tokens[i]) for i in chosen)
+        counts = _Counts.of(rows, chosen)
+        scale = self._scale(rows, chosen, counts, max_turns)
         counted, spare = Tally(), Tally()
         for micro, weight in self._passes(self.policy, rows.tracks, chosen):
             tally = counted if weight else spare
@@ -168,12 +173,29 @@ class PolicyLearner:
             turn_index = sent(torch.cat([rows.turns[i] for i in micro]), self.device)
             token_index = sent(torch.cat([rows.tokens[i] for i in micro]), self.device)
             sampled = rows.sampled[token_index]
-            loss = self._loss(batch, evaluation, sampled, turn_index, token_index, num_turns, num_tokens, tally)
+            loss = self._loss(batch, evaluation, sampled, turn_index, token_index, counts, tally)
             tally.compare("logprob_error", (evaluation.logprobs.detach() - sampled).abs().max())
-            share = len(sampled) / num_tokens
+            share = len(sampled) / counts.tokens
             tally.add("kl_to_sampler", approximate_kl(evaluation.logprobs, sampled), share)
-            self.optimizer.backward(weight * loss)
+            self.optimizer.backward(weight * scale * loss)
         return counted
+
+    def _scale(self, rows: _Rows, chosen: Sequence[int], counts: _Counts, max_turns: int | None) -> float:
+        """Return the factor that replaces the count in the denominator of a mini-batch's loss by a constant.
+
+        The mean over a sampled number of turns or tokens is a ratio of two random numbers, which is biased. The factor
+        multiplies all terms of the loss, so their weights stay the same. The logged losses stay means.
+        """
+        if max_turns is None or not self._is_fixed:
+            return 1.0
+        denominator = max_turns * len(chosen) / len(rows.tracks)
+        size = self.config.mini_batch_size
+        if size is not None and self.policy.reads_turns_alone:
+            # An epoch of a longer update has more mini-batches of turns, so each of them has to count less.
+            denominator *= math.ceil(len(rows.tracks) / size) / math.ceil(max_turns / size)
+        if self._is_per_turn:
+            return counts.turns / denominator
+        return counts.tokens / (denominator * self.policy.max_tokens_per_turn)
 
     def _passes(
         self, policy: TrainablePolicy, tracks: Sequence[Sequence[Completion]], chosen: Sequence[int]
@@ -189,49 +211,60 @@ class PolicyLearner:
         sampled: Tensor,
         turn_index: Tensor,
         token_index: Tensor,
-        num_turns: int,
-        num_tokens: int,
+        counts: _Counts,
         tally: Tally,
     ) -> Tensor:
         """Loss of a micro-batch: its part of the sum that makes the mini-batch's loss."""
         config = self.config
         assert batch.advantages is not None
-        advantages = batch.advantages[turn_index]
-        loss, metrics = self.algorithm.loss(
-            PolicyBatch(
-                evaluation.logprobs,
-                sampled,
-                evaluation.turn_of_token,
-                advantages,
-                num_turns,
-                num_tokens,
-                None if batch.is_off_policy is None else batch.is_off_policy[turn_index],
-            )
+        micro = PolicyBatch(
+            evaluation.logprobs,
+            sampled,
+            evaluation.turn_of_token,
+            batch.advantages[turn_index],
+            counts.turns,
+            counts.tokens,
+            None if batch.is_off_policy is None else batch.is_off_policy[turn_index],
         )
+        loss, metrics = self.algorithm.loss(micro)
         for name, share in metrics.items():
             tally.add(name, share)
         tally.add("policy_loss", loss)
         if config.entropy_coef:
-            loss = loss - config.entropy_coef * entropy_bonus(evaluation.entropies, num_tokens)
+            entropies, items = self._token_means(evaluation.entropies, micro)
+            loss = loss - config.entropy_coef * entropy_bonus(entropies, items)
         if batch.reference_logprobs is not None:
             estimate = KL_ESTIMATORS[config.reference_kl_estimator or "k2"]
             divergence = estimate(evaluation.logprobs, batch.reference_logprobs[token_index])
-            tally.add("reference_kl", divergence.sum().double() / num_turns)
+            tally.add("reference_kl", divergence.sum().double() / counts.turns)
             if config.reference_kl_in == "loss":
-                items = num_turns if config.credit == "turn" else num_tokens
+                items = counts.turns
+                if config.credit == "token":
+                    divergence, items = self._token_means(divergence, micro)
                 loss = loss + config.reference_kl_coef * divergence.sum() / items
         if batch.targets is not None and evaluation.values is not None:
             old = None if batch.old_values is None else batch.old_values[turn_index]
             error = value_loss(
                 evaluation.values,
                 batch.targets[turn_index],
-                num_turns,
+                counts.turns,
                 old if config.value_clip_range is not None else None,
                 config.value_clip_range,
             )
             tally.add("value_loss", error)
             loss = loss + config.value_loss_coef * error
         return loss
+
+    def _token_means(self, per_token: Tensor, micro: PolicyBatch) -> tuple[Tensor, int]:
+        """Return items and a denominator: the mean per token of the mini-batch is the sum of all items divided by it.
+
+        With a fixed denominator, the items are those of the policy loss: the turns' own means if each turn counts once.
+        The mean over all tokens of the mini-batch would then be a ratio of two random numbers.
+        """
+        if self._is_fixed and self._is_per_turn:
+            num_turns = len(micro.advantages)
+            return turn_logprobs(per_token, micro.turn_of_token, num_turns, average_over_tokens=True), micro.num_turns
+        return per_token, micro.num_tokens
 
     def _is_off_policy(self, tracks: Sequence[Sequence[Completion]], version: int) -> Tensor | None:
         """[N] where another distribution sampled a turn than these weights': older ones, or other arithmetic."""
@@ -251,6 +284,17 @@ class PolicyLearner:
             order = torch.randperm(num_tracks, generator=self.generator).tolist()
             for start in range(0, num_tracks, size):
                 yield order[start : start + size]
+
+
+class _Counts(NamedTuple):
+    """Numbers of turns and tokens of a mini-batch."""
+
+    turns: int
+    tokens: int
+
+    @classmethod
+    def of(cls, rows: _Rows, chosen: Sequence[int]) -> _Counts:
+        return cls(sum(len(rows.turns[i]) for i in chosen), sum(len(rows.tokens[i]) for i in chosen))
 
 
 class _Parts(NamedTuple):

@@ -382,8 +382,18 @@ class Trainer:
             reference_logprobs=(
                 torch.cat([piece for agent in agents for piece in references[agent]]) if references else None
             ),
+            max_turns=self._max_joint_turns(episodes) * sum(each is learner for each in self.learners.values()),
             version=self.update,
         )
+
+    def _max_joint_turns(self, episodes: Sequence[Episode]) -> int:
+        """Return the largest number of joint turns that so many episodes can have; it depends on no sampled action.
+
+        Episodes without a declared limit count once. Cut rollouts (`turns_per_update`) always have as many joint turns.
+        """
+        if self.config.turns_per_update is not None:
+            return sum(episode.num_turns for episode in episodes)
+        return len(episodes) * (self.collector.vector.turn_limit or 1)
 
     def _reference_logprobs(self, episodes: Sequence[Episode]) -> dict[str, list[Tensor]]:
         if not self.config.reference_kl_coef:

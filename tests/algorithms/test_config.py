@@ -29,6 +29,7 @@ from collm.algorithms import (
 )
 from collm.algorithms.published import PublishedConfig
 from collm.algorithms.runs.assembly.experiment import Experiment
+from collm.algorithms.runs.changes import changes
 
 NAMES = [spec.name for spec in algorithm_specs()]
 CONFIGS = sorted({spec.config for spec in algorithm_specs()} | {PublishedConfig, ModelConfig, NetworkConfig}, key=str)
@@ -73,6 +74,16 @@ def test_an_experiment_survives_the_way_through_json(name):
         network=NetworkConfig(hidden_dims=(8, 9)),
     )
     assert Experiment.from_json(json.loads(json.dumps(experiment.to_json()))) == experiment
+
+
+def test_a_run_that_is_older_than_the_denominator_s_setting_keeps_the_sampled_one():
+    experiment = Experiment(algorithm="maac", config=MAACConfig(), env="collm/MiniWriting-v1")
+    saved = experiment.to_json()
+    assert saved["config"].pop("loss_denominator") == "fixed"
+    old = Experiment.from_json(saved)
+    assert old.config.loss_denominator == "sampled"
+    with pytest.raises(ValueError, match="loss_denominator = 'sampled', not 'fixed'"):
+        changes(old.to_json(), experiment.to_json())
 
 
 def test_the_published_settings_are_those_of_the_paper():

@@ -67,6 +67,15 @@ def test_a_runs_own_settings_start_the_same_run_again(tmp_path, started):
     assert experiment.to_json() == again.to_json()
 
 
+def test_settings_of_a_run_that_is_older_than_a_setting_keep_the_old_form(tmp_path, started):
+    saved = Experiment(algorithm="maac", config=MAACConfig(), env="collm/MiniBuild-v0").to_json()
+    del saved["config"]["loss_denominator"]
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(saved))
+    experiment, *_ = started("--config", str(file), "--out", str(tmp_path / "run"))
+    assert experiment.config.loss_denominator == "sampled"
+
+
 def test_code_that_a_file_names_runs_where_the_command_line_names_it_too(tmp_path, started, capsys):
     file = tmp_path / "run.toml"
     file.write_text('algorithm = "iac"\nenv = "collm/MiniBuild-v0"\nreward_funcs = ["tests.judges:brevity"]')

@@ -28,7 +28,7 @@ from ....envs.vectors.vector import SyncVector, VectorEnv
 from ....envs.views import with_truth
 from ....envs.wrappers import Shares
 from ...algorithm import Algorithm
-from ...config import TrainConfig
+from ...config import OLDER_VALUES, TrainConfig
 from ...distribution.group import current
 from ...distribution.launch import ranks_on
 from ...learning.curriculum import check_curriculum
@@ -102,7 +102,7 @@ class Experiment:
         refuse_parts(saved)
         return cls(
             algorithm=saved["algorithm"],
-            config=_settings(algorithm_spec(saved["algorithm"]).config, saved["config"]),
+            config=_settings(algorithm_spec(saved["algorithm"]).config, {**OLDER_VALUES, **saved["config"]}),
             env=saved["env"],
             env_kwargs=saved["env_kwargs"],
             model=_settings(ModelConfig, _with_tuples(saved["model"])),

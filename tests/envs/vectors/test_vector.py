@@ -127,6 +127,7 @@ def test_what_a_vector_says_of_its_environment(vector):
     assert vector.action_space("player_0") == OpenText(16_384)
     assert vector.observation_space("player_1") == vector.state_space == OpenText(1_048_576)
     assert vector.spec.id == "test/Counting-v0"
+    assert vector.turn_limit == 3
 
 
 def test_arguments_reach_the_environment():

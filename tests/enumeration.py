@@ -1,0 +1,376 @@
+"""Exact expected gradients by enumeration of all courses of a small game, as an oracle for tests.
+
+`exact_gradient` differentiates the expected return, a sum over all courses in double precision. `expected_gradient`
+sends every tuple of courses through the trainer as the episodes of one update, and adds up the gradients times their
+probabilities. Both share only the game and the table of logits.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from copy import copy
+from dataclasses import dataclass
+from functools import cache, cached_property
+from itertools import product
+from math import log, prod
+from random import Random
+from types import SimpleNamespace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from fakes import WeightlessCritic
+from torch import Tensor, nn
+from torch.nn.functional import logsigmoid, sigmoid
+
+from collm.agents.core import Completion, Evaluation, HeadCritic, TrainablePolicy
+from collm.algorithms import algorithm_spec
+from collm.algorithms.config import ActorCriticConfig
+from collm.algorithms.learning.critic_learner import CriticLearner
+from collm.algorithms.learning.trainer import Trainer
+from collm.algorithms.rollout.episode import Episode, Turn
+from collm.algorithms.rollout.side_by_side import SideBySide
+
+AGENTS = ("a_0", "a_1")
+BITS = ((0,), (1,))
+"""Two words of one token."""
+UNEVEN = ((0,), (1, 0), (1, 1))
+"""Three words of one or two tokens."""
+
+
+@cache
+def number(*key) -> float:
+    """Return a pseudo-random number in -1..1 that depends on the key alone."""
+    return Random(repr(key)).uniform(-1, 1)
+
+
+@dataclass(frozen=True)
+class Course:
+    """One course of a game: the words of the agents that were there, by turn."""
+
+    turns: tuple[dict[str, tuple[int, ...]], ...]
+    seed: int = 0
+    """Seed of the rewards."""
+
+    def own(self, agent, turn):
+        """Return what the agent knows before a turn: its own words."""
+        return tuple(words[agent] for words in self.turns[:turn])
+
+    def decisions(self, agent):
+        """Return (row of the table, token) of every token of the agent."""
+        return [
+            ((agent, self.own(agent, turn), words[agent][:place]), token)
+            for turn, words in enumerate(self.turns)
+            if agent in words
+            for place, token in enumerate(words[agent])
+        ]
+
+    def reward(self, agent, turn):
+        return 3 * number("reward", self.seed, agent, tuple(tuple(each.items()) for each in self.turns[: turn + 1]))
+
+    def own_return(self, agent):
+        return sum(self.reward(agent, turn) for turn, words in enumerate(self.turns) if agent in words)
+
+    def team_return(self):
+        """Return the sum of all rewards, divided by the number of all agents."""
+        return sum(self.own_return(agent) for agent in AGENTS) / len(AGENTS)
+
+
+@dataclass(frozen=True)
+class Game:
+    """Two agents that choose words.
+
+    Args:
+        kind: "full": all episodes have `num_turns` turns. "early end": two equal last words end the game. "leaving": an
+            agent whose word is the last one leaves.
+        num_turns: largest number of turns.
+        words: each agent's words; tokens are bits.
+        seed: seed of the rewards.
+    """
+
+    kind: str = "full"
+    num_turns: int = 2
+    words: tuple[tuple[int, ...], ...] = BITS
+    seed: int = 0
+
+    @cached_property
+    def courses(self):
+        return self._courses(())
+
+    @cached_property
+    def rows(self):
+        """Rows of the table of logits: agent, own words before, tokens of this word before."""
+        found = {row: None for course in self.courses for agent in AGENTS for row, _ in course.decisions(agent)}
+        return sorted(found)
+
+    @cached_property
+    def logits(self):
+        return torch.tensor([number("logit", row) for row in self.rows], dtype=torch.float64)
+
+    def probabilities(self, logits):
+        """Return the probability of each course."""
+        place = {row: i for i, row in enumerate(self.rows)}
+        found = []
+        for course in self.courses:
+            decisions = [each for agent in AGENTS for each in course.decisions(agent)]
+            signs = torch.tensor([2.0 * token - 1 for _, token in decisions], dtype=torch.float64)
+            found.append(logsigmoid(logits[[place[row] for row, _ in decisions]] * signs).sum().exp())
+        return torch.stack(found)
+
+    def episode(self, course, group, index):
+        """Return the course as the collector records it."""
+        tracks = {
+            agent: tuple(
+                Turn(self._observation(course, agent, turn), self._completion(course, agent, turn), reward, turn)
+                for turn, words in enumerate(course.turns)
+                if agent in words
+                for reward in [course.reward(agent, turn)]
+            )
+            for agent in AGENTS
+        }
+        states = tuple(("joint", repr(course.turns[:turn])) for turn in range(len(course.turns) + 1))
+        return Episode(
+            index=index,
+            seed=0,
+            group=group,
+            tracks=tracks,
+            states=states,
+            finals=dict.fromkeys(AGENTS),
+            is_terminated=dict.fromkeys(AGENTS, True),
+            infos=({},) * len(course.turns),
+            num_agents=len(AGENTS),
+        )
+
+    def _observation(self, course, agent, turn):
+        return ("own", agent, course.own(agent, turn))
+
+    def _completion(self, course, agent, turn):
+        word = course.turns[turn][agent]
+        rows = [(agent, course.own(agent, turn), word[:place]) for place in range(len(word))]
+        logits = self.logits[[self.rows.index(row) for row in rows]]
+        logprobs = logsigmoid(logits * (2.0 * torch.tensor(word) - 1)).numpy().astype(np.float32)
+        return Completion(word, logprobs, tokens=tuple(zip(rows, word, strict=True)))
+
+    def _courses(self, turns):
+        last = self.words[-1]
+        there = AGENTS
+        if self.kind == "leaving":
+            there = tuple(agent for agent in AGENTS if all(words.get(agent) != last for words in turns))
+        is_over = len(turns) == self.num_turns or not there
+        if self.kind == "early end":
+            is_over = is_over or (bool(turns) and set(turns[-1].values()) == {last})
+        if is_over:
+            return [Course(turns, self.seed)]
+        joint = (dict(zip(there, words, strict=True)) for words in product(self.words, repeat=len(there)))
+        return [course for words in joint for course in self._courses((*turns, words))]
+
+
+class Table(TrainablePolicy):
+    """A logit per row, the logit of token 1; counts the gradients that it receives. Its value head is a table too."""
+
+    def __init__(self, game, agents, *, reads_turns_alone=False, has_value_head=False):
+        self.rows = [row for row in game.rows if row[0] in agents]
+        self.place = {row: i for i, row in enumerate(self.rows)}
+        chosen = [i for i, row in enumerate(game.rows) if row[0] in agents]
+        self.logits = nn.Parameter(game.logits[chosen].clone())
+        self.head = nn.Parameter(torch.tensor([number("head", row) for row in self.rows], dtype=torch.float64))
+        self.received = torch.zeros_like(self.logits.detach())
+        self.logits.register_hook(self._receive)
+        self.reads_turns_alone = reads_turns_alone
+        self.value_head = nn.Identity() if has_value_head else None
+        self.longest = max(len(word) for word in game.words)
+
+    @property
+    def max_tokens_per_turn(self):
+        return self.longest
+
+    def evaluate(self, tracks):
+        turns = [turn for track in tracks for turn in track]
+        decisions = [each for turn in turns for each in turn.tokens]
+        logits = self.logits[[self.place[row] for row, _ in decisions]]
+        signs = torch.tensor([2.0 * token - 1 for _, token in decisions], dtype=torch.float64)
+        entropies = -sigmoid(logits) * logsigmoid(logits) - sigmoid(-logits) * logsigmoid(-logits)
+        lengths = torch.tensor([len(turn.tokens) for turn in turns])
+        values = None
+        if self.value_head is not None:
+            values = self.head[[self.place[turn.tokens[0][0]] for turn in turns]]
+        return Evaluation(
+            logsigmoid(logits * signs), entropies, torch.arange(len(turns)).repeat_interleave(lengths), values
+        )
+
+    def _receive(self, gradient):
+        self.received += gradient
+
+    def num_tokens(self, track):
+        return sum(len(turn.tokens) for turn in track)
+
+    def parameters(self):
+        return [self.logits] if self.value_head is None else [self.logits, self.head]
+
+    def reference(self, device=None):
+        coins = copy(self)
+        coins.logits = torch.zeros_like(self.logits.detach())
+        return coins
+
+    def act(self, requests, *, greedy=False):
+        raise NotImplementedError
+
+    save = state_dict = load_state_dict = act
+
+
+class TableHead(HeadCritic):
+    """The value head of a table."""
+
+    def values(self, inputs):
+        place = self.policy.place
+        return self.policy.head.detach()[[place[agent, own, ()] for each in inputs for _, agent, own in each.histories]]
+
+    def num_tokens(self, item):
+        return len(item.histories)
+
+
+class Arbitrary(WeightlessCritic):
+    """An arbitrary value of each history. A baseline that does not depend on the action must not bias."""
+
+    def values(self, inputs):
+        return torch.tensor([number("value", history) for each in inputs for history in each.histories])
+
+
+class Prescribed:
+    """A collector of episodes that a test has chosen."""
+
+    def __init__(self, game, policies):
+        self.policies = policies
+        self.vector = SimpleNamespace(possible_agents=list(AGENTS), turn_limit=game.num_turns, num_envs=1)
+        self.side_by_side = SideBySide()
+        self.seconds = defaultdict(float)
+        self.skipped = []
+        self.version = 0
+        self.episodes = []
+
+    def collect(self, plans):
+        return self.episodes
+
+    def collect_turns(self, num_turns, seeds, *, difficulty=None):
+        return self.episodes
+
+
+def make_algorithm(name, **settings):
+    """Return an algorithm that changes no weight, and neither normalizes advantages nor clips gradients."""
+    spec = algorithm_spec(name)
+    chosen = {"advantage_normalization": "none", "agent_learning_rate": 0.0, "max_grad_norm": 1e9}
+    if issubclass(spec.config, ActorCriticConfig):
+        chosen |= {"critic_warmup": 0, "value_normalization": False, "ppo_epochs": 1, "mini_batch_size": None}
+    return spec.make(spec.config(**(chosen | settings)))
+
+
+def make_trainer(algorithm, game, *, is_shared=False, has_reference=False, **options):
+    """Return a trainer of one table per agent, or of one table for both agents; the references are even coins."""
+    policies = (
+        dict.fromkeys(AGENTS, Table(game, AGENTS, **options))
+        if is_shared
+        else {agent: Table(game, (agent,), **options) for agent in AGENTS}
+    )
+    names = {"own": AGENTS, "joint": ("joint",), "nothing": ()}[algorithm.critic_reads]
+    critics = {
+        name: CriticLearner(
+            TableHead(policies[name]) if algorithm.has_actor_heads else Arbitrary(), algorithm.config, torch.Generator()
+        )
+        for name in names
+    }
+    references = {agent: policy.reference() for agent, policy in policies.items()} if has_reference else {}
+    return Trainer(algorithm, Prescribed(game, policies), critics, references=references)
+
+
+def expected_gradient(algorithm, game, num_episodes=2, **options):
+    """Return the expected policy gradient of an update, [rows of the game].
+
+    Args:
+        algorithm: its groups are consecutive episodes.
+        num_episodes: episodes per update.
+        options: of `make_trainer`.
+    """
+    trainer = make_trainer(algorithm, game, **options)
+    policies = list(dict.fromkeys(trainer.collector.policies.values()))
+    probabilities = game.probabilities(game.logits).tolist()
+    size = algorithm.config.num_generations
+    episodes = [
+        [game.episode(course, place // size, place) for course in game.courses] for place in range(num_episodes)
+    ]
+    total = [torch.zeros_like(policy.received) for policy in policies]
+    for numbers in product(range(len(game.courses)), repeat=num_episodes):
+        trainer.collector.episodes = [episodes[place][number] for place, number in enumerate(numbers)]
+        for policy in policies:
+            policy.received.zero_()
+        trainer.step()
+        weight = prod(probabilities[number] for number in numbers)
+        for gradient, policy in zip(total, policies, strict=True):
+            gradient -= weight * policy.received
+    by_row = {
+        row: value
+        for policy, gradient in zip(policies, total, strict=True)
+        for row, value in zip(policy.rows, gradient, strict=True)
+    }
+    return torch.stack([by_row[row] for row in game.rows])
+
+
+def exact_gradient(game, reward="team"):
+    """Return the gradient of the expected team return, or of each agent's own return in its own rows."""
+    logits = game.logits.clone().requires_grad_()
+    probabilities = game.probabilities(logits)
+    if reward == "team":
+        returns = torch.tensor([course.team_return() for course in game.courses], dtype=torch.float64)
+        return torch.autograd.grad((probabilities * returns).sum(), logits)[0]
+    found = torch.zeros_like(game.logits)
+    for agent in AGENTS:
+        returns = torch.tensor([course.own_return(agent) for course in game.courses], dtype=torch.float64)
+        (gradient,) = torch.autograd.grad((probabilities * returns).sum(), logits, retain_graph=True)
+        found = torch.where(rows_of(game, agent), gradient, found)
+    return found
+
+
+class Tokens(NamedTuple):
+    """Entropies, and divergences (k2) from an even coin, of the tokens of one turn."""
+
+    entropies: Tensor
+    divergences: Tensor
+
+
+def expected_sum(game, of_turn):
+    """Return the expected sum over all turns of the gradient of a number of each turn.
+
+    Args:
+        of_turn: from `Tokens` to a scalar.
+    """
+    logits = game.logits.clone().requires_grad_()
+    place = {row: i for i, row in enumerate(game.rows)}
+    total = torch.zeros((), dtype=torch.float64)
+    for course, probability in zip(game.courses, game.probabilities(game.logits), strict=True):
+        for agent in AGENTS:
+            for turn, words in enumerate(course.turns):
+                if agent not in words:
+                    continue
+                word = words[agent]
+                own = logits[[place[agent, course.own(agent, turn), word[:n]] for n in range(len(word))]]
+                chances = torch.stack([sigmoid(own), sigmoid(-own)])
+                logprobs = logsigmoid(own * (2.0 * torch.tensor(word) - 1))
+                tokens = Tokens(-(chances * chances.log()).sum(dim=0), (logprobs + log(2)).square() / 2)
+                total = total + probability * of_turn(tokens)
+    return torch.autograd.grad(total, logits)[0]
+
+
+def rows_of(game, agent):
+    """Return [rows] bool: the rows of an agent."""
+    return torch.tensor([row[0] == agent for row in game.rows])
+
+
+def relative_error(found, exact):
+    return float((found - exact).norm() / exact.norm())
+
+
+def cosines(found, exact, game):
+    """Return the cosine of two gradients for each agent."""
+    return [
+        float(torch.cosine_similarity(found[rows], exact[rows], dim=0))
+        for rows in (rows_of(game, agent) for agent in AGENTS)
+    ]
