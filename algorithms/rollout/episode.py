@@ -45,14 +45,14 @@ class Episode:
     """Reward terms and metrics of each joint turn, averaged over the agents that report them."""
     is_complete: bool = True
     """False for a segment whose episode continues in the next rollout."""
-    is_cut: bool = False
-    """True where `RolloutCollector.max_turns` truncated the episode, and not the environment."""
     earlier_return: float = 0.0
     """Team return of the earlier segments of the episode."""
     num_agents: int | None = None
     """Number of all agents of the environment, also of those without a turn here. None: those in `tracks`."""
     options: dict[str, Any] | None = None
     """Options that the environment was reset with, as of `Plan.options`."""
+    is_cut: bool = False
+    """True where `RolloutCollector.max_turns` truncated the episode, and not the environment."""
 
     def __str__(self) -> str:
         """What each agent read and wrote, to be read by a person; texts as they are, vectors as Python shows them."""

@@ -9,9 +9,13 @@ import sys
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from typing import ClassVar
 
+import numpy as np
 import pytest
 import torch
+from gymnasium.spaces import Box, Discrete
+from pettingzoo import ParallelEnv
 from PIL import Image
 from rich.console import Console
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -505,3 +509,56 @@ def test_workers_find_modules_of_the_working_folder(tmp_path):
     ended = subprocess.run([command, *call, "--num-generations", "2"], cwd=tmp_path, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
     assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) >= 2
+
+
+class Unending(ParallelEnv):
+    """One agent, and no end."""
+
+    metadata: ClassVar = {"name": "unending_v0", "render_modes": []}
+
+    def __init__(self):
+        self.possible_agents = ["a_0"]
+        self.agents = []
+        self.observation_spaces = {"a_0": Box(-1, 1, (2,), np.float32)}
+        self.action_spaces = {"a_0": Discrete(2)}
+
+    def observation_space(self, agent):
+        return self.observation_spaces[agent]
+
+    def action_space(self, agent):
+        return self.action_spaces[agent]
+
+    def reset(self, seed=None, options=None):
+        self.agents = ["a_0"]
+        return {"a_0": np.zeros(2, np.float32)}, {"a_0": {}}
+
+    def step(self, actions):
+        return {"a_0": np.zeros(2, np.float32)}, {"a_0": 1.0}, {"a_0": False}, {"a_0": False}, {"a_0": {}}
+
+
+@pytest.mark.parametrize(("options", "num_turns"), [([], 1000), (["--max-turns", "3"], 3)])
+def test_play_leaves_an_episode_without_an_end(options, num_turns, clean_registry, capsys):
+    register("tests/Unending-v0", Unending)
+    assert main(["play", "tests/Unending-v0", "--policy", "random", *options]) == 0
+    printed = capsys.readouterr().out
+    assert f"left after {num_turns:,} joint turns; --max-turns" in printed
+    assert f"return: a_0 {num_turns:.3f}" in printed
+
+
+def test_evaluate_and_check_say_that_episodes_have_no_end(clean_registry, tmp_path, capsys):
+    register("tests/Unending-v0", Unending)
+    run = tmp_path / "run"
+    sizes = ["--num-updates", "1", "--rollout-buffer-size", "2", "--critic-warmup", "0", "--ppo-epochs", "1"]
+    ends = ["--turns-per-update", "2", "--eval-num-samples", "2", "--eval-max-turns", "4", "--out", str(run)]
+    assert main(["train", "ippo", "--env", "tests/Unending-v0", *sizes, *ends]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "tests/Unending-v0 declares no limit of joint turns" in printed
+    assert "2 of 2 episodes were truncated after 4 joint turns" in printed
+    for options, limit in (([], 4), (["--eval-max-turns", "3"], 3)):
+        assert main(["evaluate", str(run), "--episodes", "2", "--json", *options]) == 0
+        printed = capsys.readouterr()
+        assert json.loads(printed.out)
+        lines = [line for line in printed.err.splitlines() if f"truncated after {limit} joint turns" in line]
+        assert len(lines) == 2
+    assert main(["check", "tests/Unending-v0"]) == 2
+    assert "register it with max_turns" in capsys.readouterr().err

@@ -1,0 +1,100 @@
+"""Settings that change nothing are reported, and no others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from collm.agents.config import ModelConfig
+from collm.agents.numeric.config import NetworkConfig
+from collm.algorithms import MAGRPO, IACConfig, ReinforceConfig, register_algorithm
+from collm.algorithms.config import MAPPOConfig, TrainConfig
+from collm.algorithms.registry import algorithm_specs
+from collm.algorithms.runs.assembly.experiment import Experiment
+from collm.algorithms.runs.assembly.without_effect import RULES, SURPLUS
+
+TEXT, VECTORS = "collm/MiniWriting-v1", "gymnasium/Pendulum-v1"
+OWN = [spec for spec in algorithm_specs() if "." not in spec.name]
+
+
+def lines(algorithm, config, env=TEXT, **parts):
+    return Experiment(algorithm=algorithm, config=config, env=env, **parts).without_effect()
+
+
+@pytest.mark.parametrize("env", [TEXT, VECTORS])
+@pytest.mark.parametrize("spec", OWN, ids=[spec.name for spec in OWN])
+def test_defaults_are_not_reported(spec, env):
+    assert lines(spec.name, spec.config(), env) == []
+
+
+def test_the_rules_name_settings_that_exist():
+    known = {
+        name for kind in (MAPPOConfig, IACConfig, ModelConfig, NetworkConfig) for name in kind.__dataclass_fields__
+    }
+    named = {name for rule in RULES for name in rule.names.split()} | {each.name for each in SURPLUS}
+    assert named - known == set()
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "config", "parts"),
+    [
+        ("iac", IACConfig(max_staleness=1, importance_cap=1.5), {}),
+        ("iac", IACConfig(importance_cap=1.5), {"model": ModelConfig(server="http://a:1", server_logprobs="server")}),
+        ("iac", IACConfig(trace=0.5), {}),
+        ("iac", IACConfig(estimator="td", critic_target="n_step", num_steps=2), {}),
+        ("iac", IACConfig(use_separate_critic=False, value_loss_coef=2.0, value_head_hidden_dim=3), {}),
+        ("iac", IACConfig(critic_model_name_or_path="bag_of_words", critic_l2=3.0), {}),
+        ("magrpo", ReinforceConfig(advantage_normalization="none", divide_by_std=True, normalization_epsilon=1.0), {}),
+        ("iac", IACConfig(num_envs=4, num_workers=4), {}),
+        ("iac", IACConfig(turns_per_update=2, num_envs=64), {}),
+        ("iac", IACConfig(env_hosts="ray", num_env_hosts=3, collector_files="."), {}),
+        ("ippo", None, {"env": VECTORS, "network": NetworkConfig(hidden_dims=(8,), is_squashed=True)}),
+        ("iac", IACConfig(), {"model": ModelConfig(weights="adapters", lora_rank=4, top_p=0.5, learns_filtered=True)}),
+    ],
+)
+def test_settings_with_an_effect_are_not_reported(algorithm, config, parts):
+    config = config or next(spec for spec in OWN if spec.name == algorithm).config()
+    assert lines(algorithm, config, **parts) == []
+
+
+def test_settings_with_one_reason_share_a_line():
+    (line,) = lines("iac", IACConfig(num_collectors=3, collector_cpus=2.0))
+    assert line == "num_collectors=3, collector_cpus=2.0 have no effect: they need collectors"
+
+
+def test_an_algorithm_with_a_loss_of_its_own_may_read_any_setting(monkeypatch):
+    class Own(MAGRPO):
+        """Another loss."""
+
+        def loss(self, batch):
+            return super().loss(batch)
+
+    config = ReinforceConfig(importance_cap=1.5)
+    assert len(lines("magrpo", config)) == 1
+    monkeypatch.setattr("collm.algorithms.registry._registry", {})
+    register_algorithm("own-loss", Own, ReinforceConfig)
+    assert lines("own-loss", config) == []
+
+
+def test_a_run_reports_them_before_its_models_are_loaded(tmp_path, monkeypatch):
+    from collm._errors import UserError
+    from collm.algorithms.runs.run import run_experiment
+
+    def not_loaded(*arguments, **options):
+        raise UserError("far enough")
+
+    told = []
+    monkeypatch.setattr(Experiment, "make_trainer", not_loaded)
+    experiment = Experiment(algorithm="iac", config=IACConfig(fsdp=True), env=TEXT)
+    with pytest.raises(UserError, match="far enough"):
+        run_experiment(experiment, tmp_path / "r", on_notice=told.append)
+    assert [line.split(" has")[0] for line in told] == ["fsdp=True"]
+
+
+@pytest.mark.parametrize(("name", "value"), [("reward_scale", 0.0), ("warmup_updates", 101)])
+def test_values_with_which_nothing_is_learned_are_refused(name, value):
+    experiment = Experiment(algorithm="iac", config=IACConfig(), env=TEXT)
+    with pytest.raises(ValueError, match=f"{name}={value:g}"):
+        replace(experiment, config=replace(experiment.config, **{name: value})).check()
+    assert TrainConfig(warmup_updates=100).num_updates == 100
