@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from gymnasium.spaces import Text
 
 from ..._errors import UserError
+from ..._ranges import refuse_password
 from ...envs.core import as_chat, messages_of
 from ..config import CHAT, MAX_NEW_TOKENS
 from ..core import Completion, Policy, Request
@@ -222,6 +223,7 @@ def chat_spec(name: str) -> PolicySpec | None:
     """
     if not name.startswith(CHAT):
         return None
+    refuse_password(name)
     parts = _NAME.fullmatch(name)
     if parts is None:
         raise UserError(f"{name!r} is not of the form openai:MODEL@URL, such as openai:my-model@http://localhost:8000")
@@ -258,6 +260,7 @@ def address(url: str | None) -> str:
     """
     if url is None:
         return OPENAI
+    refuse_password(url)
     try:
         parts = urlsplit(url)
         _ = parts.port
