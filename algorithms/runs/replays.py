@@ -13,10 +13,11 @@ import numpy as np
 from gymnasium import spaces
 
 from ..._errors import UserError
-from ..._json import read_json
+from ..._json import explained_content, read_json
 from ...envs.vectors.faults import EnvironmentFault
 from ..distribution.group import current
-from .assembly.trust import names_code
+from .assembly.trust import needs_trust
+from .files import CONFIG_FILE, read_config
 from .loggers import read_lines
 
 FAILURES = "failures"
@@ -63,7 +64,8 @@ def keep_failure(directory: Path, fault: EnvironmentFault, env: str, split: str 
     name = f"{split}-{fault.episode}"
     folder = directory / FAILURES
     problem = str(fault)
-    trust = " --trust" if names_code(env, {}) else ""
+    saved = read_config(directory) if (directory / CONFIG_FILE).is_file() else {"env": env}
+    trust = " --trust" if needs_trust(saved, directory) else ""
     fault.command = f"collm replay {directory} --failure {name}{trust}"
     if not current().is_writer:
         return
@@ -99,7 +101,7 @@ def failed_episode(directory: Path, name: str) -> Recorded:
         raise UserError(f"{folder} holds no failure {name!r}; there are {', '.join(names) or 'none'}")
     file = folder / f"{name}.json"
     row = read_json(file)
-    with _as_written(file):
+    with explained_content(file):
         actions = [dict(turn) for turn in row["actions"]]
         return Recorded(row["seed"], row["options"], actions, [], [], row["split"], row["problem"])
 
@@ -116,7 +118,7 @@ def recorded_episode(directory: Path, index: int) -> Recorded:
     segments = [row for row in read_lines(file) if row.get("index") == index]
     if not segments:
         raise UserError(f"{file} holds no episode {index}")
-    with _as_written(file):
+    with explained_content(file):
         return _joined(segments)
 
 
@@ -132,15 +134,6 @@ def _joined(segments: Sequence[Mapping[str, Any]]) -> Recorded:
             rewards.append({agent: turn[1] for agent, turn in joint.items()})
             read.append({agent: turn[2] for agent, turn in joint.items()})
     return Recorded(segments[0]["seed"], segments[0].get("options"), actions, rewards, read)
-
-
-@contextmanager
-def _as_written(file: Path) -> Iterator[None]:
-    """Say in one line that a file of somebody's run holds another thing than a run writes there."""
-    try:
-        yield
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise UserError(f"{file} is not what a run writes ({type(error).__name__}: {error})") from error
 
 
 def _turns(entry: Mapping[str, Any]) -> list[tuple[Any, float, str]]:
