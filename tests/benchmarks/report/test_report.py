@@ -167,7 +167,7 @@ def test_a_run_whose_policy_never_moved_is_named(folder):
 
 def test_scenes_are_what_the_world_looked_like(folder):
     record = read_lines(folder / "maac" / "0" / "episodes.jsonl")[0]
-    found = Scenes("collm/MiniBuild-v0", ENV).of(record)
+    found = Scenes("collm/MiniBuild-v0", ENV, Path()).of(record)
     captions = [row[0] for row in found["scenes"][0]]
     goal, built = (row[1][0] for row in found["scenes"][2])
     assert len(found["scenes"]) == 3 and captions == ["TARGET", "BUILT"] and goal == built
@@ -176,7 +176,7 @@ def test_scenes_are_what_the_world_looked_like(folder):
 def test_an_episode_that_does_not_replay_has_no_scenes(folder):
     record = read_lines(folder / "maac" / "0" / "episodes.jsonl")[0]
     record["agents"]["builder_0"]["turns"][0]["reward"] += 0.1
-    assert Scenes("collm/MiniBuild-v0", ENV).of(record) == {}
+    assert Scenes("collm/MiniBuild-v0", ENV, Path()).of(record) == {}
 
 
 def test_fewer_episodes_keep_the_best_and_the_worst(folder):
