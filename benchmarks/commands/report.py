@@ -122,7 +122,14 @@ def read_comparison(
         FileNotFoundError: if the folder holds neither runs nor what an earlier report kept of them.
         UserError: if what a run recorded lacks something, or holds another thing in its place.
     """
-    from ..comparison.summaries import in_order, kept_summaries, read_episodes, run_directories, summarize
+    from ..comparison.summaries import (
+        in_order,
+        kept_summaries,
+        lost_episodes,
+        read_episodes,
+        run_directories,
+        summarize,
+    )
     from ..report.episodes import slim_episodes
 
     directories = run_directories(directory)
@@ -135,6 +142,8 @@ def read_comparison(
     for each in track(directories, "reading runs", console=console, transient=True, disable=not console.is_terminal):
         with _records_of(each):
             rows = read_episodes(each)
+            if line := lost_episodes(each, rows):
+                console.print(f"warning: {shown(line)}", style="yellow", markup=False, highlight=False, soft_wrap=True)
             summaries.append(summarize(each, rows))
             episodes += slim_episodes(each, rows, share)
     return in_order(summaries), episodes

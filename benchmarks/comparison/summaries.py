@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..._json import read_json
 from ...algorithms.rollout.intervals import Floats
 from ...algorithms.runs.files import CONFIG_FILE, read_config
 from ...algorithms.runs.loggers import read_lines
@@ -128,7 +129,7 @@ def run_label(directory: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     names: dict[str, Any] = {"algorithm": config["algorithm"], "environment": config["env"], "place": [0, 0]}
     names["seed"] = config["config"]["seed"]
     file = directory / LABEL_FILE
-    return names | (json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {})
+    return names | (read_json(file) if file.is_file() else {})
 
 
 def has_critic(config: Mapping[str, Any]) -> bool:
@@ -140,6 +141,19 @@ def read_episodes(directory: Path) -> list[dict[str, Any]]:
     """Records of a run's episodes, or those that an earlier report kept; an empty list without either."""
     path = directory / EPISODES_FILE
     return read_lines(path) if path.is_file() else []
+
+
+def lost_episodes(directory: Path, episodes: Sequence[Mapping[str, Any]]) -> str | None:
+    """A sentence about the updates whose episodes a run's records lack; None if there are all."""
+    updates = sorted({row["update"] for row in read_lines(directory / "metrics.jsonl")})
+    kept = {row["update"] for row in episodes}
+    lost = [update for update in updates if update not in kept]
+    if not lost:
+        return None
+    return (
+        f"{directory / EPISODES_FILE} lacks the episodes of {len(lost)} of {len(updates)} updates, first of update "
+        f"{lost[0]}: they are missing here"
+    )
 
 
 def summarize(directory: Path, episodes: Sequence[Mapping[str, Any]]) -> RunSummary:
