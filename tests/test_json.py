@@ -1,6 +1,7 @@
 """JSON files of people and of runs."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,16 @@ def test_deeper_nesting_is_refused_with_its_file_and_line(tmp_path, depth):
     (tmp_path / "x.json").write_text(f'{{"a": {"[" * depth}{"]" * depth}}}')
     with pytest.raises(UserError, match=r"x\.json"):
         read_json(tmp_path / "x.json")
+
+
+def test_a_pipe_or_a_device_is_not_read(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "device").symlink_to("/dev/zero")
+    for name in ("pipe", "device"):
+        with pytest.raises(UserError, match=f"{name} is no file"):
+            read_json(tmp_path / name)
+    with pytest.raises(FileNotFoundError):
+        read_json(tmp_path / "missing")
 
 
 def test_a_text_of_many_brackets_is_not_deep():

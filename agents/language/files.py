@@ -16,7 +16,7 @@ from transformers.models.auto.modeling_auto import (
 )
 
 from ..._errors import UserError
-from ..._json import read_json
+from ..._json import read_json, refuse_device
 
 _OWN_CODE = "{} needs Python code of its own (auto_map), which is never run; give a model that transformers has itself"
 WEIGHTS = ("*.safetensors", "*.bin", "*.bin.index.json", "*.safetensors.index.json")
@@ -70,7 +70,12 @@ def check_language_model(name: str | Path) -> PreTrainedConfig:
         raise UserError(f"the model {str(name)!r} ({config.model_type}) is an encoder; give a causal language model")
     if kind not in MODEL_FOR_CAUSAL_LM_MAPPING:
         raise UserError(f"the model {str(name)!r} ({config.model_type}) writes no text; give a causal language model")
-    _check_weights(name)
+    num_tensors = _check_weights(name)
+    num_layers = getattr(config.get_text_config(decoder=True), "num_hidden_layers", None) or 0
+    if num_tensors is not None and num_layers > num_tensors:  # before so many layers are made
+        raise UserError(
+            f"the model {str(name)!r} has num_hidden_layers={num_layers}, but its files only hold {num_tensors} tensors"
+        )
     return config
 
 
@@ -180,11 +185,15 @@ def _refuse_kernels(name: str | Path, config: PreTrainedConfig) -> None:
                 )
 
 
-def _check_weights(name: str | Path) -> None:
-    """Refuse a folder without weights, or with a file that was cut off."""
+def _check_weights(name: str | Path) -> int | None:
+    """Refuse a folder without weights, or with a file that was cut off.
+
+    Returns:
+        Number of tensors in the folder's safetensors. None: they lie elsewhere, or in another format.
+    """
     folder = Path(name)
     if not folder.is_dir():  # on the hub, or in its cache
-        return
+        return None
     if not any(file.name != "value_head.safetensors" for pattern in WEIGHTS for file in folder.glob(pattern)):
         raise UserError(f"{folder} holds no weights (model.safetensors); give a save_pretrained folder")
     for file in sorted(folder.glob("*.index.json")):
@@ -197,9 +206,13 @@ def _check_weights(name: str | Path) -> None:
             read_json(file)
         except UserError as error:
             warnings.warn(f"{error}; the model is used without it", UserWarning, stacklevel=3)
+    num_tensors = 0
     for file in sorted(folder.glob("*.safetensors")):
+        refuse_device(file)
         try:
-            with safe_open(file, framework="pt"):
-                pass
+            with safe_open(file, framework="pt") as tensors:
+                num_tensors += len(tensors.keys())
         except (SafetensorError, OSError) as error:
             raise UserError(f"{file} is no whole file of weights: {error}; copy or save it again") from error
+    is_whole = any(folder.glob("model*.safetensors"))  # else an adapter's, or another format
+    return num_tensors if is_whole else None

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from ..._errors import UserError
-from ..._json import read_json
+from ..._json import read_json, refuse_device
 from ..core import Learnable
 from .config import Activation
 from .moments import RunningMoments
@@ -128,6 +128,7 @@ class NumericNetwork(Learnable):
     def load_weights(self, directory: Path) -> None:
         """Take over the weights that `save` wrote."""
         file = directory / self.weights_file
+        refuse_device(file)
         try:
             weights = load_file(file)
         except SafetensorError as error:

@@ -9,7 +9,8 @@ start/                  weights that the run began with, where they are another 
 agents/<agent>/         the policies at the end of training, in Hugging Face format; .update says after which update
 critics/<name>/         the critics
 
-Everything in it is data: nothing that is read from it is run.
+Everything in it is data: nothing that is read from it is run. Settings that lead out of the folder need `--trust`; see
+`assembly/trust.py` and docs/threat_model.md.
 """
 
 from __future__ import annotations

@@ -147,8 +147,16 @@ def _turns(entry: Mapping[str, Any]) -> list[tuple[Any, float, str]]:
 
 
 def as_actions(recorded: Mapping[str, Any], action_spaces: Mapping[str, spaces.Space[Any]]) -> dict[str, Any]:
-    """Actions out of a JSON file, as the environment takes them."""
-    return {
-        agent: action if isinstance(action, (str, int)) else np.asarray(action, dtype=action_spaces[agent].dtype)
-        for agent, action in recorded.items()
-    }
+    """Actions out of a JSON file, as the environment takes them.
+
+    Raises:
+        UserError: naming the agent whose action is neither text nor numbers.
+    """
+    found: dict[str, Any] = {}
+    for agent, action in recorded.items():
+        try:
+            is_plain = isinstance(action, (str, int))
+            found[agent] = action if is_plain else np.asarray(action, dtype=action_spaces[agent].dtype)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise UserError(f"the record has {action!r:.80} as an action of {agent!r}: {error}") from error
+    return found

@@ -117,12 +117,17 @@ def export(folder: Path, target: Path, *, is_merged: bool) -> None:
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging as transformers_logging
 
+    from ...agents.language.files import check_language_model, reason
     from ...agents.loading import peft_of_old_names
 
     transformers_logging.disable_progress_bar()
-    loaded: Any = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, trust_remote_code=False)
-    with peft_of_old_names():
-        merged: Any = PeftModel.from_pretrained(loaded, str(folder)).merge_and_unload()
+    check_language_model(folder)
+    try:
+        loaded: Any = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, trust_remote_code=False)
+        with peft_of_old_names():
+            merged: Any = PeftModel.from_pretrained(loaded, str(folder)).merge_and_unload()
+    except Exception as error:  # whatever transformers and peft stumble over in files that others wrote
+        raise UserError(f"the adapter {folder} cannot be merged: {reason(error)}") from error
     for file in target.glob("adapter_*"):
         file.unlink()
     merged.save_pretrained(str(target))

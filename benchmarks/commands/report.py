@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from rich.table import Column, Table
 from rich.text import Text
 from tyro.conf import Positional
 
+from ..._json import explained_content
 from ..._ranges import Checked, Count
 from ..._terminal import shown
 from ..arguments import parsed
@@ -74,33 +74,36 @@ def run(args: Sequence[str]) -> None:
         summaries, episodes = read_comparison(directory, arguments.max_episodes, console)
     out = arguments.out or directory
     out.mkdir(parents=True, exist_ok=True)
-    comparison = Comparison(summaries)
-    first, figures, results = headline(comparison), sections(comparison), tables(comparison)
-    if contrasts:
-        results = [contrast_table(findings(contrasts, comparison)), *results]
-    charts = [*first.charts, *(chart for section in figures for chart in section.charts)]
-    if arguments.search:
-        results = [search(comparison), *results]
-    draw_figures(charts, comparison.algorithms, out / "figures")
-    different, same = settings(comparison)
-    name = arguments.title or directory.resolve().name
-    lead = [*arguments.notes, *lead_lines(comparison, directory, len(episodes))]
-    contents = Contents(
-        title=name,
-        lead=lead,
-        headline=first,
-        figures=figures,
-        results=results,
-        settings=[costs(comparison), different, same],
-        methods=comparison.algorithms,
-        reference=comparison.reference(),
-        library=pack(episodes),
-    )
-    html = page(contents)
-    (out / "report.html").write_text(html, encoding="utf-8")
+    with explained_content(directory):
+        comparison = Comparison(summaries)
+        first, figures, results = headline(comparison), sections(comparison), tables(comparison)
+        if contrasts:
+            results = [contrast_table(findings(contrasts, comparison)), *results]
+        charts = [*first.charts, *(chart for section in figures for chart in section.charts)]
+        if arguments.search:
+            results = [search(comparison), *results]
+        draw_figures(charts, comparison.algorithms, out / "figures")
+        different, same = settings(comparison)
+        name = arguments.title or directory.resolve().name
+        lead = [*arguments.notes, *lead_lines(comparison, directory, len(episodes))]
+        contents = Contents(
+            title=name,
+            lead=lead,
+            headline=first,
+            figures=figures,
+            results=results,
+            settings=[costs(comparison), different, same],
+            methods=comparison.algorithms,
+            reference=comparison.reference(),
+            library=pack(episodes),
+        )
+        html = page(contents)
+    (out / "report.html").write_text(html, encoding="utf-8", errors="backslashreplace")
     text = "\n".join(table.markdown() for table in [*results, costs(comparison), different])
     (out / "tables.md").write_text(
-        "\n".join([f"## {name}", "", f"**{first.sentence}**\n", *(f"{line}\n" for line in lead), text])
+        "\n".join([f"## {name}", "", f"**{first.sentence}**\n", *(f"{line}\n" for line in lead), text]),
+        encoding="utf-8",
+        errors="backslashreplace",
     )
     (out / "marl_eval.json").write_text(json.dumps(marl_eval_json(summaries), indent=1) + "\n")
     is_run = (out / CONFIG_FILE).is_file()  # its own episodes.jsonl is a record, not what a report keeps
@@ -134,31 +137,19 @@ def read_comparison(
 
     directories = run_directories(directory)
     if not directories:
-        with _records_of(directory):
+        with explained_content(directory):
             return kept_summaries(directory), read_episodes(directory)[:max_episodes]
     summaries: list[RunSummary] = []
     episodes: list[dict[str, Any]] = []
     share = max(1, max_episodes // len(directories))
     for each in track(directories, "reading runs", console=console, transient=True, disable=not console.is_terminal):
-        with _records_of(each):
+        with explained_content(each):
             rows = read_episodes(each)
             if line := lost_episodes(each, rows):
                 console.print(f"warning: {shown(line)}", style="yellow", markup=False, highlight=False, soft_wrap=True)
             summaries.append(summarize(each, rows))
             episodes += slim_episodes(each, rows, share)
     return in_order(summaries), episodes
-
-
-@contextmanager
-def _records_of(directory: Path) -> Iterator[None]:
-    """Name the folder whose records are not what a run writes: they are files of others, edited or cut."""
-    try:
-        yield
-    except (LookupError, TypeError, AttributeError) as error:
-        raise UserError(
-            f"the records in {directory} are not what a run writes ({type(error).__name__}: {error}); repair them, or "
-            "leave that folder out"
-        ) from error
 
 
 def newest_comparison() -> Path:

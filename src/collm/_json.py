@@ -22,7 +22,18 @@ def read_json(path: Path) -> dict[str, Any]:
         FileNotFoundError: if there is no such file.
         UserError: if it holds something else; with the file, the line and the fault.
     """
+    refuse_device(path)
     return parse_json(path.read_bytes(), path)
+
+
+def refuse_device(path: Path) -> None:
+    """Refuse a pipe or a device, which never ends or never begins, in place of a file.
+
+    Raises:
+        UserError: naming the path.
+    """
+    if path.exists() and not path.is_file():
+        raise UserError(f"{path} is no file; repair or delete it")
 
 
 @contextmanager

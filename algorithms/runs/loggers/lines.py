@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ...._json import parse_json
+from ...._json import parse_json, refuse_device
 from ..files import DamagedRunError
 
 
@@ -65,6 +65,7 @@ def each_line(path: Path) -> Iterator[tuple[dict[str, Any], int]]:
         UserError: if a line is no JSON object; names the file and the line.
     """
     end = 0
+    refuse_device(path)
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             if not line.endswith(b"\n"):
