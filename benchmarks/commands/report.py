@@ -98,20 +98,22 @@ def run(args: Sequence[str]) -> None:
             library=pack(episodes),
         )
         html = page(contents)
+        text = "\n".join(table.markdown() for table in [*results, costs(comparison), different])
+        steps = marl_eval_json(summaries)
+        shown_table = results[0] if contrasts or arguments.search else final_scores(comparison, "sampled")
     (out / "report.html").write_text(html, encoding="utf-8", errors="backslashreplace")
-    text = "\n".join(table.markdown() for table in [*results, costs(comparison), different])
     (out / "tables.md").write_text(
         "\n".join([f"## {name}", "", f"**{first.sentence}**\n", *(f"{line}\n" for line in lead), text]),
         encoding="utf-8",
         errors="backslashreplace",
     )
-    (out / "marl_eval.json").write_text(json.dumps(marl_eval_json(summaries), indent=1) + "\n")
+    (out / "marl_eval.json").write_text(json.dumps(steps, indent=1) + "\n")
     is_run = (out / CONFIG_FILE).is_file()  # its own episodes.jsonl is a record, not what a report keeps
     if run_directories(directory) and not is_run:
         write_summaries(summaries, out / SUMMARIES_FILE)
         with (out / EPISODES_FILE).open("w", encoding="utf-8") as file:
             file.writelines(json.dumps(each, ensure_ascii=False) + "\n" for each in episodes)
-    print_table(results[0] if contrasts or arguments.search else final_scores(comparison, "sampled"), console)
+    print_table(shown_table, console)
     size = f"{len(html) / 1e6:.1f} MB, {len(episodes)} episodes"
     console.print(f"page: {shown(out / 'report.html')}, {size}", highlight=False, markup=False)
 
