@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
+from .._errors import UserError
 from ..envs.core import Message, messages_of
 from .core import Completion
 
@@ -151,11 +152,18 @@ class Encoder:
 
     def _rendered(self, messages: Sequence[Message]) -> str:
         slots = [{"role": message.role, "content": f"{_OPEN}{i}{_CLOSE}"} for i, message in enumerate(messages)]
-        return str(
-            self.tokenizer.apply_chat_template(
-                slots, tokenize=False, add_generation_prompt=True, **self.template_kwargs
+        try:
+            return str(
+                self.tokenizer.apply_chat_template(
+                    slots, tokenize=False, add_generation_prompt=True, **self.template_kwargs
+                )
             )
-        )
+        except Exception as error:  # whatever a template of others raises, or does with its arguments
+            said = " ".join(str(error).split())[:300]
+            raise UserError(
+                f"the chat template of the tokenizer {self.tokenizer.name_or_path!r} fails ({type(error).__name__}: "
+                f"{said}); use another template or template_kwargs, or is_chat=False"
+            ) from error
 
     def _filled(self, rendered: str, messages: Sequence[Message]) -> list[int]:
         """Encode a rendered template: its own text with control tokens, the messages' contents without."""

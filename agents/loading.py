@@ -17,7 +17,7 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from .._errors import UserError
-from .._json import read_json
+from .._json import explained_content, read_json
 from .config import ALL_LINEAR, MAX_NEW_TOKENS, TINY, ModelConfig
 from .decoding.sampling import Sampling
 from .decoding.steps.capture import check_graphs
@@ -236,10 +236,13 @@ def load_language_model(
     # A base that does not learn needs no master copy: it is loaded in the type it computes in.
     dtype = compute if adapters and compute is not None else torch.float32
     load: Any = AutoModelForCausalLM.from_pretrained
-    loaded, found = load(where, dtype=dtype, output_loading_info=True)
+    try:
+        loaded, found = load(where, dtype=dtype, output_loading_info=True, trust_remote_code=False)
+    except Exception as error:  # whatever transformers stumbles over in files that others wrote
+        raise UserError(f"the model {name!r} cannot be loaded: {reason(error)}") from error
     check_loaded(name, loaded, found["missing_keys"])
     model = loaded.to(device)
-    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(where)
+    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(where, trust_remote_code=False)
     if adapters:
         model = with_adapters(
             model, adapters, config.lora_rank, alpha=config.lora_alpha, target_modules=config.lora_target_modules
@@ -276,18 +279,19 @@ def load_team(directory: Path, agents: Sequence[str], *, device: str = "auto") -
         if not (folder / SETTINGS_FILE).is_file():
             raise FileNotFoundError(f"there is no saved policy of {agent!r} in {directory}: {folder} is missing")
         settings = read_json(folder / SETTINGS_FILE)
-        config = ModelConfig(
-            model=str(folder),
-            is_chat=settings["is_chat"],
-            template_kwargs=settings["template_kwargs"],
-            max_new_tokens=settings["max_new_tokens"],
-            temperature=settings["sampling"]["temperature"],
-            top_p=settings["sampling"]["top_p"],
-            top_k=settings["sampling"]["top_k"],
-            learns_filtered=settings["sampling"]["learns_filtered"],
-            compute_dtype=settings["compute_dtype"],
-            device=device,
-        )
+        with explained_content(folder / SETTINGS_FILE):
+            config = ModelConfig(
+                model=str(folder),
+                is_chat=settings["is_chat"],
+                template_kwargs=settings["template_kwargs"],
+                max_new_tokens=settings["max_new_tokens"],
+                temperature=settings["sampling"]["temperature"],
+                top_p=settings["sampling"]["top_p"],
+                top_k=settings["sampling"]["top_k"],
+                learns_filtered=settings["sampling"]["learns_filtered"],
+                compute_dtype=settings["compute_dtype"],
+                device=device,
+            )
         policies |= load_policies(config, [agent])
     return policies
 
@@ -377,7 +381,7 @@ def _check_transfer(config: ModelConfig, num_agents: int) -> None:
 def _check_target_modules(config: ModelConfig, name: str) -> None:
     """Refuse layers that a model does not have, told by its settings alone."""
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(model_config(where_of(name)))
+        model = AutoModelForCausalLM.from_config(model_config(where_of(name)), trust_remote_code=False)
     last = {module.rpartition(".")[2] for module, _ in model.named_modules()}
     for wanted in config.lora_target_modules:
         if wanted.rpartition(".")[2] not in last:

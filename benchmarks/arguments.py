@@ -85,7 +85,7 @@ def keyword_arguments(pairs: Sequence[str], option: str = "--env-kwargs") -> dic
             raise UserError(f"{option} takes key=value pairs, got {pair!r}; write for example key=4")
         try:
             found[key] = PYTHON[value] if value in PYTHON else json.loads(value)
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):  # no JSON, a number of too many digits, nested too deep
             found[key] = value
     return found
 

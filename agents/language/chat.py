@@ -16,6 +16,7 @@ from gymnasium.spaces import Text
 
 from ..._errors import UserError
 from ..._extras import install_command
+from ..._ranges import refuse_password
 from ...envs.core import as_chat, messages_of
 from ..config import CHAT, MAX_NEW_TOKENS
 from ..core import Completion, Policy, Request
@@ -223,6 +224,7 @@ def chat_spec(name: str) -> PolicySpec | None:
     """
     if not name.startswith(CHAT):
         return None
+    refuse_password(name)
     parts = _NAME.fullmatch(name)
     if parts is None:
         raise UserError(f"{name!r} is not of the form openai:MODEL@URL, such as openai:my-model@http://localhost:8000")
@@ -259,6 +261,7 @@ def address(url: str | None) -> str:
     """
     if url is None:
         return OPENAI
+    refuse_password(url)
     try:
         parts = urlsplit(url)
         _ = parts.port

@@ -22,6 +22,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from transformers import AutoModel, AutoTokenizer, LlamaModel, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..._errors import UserError
+from ..._json import read_json
 from ...envs.core import Message, messages_of
 from ..batching import padded
 from ..core import Critic, CriticInput, HeadCritic, Workplace
@@ -127,10 +128,10 @@ class TextCritic(Critic):
     @classmethod
     def load(cls, directory: Path) -> TextCritic:
         """Read what `save` wrote."""
-        settings = json.loads((directory / SETTINGS_FILE).read_text())
+        settings = read_json(directory / SETTINGS_FILE)
         critic = cls(
-            AutoModel.from_pretrained(directory, dtype=torch.float32),
-            AutoTokenizer.from_pretrained(directory),
+            AutoModel.from_pretrained(directory, dtype=torch.float32, trust_remote_code=False),
+            AutoTokenizer.from_pretrained(directory, trust_remote_code=False),
             **settings,
         )
         critic.head.load_state_dict(load_file(directory / HEAD_FILE))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ from transformers.models.auto.modeling_auto import (
 )
 
 from ..._errors import UserError
-from ..._json import read_json
+from ..._json import read_json, refuse_device
 
+_OWN_CODE = "{} needs Python code of its own (auto_map), which is never run; give a model that transformers has itself"
 WEIGHTS = ("*.safetensors", "*.bin", "*.bin.index.json", "*.safetensors.index.json")
 
 
@@ -30,19 +32,27 @@ def model_config(name: str | Path) -> PreTrainedConfig:
         UserError: if they cannot be read, or belong to no model that transformers knows.
     """
     adapter = Path(name) / "adapter_config.json"
-    if adapter.is_file() and not (Path(name) / "config.json").is_file():
-        base = read_json(adapter).get("base_model_name_or_path")
-        if not base:
-            raise UserError(f"{adapter} names no base_model_name_or_path; save the adapter again with its base")
-        return model_config(base)
+    if adapter.is_file():
+        settings = read_json(adapter)
+        if settings.get("megatron_config"):
+            raise UserError(f"{adapter} sets megatron_config, for which peft would import a module; remove it")
+        if not (Path(name) / "config.json").is_file():
+            base = settings.get("base_model_name_or_path")
+            if not isinstance(base, str) or not base or Path(base).absolute() == Path(name).absolute():
+                raise UserError(f"{adapter} names no base_model_name_or_path; save the adapter again with its base")
+            return model_config(base)
+    found: dict[str, Any] = {}
     if (Path(name) / "config.json").is_file():
         found = read_json(Path(name) / "config.json")  # transformers names neither line nor fault
         if {"algorithm", "env"} <= found.keys():
             raise UserError(f"{name} holds a run and no model; its agents' models lie in {Path(name) / 'agents'}")
     try:
-        config: PreTrainedConfig = AutoConfig.from_pretrained(name)
+        config: PreTrainedConfig = AutoConfig.from_pretrained(name, trust_remote_code=False)
     except Exception as error:  # whatever transformers stumbles over in settings that others wrote
+        if "auto_map" in found:
+            raise UserError(_OWN_CODE.format(f"the model {str(name)!r}")) from error
         raise UserError(f"the settings of the model {str(name)!r} cannot be read: {reason(error)}") from error
+    _refuse_kernels(name, config)
     return config
 
 
@@ -60,7 +70,12 @@ def check_language_model(name: str | Path) -> PreTrainedConfig:
         raise UserError(f"the model {str(name)!r} ({config.model_type}) is an encoder; give a causal language model")
     if kind not in MODEL_FOR_CAUSAL_LM_MAPPING:
         raise UserError(f"the model {str(name)!r} ({config.model_type}) writes no text; give a causal language model")
-    _check_weights(name)
+    num_tensors = _check_weights(name)
+    num_layers = getattr(config.get_text_config(decoder=True), "num_hidden_layers", None) or 0
+    if num_tensors is not None and num_layers > num_tensors:  # before so many layers are made
+        raise UserError(
+            f"the model {str(name)!r} has num_hidden_layers={num_layers}, but its files only hold {num_tensors} tensors"
+        )
     return config
 
 
@@ -108,12 +123,13 @@ def tokenizer_of(name: str | Path, config: PreTrainedConfig) -> PreTrainedTokeni
     Raises:
         UserError: if it cannot be read, or belongs to another model.
     """
-    for file in ("tokenizer.json", "tokenizer_config.json"):
-        if (Path(name) / file).is_file():
-            read_json(Path(name) / file)
+    files = [Path(name) / file for file in ("tokenizer.json", "tokenizer_config.json")]
+    found = {file.name: read_json(file) for file in files if file.is_file()}
     try:
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(name)
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except Exception as error:  # the Rust library raises bare Exceptions
+        if "auto_map" in found.get("tokenizer_config.json", {}):
+            raise UserError(_OWN_CODE.format(f"the tokenizer of the model {str(name)!r}")) from error
         raise UserError(
             f"the tokenizer of the model {str(name)!r} cannot be read: {reason(error)}; save it into the same folder "
             "(tokenizer.save_pretrained)"
@@ -157,16 +173,46 @@ def reason(error: Exception) -> str:
     return (lines[0] if lines else type(error).__name__)[:300]
 
 
-def _check_weights(name: str | Path) -> None:
-    """Refuse a folder without weights, or with a file that was cut off."""
+def _refuse_kernels(name: str | Path, config: PreTrainedConfig) -> None:
+    """Refuse settings that name kernels on the hub, which are compiled code."""
+    parts = [config, *(getattr(config, each, None) for each in config.sub_configs)]
+    for part in parts:
+        for setting in ("_attn_implementation", "_experts_implementation"):
+            if "/" in str(getattr(part, setting, "")):
+                raise UserError(
+                    f"the model {str(name)!r} names the kernel {getattr(part, setting)!r}, which is code; remove "
+                    f"{setting[1:]} from its config.json"
+                )
+
+
+def _check_weights(name: str | Path) -> int | None:
+    """Refuse a folder without weights, or with a file that was cut off.
+
+    Returns:
+        Number of tensors in the folder's safetensors. None: they lie elsewhere, or in another format.
+    """
     folder = Path(name)
     if not folder.is_dir():  # on the hub, or in its cache
-        return
+        return None
     if not any(file.name != "value_head.safetensors" for pattern in WEIGHTS for file in folder.glob(pattern)):
         raise UserError(f"{folder} holds no weights (model.safetensors); give a save_pretrained folder")
-    for file in sorted(folder.glob("*.safetensors")):
+    for file in sorted(folder.glob("*.index.json")):
+        files = read_json(file).get("weight_map")
+        if not isinstance(files, dict) or any(Path(str(each)).name != each for each in files.values()):
+            raise UserError(f"{file} has no weight_map of files beside it; save the model again")
+    file = folder / "generation_config.json"
+    if file.is_file():
         try:
-            with safe_open(file, framework="pt"):
-                pass
+            read_json(file)
+        except UserError as error:
+            warnings.warn(f"{error}; the model is used without it", UserWarning, stacklevel=3)
+    num_tensors = 0
+    for file in sorted(folder.glob("*.safetensors")):
+        refuse_device(file)
+        try:
+            with safe_open(file, framework="pt") as tensors:
+                num_tensors += len(tensors.keys())
         except (SafetensorError, OSError) as error:
             raise UserError(f"{file} is no whole file of weights: {error}; copy or save it again") from error
+    is_whole = any(folder.glob("model*.safetensors"))  # else an adapter's, or another format
+    return num_tensors if is_whole else None

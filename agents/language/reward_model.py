@@ -57,8 +57,10 @@ class RewardModel:
         cls, name: str | Path, device: torch.device | str = "cpu", compute_dtype: torch.dtype | None = None
     ) -> RewardModel:
         """Load a folder or a hub name; weights are fp32, as they may learn."""
-        loaded: Any = AutoModelForSequenceClassification.from_pretrained(name, dtype=torch.float32, num_labels=1)
-        return cls(loaded.to(device), AutoTokenizer.from_pretrained(name), compute_dtype)
+        loaded: Any = AutoModelForSequenceClassification.from_pretrained(
+            name, dtype=torch.float32, num_labels=1, trust_remote_code=False
+        )
+        return cls(loaded.to(device), AutoTokenizer.from_pretrained(name, trust_remote_code=False), compute_dtype)
 
     @classmethod
     def small(

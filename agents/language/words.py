@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from ..._json import read_json
 from ...envs.core import messages_of
 from ..core import CriticInput, FittedCritic
 from ..encoding import MAX_KEPT_TOKENS, Recent
@@ -62,7 +63,7 @@ class BagOfWordsCritic(FittedCritic):
     @classmethod
     def load(cls, directory: Path) -> BagOfWordsCritic:
         """Read what `save` wrote."""
-        critic = cls(**json.loads((directory / SETTINGS_FILE).read_text()))
+        critic = cls(**read_json(directory / SETTINGS_FILE))
         critic.load_state_dict(load_file(directory / WEIGHTS_FILE))
         return critic
 

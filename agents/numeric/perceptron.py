@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from ..._errors import UserError
+from ..._json import read_json, refuse_device
 from ..core import Learnable
 from .config import Activation
 from .moments import RunningMoments
@@ -120,9 +123,14 @@ class NumericNetwork(Learnable):
     @classmethod
     def saved_settings(cls, directory: Path) -> dict[str, Any]:
         """The settings that `save` wrote."""
-        settings: dict[str, Any] = json.loads((directory / cls.settings_file).read_text())
-        return settings
+        return read_json(directory / cls.settings_file)
 
     def load_weights(self, directory: Path) -> None:
         """Take over the weights that `save` wrote."""
-        self.load_state_dict(load_file(directory / self.weights_file))
+        file = directory / self.weights_file
+        refuse_device(file)
+        try:
+            weights = load_file(file)
+        except SafetensorError as error:
+            raise UserError(f"{file} is no whole file of weights: {error}; copy or save it again") from error
+        self.load_state_dict(weights)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from ..._json import explained_content
 from ...envs.spaces.masks import flat_mask
 from ..batching import sent
 from ..core import Completion, Divergence, Evaluation, Request, TrainablePolicy
@@ -147,10 +148,11 @@ class NumericPolicy(NumericNetwork, TrainablePolicy):
     def load(cls, directory: Path, device: torch.device | str = "cpu") -> NumericPolicy:
         """Read what `save` wrote."""
         settings = cls.saved_settings(directory)
-        head = dict(settings.pop("head"))
-        make_head = HEADS[head.pop("kind")]
-        policy = cls(Features.from_dict(settings.pop("observation")), make_head(**head), device=device, **settings)
-        policy.load_weights(directory)
+        with explained_content(directory):
+            head = dict(settings.pop("head"))
+            make_head = HEADS[head.pop("kind")]
+            policy = cls(Features.from_dict(settings.pop("observation")), make_head(**head), device=device, **settings)
+            policy.load_weights(directory)
         return policy
 
     def act(self, requests: Sequence[Request], *, greedy: bool = False) -> list[Completion]:

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..._errors import UserError
+from ..._ranges import refuse_password
 from ..decoding.samples import Prompt
 from ..decoding.sampling import Sampling
 from ..decoding.streams import seed_of
@@ -75,6 +76,7 @@ class VLLMClient:
     """
 
     def __init__(self, url: str, timeout_s: float):
+        refuse_password(url)
         try:
             parts = urlsplit(url)
             port = parts.port

@@ -305,7 +305,7 @@ def evaluate(
         greedy: take the likeliest token in place of sampling.
         split: of the environment's tasks, where it has splits.
         env: another environment than the one trained in; also where that one has no id of its own.
-        trust: let a run directory name code to import, as an environment that is not registered.
+        trust: allow the folder's settings to name code, files and servers elsewhere; see docs/threat_model.md.
         env_kwargs: arguments of the environment that differ from training's.
     """
     loaded = run if isinstance(run, Run) else load_run(run, env=env, trust=trust)
@@ -323,11 +323,12 @@ def load_run(
         directory: what `train` was given as `out`.
         env: another environment than the one trained in; also where that one has no id of its own.
         device: another device than the run's.
-        trust: let the folder name code to import, as an environment that is not registered. Not needed with `env`.
+        trust: allow the folder's settings to name code, files and servers elsewhere; see docs/threat_model.md. With
+            `env` the folder's environment is not looked at.
     """
     transformers_logging.disable_progress_bar()
     directory = Path(directory)
-    experiment = load_experiment(directory, trust=trust or env is not None)
+    experiment = load_experiment(directory, trust=trust, is_env_given=env is not None)
     if env is not None:
         experiment = _in_environment(experiment, env)
     if device is not None:
@@ -393,7 +394,7 @@ def load_team(directory: str | Path, *, device: str | None = None, trust: bool =
     Args:
         directory: what `train` was given as `out`.
         device: another device than the run's.
-        trust: let the folder name code to import, as an environment that is not registered.
+        trust: allow the folder's settings to name code, files and servers elsewhere; see docs/threat_model.md.
     """
     return dict(load_run(directory, device=device, trust=trust).policies)
 

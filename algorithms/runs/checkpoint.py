@@ -11,6 +11,7 @@ agents/<agent>/         the policies at the end of training, in Hugging Face for
 critics/<name>/         the critics
 
 `folder` knows which of these files a new run may delete. Everything is data: nothing that is read from it is run.
+Settings that lead out of the folder need `--trust`; see `assembly/trust.py` and docs/threat_model.md.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
+from ..._json import read_json
 from ..._ownership import TEMPORARY
 from ...agents.core import Divergence
 from ..learning.state import Packed, not_finite, packed, unpacked
@@ -196,13 +199,15 @@ def _read(path: Path) -> dict[str, Any]:
     """
     fault = _fault(path)
     if fault is None:
-        tensors = load_file(path / _TENSORS_FILE)
-        name = not_finite(tensors)
-        if name is None:
-            values = json.loads((path / _STATE_FILE).read_text(encoding="utf-8"))
-            content: dict[str, Any] = unpacked(values, tensors)
-            return content
-        fault = f"a number is not finite in {name}"
+        try:
+            tensors = load_file(path / _TENSORS_FILE)
+            name = not_finite(tensors)
+            if name is None:
+                content: dict[str, Any] = unpacked(read_json(path / _STATE_FILE), tensors)
+                return content
+            fault = f"a number is not finite in {name}"
+        except (LookupError, TypeError, ValueError, AttributeError, RuntimeError, SafetensorError) as error:
+            fault = f"it holds what no run writes, {type(error).__name__}: {error}"
     raise DamagedRunError(f"{path} is damaged ({fault})")
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium import spaces
 
 from ..._errors import UserError
-from ..._json import read_json
+from ..._json import explained_content, read_json
 from ..._ownership import ForeignFileError, write_text
 from ...envs.vectors.faults import EnvironmentFault
 from ..distribution.group import current
@@ -63,7 +63,7 @@ def keep_failure(directory: Path, fault: EnvironmentFault, env: str, split: str 
     fault.env = env
     name = f"{split}-{fault.episode}"
     problem = str(fault)
-    fault.command = run_command("replay", directory, "--failure", name)
+    fault.command = run_command("replay", directory, "--failure", name, env=env)
     if not current().is_writer:
         return
     row = {
@@ -101,7 +101,7 @@ def failed_episode(directory: Path, name: str) -> Recorded:
         raise UserError(f"{folder} holds no failure {name!r}; there are {', '.join(names) or 'none'}")
     file = folder / f"{name}.json"
     row = read_json(file)
-    with _as_written(file):
+    with explained_content(file):
         actions = [dict(turn) for turn in row["actions"]]
         return Recorded(row["seed"], row["options"], actions, [], [], row["split"], row["problem"])
 
@@ -118,7 +118,7 @@ def recorded_episode(directory: Path, index: int) -> Recorded:
     segments = [row for row in read_lines(file) if row.get("index") == index]
     if not segments:
         raise UserError(f"{file} holds no episode {index}")
-    with _as_written(file):
+    with explained_content(file):
         return _joined(segments)
 
 
@@ -136,15 +136,6 @@ def _joined(segments: Sequence[Mapping[str, Any]]) -> Recorded:
     return Recorded(segments[0]["seed"], segments[0].get("options"), actions, rewards, read)
 
 
-@contextmanager
-def _as_written(file: Path) -> Iterator[None]:
-    """Say in one line that a file of somebody's run holds another thing than a run writes there."""
-    try:
-        yield
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise UserError(f"{file} is not what a run writes ({type(error).__name__}: {error})") from error
-
-
 def _turns(entry: Mapping[str, Any]) -> list[tuple[Any, float, str]]:
     """Action, reward and read text of each of an agent's turns."""
     if "turns" not in entry:
@@ -156,8 +147,16 @@ def _turns(entry: Mapping[str, Any]) -> list[tuple[Any, float, str]]:
 
 
 def as_actions(recorded: Mapping[str, Any], action_spaces: Mapping[str, spaces.Space[Any]]) -> dict[str, Any]:
-    """Actions out of a JSON file, as the environment takes them."""
-    return {
-        agent: action if isinstance(action, (str, int)) else np.asarray(action, dtype=action_spaces[agent].dtype)
-        for agent, action in recorded.items()
-    }
+    """Actions out of a JSON file, as the environment takes them.
+
+    Raises:
+        UserError: naming the agent whose action is neither text nor numbers.
+    """
+    found: dict[str, Any] = {}
+    for agent, action in recorded.items():
+        try:
+            is_plain = isinstance(action, (str, int))
+            found[agent] = action if is_plain else np.asarray(action, dtype=action_spaces[agent].dtype)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise UserError(f"the record has {action!r:.80} as an action of {agent!r}: {error}") from error
+    return found

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ..._json import explained_content
 from ..._ownership import sync
 from ...agents.core import SMALL_LEARNING_RATE, Policy
 from ...envs.registration.turn_limit import watched_turns
@@ -168,7 +169,8 @@ def run_prepared(
         if checkpoint is None:
             num_lines = group.by_writer(lambda: _begin(experiment, directory, start, resume, on_notice))
         else:
-            trainer.load_state_dict(checkpoint.trainer)
+            with explained_content(checkpoint.path):
+                trainer.load_state_dict(checkpoint.trainer)
             num_lines = group.by_writer(lambda: _go_on(experiment, directory, checkpoint, on_notice))
         run = _Run(experiment, directory, trainer, held_out)
         run.stop = stop

@@ -76,7 +76,8 @@ class EvaluateArguments(Checked):
     transcripts: bool = True
     """Print the best and the worst episode of a single team."""
     trust: bool = False
-    """Import an environment that a run names as package.module:name. Only for folders whose author you trust."""
+    """Allow settings of a run that import code, loosen the sandbox, or name files and servers outside of its folder.
+    Only for folders whose author you trust."""
     model: ModelConfig = field(default_factory=ModelConfig)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from tyro.conf import Positional
 
 from ..._errors import nearest
-from ..._json import read_json
+from ..._json import explained_content, read_json
 from ..._ranges import Checked
 from ..._terminal import shown, terminal
 from ..arguments import parsed
@@ -41,6 +41,9 @@ class ExportArguments(Checked):
     """Agent whose model is written. None: all."""
     merge: bool = False
     """Merge adapters into their base model. False: write adapters as adapters, which need the base."""
+    trust: bool = False
+    """Allow adapters whose base model lies outside of the run's folder, with `--merge`. Only for folders whose author
+    you trust."""
 
 
 def run(args: Sequence[str]) -> None:
@@ -50,10 +53,17 @@ def run(args: Sequence[str]) -> None:
         check_folder(arguments.out, "OUT")
         if arguments.out.is_dir() and any(arguments.out.iterdir()):
             raise UserError(f"OUT {arguments.out} is not empty; give a new folder")
+        if arguments.merge and not arguments.trust:
+            from ...algorithms.runs.assembly.trust import refuse_untrusted_models  # here, as help needs no torch
+
+            refuse_untrusted_models(arguments.directory)
         targets = {agent: arguments.out if arguments.agent else arguments.out / agent for agent in folders}
         for agent, folder in folders.items():
+            with explained_content(arguments.directory):
+                is_adapter = (folder / ADAPTER).is_file() and not arguments.merge
+                text = card(arguments.directory, agent, targets[agent].name, is_adapter=is_adapter)
             export(folder, targets[agent], is_merged=arguments.merge)
-            (targets[agent] / CARD).write_text(card(arguments.directory, agent, targets[agent]), encoding="utf-8")
+            (targets[agent] / CARD).write_text(text, encoding="utf-8", errors="backslashreplace")
     for target in targets.values():
         terminal().print(f"model: {shown(target)}", markup=False, highlight=False, soft_wrap=True)
 
@@ -76,6 +86,10 @@ def model_folders(directory: Path, agent: str | None) -> dict[str, Path]:
     for name, path in chosen.items():
         if not any((path / file).is_file() for file in ("config.json", ADAPTER)):
             raise UserError(f"{name!r} is no language model: {path} holds no config.json")
+        if link := next((each for each in path.rglob("*") if each.is_symlink()), None):
+            raise UserError(
+                f"{link} is a link, so that a file from elsewhere would be exported; replace it by the file"
+            )
     return chosen
 
 
@@ -92,7 +106,9 @@ def export(folder: Path, target: Path, *, is_merged: bool) -> None:
     if not is_adapter:
         return
     settings = read_json(target / ADAPTER)
-    base = settings["base_model_name_or_path"]
+    base = settings.get("base_model_name_or_path")
+    if not isinstance(base, str):
+        raise UserError(f"{folder / ADAPTER} names no base_model_name_or_path; save the adapter again with its base")
     if not is_merged:
         if Path(base).is_dir():  # a path from where the run was started leads nowhere elsewhere
             settings["base_model_name_or_path"] = str(Path(base).resolve())
@@ -103,24 +119,32 @@ def export(folder: Path, target: Path, *, is_merged: bool) -> None:
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging as transformers_logging
 
+    from ...agents.language.files import check_language_model, reason
     from ...agents.loading import peft_of_old_names
 
     transformers_logging.disable_progress_bar()
-    loaded: Any = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
-    with peft_of_old_names():
-        merged: Any = PeftModel.from_pretrained(loaded, str(folder)).merge_and_unload()
+    check_language_model(folder)
+    try:
+        loaded: Any = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, trust_remote_code=False)
+        with peft_of_old_names():
+            merged: Any = PeftModel.from_pretrained(loaded, str(folder)).merge_and_unload()
+    except Exception as error:  # whatever transformers and peft stumble over in files that others wrote
+        raise UserError(f"the adapter {folder} cannot be merged: {reason(error)}") from error
     for file in target.glob("adapter_*"):
         file.unlink()
     merged.save_pretrained(str(target))
 
 
-def card(directory: Path, agent: str, target: Path) -> str:
-    """Model card: what the model was trained on, by what, and how far it came."""
+def card(directory: Path, agent: str, name: str, *, is_adapter: bool) -> str:
+    """Model card: what the model was trained on, by what, and how far it came.
+
+    Args:
+        name: name of the exported folder.
+    """
     from ...algorithms.runs.files import read_config
     from ...algorithms.runs.loggers.lines import read_lines
 
     config = read_config(directory)
-    is_adapter = (target / ADAPTER).is_file()
     model = config["model"]["model"]
     base = model if REPOSITORY.fullmatch(model) and not _is_local(model, directory) else None
     rows = read_lines(directory / "metrics.jsonl") if (directory / "metrics.jsonl").is_file() else []
@@ -144,10 +168,10 @@ def card(directory: Path, agent: str, target: Path) -> str:
         f"---\nlibrary_name: {package}\n{parent}tags: [collm, multi-agent, reinforcement-learning]\n---",
         f"# {agent}, trained by {config['algorithm']} on {config['env']}",
         "One agent of a team of language models that learned to work together, trained with collm.",
-        markdown_table(("", ""), [(name, f"`{value}`") for name, value in facts]),
+        markdown_table(("", ""), [(fact, f"`{value}`") for fact, value in facts]),
         f"```python\nfrom {package} import {loader}\nfrom transformers import AutoTokenizer\n\n"
-        f'model = {loader}.from_pretrained("{target.name}")\n'
-        f'tokenizer = AutoTokenizer.from_pretrained("{target.name}")\n```',
+        f'model = {loader}.from_pretrained("{name}")\n'
+        f'tokenizer = AutoTokenizer.from_pretrained("{name}")\n```',
     ]
     if evaluations:
         header = ("after update", "sampled", "greedy")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from rich.table import Column, Table
 from rich.text import Text
 from tyro.conf import Positional
 
+from ..._json import explained_content
 from ..._ownership import owned, refuse_foreign_files, write_text
 from ..._ranges import Checked, Count
 from ..._terminal import shown, terminal
@@ -76,44 +76,47 @@ def run(args: Sequence[str]) -> None:
     out = arguments.out or directory
     is_run = (out / CONFIG_FILE).is_file()  # its own episodes.jsonl is a record, not what a report keeps
     keeps_summaries = bool(run_directories(directory)) and not is_run
-    comparison = Comparison(summaries)
-    first, figures, results = headline(comparison), sections(comparison), tables(comparison)
-    if contrasts:
-        results = [contrast_table(findings(contrasts, comparison)), *results]
-    charts = [*first.charts, *(chart for section in figures for chart in section.charts)]
-    if arguments.search:
-        results = [search(comparison), *results]
-    figure_files = figures_of(charts)
-    texts = ["report.html", "tables.md", "marl_eval.json"]
-    kept = [SUMMARIES_FILE, EPISODES_FILE] if keeps_summaries else []
-    refuse_foreign_files(out, [*texts, *kept, *figure_files])
-    draw_figures(figure_files, comparison.algorithms, out)
-    different, same = settings(comparison)
-    name = arguments.title or directory.resolve().name
-    lead = [*arguments.notes, *lead_lines(comparison, directory, len(episodes))]
-    contents = Contents(
-        title=name,
-        lead=lead,
-        headline=first,
-        figures=figures,
-        results=results,
-        settings=[costs(comparison), different, same],
-        methods=comparison.algorithms,
-        reference=comparison.reference(),
-        library=pack(episodes),
-    )
-    html = page(contents)
+    with explained_content(directory):
+        comparison = Comparison(summaries)
+        first, figures, results = headline(comparison), sections(comparison), tables(comparison)
+        if contrasts:
+            results = [contrast_table(findings(contrasts, comparison)), *results]
+        charts = [*first.charts, *(chart for section in figures for chart in section.charts)]
+        if arguments.search:
+            results = [search(comparison), *results]
+        figure_files = figures_of(charts)
+        texts = ["report.html", "tables.md", "marl_eval.json"]
+        kept = [SUMMARIES_FILE, EPISODES_FILE] if keeps_summaries else []
+        refuse_foreign_files(out, [*texts, *kept, *figure_files])
+        draw_figures(figure_files, comparison.algorithms, out)
+        different, same = settings(comparison)
+        name = arguments.title or directory.resolve().name
+        lead = [*arguments.notes, *lead_lines(comparison, directory, len(episodes))]
+        contents = Contents(
+            title=name,
+            lead=lead,
+            headline=first,
+            figures=figures,
+            results=results,
+            settings=[costs(comparison), different, same],
+            methods=comparison.algorithms,
+            reference=comparison.reference(),
+            library=pack(episodes),
+        )
+        html = page(contents)
+        text = "\n".join(table.markdown() for table in [*results, costs(comparison), different])
+        steps = marl_eval_json(summaries)
+        shown_table = results[0] if contrasts or arguments.search else final_scores(comparison, "sampled")
     write_text(out, "report.html", html)
-    text = "\n".join(table.markdown() for table in [*results, costs(comparison), different])
     lines = [f"## {name}", "", f"**{first.sentence}**\n", *(f"{line}\n" for line in lead), text]
     write_text(out, "tables.md", "\n".join(lines))
-    write_text(out, "marl_eval.json", json.dumps(marl_eval_json(summaries), indent=1) + "\n")
+    write_text(out, "marl_eval.json", json.dumps(steps, indent=1) + "\n")
     if keeps_summaries:
         with owned(out, SUMMARIES_FILE) as new:
             write_summaries(summaries, new)
         with owned(out, EPISODES_FILE) as new, new.open("w", encoding="utf-8", errors="backslashreplace") as file:
             file.writelines(json.dumps(each, ensure_ascii=False) + "\n" for each in episodes)
-    print_table(results[0] if contrasts or arguments.search else final_scores(comparison, "sampled"), console)
+    print_table(shown_table, console)
     size = f"{len(html) / 1e6:.1f} MB, {len(episodes)} episodes"
     console.print(f"page: {shown(out / 'report.html')}, {size}", highlight=False, markup=False)
 
@@ -127,34 +130,31 @@ def read_comparison(
         FileNotFoundError: if the folder holds neither runs nor what an earlier report kept of them.
         UserError: if what a run recorded lacks something, or holds another thing in its place.
     """
-    from ..comparison.summaries import in_order, kept_summaries, read_episodes, run_directories, summarize
+    from ..comparison.summaries import (
+        in_order,
+        kept_summaries,
+        lost_episodes,
+        read_episodes,
+        run_directories,
+        summarize,
+    )
     from ..report.episodes import slim_episodes
 
     directories = run_directories(directory)
     if not directories:
-        with _records_of(directory):
+        with explained_content(directory):
             return kept_summaries(directory), read_episodes(directory)[:max_episodes]
     summaries: list[RunSummary] = []
     episodes: list[dict[str, Any]] = []
     share = max(1, max_episodes // len(directories))
     for each in track(directories, "reading runs", console=console, transient=True, disable=not console.is_terminal):
-        with _records_of(each):
+        with explained_content(each):
             rows = read_episodes(each)
+            if line := lost_episodes(each, rows):
+                console.print(f"warning: {shown(line)}", style="yellow", markup=False, highlight=False, soft_wrap=True)
             summaries.append(summarize(each, rows))
             episodes += slim_episodes(each, rows, share)
     return in_order(summaries), episodes
-
-
-@contextmanager
-def _records_of(directory: Path) -> Iterator[None]:
-    """Name the folder whose records are not what a run writes: they are files of others, edited or cut."""
-    try:
-        yield
-    except (LookupError, TypeError, AttributeError) as error:
-        raise UserError(
-            f"the records in {directory} are not what a run writes ({type(error).__name__}: {error}); repair them, or "
-            "leave that folder out"
-        ) from error
 
 
 def newest_comparison() -> Path:

@@ -46,7 +46,8 @@ class ResumeArguments(Checked):
     threads: Count | None = None
     """Threads of torch. None: 1 for the embedded model on a CPU, where more only wait, else torch's own choice."""
     trust: bool = False
-    """Import an environment that the run names as package.module:name. Only for folders whose author you trust."""
+    """Allow settings of a run that import code, loosen the sandbox, or name files and servers outside of its folder.
+    Only for folders whose author you trust."""
     logging: LogConfig = field(default_factory=LogConfig)
 
 

@@ -182,11 +182,14 @@ def check_trusted(given: Given, words: Sequence[str]) -> None:
     Raises:
         UserError: naming what would be imported.
     """
+    from ...envs.registration.registry import imports_module  # here: help needs no environment
+
     judges = given.settings.get("reward_funcs") or given.env_kwargs.get("reward_funcs") or ()
     functions = judges.values() if isinstance(judges, Mapping) else judges
     for option, values in (("--env", [given.settings.get("env", "")]), ("--reward-funcs", functions)):
         code = " ".join(map(str, values))
-        if ":" in code and not any(word.partition("=")[0] == option for word in words):
+        is_code = imports_module(code) if option == "--env" and code else ":" in code
+        if is_code and not any(word.partition("=")[0] == option for word in words):
             raise UserError(
                 f"{given.path} names {code!r}, which imports and runs code; if you trust it, name it on the command "
                 f"line: {option} {code}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from ..._errors import UserError
+from ..._json import read_json
 from ...algorithms.rollout.intervals import Floats
 from ...algorithms.runs.files import CONFIG_FILE, read_config
 from ...algorithms.runs.loggers import read_lines
@@ -128,7 +131,7 @@ def run_label(directory: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     names: dict[str, Any] = {"algorithm": config["algorithm"], "environment": config["env"], "place": [0, 0]}
     names["seed"] = config["config"]["seed"]
     file = directory / LABEL_FILE
-    return names | (json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {})
+    return names | (read_json(file) if file.is_file() else {})
 
 
 def has_critic(config: Mapping[str, Any]) -> bool:
@@ -142,12 +145,40 @@ def read_episodes(directory: Path) -> list[dict[str, Any]]:
     return read_lines(path) if path.is_file() else []
 
 
+def _numbers(path: Path) -> list[dict[str, Any]]:
+    """Rows of a file of numbers.
+
+    Raises:
+        UserError: naming the first value that is neither a finite number nor null.
+    """
+    rows = read_lines(path)
+    for number, row in enumerate(rows, 1):
+        for name, value in row.items():
+            is_number = isinstance(value, int | float) and abs(value) <= sys.float_info.max
+            if value is not None and not is_number:
+                raise UserError(f"{path}, line {number}: {name!r} must be a finite number or null, got {value!r:.80}")
+    return rows
+
+
+def lost_episodes(directory: Path, episodes: Sequence[Mapping[str, Any]]) -> str | None:
+    """Describe the updates without recorded episodes; None if there are none."""
+    updates = sorted({row["update"] for row in read_lines(directory / "metrics.jsonl")})
+    kept = {row["update"] for row in episodes}
+    lost = [update for update in updates if update not in kept]
+    if not lost:
+        return None
+    return (
+        f"{directory / EPISODES_FILE} lacks the episodes of {len(lost)} of {len(updates)} updates, first of update "
+        f"{lost[0]}: they are missing here"
+    )
+
+
 def summarize(directory: Path, episodes: Sequence[Mapping[str, Any]]) -> RunSummary:
     """Summary of a run directory; one of `collm train` counts as finished."""
     config = read_config(directory)
     is_benchmark = (directory / LABEL_FILE).is_file()
     label = run_label(directory, config)
-    rows = read_lines(directory / "metrics.jsonl")
+    rows = _numbers(directory / "metrics.jsonl")
     evaluations = directory / "evaluation.jsonl"
     return RunSummary(
         algorithm=label["algorithm"],
@@ -159,7 +190,7 @@ def summarize(directory: Path, episodes: Sequence[Mapping[str, Any]]) -> RunSumm
         budget=label.get("budget", {}),
         experiment=config,
         curves={name: [row.get(name) for row in rows] for name in CURVES if any(name in row for row in rows)},
-        evaluations=read_lines(evaluations) if evaluations.is_file() else [],
+        evaluations=_numbers(evaluations) if evaluations.is_file() else [],
         diagnostics=diagnostics(episodes, has_critic=has_critic(config)),
     )
 

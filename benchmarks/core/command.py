@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..._ownership import refuse_foreign_files, write_text
+from ..._ranges import refuse_password
 from ..._terminal import shown
 from ...agents.config import ModelConfig
 from ...envs.players import PLAYERS
@@ -48,13 +49,15 @@ def evaluate_suite(
         ids: environments; none: all of the suite.
         ways: ways of playing.
         model: further settings of the models.
-        trust: import environments that runs name.
+        trust: as in `load_experiment`.
         is_json: print the submissions as JSON in place of the table.
 
     Raises:
         UserError: if a team, an environment or a file cannot be used.
         SystemExit: with status 1, after all is written, if a team could not play one of the environments.
     """
+    for name in models:
+        refuse_password(name)
     beside = [read_submission(file) for file in submissions]
     chosen = checked_ids(ids)
     teams = [*models, *([team_of(directories)] if directories else [])]

@@ -17,6 +17,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from ..._json import read_json
 from ..._ownership import write_text
 from ...envs.registration.held_out import HeldOut, held_out_seeds
 from ...envs.registration.registry import specs
@@ -85,8 +86,8 @@ def read_submission(file: Path) -> Submission:
             or no numbers.
     """
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        found = read_json(file)
+    except OSError as error:
         raise UserError(f"{file} cannot be read as a submission: {error}") from error
     try:
         return parsed_submission(found)

@@ -40,7 +40,7 @@ def slim_episodes(directory: Path, rows: Sequence[Mapping[str, Any]], max_episod
         return
     config = read_config(directory)
     heading = _heading(directory, config)
-    scenes = Scenes(config["env"], config["env_kwargs"])
+    scenes = Scenes(config["env"], config["env_kwargs"], directory)
     for row in _spread(text, max_episodes):
         yield {**heading, **_slim(row, shows_values=has_critic(config)), **scenes.of(row)}
 

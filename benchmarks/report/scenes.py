@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from ...algorithms.runs.assembly.trust import needs_trust
+from ...algorithms.runs.files import CONFIG_FILE
 from ...envs.games.pictured import PicturedEnv
 from ...envs.registration.registry import make, registry
 
@@ -17,13 +21,17 @@ class Scenes:
     Args:
         env: registered id of the environment.
         env_kwargs: arguments of the environment in training.
+        directory: folder of the run.
     """
 
-    def __init__(self, env: str, env_kwargs: Mapping[str, Any]):
+    def __init__(self, env: str, env_kwargs: Mapping[str, Any], directory: Path):
         # A report is about data, often somebody else's: it imports nothing but this package's own games.
         entry_point = registry[env].entry_point if env in registry else None
         is_own = isinstance(entry_point, str) and entry_point.startswith("collm.envs.games.")
-        self._env: Any = make(env, **env_kwargs).unwrapped if is_own else None
+        reason = needs_trust({"env": env, "env_kwargs": env_kwargs}, directory) if is_own else None
+        if reason is not None:
+            warnings.warn(f"no pictures of the episodes of {directory}: its {CONFIG_FILE} {reason}", stacklevel=2)
+        self._env: Any = make(env, **env_kwargs).unwrapped if is_own and reason is None else None
         self._is_pictured = isinstance(self._env, PicturedEnv)
 
     def of(self, record: Mapping[str, Any]) -> dict[str, Any]:

@@ -331,7 +331,9 @@ def costs(comparison: Comparison) -> TableOfText:
     for algorithm in comparison.algorithms:
         row = [algorithm]
         for environment in comparison.environments:
-            runs = [each for each in comparison.runs(algorithm, environment) if len(each.curve("update"))]
+            needed = ("update", "seconds/total", "sampled_tokens")
+            runs = comparison.runs(algorithm, environment)
+            runs = [each for each in runs if all(len(each.curve(name)) for name in needed)]
             if not runs:
                 row.append(NONE)
                 continue

@@ -75,7 +75,7 @@ def _measure(size: str, settings: Sequence[str]) -> dict[str, Any]:
             **SIZES[size],
         )
         Qwen3ForCausalLM(config).save_pretrained(folder)
-        AutoTokenizer.from_pretrained(TINY_DIRECTORY).save_pretrained(folder)
+        AutoTokenizer.from_pretrained(TINY_DIRECTORY, trust_remote_code=False).save_pretrained(folder)
         recomputes = "recompute" in settings
         settings_of: type[ActorCriticConfig]
         algorithm_name, settings_of = ("iac", IACConfig) if "critics" in settings else ("maac", MAACConfig)

@@ -22,7 +22,7 @@ def attained(directory: Path, *, num_parts: int = NUM_PARTS, trust: bool = False
     Args:
         directory: a run whose environment tells the team's progress as `metric/quality`.
         num_parts: parts of as many updates each.
-        trust: import code that the run's settings name.
+        trust: as in `load_experiment`.
 
     Raises:
         UserError: if its episodes have no values, or differ in their turns.

@@ -78,7 +78,7 @@ def recorded(directory: Path, *, trust: bool = False) -> Recorded:
 
     Args:
         directory: a run whose environment tells the team's progress as `metric/quality`.
-        trust: import code that the run's settings name.
+        trust: as in `load_experiment`.
 
     Raises:
         UserError: if there are none, if they lack returns to go, or if they differ in their turns.

@@ -289,6 +289,12 @@ def versioned(id: str) -> str:
     return newest.id
 
 
+def imports_module(id: str) -> bool:
+    """Whether the id of an environment names a module to import, instead of a registered environment."""
+    is_registered = id in registry or id in gymnasium.registry
+    return not is_registered and (":" in id or re.fullmatch(r"[\w-]+(/[\w.-]+)*", id) is None)
+
+
 def make(id: str | EnvSpec, **kwargs: Any) -> ParallelEnv[str, Any, Any]:
     """A new environment.
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from ._errors import UserError
 from ._extras import require
+from ._ranges import refuse_password
 
 LOCAL = "ray"
 PREFIX = "ray://"
@@ -44,6 +45,7 @@ class Cluster:
             UserError: if the address is none, or the folder is not there.
             ModuleNotFoundError: without Ray, with the command that installs it.
         """
+        refuse_password(self.address)
         host, _, port = self.address.removeprefix(PREFIX).rpartition(":")
         if self.address != LOCAL and not (self.address.startswith(PREFIX) and host and port.isdecimal()):
             raise UserError(f'a cluster is "{LOCAL}" or "{PREFIX}HOST:PORT", got {self.address!r}')

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -104,6 +105,19 @@ def allowed(settings: type) -> Mapping[str, Any]:
                 if name not in found or plain[name] != bare[name]:
                     found[name], plain[name] = hints[name], bare[name]
     return found
+
+
+def refuse_password(address: str) -> None:
+    """Refuse an address with a user or a password, as addresses are saved and printed. The message repeats neither.
+
+    Raises:
+        UserError: naming the setting for keys.
+    """
+    if found := re.search(r"(\w+)://.*@", address, re.DOTALL):
+        raise UserError(
+            f"an address must not hold a user or a password, {found[1]}://user:password@host: it is saved in the run "
+            "folder; leave them out, and name the environment variable of a key with --chat-key VARIABLE (chat_key)"
+        )
 
 
 def _check(name: str, value: Any, hint: Any) -> None:

@@ -9,7 +9,9 @@ import ctypes
 import hashlib
 import os
 import platform
+import shlex
 import shutil
+import stat
 import subprocess
 import tempfile
 import warnings
@@ -70,7 +72,7 @@ def _library(compiler: str, source: str, sizes: dict[str, int]) -> Path:
     """The compiled file.
 
     Raises:
-        OSError: if it cannot be written.
+        OSError: if it cannot be written, or others can write to its folder.
         subprocess.SubprocessError: if the compiler fails.
     """
     is_x86 = platform.machine().lower() in ("x86_64", "amd64")
@@ -91,8 +93,9 @@ def _library(compiler: str, source: str, sizes: dict[str, int]) -> Path:
     name = "_".join([source, *map(str, sizes.values()), digest]) + ".so"
     folder = cache_folder()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _refuse_shared(folder)
     kept = folder / name
-    if not kept.exists():
+    if not _is_private(kept):  # missing, or somebody else's
         with tempfile.TemporaryDirectory(dir=folder) as building:
             made = Path(building) / name
             subprocess.run(
@@ -102,5 +105,29 @@ def _library(compiler: str, source: str, sizes: dict[str, int]) -> Path:
                 text=True,
                 timeout=COMPILE_S,
             )
+            made.chmod(0o700)  # whatever the umask
             os.replace(made, kept)  # other processes find all of it or nothing
     return kept
+
+
+def _refuse_shared(folder: Path) -> None:
+    """Refuse a cache folder that others can write to: what is loaded from it runs with the user's rights.
+
+    Raises:
+        PermissionError: naming the folder and the command that repairs it.
+    """
+    if not _is_private(folder.resolve()):
+        raise PermissionError(
+            f"{folder} belongs to another user, or others can write to it, so nothing is loaded from it: "
+            f"chmod 700 {shlex.quote(str(folder))}"
+        )
+
+
+def _is_private(path: Path) -> bool:
+    """Whether a file or folder is there, is no link, belongs to this user, and only this user can write to it."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return False
+    is_writable = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return not stat.S_ISLNK(found.st_mode) and found.st_uid == os.geteuid() and not is_writable

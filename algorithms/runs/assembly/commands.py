@@ -6,23 +6,25 @@ import shlex
 from pathlib import Path
 
 from ...._errors import UserError
-from ..files import read_config
+from ...._json import explained_content
+from ..files import CONFIG_FILE, read_config
 from .trust import needs_trust
 
 _TRUSTING = ("resume", "evaluate", "chat", "replay")
 """Commands that take `--trust`."""
 
 
-def run_command(name: str, directory: Path, *options: str) -> str:
+def run_command(name: str, directory: Path, *options: str, env: str | None = None) -> str:
     """A command line about a run, with `--trust` if the run's settings need it.
 
     Args:
         name: command of `collm`, such as resume.
         directory: folder of the run.
         options: further words of the command line.
+        env: environment of the episodes in a folder without a run's settings.
     """
     words = ["collm", name, str(directory), *options]
-    if name in _TRUSTING and _needs_trust(directory):
+    if name in _TRUSTING and _needs_trust(directory, env):
         words.append("--trust")
     return shlex.join(words)
 
@@ -33,8 +35,10 @@ def next_commands(directory: Path) -> str:
     return ", ".join([*commands, run_command("export", directory, "OUT")])
 
 
-def _needs_trust(directory: Path) -> bool:
+def _needs_trust(directory: Path, env: str | None) -> bool:
     try:
-        return needs_trust(read_config(directory))
+        with explained_content(directory):
+            saved = {"env": env} if env and not (directory / CONFIG_FILE).is_file() else read_config(directory)
+            return needs_trust(saved, directory) is not None
     except (FileNotFoundError, UserError):  # the command itself says what is wrong with the settings
         return False

@@ -81,7 +81,7 @@ def text_critic(config: ActorCriticConfig, actor: LanguagePolicy, *, seed: int) 
             compute_dtype=model.compute_dtype,
         )
     where: Any = model.base.name_or_path if name == "actor" else where_of(name)
-    loaded: Any = AutoModel.from_pretrained(where, dtype=torch.float32)
+    loaded: Any = AutoModel.from_pretrained(where, dtype=torch.float32, trust_remote_code=False)
     backbone = loaded.to(device)
     if config.critic_lora_rank is not None:
         with torch.random.fork_rng(devices=[]):
@@ -89,7 +89,7 @@ def text_critic(config: ActorCriticConfig, actor: LanguagePolicy, *, seed: int) 
             add_lora(backbone, config.critic_lora_rank)
     return TextCritic(
         backbone,
-        AutoTokenizer.from_pretrained(where),
+        AutoTokenizer.from_pretrained(where, trust_remote_code=False),
         head_hidden_dim=hidden_dim,
         compute_dtype=model.compute_dtype,
         recomputes_activations=model.recomputes_activations,

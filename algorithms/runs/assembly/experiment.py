@@ -344,9 +344,18 @@ class Blueprint:
 
 
 def refuse_parts(saved: Mapping[str, Any]) -> None:
-    missing = [name for name in ("algorithm", "config", "env", "env_kwargs", "model") if name not in saved]
-    if missing:
-        raise UserError(f"the run's config.json has no {missing[0]!r}; give the folder of a run of `collm train`")
+    """Refuse a config.json that lacks a part of an experiment, or holds a value of another type in its place.
+
+    Raises:
+        UserError: naming the part.
+    """
+    kinds = {"algorithm": str, "config": dict, "env": str, "env_kwargs": dict, "model": dict, "network": dict}
+    for name, kind in kinds.items():
+        if name not in saved and name != "network":  # older runs have no networks
+            raise UserError(f"the run's config.json has no {name!r}; give the folder of a run of `collm train`")
+        if not isinstance(saved.get(name, kind()), kind):
+            expected = "text" if kind is str else "a table"
+            raise UserError(f"the run's config.json has {name}={saved[name]!r:.80}; it must be {expected}")
 
 
 def reply_limit(env: str) -> int | None:

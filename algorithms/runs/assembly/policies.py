@@ -13,8 +13,9 @@ from gymnasium.spaces import Text
 from pettingzoo import ParallelEnv
 
 from ...._errors import UserError
+from ...._json import explained_content
 from ....agents.config import ModelConfig
-from ....agents.core import Policy, TrainablePolicy
+from ....agents.core import Policy, Request, TrainablePolicy
 from ....agents.loading import load_policies, named_policy, set_float32_precision
 from ....agents.loading import load_team as load_language_team
 from ....agents.numeric.config import NetworkConfig
@@ -105,7 +106,10 @@ def saved_team(directory: Path, env: Any, model: ModelConfig) -> dict[str, Polic
             saved = directory / agent
             team[agent] = spec.load(saved, seat) if spec.load is not None and saved.is_dir() else spec.make(seat)
         elif (directory / agent / SETTINGS_FILE).is_file():
-            team[agent] = NumericPolicy.load(directory / agent, device_of(place))
+            policy = NumericPolicy.load(directory / agent, device_of(place))
+            with explained_content(directory / agent):  # such as sizes of another environment's spaces
+                policy.act([Request(agent, env.reset(seed=0)[0][agent], (0, 0, 0, 0))], greedy=True)
+            team[agent] = policy
         else:
             team |= load_language_team(directory, [agent], device=place)
     return team

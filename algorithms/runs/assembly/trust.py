@@ -1,67 +1,212 @@
-"""Run directories of others: what in their settings would run code or send a key, and the experiment, if trusted."""
+"""Run folders made by somebody else: which of their settings need the user's trust.
+
+Settings are allowed by a list: numbers, choices, registered names, names of models on the Hugging Face hub and files
+inside of the folder. Every other text that could name code, a file or a server needs `--trust`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
+
+from peft import LoraConfig
 
 from ...._errors import UserError
-from ....agents.config import CHAT
-from ....envs.registration.registry import registry
+from ...._json import read_json
+from ...._settings import settings_of
+from ....agents.config import BAG_OF_WORDS, CHAT, TINY, ModelConfig
+from ....agents.language.policy import ADAPTER_CONFIG_FILE
+from ....agents.numeric.config import NetworkConfig
+from ....agents.registry import registered_critic, registered_policy
+from ....agents.tiny import TINY_DIRECTORY
+from ....envs.data import BUILTIN
+from ....envs.games.sources import GENERATED
+from ....envs.registration.registry import imports_module, registry
+from ....envs.wrappers.reward_functions import OWN
+from ...registry import algorithm_spec
 from ..files import CONFIG_FILE, read_config
 from .experiment import Experiment, refuse_parts
 
+MODELS = ("model", "critic_model_name_or_path", "reward_model")
+"""Settings that name models."""
+HARMLESS = (
+    *("difficulty_schedule", "agent_learning_rates", "lora_target_modules", "template_kwargs"),
+    *("device", "critic_device", "reference_device"),
+    *("chat_key", "chat_body"),  # only read with a chat server's model, which needs trust by itself
+)
+"""Settings of free text that name no code, file or server."""
+_CONFINED = ("auto", "A")  # values of isolation= that are not weaker than the default
+_OF_OWN_ADAPTERS = set(
+    "base_model_name_or_path inference_mode lora_alpha peft_version r target_modules task_type".split()
+)
+_BUILT_IN_MODELS = (TINY, BAG_OF_WORDS, "small", "actor")
+_HUB = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+
 
 class UntrustedCodeError(UserError):
-    """A run directory names code to import or a server to send a key to, and nobody said that it is trusted."""
+    """A run folder asks for code, files or servers outside of the folder, and the user has not said `--trust`."""
 
 
-def load_experiment(directory: Path, *, trust: bool = False) -> Experiment:
-    """The experiment of a run directory.
+def load_experiment(directory: Path, *, trust: bool = False, is_env_given: bool = False) -> Experiment:
+    """The experiment of a run folder.
 
     Args:
-        directory: folder of a run, one's own or somebody else's.
-        trust: let its settings name code to import.
+        directory: folder of a run, made by the user or by somebody else.
+        trust: allow settings that name code, files or servers outside of the folder.
+        is_env_given: the caller replaces the environment, so that the folder's is not looked at.
 
     Raises:
-        FileNotFoundError, ValueError: if the folder holds no run, or settings that are damaged.
-        UntrustedCodeError: if its environment is no registered one but "package.module:name", or if a chat server that
-            it names would be sent a key.
+        FileNotFoundError, ValueError: if the folder holds no run, or damaged settings.
+        UntrustedCodeError: if `needs_trust` has a reason, or `refuse_untrusted_models` refuses.
     """
     saved = read_config(directory)
     refuse_parts(saved)
-    if not trust and names_code(saved["env"], saved["env_kwargs"]):
-        raise UntrustedCodeError(
-            f"{directory / CONFIG_FILE} names the environment {saved['env']!r} with {dict(saved['env_kwargs'])}, which "
-            "imports and runs code that is not registered; if you trust this folder, say so: --trust (trust=True)"
-        )
-    if not trust and sends_key(saved.get("model")):
-        raise UntrustedCodeError(
-            f"{directory / CONFIG_FILE} sends the key in the environment variable {saved['model']['chat_key']!r} to "
-            f"the chat server of {saved['model']['model']!r}; if you trust this folder, say so: --trust (trust=True)"
-        )
-    return Experiment.from_json(saved)
+    experiment = Experiment.from_json(saved)
+    if not trust:
+        shown = {name: value for name, value in saved.items() if name not in ("env", "env_kwargs") or not is_env_given}
+        if reason := needs_trust(shown, directory):
+            raise UntrustedCodeError(told(directory / CONFIG_FILE, reason))
+        refuse_untrusted_models(directory)
+    return experiment
 
 
-def needs_trust(saved: Mapping[str, Any]) -> bool:
-    """Whether commands on a run of these saved settings, which may be damaged, need `--trust`."""
-    env, kwargs = saved.get("env"), saved.get("env_kwargs")
-    is_code = isinstance(env, str) and isinstance(kwargs, Mapping) and names_code(env, kwargs)
-    return is_code or sends_key(saved.get("model"))
+def told(file: Path, reason: str) -> str:
+    """The message about a file that needs trust."""
+    return f"{file} {reason}; if you trust this folder, add --trust (trust=True)"
 
 
-def sends_key(model: object) -> bool:
-    """Whether saved settings of models would send what an environment variable holds to a server that they name."""
-    return isinstance(model, Mapping) and model.get("chat_key") is not None and CHAT in str(model.get("model"))
+def needs_trust(saved: Mapping[str, Any], directory: Path | None = None) -> str | None:
+    """Why settings of a run need `--trust`; None if they do not.
+
+    Args:
+        saved: content of a config.json, or `Experiment.to_json()`. Parts that are missing are not looked at.
+        directory: folder of the run, whose own files may be named. None: no file may be.
+    """
+    return next(_reasons(saved, directory), None)
 
 
-def names_code(env: str, env_kwargs: Mapping[str, Any]) -> bool:
-    """Whether making an environment would import what its id or arguments say, in place of what is registered."""
-    judges = env_kwargs.get("reward_funcs") or ()
-    if any(":" in str(each) for each in (judges.values() if isinstance(judges, Mapping) else judges)):
-        return True
-    if env in registry:
+def refuse_untrusted_models(directory: Path) -> None:
+    """Refuse saved adapters with a base model outside of the run folder, or of a kind that no run saves.
+
+    Other settings of peft name modules to import and files to read.
+
+    Raises:
+        UntrustedCodeError: naming the file and the setting.
+    """
+    for file in sorted(directory.glob(f"agents/*/{ADAPTER_CONFIG_FILE}")):
+        saved = read_json(file)
+        base = saved.get("base_model_name_or_path")
+        reason = None if base is None else _model_reason("base_model_name_or_path", base, directory)
+        usual = {**LoraConfig().to_dict(), "peft_type": "LORA"}
+        for name, value in saved.items():
+            if reason is None and name not in _OF_OWN_ADAPTERS and value and value != usual.get(name):
+                reason = f"has {name}={_short(value)}, which no run saves and which may name code or files"
+        if reason is not None:
+            raise UntrustedCodeError(told(file, reason))
+
+
+def _reasons(saved: Mapping[str, Any], directory: Path | None) -> Iterator[str]:
+    env, env_kwargs = saved.get("env"), saved.get("env_kwargs", {})
+    if env is not None and imports_module(env):
+        yield f"names the environment {env!r}, which imports and runs code that is not registered"
+    for name, value in env_kwargs.items():
+        if reason := _argument_reason(str(env), name, value, directory):
+            yield f"gives the environment {name}={_short(value)}, {reason}"
+    kinds: dict[str, type] = {"model": ModelConfig, "network": NetworkConfig}
+    if "algorithm" in saved:
+        kinds["config"] = algorithm_spec(saved["algorithm"]).config
+    for part, kind in kinds.items():
+        for name, value in saved.get(part, {}).items():
+            setting = settings_of(kind).get(name)
+            if setting is None or value is None or name in HARMLESS or not is_free_text(setting.hint):
+                continue
+            if name in MODELS:
+                names = [each.strip() for each in str(value).split(",")]
+                reasons = (_model_reason(name, each, directory, saved[part].get("chat_key")) for each in names)
+                yield from filter(None, reasons)
+            elif setting.is_required or value != setting.default:
+                yield f"has the setting {name}={_short(value)}, which may name a server or a file elsewhere"
+
+
+def is_free_text(hint: Any) -> bool:
+    """Whether the type of a setting admits any text, and not only certain words."""
+    if get_origin(hint) is Literal:
         return False
-    # An argument "env" would take the place of the id of Gymnasium's, and may name a module to import.
-    return ":" in env or ":" in str(env_kwargs.get("env", ""))
+    return hint in (str, Any, Path) or any(map(is_free_text, get_args(hint)))
+
+
+def _argument_reason(env: str, name: str, value: Any, directory: Path | None) -> str | None:
+    """Why an argument of an environment needs trust."""
+    if value is None:
+        return None
+    if name == "isolation":
+        weaker = "which runs the programs that it holds in a weaker sandbox than the default"
+        return None if value in _CONFINED else weaker
+    if name == "packages":
+        return "which lets programs import installed packages" if value else None
+    if name == "reward_funcs":
+        judges = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else [value]
+        return None if all(judge == OWN for judge in judges) else "which imports and runs code that is not registered"
+    if name in ("data", "prompts"):
+        places = value.values() if isinstance(value, Mapping) and name == "data" else [value]
+        known = (BUILTIN, GENERATED) if name == "data" else ()
+        named = [each for each in places if isinstance(each, str | Path) and each not in known]
+        return None if all(_is_inside(each, directory) for each in named) else "a place outside of the folder"
+    registered = registry.get(env)
+    if registered is not None and str(registered.entry_point).startswith("collm.envs."):
+        return None  # the arguments above are all that name code or files in this package's environments
+    strange = next((text for text in _texts(value) if not _is_plain(text)), None)
+    return None if strange is None else "which may name code, a file or a server"
+
+
+def _model_reason(setting: str, name: Any, directory: Path | None, key: str | None = None) -> str | None:
+    """Why the name of a model needs trust."""
+    if not isinstance(name, str):
+        return f"has no name of a model in {setting}, but {_short(name)}"
+    if name.startswith(CHAT):
+        sent = "" if key is None else f", with the key in the environment variable {key!r}"
+        return f"sends texts to the chat server of {name!r}{sent}"
+    if name in _BUILT_IN_MODELS or registered_policy(name) is not None or registered_critic(name) is not None:
+        return None
+    try:
+        is_hub_name = bool(_HUB.fullmatch(name)) and not Path(name).exists()
+        is_tiny = Path(name).resolve() == TINY_DIRECTORY.resolve()
+    except (OSError, ValueError):  # too long, or with a null character
+        is_hub_name = is_tiny = False
+    if is_hub_name or is_tiny or _is_inside(name, directory):
+        return None
+    return f"names the model {_short(name)} in {setting}, a place outside of the folder"
+
+
+def _is_inside(place: str | Path, directory: Path | None) -> bool:
+    """Whether a file or folder, and all that it holds, lies in a run folder; links lead to where they point."""
+    if directory is None:
+        return False
+    try:
+        path, root = Path(place).expanduser(), directory.resolve()
+        return path.exists() and all(each.resolve().is_relative_to(root) for each in (path, *path.rglob("*")))
+    except (OSError, ValueError, RuntimeError):  # too long, with a null character, a loop of links, an unknown ~user
+        return False
+
+
+def _is_plain(text: str) -> bool:
+    """Whether a text is a word or a number, and not the name of a file, a module or a server."""
+    return re.fullmatch(r"[\w .,+-]*", text) is not None and len(text) <= 100 and not (text and Path(text).exists())
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """All texts in a JSON value."""
+    if isinstance(value, Mapping):
+        value = [*value.keys(), *value.values()]
+    if isinstance(value, list | tuple):
+        for each in value:
+            yield from _texts(each)
+    elif isinstance(value, str):
+        yield value
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:97]}..."

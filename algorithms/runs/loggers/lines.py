@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import math
 import os
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ...._json import parse_json
+from ...._json import parse_json, refuse_device
 from ..files import DamagedRunError
 
 
@@ -42,12 +43,18 @@ class JsonLines:
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The rows of a JSON-lines file; a last line cut off by a crash is left out.
+    """The rows of a JSON-lines file; a last line that was cut off, as by a crash, is left out with a warning.
 
     Raises:
         UserError: if a line is no JSON object; names the file and the line.
     """
-    return [row for row, _ in each_line(path)]
+    rows, num_bytes = [], 0
+    for row, end in each_line(path):
+        rows.append(row)
+        num_bytes = end
+    if num_bytes < path.stat().st_size:
+        warnings.warn(f"{path}: its last line, {len(rows) + 1}, is cut off and left out", UserWarning, stacklevel=2)
+    return rows
 
 
 def each_line(path: Path) -> Iterator[tuple[dict[str, Any], int]]:
@@ -59,6 +66,7 @@ def each_line(path: Path) -> Iterator[tuple[dict[str, Any], int]]:
         UserError: if a line is no JSON object; names the file and the line.
     """
     end = 0
+    refuse_device(path)
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             if not line.endswith(b"\n"):

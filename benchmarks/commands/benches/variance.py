@@ -42,7 +42,7 @@ class VarianceArguments(Checked):
     trend: tuple[Literal["on", "off"], ...] = ("on",)
     """Trend of the bag of words over the updates of its replay, with `refit`."""
     trust: bool = False
-    """Import code that the runs' settings name."""
+    """Allow settings of the runs that import code, or name files and servers outside of their folders."""
     policies: tuple[str, ...] = ("tiny=tiny",)
     """Frozen teams as NAME=MODEL, MODEL as in `collm train --model`: one folder or hub name, or one per agent."""
     env: str = "collm/MiniShift-v0"

@@ -42,7 +42,8 @@ class ChatArguments(Checked):
     seed: Seed = 0
     """Seed of sampling."""
     trust: bool = False
-    """Import an environment that the run names as package.module:name. Only for folders whose author you trust."""
+    """Allow settings of a run that import code, loosen the sandbox, or name files and servers outside of its folder.
+    Only for folders whose author you trust."""
 
 
 def run(args: Sequence[str]) -> None:

@@ -36,7 +36,8 @@ class CrossPlayArguments(Checked):
     greedy: bool = False
     """Take the likeliest tokens in place of sampling."""
     trust: bool = False
-    """Import code that the runs' settings name."""
+    """Allow settings of a run that import code, loosen the sandbox, or name files and servers outside of its folder.
+    Only for folders whose author you trust."""
     out: Path = Path("runs/crossplay")
     """Folder of the table (README.md) and the heat map (crossplay.png)."""
 

@@ -66,6 +66,9 @@ class PlayArguments(Checked):
     gif: Path | None = None
     """File for an animation of the episode, where the environment draws pictures; an older GIF is overwritten. None: no
     animation."""
+    trust: bool = False
+    """Allow settings of a run that name files and servers outside of its folder, with a run as `--policy`. Only for
+    folders whose author you trust."""
     model: ModelConfig = field(default_factory=ModelConfig)
 
 
@@ -227,7 +230,7 @@ def decider(env: Any, arguments: PlayArguments) -> tuple[Decide, Mapping[str, An
         )
     from ....algorithms.runs.api import load_run  # here, so that scripted play needs no torch
 
-    team = load_run(directory, env=env).policies
+    team = load_run(directory, env=env, trust=arguments.trust).policies
     return _by_policies(env, team, arguments), team
 
 

@@ -35,7 +35,8 @@ class ReplayArguments(Checked):
     failure: str | None = None
     """Name of a failed episode: a file of the run's folder failures/, without ".json"."""
     trust: bool = False
-    """Import an environment that the run names as package.module:name. Only for folders whose author you trust."""
+    """Allow settings of a run that import code, loosen the sandbox, or name files and servers outside of its folder.
+    Only for folders whose author you trust."""
 
 
 def run(args: Sequence[str]) -> None:

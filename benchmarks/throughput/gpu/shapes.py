@@ -83,7 +83,7 @@ def random_model(shape: Shape, device: torch.device, dtype: torch.dtype = torch.
 
 def embedded_tokenizer() -> PreTrainedTokenizerBase:
     """The tokenizer of the embedded model, which is at hand without a download."""
-    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(TINY_DIRECTORY)
+    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(TINY_DIRECTORY, trust_remote_code=False)
     return tokenizer
 
 

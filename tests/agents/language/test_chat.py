@@ -18,6 +18,7 @@ from collm.agents import ChatPolicy, ModelConfig, Request
 from collm.agents.language import chat
 from collm.agents.language.chat import address, chat_spec
 from collm.agents.registry import Seat
+from collm.agents.vllm.api import VLLMClient
 from collm.algorithms.rollout.collector import RolloutCollector
 from collm.algorithms.runs.assembly.policies import playing_team
 from collm.algorithms.runs.assembly.trust import UntrustedCodeError, load_experiment
@@ -214,7 +215,7 @@ def test_a_missing_key_is_one_line(monkeypatch, capsys, tmp_path, name, variable
         ("openai:gpt-x", "gpt-x", None),
         ("openai:owner/model:8b@http://h:1", "owner/model:8b", "http://h:1/v1"),
         ("openai:@cf/meta/llama@https://h/ai/v1/", "@cf/meta/llama", "https://h/ai/v1"),
-        ("openai:a@b@http://u:p@h/x", "a@b", "http://u:p@h/x"),
+        ("openai:a@b@http://h:1/x", "a@b", "http://h:1/x"),
     ],
 )
 def test_a_name_says_which_model_and_where(monkeypatch, name, model, url):
@@ -239,6 +240,33 @@ def test_what_is_no_address_is_refused(url):
         address(url)
 
 
+@pytest.mark.parametrize(
+    "url", ["http://bob:secret@h:1/v1", "http://bob@h", "https://bob:se/cr?et@h", "http://:secret@h"]
+)
+def test_a_password_in_an_address_is_refused_and_not_repeated(url):
+    for refused in (lambda: address(url), lambda: chat_spec(f"openai:m@{url}"), lambda: VLLMClient(url, 1.0)):
+        with pytest.raises(ValueError, match="--chat-key") as raised:
+            refused()
+        assert "secret" not in str(raised.value) and "bob" not in str(raised.value)
+
+
+@pytest.mark.parametrize("option", ["--model", "--server", "--env-hosts", "--partner", "--config"])
+def test_a_password_in_an_address_is_never_written(tmp_path, capsys, option):
+    url = "http://bob:sekretpw@127.0.0.1:9"
+    value = {
+        "--server": f"{url},{url}1",
+        "--env-hosts": url.replace("http", "ray"),
+        "--partner": f"builder_1=openai:m@{url}",
+    }
+    (tmp_path / "settings.toml").write_text(f'model = "openai:m@{url}"\n')
+    given = str(tmp_path / "settings.toml") if option == "--config" else value.get(option, f"openai:m@{url}")
+    call = ["train", "magrpo", "--env", ENV, "--out", str(tmp_path / "run"), option, given]
+    assert main(call) == 2
+    printed = capsys.readouterr()
+    assert "--chat-key" in printed.err and "sekretpw" not in printed.err + printed.out
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_chat_model_plays_beside_a_model_that_learns(tmp_path):
     settings = {"num_updates": 1, "rollout_buffer_size": 4, "eval_num_samples": 2, "max_new_tokens": 8}
     with ChatServer(lambda body: "the red fox") as server:
@@ -249,14 +277,16 @@ def test_a_chat_model_plays_beside_a_model_that_learns(tmp_path):
         )  # fmt: skip
         texts = {turn["wrote"] for row in run.episodes for turn in row["agents"]["writer_1"]["turns"]}
         assert texts == {"the red fox"}
-        team = collm.load_team(tmp_path / "run")
+        with pytest.raises(UntrustedCodeError, match="openai:stub"):
+            collm.load_team(tmp_path / "run")
+        team = collm.load_team(tmp_path / "run", trust=True)
         assert isinstance(team["writer_1"], ChatPolicy) and team["writer_1"].model == "stub"
     config = tmp_path / "run" / "config.json"
     saved = json.loads(config.read_text())
     assert saved["model"]["model"] == f"tiny,{name}"
     saved["model"]["chat_key"] = "A_SECRET_OF_THE_READER"
     config.write_text(json.dumps(saved))
-    with pytest.raises(UntrustedCodeError, match="sends the key in the environment variable 'A_SECRET_OF_THE_READER'"):
+    with pytest.raises(UntrustedCodeError, match="the key in the environment variable 'A_SECRET_OF_THE_READER'"):
         load_experiment(tmp_path / "run")
     assert load_experiment(tmp_path / "run", trust=True).model.chat_key == "A_SECRET_OF_THE_READER"
 

@@ -15,7 +15,6 @@ from collm.agents.tiny import TINY_DIRECTORY
 from collm.algorithms.config import IACConfig
 from collm.algorithms.runs.api import train
 from collm.algorithms.runs.assembly.experiment import Experiment
-from collm.algorithms.runs.assembly.trust import names_code
 from collm.algorithms.runs.partners import with_partners
 from collm.algorithms.runs.run import default_rates
 
@@ -61,12 +60,6 @@ def test_every_reference_reply_fits_into_the_length_that_its_environment_declare
             env.reset(seed=seed)
             replies = {agent: env.unwrapped.reference_reply(agent) for agent in env.agents}
             assert max(len(tokenizer(reply).input_ids) for reply in replies.values()) < limit
-
-
-def test_reward_functions_by_name_are_code_that_a_folder_names():
-    assert names_code("collm/MiniBuild-v0", {"reward_funcs": ["own", "os:getcwd"]})
-    assert names_code("collm/MiniBuild-v0", {"reward_funcs": {"short": "os:getcwd"}})
-    assert not names_code("collm/MiniBuild-v0", {"reward_funcs": ["own"], "max_turns": 2})
 
 
 def test_learning_rates_that_the_models_decide_are_told_and_others_not():

@@ -128,6 +128,26 @@ def test_a_card_names_a_base_model_of_the_hub_and_no_path_of_its_author(model, b
     assert "secret" not in text
 
 
+def test_a_file_from_elsewhere_is_not_exported(trained, tmp_path, capsys):
+    run = shutil.copytree(trained, tmp_path / "run")
+    (tmp_path / "secret").write_text("a key")
+    (run / "agents" / "builder_0" / "notes.txt").symlink_to(tmp_path / "secret")
+    assert main(["export", str(run), str(tmp_path / "out")]) == 2
+    assert "notes.txt is a link" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_base_elsewhere_is_merged_with_trust_alone(trained, tmp_path, capsys):
+    run = shutil.copytree(trained, tmp_path / "run")
+    base = shutil.copytree(TINY_DIRECTORY, tmp_path / "base", ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+    file = run / "agents" / "builder_0" / "adapter_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"base_model_name_or_path": str(base)}))
+    call = ["export", str(run), str(tmp_path / "out"), "--agent", "builder_0", "--merge"]
+    assert main(call) == 2
+    assert str(base) in (told := capsys.readouterr().err) and "--trust" in told
+    assert main([*call, "--trust"]) == 0
+
+
 def test_adapters_have_the_alpha_and_the_layers_that_were_asked_for(trained):
     settings = json.loads((trained / "agents" / "builder_0" / "adapter_config.json").read_text())
     assert (settings["r"], settings["lora_alpha"], settings["target_modules"]) == (2, 6, ["q_proj", "v_proj"])

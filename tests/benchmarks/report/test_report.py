@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import gzip
 import hashlib
 import json
@@ -167,16 +168,46 @@ def test_a_run_whose_policy_never_moved_is_named(folder):
 
 def test_scenes_are_what_the_world_looked_like(folder):
     record = read_lines(folder / "maac" / "0" / "episodes.jsonl")[0]
-    found = Scenes("collm/MiniBuild-v0", ENV).of(record)
+    found = Scenes("collm/MiniBuild-v0", ENV, Path()).of(record)
     captions = [row[0] for row in found["scenes"][0]]
     goal, built = (row[1][0] for row in found["scenes"][2])
     assert len(found["scenes"]) == 3 and captions == ["TARGET", "BUILT"] and goal == built
 
 
+def test_a_file_elsewhere_is_not_read_for_scenes(folder, tmp_path):
+    secret = tmp_path / "secret.jsonl"
+    secret.write_text("{}\n")
+    with pytest.warns(UserWarning, match=r"no pictures.*secret\.jsonl"):
+        scenes = Scenes("collm/StrBuild-v1", {"data": str(secret)}, folder / "maac" / "0")
+    assert scenes.of({}) == {}
+
+
+@pytest.mark.parametrize("lines", ["all", "none", "half", "a half line"])
+def test_episodes_that_are_lost_are_told_in_a_line(folder, capsys, lines):
+    file = folder / "maac" / "0" / "episodes.jsonl"
+    kept = file.read_text().splitlines(keepends=True)
+    number = {"all": len(kept), "none": 0, "half": len(kept) // 2, "a half line": len(kept) - 1}[lines]
+    file.write_text("".join(kept[:number]) + ("" if lines != "a half line" else kept[-1][:40]))
+    is_cut = lines == "a half line"
+    with pytest.warns(UserWarning, match="last line.*cut off") if is_cut else contextlib.nullcontext():
+        run([str(file.parent), "--out", str(folder / "page")])
+    told = [line for line in capsys.readouterr().out.splitlines() if "lacks the episodes" in line]
+    assert len(told) == (0 if lines == "all" or is_cut else 1)
+    assert not told or str(file) in told[0]
+
+
+@pytest.mark.parametrize("value", ['"x"', "[]", "1e999", "1" + "0" * 400])
+def test_what_is_no_number_in_the_metrics_is_named(folder, value):
+    file = folder / "maac" / "0" / "metrics.jsonl"
+    file.write_text(file.read_text() + f'{{"update": 9, "return": {value}}}\n')
+    with pytest.raises(ValueError, match=r"metrics\.jsonl, line 9: 'return'"):
+        run([str(file.parent), "--out", str(folder / "page")])
+
+
 def test_an_episode_that_does_not_replay_has_no_scenes(folder):
     record = read_lines(folder / "maac" / "0" / "episodes.jsonl")[0]
     record["agents"]["builder_0"]["turns"][0]["reward"] += 0.1
-    assert Scenes("collm/MiniBuild-v0", ENV).of(record) == {}
+    assert Scenes("collm/MiniBuild-v0", ENV, Path()).of(record) == {}
 
 
 def test_fewer_episodes_keep_the_best_and_the_worst(folder):

@@ -1,0 +1,77 @@
+"""Model folders made by somebody else: no code of theirs is run, and every fault is one line."""
+
+import builtins
+import json
+import shutil
+import warnings
+
+import pytest
+
+from collm.agents.config import ModelConfig
+from collm.agents.language.files import check_language_model
+from collm.agents.loading import load_policies
+from collm.agents.tiny import TINY_DIRECTORY
+
+FOREIGN = {
+    "AutoConfig": "own_code.Own",
+    "AutoModelForCausalLM": "own_code.Own",
+    "AutoTokenizer": ["own_code.Own", None],
+}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A copy of the embedded model with a module that leaves a mark; a question on standard input fails."""
+    ignored = shutil.ignore_patterns("*.py", "__pycache__")
+    made = shutil.copytree(TINY_DIRECTORY, tmp_path / "model", ignore=ignored)
+    (made / "own_code.py").write_text(f"open({str(tmp_path / 'RAN')!r}, 'w')\n\n\nclass Own:\n    pass\n")
+    monkeypatch.setattr(builtins, "input", lambda *text: pytest.fail(f"a question: {text}"))
+    return made
+
+
+def change(file, **changes: object) -> None:
+    found = json.loads(file.read_text()) if file.is_file() else {}
+    file.write_text(json.dumps(found | changes))
+
+
+def load(folder) -> None:
+    load_policies(ModelConfig(model=str(folder)), ["writer_0"])
+
+
+@pytest.mark.parametrize(
+    ("file", "changes", "named"),
+    [
+        ("config.json", {"model_type": "own", "auto_map": FOREIGN}, "auto_map"),
+        ("tokenizer_config.json", {"tokenizer_class": "Own", "auto_map": FOREIGN}, "auto_map"),
+        ("config.json", {"attn_implementation": "owner/kernel"}, "owner/kernel"),
+        ("config.json", {"_attn_implementation": "owner/kernel:attend"}, "owner/kernel"),
+        ("config.json", {"num_hidden_layers": 10**9}, "num_hidden_layers"),
+        ("config.json", {"vocab_size": 2**40}, "cannot be loaded"),
+        ("adapter_config.json", {"megatron_config": {"a": 1}, "megatron_core": "own_code"}, "megatron_config"),
+        ("model.safetensors.index.json", {"weight_map": {"x": "../other/model.safetensors"}}, "weight_map"),
+    ],
+)
+def test_what_names_code_or_does_not_fit_is_refused(folder, tmp_path, monkeypatch, file, changes, named):
+    monkeypatch.syspath_prepend(folder)
+    change(folder / file, **changes)
+    with pytest.raises(ValueError, match=named) as raised:
+        load(folder)
+    assert "\n" not in str(raised.value)
+    assert not (tmp_path / "RAN").exists()
+
+
+def test_code_beside_a_model_that_transformers_knows_is_not_run(folder, tmp_path):
+    change(folder / "config.json", auto_map=FOREIGN)
+    change(folder / "tokenizer_config.json", auto_map=FOREIGN)
+    load(folder)
+    assert not (tmp_path / "RAN").exists()
+
+
+def test_half_a_generation_config_is_told(folder):
+    file = folder / "generation_config.json"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_language_model(folder)
+    file.write_text(file.read_text()[:20])
+    with pytest.warns(UserWarning, match=r"generation_config\.json.*without it"):
+        check_language_model(folder)
