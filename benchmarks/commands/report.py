@@ -111,7 +111,7 @@ def run(args: Sequence[str]) -> None:
     is_run = (out / CONFIG_FILE).is_file()  # its own episodes.jsonl is a record, not what a report keeps
     if run_directories(directory) and not is_run:
         write_summaries(summaries, out / SUMMARIES_FILE)
-        with (out / EPISODES_FILE).open("w", encoding="utf-8") as file:
+        with (out / EPISODES_FILE).open("w", encoding="utf-8", errors="backslashreplace") as file:
             file.writelines(json.dumps(each, ensure_ascii=False) + "\n" for each in episodes)
     print_table(shown_table, console)
     size = f"{len(html) / 1e6:.1f} MB, {len(episodes)} episodes"
