@@ -11,6 +11,8 @@ from pathlib import Path
 from .._errors import UserError as UserError
 from .._extras import explained
 
+MAX_LETTERS = 2_000
+"""Longest line about an error; values out of files of others may be of any length."""
 _OF_THE_DISK = {
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM),
     *(errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG),
@@ -32,7 +34,8 @@ def refusals() -> Iterator[None]:
 def line_of(error: Exception) -> str | None:
     """The line that a command prints for an error; None for a fault of the program, whose traceback is needed."""
     if isinstance(error, UserError):
-        return " ".join(str(error).split())
+        line = " ".join(str(error).split())
+        return line if len(line) <= MAX_LETTERS else f"{line[:MAX_LETTERS]} …"
     if isinstance(error, ModuleNotFoundError) and (missing := explained(error)):
         return str(missing)
     if isinstance(error, OSError) and error.errno in _OF_THE_DISK:

@@ -271,7 +271,7 @@ def called(guard: Guard, call: Guarded, *, max_s: float) -> Outcome:
         faults.append(f"a traceback: {told[-500:]}")
     if status == 2:
         lines = [line for line in told.splitlines() if line.startswith("error: ")]
-        if len(lines) != 1 or len(lines[0]) > 3_000:
+        if len(lines) != 1 or len(lines[0]) > 2_100:
             faults.append(f"no single line: {told[:500]}")
     faults += seen
     return Outcome(faults, status if isinstance(status, int) else None, told)

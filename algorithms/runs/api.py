@@ -24,12 +24,14 @@ from rich.console import Console
 from transformers.utils import logging as transformers_logging
 
 from ..._errors import UserError
+from ..._json import explained_content
 from ..._ownership import replaced
 from ..._settings import sorted_out
 from ..._terminal import shown, terminal
 from ...agents.config import TINY, ModelConfig
-from ...agents.core import Policy
+from ...agents.core import Policy, Request
 from ...agents.numeric.config import NetworkConfig
+from ...agents.numeric.policy import NumericPolicy
 from ...agents.registry import Seat
 from ...envs.registration.registry import EnvSpec, make, register, registry, specs
 from ...envs.templates import Prompts
@@ -337,6 +339,7 @@ def load_run(
     try:
         if has_newest_models(directory):
             policies, update = saved_team(directory / "agents", played, experiment.model), models_update(directory)
+            _try_networks(directory, policies, played)
         else:
             policies, update = _newest_team(directory, experiment, played), newest_update(directory)
         if experiment.config.deterministic:
@@ -344,6 +347,20 @@ def load_run(
         return Run(directory, experiment, policies, update)
     finally:
         played.close()
+
+
+def _try_networks(directory: Path, policies: Mapping[str, Policy], env: ParallelEnv[str, Any, Any]) -> None:
+    """Refuse networks that do not fit the environment's spaces, found by one decision of each.
+
+    Raises:
+        UserError: naming the folder of the policy.
+    """
+    numeric = {agent: policy for agent, policy in policies.items() if isinstance(policy, NumericPolicy)}
+    observations = env.reset(seed=0)[0] if numeric else {}
+    for agent, policy in numeric.items():
+        if agent in observations:  # others act later
+            with explained_content(directory / "agents" / agent):
+                policy.act([Request(agent, observations[agent], (0, 0, 0, 0))], greedy=True)
 
 
 def _newest_team(directory: Path, experiment: Experiment, env: ParallelEnv[str, Any, Any]) -> dict[str, Policy]:

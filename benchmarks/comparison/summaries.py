@@ -216,7 +216,7 @@ def in_order(summaries: Sequence[RunSummary]) -> list[RunSummary]:
 def write_summaries(summaries: Sequence[RunSummary], path: Path) -> None:
     """Write one line per run; numbers with six digits, more than any of them is known to."""
     lines = (json.dumps(_rounded(asdict(each)), ensure_ascii=False) for each in summaries)
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", errors="backslashreplace")
 
 
 def _from_json(row: Mapping[str, Any]) -> RunSummary:

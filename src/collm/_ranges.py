@@ -123,7 +123,7 @@ def refuse_password(address: str) -> None:
 def _check(name: str, value: Any, hint: Any) -> None:
     """Refuse a value that a type does not allow, or an item in it."""
     if not _is_allowed(value, hint):
-        raise UserError(f"{name} must be {words(hint)}, got {value!r}")
+        raise UserError(f"{name} must be {words(hint)}, got {value!r:.200}")
     for option in _options(hint):
         if isinstance(value, Mapping) and _kind(option) is Mapping:
             for key, item in value.items():

@@ -22,8 +22,8 @@ import collm
 from collm.agents.tiny import TINY_DIRECTORY
 from collm.benchmarks.cli import main
 
-NUM_QUICK, NUM_SLOW = 300, 10_000
-MAX_S = 60.0
+NUM_QUICK, NUM_SLOW = 200, 10_000
+MAX_S = 300.0
 SMALL = {"num_updates": 1, "rollout_buffer_size": 2, "eval_num_samples": 2, "progress": False, "eval_on_start": False}
 
 
@@ -189,7 +189,6 @@ def test_a_hostile_folder_is_only_read(place, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(0)
 def test_ten_thousand_hostile_folders_are_only_read(place, monkeypatch):
     print(hold(place, NUM_SLOW, 1, monkeypatch))
 

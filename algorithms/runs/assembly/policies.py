@@ -13,10 +13,9 @@ from gymnasium.spaces import Text
 from pettingzoo import ParallelEnv
 
 from ...._errors import UserError
-from ...._json import explained_content
 from ....agents.config import ModelConfig
-from ....agents.core import Policy, Request, TrainablePolicy
-from ....agents.loading import load_policies, named_policy, set_float32_precision
+from ....agents.core import Policy, TrainablePolicy
+from ....agents.loading import check_device, load_policies, named_policy, set_float32_precision
 from ....agents.loading import load_team as load_language_team
 from ....agents.numeric.config import NetworkConfig
 from ....agents.numeric.policy import SETTINGS_FILE, NumericPolicy
@@ -100,16 +99,14 @@ def saved_team(directory: Path, env: Any, model: ModelConfig) -> dict[str, Polic
     team: dict[str, Policy] = {}
     places = model.devices(len(agents))
     for agent, name, place in zip(agents, model.names(len(agents)), places, strict=True):
+        check_device(place)
         spec = named_policy(name)
         if spec is not None:
             seat = seat_of(env, agent, model)
             saved = directory / agent
             team[agent] = spec.load(saved, seat) if spec.load is not None and saved.is_dir() else spec.make(seat)
         elif (directory / agent / SETTINGS_FILE).is_file():
-            policy = NumericPolicy.load(directory / agent, device_of(place))
-            with explained_content(directory / agent):  # such as sizes of another environment's spaces
-                policy.act([Request(agent, env.reset(seed=0)[0][agent], (0, 0, 0, 0))], greedy=True)
-            team[agent] = policy
+            team[agent] = NumericPolicy.load(directory / agent, device_of(place))
         else:
             team |= load_language_team(directory, [agent], device=place)
     return team
