@@ -288,10 +288,10 @@ def runs(group, folder, fsdp):
 
 
 class LateSignal:
-    """A signal that comes to one rank alone, before its fourth turn."""
+    """A signal that comes to one rank alone, after the first evaluation and the first update."""
 
     def __init__(self, is_here):
-        self.left = 4 if is_here else 10_000
+        self.left = 6 if is_here else 10_000
 
     def check(self):
         from collm.algorithms.runs.stopping import StopAsked
