@@ -17,7 +17,6 @@ from ..._json import explained_content, read_json
 from ...envs.vectors.faults import EnvironmentFault
 from ..distribution.group import current
 from .assembly.trust import needs_trust
-from .files import CONFIG_FILE, read_config
 from .loggers import read_lines
 
 FAILURES = "failures"
@@ -64,8 +63,7 @@ def keep_failure(directory: Path, fault: EnvironmentFault, env: str, split: str 
     name = f"{split}-{fault.episode}"
     folder = directory / FAILURES
     problem = str(fault)
-    saved = read_config(directory) if (directory / CONFIG_FILE).is_file() else {"env": env}
-    trust = " --trust" if needs_trust(saved, directory) else ""
+    trust = " --trust" if needs_trust({"env": env}) else ""
     fault.command = f"collm replay {directory} --failure {name}{trust}"
     if not current().is_writer:
         return
