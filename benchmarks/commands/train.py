@@ -182,6 +182,8 @@ def check_trusted(given: Given, words: Sequence[str]) -> None:
     Raises:
         UserError: naming what would be imported.
     """
+    if given.path is None:
+        return
     from ...envs.registration.registry import imports_module  # here: help needs no environment
 
     judges = given.settings.get("reward_funcs") or given.env_kwargs.get("reward_funcs") or ()

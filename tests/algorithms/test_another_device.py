@@ -125,14 +125,14 @@ def num_steps(said):
 
 
 def check_waits(seen, said, name, weights, critic):
-    """At most one wait per step that decodes, and one per call; and eight per update, however many steps it takes."""
+    """At most one wait per step that decodes, and one per call; and ten per update, however many steps it takes."""
     num_calls = NUM_UPDATES * NUM_TURNS * (1 if weights != "own" else len(AGENTS))
     decoding = seen.waits_at(*DECODING)
     # On a device a step is queued before the host sees that the last completion has ended.
     assert decoding <= num_steps(said) + 2 * len(AGENTS) * NUM_UPDATES * NUM_TURNS
     assert decoding >= num_calls
     learning = seen.num_waits - decoding
-    assert learning <= 8 * NUM_UPDATES, seen.waits
+    assert learning <= 10 * NUM_UPDATES, seen.waits
     print(
         f"{name} {weights} {critic}: {decoding} waits in {num_steps(said)} steps, {learning} in {NUM_UPDATES} updates;"
     )
@@ -155,7 +155,7 @@ def test_epochs_and_mini_batches_cost_no_waits_and_end_where_they_would_on_a_cpu
         check_waits(seen, said, "ippo", "own", "v")
     else:
         assert 1 < metrics[0]["optimizer_steps"] < 8
-        assert seen.num_waits - seen.waits_at(*DECODING) <= (8 + 2 * 3) * NUM_UPDATES
+        assert seen.num_waits - seen.waits_at(*DECODING) <= (10 + 2 * 3) * NUM_UPDATES
 
 
 @pytest.mark.parametrize(("name", "critic", "what"), [("ippo", "head", "agent"), ("maac", "v", "critic")])

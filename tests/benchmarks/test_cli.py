@@ -319,7 +319,7 @@ def test_a_team_trains_on_real_texts_and_is_judged_on_others(tmp_path, root, cap
     kwargs = ["--env-kwargs", f"data={files}", 'columns={"post": "source", "id": "paper_id"}']
     call = ["train", "maac", "--env", "collm/TLDR-v1", *kwargs, "--model", str(model), "--critic-warmup", "1"]
     assert main([*call, "--out", str(tmp_path / "run"), *SMALL]) == 0
-    assert main(["evaluate", str(tmp_path / "run"), "--episodes", "2"]) == 0
+    assert main(["evaluate", str(tmp_path / "run"), "--episodes", "2", "--trust"]) == 0
     assert "collm/TLDR-v1, split test, 2 episodes" in capsys.readouterr().out
     read = [
         {episode["agents"]["writer_0"]["turns"][0]["read"][0]["content"] for episode in read_lines(tmp_path / file)}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ...._errors import UserError
 from ...._json import explained_content
-from ..files import CONFIG_FILE, read_config
+from ..files import read_config
 from .trust import needs_trust
 
 _TRUSTING = ("resume", "evaluate", "chat", "replay")
@@ -21,7 +21,7 @@ def run_command(name: str, directory: Path, *options: str, env: str | None = Non
         name: command of `collm`, such as resume.
         directory: folder of the run.
         options: further words of the command line.
-        env: environment of the episodes in a folder without a run's settings.
+        env: environment of an episode that is replayed alone, without the run's other settings. None: those count.
     """
     words = ["collm", name, str(directory), *options]
     if name in _TRUSTING and _needs_trust(directory, env):
@@ -38,7 +38,7 @@ def next_commands(directory: Path) -> str:
 def _needs_trust(directory: Path, env: str | None) -> bool:
     try:
         with explained_content(directory):
-            saved = {"env": env} if env and not (directory / CONFIG_FILE).is_file() else read_config(directory)
+            saved = read_config(directory) if env is None else {"env": env}
             return needs_trust(saved, directory) is not None
     except (FileNotFoundError, UserError):  # the command itself says what is wrong with the settings
         return False

@@ -125,7 +125,6 @@ RULES = (
         "advantage_normalization or divide_by_std",
         lambda s: s.config.advantage_normalization != "none" or getattr(s.config, "divide_by_std", False),
     ),
-    Rule("credited_reward", "an algorithm without a joint critic", lambda s: s.algorithm.critic_reads != "joint"),
     Rule(
         "reference_kl_in reference_kl_estimator reference_device",
         "reference_kl_coef above 0",
