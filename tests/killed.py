@@ -204,3 +204,28 @@ def _digest(tensors: dict[str, torch.Tensor]) -> dict[str, str]:
         name: hashlib.sha256(tensor.contiguous().view(-1).view(torch.uint8).numpy().tobytes()).hexdigest()
         for name, tensor in tensors.items()
     }
+
+
+def status_of_life(experiment: Experiment, directory: Path, number: int) -> int:
+    """Train in a process of its own, which is killed at a numbered event on the run's files; returns its exit code."""
+    process = CONTEXT.Process(target=_train_until_event, args=(experiment, directory, number))
+    process.start()
+    process.join()
+    return int(process.exitcode)
+
+
+def _train_until_event(experiment: Experiment, directory: Path, number: int) -> None:
+    seen = 0
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        nonlocal seen
+        if event not in ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate"):
+            return
+        if isinstance(arguments[0], (str, Path)) and str(arguments[0]).startswith(str(directory)):
+            seen += 1
+            if seen == number:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(hook)
+    prepare_run(experiment, directory)
+    run_prepared(experiment, directory)

@@ -6,11 +6,10 @@ import json
 import os
 import shlex
 import signal
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
+from killed import status_of_life
 from probes import NumberProbe
 
 from collm._errors import UserError
@@ -21,7 +20,7 @@ from collm.algorithms.learning.trainer import Trainer
 from collm.algorithms.runs.api import load_run, train
 from collm.algorithms.runs.assembly.commands import next_commands, run_command
 from collm.algorithms.runs.assembly.experiment import Experiment
-from collm.algorithms.runs.run import prepare_run, run_experiment, run_prepared
+from collm.algorithms.runs.run import run_experiment
 from collm.algorithms.runs.stopping import Stopped, StopSignals
 from collm.benchmarks.cli import main
 
@@ -182,47 +181,16 @@ def test_settings_that_are_a_link_are_replaced_and_not_followed(tmp_path, experi
     assert json.loads((tmp_path / "r" / "config.json").read_text())["config"]["num_updates"] == 2
 
 
-def events_until(limit, directory):
-    """Kill this process at a numbered event on the run's files; returns a counter of the events."""
-    seen = [0]
-
-    def hook(event, arguments):
-        if event not in ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate"):
-            return
-        if isinstance(arguments[0], (str, Path)) and str(arguments[0]).startswith(str(directory)):
-            seen[0] += 1
-            if seen[0] == limit:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    sys.addaudithook(hook)
-    return seen
-
-
-def live(experiment, directory, limit):
-    """Train in a forked process that is killed at an event; returns the wait status."""
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            events_until(limit, directory)
-            prepare_run(experiment, directory)
-            run_prepared(experiment, directory)
-            status = 0
-        finally:
-            os._exit(status)
-    return os.waitpid(child, 0)[1]
-
-
 def test_a_kill_at_any_file_event_leaves_a_folder_that_is_taken_up_again(tmp_path, experiment):
     """By `resume` and by the same `train`, which also clears what is there."""
     config = replace(experiment.config, eval_on_start=False, eval_num_samples=1)
-    short = replace(experiment, config=config)
+    short = replace(experiment, config=config, env="probes:NumberProbe", env_kwargs={"probe": "delayed"})
     limit, status = 0, None
     while status != 0:
         limit += 1
         folder = tmp_path / str(limit)
-        status = live(short, folder, limit)
-        assert os.WIFSIGNALED(status) or status == 0
+        status = status_of_life(short, folder, limit)
+        assert status in (-signal.SIGKILL, 0)
         has_checkpoint = any(path.name.isdecimal() for path in folder.glob("checkpoints/*"))
         resume = folder.is_dir() and (has_checkpoint or limit % 2 == 0)
         assert run_experiment(short, folder, resume=resume).update == 1
