@@ -19,7 +19,7 @@ import collm
 from collm.algorithms.rollout.episode import Episode
 from collm.envs import messages_of
 
-ENV = "collm/MiniWriting-v1"
+ENV = "collm/MiniWriting-v2"
 SEEDS = (0, 1, 2)
 SETTINGS: dict[str, Any] = {"critic_warmup": 2, "max_new_tokens": 48}
 FILE = Path(__file__).with_name("images") / "learning_curves.png"

@@ -31,7 +31,7 @@ class Writing(TaskClass):
 
     def get_env_fun(self, num_envs, continuous_actions, seed, device):
         def build() -> EnvBase:
-            env = make("collm/MiniWriting-v1")
+            env = make("collm/MiniWriting-v2")
             phrases = reference_phrases(env, num_episodes=4)
             env = NumericInfos(PhraseActions(TokenObservations(env, kind="bag", codec=WORDS), phrases))
             return PettingZooWrapper(env, categorical_actions=True, seed=seed, device=device)
@@ -108,7 +108,7 @@ def main(iterations: int, seed: int) -> tuple[float, float]:
             config=config,
             callbacks=[returns],
         ).run()
-    print(f"benchmarl IPPO on collm/MiniWriting-v1: {returns.found[0]:.3f} -> {returns.found[-1]:.3f}")
+    print(f"benchmarl IPPO on collm/MiniWriting-v2: {returns.found[0]:.3f} -> {returns.found[-1]:.3f}")
     return returns.found[0], returns.found[-1]
 
 

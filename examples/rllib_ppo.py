@@ -28,7 +28,7 @@ WORDS = WordCodec([word for topic in TOPICS.values() for word in topic.words])
 
 def build(settings: dict) -> ParallelPettingZooEnv:
     """Build the team for RLlib: float vectors in, the number of a phrase out."""
-    env = make("collm/MiniWriting-v1")
+    env = make("collm/MiniWriting-v2")
     phrases = reference_phrases(env, num_episodes=4)
     env = PhraseActions(TokenObservations(env, kind="bag", codec=WORDS), phrases)
     return ParallelPettingZooEnv(NumericInfos(env))
@@ -54,7 +54,7 @@ def main(iterations: int, seed: int) -> tuple[float, float]:
     returns = [algorithm.train()["env_runners"]["episode_return_mean"] / len(AGENTS) for _ in range(max(2, iterations))]
     algorithm.stop()
     ray.shutdown()
-    print(f"rllib PPO on collm/MiniWriting-v1: {returns[0]:.3f} -> {returns[-1]:.3f}")
+    print(f"rllib PPO on collm/MiniWriting-v2: {returns[0]:.3f} -> {returns[-1]:.3f}")
     return returns[0], returns[-1]
 
 

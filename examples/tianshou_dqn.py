@@ -34,7 +34,7 @@ def numbers(env, agent):
 
 
 def build() -> gymnasium.Env:
-    return gymnasium.make("collm/MiniWriting-v1", agent="writer_1", view=numbers)
+    return gymnasium.make("collm/MiniWriting-v2", agent="writer_1", view=numbers)
 
 
 def main(epochs: int, seed: int) -> tuple[float, float]:
@@ -65,7 +65,7 @@ def main(epochs: int, seed: int) -> tuple[float, float]:
         )
     )
     after = tested.collect(n_episode=200).returns.mean()
-    print(f"tianshou DQN on collm/MiniWriting-v1: {before:.3f} -> {after:.3f}")
+    print(f"tianshou DQN on collm/MiniWriting-v2: {before:.3f} -> {after:.3f}")
     return float(before), float(after)
 
 

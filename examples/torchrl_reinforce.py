@@ -61,10 +61,10 @@ class Team(nn.Module):
 def main(updates: int, seed: int) -> tuple[float, float]:
     """Mean returns of the first and of the last tenth of the updates."""
     torch.manual_seed(seed)
-    check_env_specs(TextTeam(make("collm/MiniWriting-v1")))
+    check_env_specs(TextTeam(make("collm/MiniWriting-v2")))
     team = Team()
     optimizer = torch.optim.Adam(team.parameters(), lr=0.05)
-    env = TextTeam(make("collm/MiniWriting-v1"))
+    env = TextTeam(make("collm/MiniWriting-v2"))
     env.set_seed(seed)
     returns = []
     settings = {"frames_per_batch": 32, "total_frames": 32 * updates, "auto_register_policy_transforms": False}
@@ -81,7 +81,7 @@ def main(updates: int, seed: int) -> tuple[float, float]:
         returns.append(float(reward.mean()))
     tenth = max(1, updates // 10)
     before, after = sum(returns[:tenth]) / tenth, sum(returns[-tenth:]) / tenth
-    print(f"torchrl REINFORCE on collm/MiniWriting-v1: {before:.3f} -> {after:.3f}")
+    print(f"torchrl REINFORCE on collm/MiniWriting-v2: {before:.3f} -> {after:.3f}")
     return before, after
 
 

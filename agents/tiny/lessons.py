@@ -27,6 +27,9 @@ _CODING_MISTAKES = (0.3, 0.5)
 _NUM_PAIRS = (6, 14)
 _NUM_REPLIES = (4, 14)
 _ANSWERED_SHARE = 0.7
+_NUM_SENTENCES = (3, 6)
+_SENTENCE_LENGTH = (4, 8)
+_NUM_SENTENCE_WORDS = 10
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,23 @@ def memory_lesson(rng: Random, encoder: Encoder) -> Lesson:
     messages = [Message("user", f" {listed}")]
     for place in rng.sample(range(len(keys)), len(keys)):
         messages += [Message("assistant", f"{keys[place]} {values[place]}"), Message("user", rng.choice(answers))]
+    return transcript_lesson(messages, encoder)
+
+
+def copy_lesson(rng: Random, encoder: Encoder) -> Lesson:
+    """Random sentences over few words, then a reply that copies some of them.
+
+    It teaches to copy a whole sentence. Every word stands in several sentences, so the next word follows from the last
+    few words, and not from the last one alone as in `recall_lesson`.
+    """
+    known = rng.sample(words(), _NUM_SENTENCE_WORDS)
+    sentences = [
+        " ".join(rng.choices(known, k=rng.randint(*_SENTENCE_LENGTH))) + "."
+        for _ in range(rng.randint(*_NUM_SENTENCES))
+    ]
+    start, count = rng.randrange(len(sentences)), rng.randint(1, 3)
+    copied = (sentences + sentences)[start : start + count]
+    messages = [Message("user", " ".join(sentences)), Message("assistant", " ".join(copied))]
     return transcript_lesson(messages, encoder)
 
 

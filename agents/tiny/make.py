@@ -20,7 +20,7 @@ from torch.nn import functional
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from ..encoding import Encoder
-from .lessons import Lesson, batch, demonstration_lessons, memory_lesson, recall_lesson
+from .lessons import Lesson, batch, copy_lesson, demonstration_lessons, memory_lesson, recall_lesson
 from .vocabulary import new_tokenizer, words
 from .wiring import wire_recall
 
@@ -36,7 +36,7 @@ class Recipe:
     """Folder for the model and its tokenizer."""
     seed: int = 0
     """Seed of the first weights and of all lessons."""
-    recall_steps: int = 300
+    recall_steps: int = 450
     """Updates on associative recall and memory."""
     recall_batch: int = 48
     """Sequences per update on recall and memory, half of each on average."""
@@ -116,7 +116,7 @@ def make(recipe: Recipe) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
     encoder = Encoder(tokenizer)
     model = new_model(tokenizer)
     padding_id = tokenizer.pad_token_id
-    kinds = (recall_lesson, memory_lesson)
+    kinds = (recall_lesson, memory_lesson, copy_lesson)
 
     def recall() -> tuple[Tensor, Tensor]:
         return batch([rng.choice(kinds)(rng, encoder) for _ in range(recipe.recall_batch)], padding_id)

@@ -8,7 +8,7 @@ from .registry import Range, register
 
 _BUILT_IN = (
     (
-        "collm/MiniWriting-v1",
+        "collm/MiniWriting-v2",
         "writing.mini_writing.env:MiniWriting",
         "Writers retell a made-up post in a small vocabulary.",
     ),

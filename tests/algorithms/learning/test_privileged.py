@@ -104,7 +104,7 @@ def test_the_settings_survive_being_saved():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (experiment("collm/MiniWriting-v1"), "hides nothing"),
+        (experiment("collm/MiniWriting-v2"), "hides nothing"),
         (experiment("gymnasium/CartPole-v1"), r"no state\(\)"),
         (experiment(reward_model="anything"), "reward_model"),
     ],
