@@ -1,4 +1,4 @@
-"""`collm demo`: two small language models learn to write together, in a minute or two and offline."""
+"""`collm demo`: two small language models learn to write together, in about a minute and offline."""
 
 from __future__ import annotations
 

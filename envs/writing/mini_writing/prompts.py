@@ -21,8 +21,9 @@ AGENTS = WRITERS[:2]
 PLACES = {"post": True, "task": False}
 """Places of a template; one of those that are true must be in it."""
 
-_CARELESS_SHARE = 0.45
-"""Share of a demonstration's sentences in which a word is wrong."""
+_IN_PLACE_SHARE, _LINKED_SHARE, _CARELESS_SHARE = 0.3, 0.4, 0.35
+"""Shares of the demonstrations that begin with the first fact of the role, and of their sentences that have a linking
+word, and a wrong word."""
 
 
 def fields(post: Post, agent: str) -> dict[str, str | int]:
@@ -74,18 +75,17 @@ def demonstration(rng: Random, agent: str | None = None, split: Split = "train")
 def careless_reply(rng: Random, post: Post, agent: str) -> str:
     """What the writer of `demonstration` makes of the post.
 
-    It often states another fact than the main point, one fact too many or too few, and forgets most linking words. In
-    _CARELESS_SHARE of its sentences one to three words are wrong; the others are copied exactly, so that a model that
-    imitates it learns to copy. Samples of such a model score about a quarter of the maximum, and some score much more.
+    It often states other facts than its role asks for, one too many or too few, and forgets most linking words. In
+    _CARELESS_SHARE of its sentences one to three words are wrong; the others are exact copies. A model that imitates it
+    earns about a quarter of the maximum, and its samples vary enough for learning to find better ones.
     """
-    role = ROLES[WRITERS.index(agent)]
-    first = 0 if role.kind == SHORT and rng.random() < 0.35 else rng.randrange(len(post.facts))
-    count = rng.choice((1, 1, 2)) if role.kind == SHORT else rng.choice((2, 3, 3, 4))
-    told = [post.facts[(first + number) % len(post.facts)] for number in range(count)]
-    if rng.random() < 0.3:
-        rng.shuffle(told)
-    links = [link if rng.random() < 0.3 else "" for link in rng.sample(LINKS, len(told))] if role.has_links else ()
-    return text_of([_mistaken(rng, fact, TOPICS[post.topic]) for fact in told], links)
+    seat = WRITERS.index(agent)
+    role = ROLES[seat]
+    start = num_facts(seat) if rng.random() < _IN_PLACE_SHARE else rng.randrange(len(post.facts))
+    count = rng.choice((1, 1, 2) if role.kind == SHORT else (2, 3, 3, 4))
+    told = [post.facts[(start + number) % len(post.facts)] for number in range(count)]
+    links = [link if rng.random() < _LINKED_SHARE else "" for link in rng.sample(LINKS, len(told))]
+    return text_of([_mistaken(rng, fact, TOPICS[post.topic]) for fact in told], links if role.has_links else ())
 
 
 def _mistaken(rng: Random, fact: Fact, topic: Topic) -> Fact:
