@@ -42,7 +42,7 @@ class Recipe:
     """Sequences per update on recall, memory and copies, a third of each on average."""
     recall_lr: float = 3e-3
     """Peak learning rate on recall, memory and copies."""
-    task_steps: int = 1000
+    task_steps: int = 1250
     """Updates on demonstrations."""
     task_batch: int = 32
     """Sequences per update on demonstrations."""
