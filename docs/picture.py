@@ -29,7 +29,7 @@ from collm.envs import messages_of
 
 ALGORITHMS: Mapping[str, Mapping[str, Any]] = {"maac": {"critic_warmup": 2}, "magrpo": {}}
 SEEDS = (0, 1, 2, 3, 4)
-NUM_UPDATES, NUM_EPISODES = 40, 64
+NUM_UPDATES, NUM_EPISODES = 60, 64
 CURVES = {"return": ("team return", "#00796b"), "metric/true_sentences": ("share of true sentences", "#c25e00")}
 NAMES = ("return", *(f"metric/{name}" for name in SHARES))
 FILE = Path(__file__).with_name("images") / "learning_curves.png"

@@ -39,7 +39,7 @@ class DemoArguments(Checked):
 
     seed: Seed = 0
     """Seed of everything random."""
-    updates: Annotated[int, InRange(3)] = 40
+    updates: Annotated[int, InRange(3)] = 60
     """Number of updates, at least 3; in the first two only the critic learns."""
     out: Path | None = None
     """Folder of the run. None: a new one under runs/."""
