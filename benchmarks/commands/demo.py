@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 ENV = "collm/MiniWriting-v2"
 EPISODES = 32
 SHARES = {
-    "true_sentences": "true sentences, of those written",
-    "well_formed": "well-formed sentences, of those written",
-    "facts": "facts of the post that are stated",
+    "true_sentences": "true sentences",
+    "well_formed": "well-formed sentences",
+    "facts": "facts stated",
 }
 """Labels of the environment's metrics, which do not depend on what the reward pays."""
 
