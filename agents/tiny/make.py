@@ -1,4 +1,4 @@
-"""The recipe of the embedded model: `python -m collm.agents.tiny.make --out FOLDER`, seven minutes on one core.
+"""The recipe of the embedded model: `python -m collm.agents.tiny.make --out FOLDER`, about eight minutes on one core.
 
 First associative recall, memory of the own replies and copies of sentences, then the noisy demonstrations of all mini
 tasks, mixed. The seed decides everything.

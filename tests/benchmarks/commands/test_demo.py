@@ -11,7 +11,8 @@ def test_the_demo_shows_an_episode_and_the_share_of_true_sentences_before_and_af
     assert main(["demo", "--updates", "3", "--out", str(folder)]) == 0
     text = capsys.readouterr().out
     for label in ("return, at most 1", *SHARES.values()):
-        assert len(re.findall(r"\d\.\d+ \[", next(line for line in text.splitlines() if label in line))) == 2, label
+        row = next(line for line in text.splitlines() if line.startswith(f"│ {label} "))
+        assert len(re.findall(r"\d\.\d+ \[", row)) == 2, row
     found = re.findall(r"(before|after) training: (writer_\d), return \d\.\d+, seed (\d+)", text)
     assert [each[:2] for each in found] == [(time, f"writer_{seat}") for time in ("before", "after") for seat in (0, 1)]
     assert len({seed for *_, seed in found}) == 1  # the same post
