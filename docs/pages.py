@@ -42,6 +42,9 @@ HISTORY: dict[str, str] = {
     "collm/ClassEval-v1": f"{_IMPROVEMENT}; `variant`, `prompts`.",
     "collm/TLDR-v1": f"{_GROUNDED}, and both tell of all of it; `variant`, `prompts`.",
     "collm/ArxivExpansion-v1": f"{_GROUNDED}; `variant`, `prompts`.",
+    "collm/MiniWriting-v2": "the texts are parsed, and paid for the facts of the post that they state (v1 paid up to "
+    "1.0 for a salad that kept one pair of words in three); no fact stands twice in a post; larger teams have longer "
+    "posts.",
     "collm/MiniWriting-v1": f"{_GROUNDED}; a linking word before another one is none; `prompts`.",
 }
 """What changed with a version above 0, by its id."""

@@ -1,12 +1,16 @@
-"""`python docs/picture.py` trains teams and draws the picture of the README: before, after, and the curve between.
+"""Train teams of MiniWriting and draw the picture of the README: an episode before and after training, and the curves.
 
-A minute or two on two cores. Of 64 held-out episodes, sampled, the one with the median return is shown.
+python docs/picture.py
+
+Five minutes on two cores. Of 64 held-out posts, the one is shown whose return after training is the median. The numbers
+of all runs are written to benchmarks/results/mini_writing: the curves, and a table of the returns before and after.
 """
 
 from __future__ import annotations
 
+import json
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,43 +20,80 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import collm
+from collm.agents.config import ModelConfig
 from collm.algorithms.rollout.episode import Episode
+from collm.algorithms.runs.api import untrained
+from collm.algorithms.runs.evaluation import EvaluationResult
+from collm.benchmarks.commands.demo import ENV, SHARES
 from collm.envs import messages_of
 
-ENV = "collm/MiniWriting-v1"
-SEEDS = (0, 1, 2)
-SETTINGS: dict[str, Any] = {"critic_warmup": 2, "max_new_tokens": 48}
+ALGORITHMS: Mapping[str, Mapping[str, Any]] = {"maac": {"critic_warmup": 2}, "magrpo": {}}
+SEEDS = (0, 1, 2, 3, 4)
+NUM_UPDATES, NUM_EPISODES = 60, 64
+CURVES = {"return": ("team return", "#00796b"), "metric/true_sentences": ("share of true sentences", "#c25e00")}
+NAMES = ("return", *(f"metric/{name}" for name in SHARES))
 FILE = Path(__file__).with_name("images") / "learning_curves.png"
+RESULTS = Path(__file__).parents[1] / "benchmarks" / "results" / "mini_writing"
 WIDTH = 47
 
 
 def main() -> None:
     with TemporaryDirectory() as folder:
-        runs = [
-            collm.train("maac", ENV, out=Path(folder) / str(seed), seed=seed, num_updates=40, **SETTINGS)
-            for seed in SEEDS
-        ]
-        start = collm.train("maac", ENV, out=Path(folder) / "start", num_updates=3, agent_learning_rate=0.0, **SETTINGS)
-        before, after = (median(run.evaluate(64).episodes) for run in (start, runs[0]))
-        draw([run.metrics for run in runs], before, after)
+        start = untrained(ModelConfig(max_new_tokens=48), ENV, folder).evaluate(NUM_EPISODES)
+        runs = {
+            algorithm: [
+                collm.train(
+                    algorithm,
+                    ENV,
+                    out=Path(folder) / f"{algorithm}-{seed}",
+                    seed=seed,
+                    num_updates=NUM_UPDATES,
+                    max_new_tokens=48,
+                    **settings,
+                )
+                for seed in SEEDS
+            ]
+            for algorithm, settings in ALGORITHMS.items()
+        }
+        curves = {algorithm: [run.metrics for run in each] for algorithm, each in runs.items()}
+        ends = {algorithm: [run.evaluate(NUM_EPISODES) for run in each] for algorithm, each in runs.items()}
+    write(curves, start, ends)
+    shown = ends["maac"][0].episodes
+    middle = sorted(range(NUM_EPISODES), key=lambda number: shown[number].team_return)[NUM_EPISODES // 2]
+    draw(curves["maac"], start.episodes[middle], shown[middle])
 
 
-def median(episodes: Sequence[Episode]) -> Episode:
-    return sorted(episodes, key=lambda episode: episode.team_return)[len(episodes) // 2]
+def write(
+    curves: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]],
+    start: EvaluationResult,
+    ends: Mapping[str, Sequence[EvaluationResult]],
+) -> None:
+    """Write the curves as JSON lines, and a table of the held-out episodes before and after training."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    with (RESULTS / "curves.jsonl").open("w", encoding="utf-8") as file:
+        for algorithm, runs in curves.items():
+            for seed, run in zip(SEEDS, runs, strict=True):
+                columns = {name: [round(row[name], 3) for row in run] for name in ("environment_steps", *NAMES)}
+                file.write(json.dumps({"algorithm": algorithm, "seed": seed, **columns}) + "\n")
+    lines = ["| | seed | return | true sentences | well-formed sentences | facts |", "|---|---|---|---|---|---|"]
+    results = [("before training", "", start)]
+    results += [(name, seed, end) for name, each in ends.items() for seed, end in zip(SEEDS, each, strict=True)]
+    for name, seed, result in results:
+        lines.append(f"| {name} | {seed} | {' | '.join(f'{result.metrics[metric]:.2f}' for metric in NAMES)} |")
+    (RESULTS / "table.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def draw(runs: list[list[dict[str, Any]]], before: Episode, after: Episode) -> None:
+def draw(runs: Sequence[Sequence[Mapping[str, Any]]], before: Episode, after: Episode) -> None:
     figure = Figure(figsize=(11, 3.2), layout="constrained")
     left, middle, right = figure.subplots(1, 3, width_ratios=[1, 1, 1])
     show(left, "before training", before)
     steps = np.mean([[row["environment_steps"] for row in run] for run in runs], axis=0)
-    returns = np.array([[row["return"] for row in run] for run in runs])
-    middle.plot(steps, returns.mean(axis=0), color="#00796b", lw=2)
-    middle.fill_between(steps, returns.min(axis=0), returns.max(axis=0), alpha=0.2, color="#00796b", lw=0)
-    middle.set(
-        title=f"{ENV.removeprefix('collm/')}, MAAC, {len(runs)} seeds", xlabel="joint turns", ylabel="team return"
-    )
-    middle.set_ylim(0, 1)
+    for name, (label, color) in CURVES.items():
+        values = np.array([[row[name] for row in run] for run in runs])
+        middle.plot(steps, values.mean(axis=0), color=color, lw=2, label=label)
+        middle.fill_between(steps, values.min(axis=0), values.max(axis=0), alpha=0.2, color=color, lw=0)
+    middle.set(title=f"{ENV.removeprefix('collm/')}, MAAC, {len(runs)} seeds", xlabel="episodes", ylim=(0, 1))
+    middle.legend(frameon=False, loc="lower right", fontsize=8)
     middle.grid(alpha=0.3)
     middle.spines[["top", "right"]].set_visible(False)
     show(right, "after training", after)
@@ -63,9 +104,9 @@ def show(axes: Axes, title: str, episode: Episode) -> None:
     """An episode as text: the post, and what each of the writers made of it."""
     axes.set_axis_off()
     first = next(iter(episode.tracks.values()))[0]
-    parts = [("task", messages_of(first.observation)[-1].content.rpartition("\n")[0])]
+    parts = [("post", messages_of(first.observation)[-1].content.rpartition("\n")[0].removeprefix("post: "))]
     parts += [(name, str(track[0].completion.action)) for name, track in episode.tracks.items()]
-    axes.set_title(f"{title}: return {episode.team_return:.2f} (median)")
+    axes.set_title(f"{title}: return {episode.team_return:.2f}")
     place = 0.98
     for name, text in parts:
         lines = textwrap.wrap(" ".join(text.split()) or "(nothing)", WIDTH)[:7]

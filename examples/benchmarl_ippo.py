@@ -1,4 +1,4 @@
-"""BenchMARL trains a whole team: IPPO on MiniWriting, two writers that read a post and choose phrases.
+"""BenchMARL trains a whole team: IPPO on MiniCode, two programmers that read a task and choose lines.
 
     pip install torchrl==0.11.1 hydra-core tqdm; pip install --no-deps benchmarl
     python examples/benchmarl_ippo.py
@@ -21,19 +21,18 @@ from torchrl.envs import EnvBase, PettingZooWrapper
 
 from collm.envs import make
 from collm.envs.views import NumericInfos, PhraseActions, TokenObservations, WordCodec, reference_phrases
-from collm.envs.writing.mini_writing.rules import TOPICS
 
-WORDS = WordCodec([word for topic in TOPICS.values() for word in topic.words])
+WORDS = WordCodec("x y plus minus times double triple half square odd negate increment decrement".split())
 
 
-class Writing(TaskClass):
-    """MiniWriting as a BenchMARL task."""
+class Coding(TaskClass):
+    """MiniCode as a BenchMARL task."""
 
     def get_env_fun(self, num_envs, continuous_actions, seed, device):
         def build() -> EnvBase:
-            env = make("collm/MiniWriting-v1")
-            phrases = reference_phrases(env, num_episodes=4)
-            env = NumericInfos(PhraseActions(TokenObservations(env, kind="bag", codec=WORDS), phrases))
+            env = make("collm/MiniCode-v0")
+            lines = reference_phrases(env, num_episodes=200)
+            env = NumericInfos(PhraseActions(TokenObservations(env, kind="bag", codec=WORDS), lines))
             return PettingZooWrapper(env, categorical_actions=True, seed=seed, device=device)
 
         return build
@@ -85,7 +84,7 @@ class Returns(Callback):
         self.found: list[float] = []
 
     def on_batch_collected(self, batch) -> None:
-        self.found.append(float(batch["next", "writer", "reward"].mean()))
+        self.found.append(float(batch["next", "main", "reward"].mean()))
 
 
 def main(iterations: int, seed: int) -> tuple[float, float]:
@@ -100,7 +99,7 @@ def main(iterations: int, seed: int) -> tuple[float, float]:
     with tempfile.TemporaryDirectory() as folder:
         config.save_folder = folder
         Experiment(
-            task=Writing("WRITING", {}),
+            task=Coding("CODING", {}),
             algorithm_config=IppoConfig.get_from_yaml(),
             model_config=MlpConfig.get_from_yaml(),
             critic_model_config=MlpConfig.get_from_yaml(),
@@ -108,7 +107,7 @@ def main(iterations: int, seed: int) -> tuple[float, float]:
             config=config,
             callbacks=[returns],
         ).run()
-    print(f"benchmarl IPPO on collm/MiniWriting-v1: {returns.found[0]:.3f} -> {returns.found[-1]:.3f}")
+    print(f"benchmarl IPPO on collm/MiniCode-v0: {returns.found[0]:.3f} -> {returns.found[-1]:.3f}")
     return returns.found[0], returns.found[-1]
 
 

@@ -1,11 +1,10 @@
-"""RLlib trains a whole team: PPO on MiniWriting, two policies that read a post and choose phrases.
+"""RLlib trains a whole team: PPO on MiniCode, two policies that read a task and choose lines.
 
     pip install "ray[rllib]"
     python examples/rllib_ppo.py
 
-RLlib encodes no texts, so each writer reads the post's bag of words and answers with the number of one of four phrases.
-A writer has to choose the phrase that suits the post and its partner's phrase. Prints the team's mean return before and
-after training.
+RLlib encodes no texts, so each programmer reads the task's bag of words and answers with the number of a line. The two
+lines have to fit each other and the task. Prints the team's mean return before and after training.
 """
 
 from __future__ import annotations
@@ -20,27 +19,26 @@ from ray.tune.registry import register_env
 
 from collm.envs import make
 from collm.envs.views import NumericInfos, PhraseActions, TokenObservations, WordCodec, reference_phrases
-from collm.envs.writing.mini_writing.rules import TOPICS
 
-AGENTS = ("writer_0", "writer_1")
-WORDS = WordCodec([word for topic in TOPICS.values() for word in topic.words])
+AGENTS = ("helper_0", "main_0")
+WORDS = WordCodec("x y plus minus times double triple half square odd negate increment decrement".split())
 
 
 def build(settings: dict) -> ParallelPettingZooEnv:
-    """Build the team for RLlib: float vectors in, the number of a phrase out."""
-    env = make("collm/MiniWriting-v1")
-    phrases = reference_phrases(env, num_episodes=4)
-    env = PhraseActions(TokenObservations(env, kind="bag", codec=WORDS), phrases)
+    """Build the team for RLlib: float vectors in, the number of a line out."""
+    env = make("collm/MiniCode-v0")
+    lines = reference_phrases(env, num_episodes=200)
+    env = PhraseActions(TokenObservations(env, kind="bag", codec=WORDS), lines)
     return ParallelPettingZooEnv(NumericInfos(env))
 
 
 def main(iterations: int, seed: int) -> tuple[float, float]:
     """Mean returns of the first and of the last iteration."""
     ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    register_env("mini_writing", build)
+    register_env("mini_code", build)
     config = (
         PPOConfig()
-        .environment("mini_writing")
+        .environment("mini_code")
         .env_runners(num_env_runners=0)
         .learners(num_learners=0)
         .multi_agent(policies=set(AGENTS), policy_mapping_fn=lambda agent, episode, **_: agent)
@@ -50,11 +48,11 @@ def main(iterations: int, seed: int) -> tuple[float, float]:
         .debugging(seed=seed, log_level="ERROR")
     )
     algorithm = config.build_algo()
-    # The sum over the writers, who all get the team's reward.
+    # The sum over the agents, who all get the team's reward.
     returns = [algorithm.train()["env_runners"]["episode_return_mean"] / len(AGENTS) for _ in range(max(2, iterations))]
     algorithm.stop()
     ray.shutdown()
-    print(f"rllib PPO on collm/MiniWriting-v1: {returns[0]:.3f} -> {returns[-1]:.3f}")
+    print(f"rllib PPO on collm/MiniCode-v0: {returns[0]:.3f} -> {returns[-1]:.3f}")
     return returns[0], returns[-1]
 
 

@@ -1,9 +1,9 @@
-"""Tianshou trains one writer of a team: DQN on MiniWriting, which reads a post and chooses a phrase.
+"""Tianshou trains one programmer of a team: DQN on MiniCode, a bag of words in, the number of a line out.
 
     pip install tianshou
     python examples/tianshou_dqn.py
 
-The partner gives reference replies. Prints the mean return of a random and of the trained writer.
+The partner gives reference replies. Prints the mean return of a random and of the trained programmer.
 """
 
 from __future__ import annotations
@@ -22,19 +22,18 @@ from tianshou.utils.net.common import Net
 
 import collm.envs  # noqa: F401  registers the environments with Gymnasium
 from collm.envs.views import PhraseActions, TokenObservations, WordCodec, reference_phrases
-from collm.envs.writing.mini_writing.rules import TOPICS
 
-WORDS = WordCodec([word for topic in TOPICS.values() for word in topic.words])
+WORDS = WordCodec("x y plus minus times double triple half square odd negate increment decrement".split())
 
 
 def numbers(env, agent):
-    """The environment with one agent that reads a bag of words and chooses phrases."""
-    phrases = reference_phrases(env, num_episodes=12)
-    return PhraseActions(TokenObservations(env, kind="bag", codec=WORDS, agents=[agent]), phrases, agents=[agent])
+    """The environment with one agent that reads a bag of words and chooses a line."""
+    lines = reference_phrases(env, num_episodes=200)
+    return PhraseActions(TokenObservations(env, kind="bag", codec=WORDS, agents=[agent]), lines, agents=[agent])
 
 
 def build() -> gymnasium.Env:
-    return gymnasium.make("collm/MiniWriting-v1", agent="writer_1", view=numbers)
+    return gymnasium.make("collm/MiniCode-v0", agent="main_0", view=numbers)
 
 
 def main(epochs: int, seed: int) -> tuple[float, float]:
@@ -65,7 +64,7 @@ def main(epochs: int, seed: int) -> tuple[float, float]:
         )
     )
     after = tested.collect(n_episode=200).returns.mean()
-    print(f"tianshou DQN on collm/MiniWriting-v1: {before:.3f} -> {after:.3f}")
+    print(f"tianshou DQN on collm/MiniCode-v0: {before:.3f} -> {after:.3f}")
     return float(before), float(after)
 
 

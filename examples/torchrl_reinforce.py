@@ -1,10 +1,10 @@
-"""TorchRL trains a whole team: a text environment as `EnvBase`, TorchRL's collector, REINFORCE on both writers.
+"""TorchRL trains a whole team: a text environment as `EnvBase`, TorchRL's collector, REINFORCE on both builders.
 
     pip install torchrl
     python examples/torchrl_reinforce.py
 
-`TextTeam` is the adapter, for any text environment: observations and actions are strings. The writers are two small
-models that choose words. Prints the mean return before and after training.
+`TextTeam` is the adapter, for any text environment: observations and actions are strings. The builders of MiniBuild are
+two small models that choose two words. Prints the mean return before and after training.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from torchrl.envs.utils import check_env_specs
 
 from collm.agents.interop.torchrl import TextTeam
 from collm.envs import make
-from collm.envs.writing.mini_writing.rules import vocabulary
+from collm.envs.games.mini_build.rules import MATERIALS, PARTS
 
-NUM_WORDS = {"writer_0": 8, "writer_1": 20}
+BUILDERS = ("builder_0", "builder_1")
+NUM_WORDS = 2  # a part and its material
 
 
 class WordChooser(nn.Module):
-    """Samples words by one logit per word, plus a shared weight for words that the post contains."""
+    """Samples words by one logit per word, plus a shared weight for words that the prompt contains."""
 
-    def __init__(self, num_words: int):
+    def __init__(self) -> None:
         super().__init__()
-        self.words = sorted(vocabulary())
-        self.num_words = num_words
+        self.words = [*PARTS, *MATERIALS]
         self.own = nn.Parameter(torch.zeros(len(self.words)))
-        self.in_post = nn.Parameter(torch.tensor(3.0))  # words by chance are never about the post, and never paid
+        self.in_prompt = nn.Parameter(torch.zeros(()))
 
     def distribution(self, holds: torch.Tensor) -> torch.distributions.Categorical:
-        return torch.distributions.Categorical(logits=self.own + self.in_post * holds)
+        return torch.distributions.Categorical(logits=self.own + self.in_prompt * holds)
 
     def read(self, text: str) -> torch.Tensor:
         read = set(text.replace(".", " ").split())
@@ -47,33 +47,38 @@ class Team(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.writers = nn.ModuleDict({name: WordChooser(count) for name, count in NUM_WORDS.items()})
+        self.builders = nn.ModuleDict({name: WordChooser() for name in BUILDERS})
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        for name, writer in self.writers.items():
-            holds = writer.read(tensordict[name, "observation"])
-            drawn = writer.distribution(holds).sample((writer.num_words,))
+        for name, builder in self.builders.items():
+            holds = builder.read(tensordict[name, "observation"])
+            drawn = builder.distribution(holds).sample((NUM_WORDS,))
             tensordict[name, "holds"], tensordict[name, "drawn"] = holds, drawn
-            tensordict[name, "action"] = NonTensorData(" ".join(writer.words[number] for number in drawn))
+            tensordict[name, "action"] = NonTensorData(" ".join(builder.words[number] for number in drawn))
         return tensordict
+
+
+def build() -> TextTeam:
+    """One turn of MiniBuild, paid at once."""
+    return TextTeam(make("collm/MiniBuild-v0", max_turns=1, reward="dense"))
 
 
 def main(updates: int, seed: int) -> tuple[float, float]:
     """Mean returns of the first and of the last tenth of the updates."""
     torch.manual_seed(seed)
-    check_env_specs(TextTeam(make("collm/MiniWriting-v1")))
+    check_env_specs(build())
     team = Team()
     optimizer = torch.optim.Adam(team.parameters(), lr=0.05)
-    env = TextTeam(make("collm/MiniWriting-v1"))
+    env = build()
     env.set_seed(seed)
     returns = []
     settings = {"frames_per_batch": 32, "total_frames": 32 * updates, "auto_register_policy_transforms": False}
     for batch in Collector(env, team, **settings):
-        reward = batch["next", "writer_0", "reward"].squeeze(-1)
+        reward = batch["next", "builder_0", "reward"].squeeze(-1)
         advantage = (reward - reward.mean()) / (reward.std() + 1e-6)
         loss = torch.zeros(())
-        for name, writer in team.writers.items():
-            distribution = writer.distribution(batch[name, "holds"].unsqueeze(1))
+        for name, builder in team.builders.items():
+            distribution = builder.distribution(batch[name, "holds"].unsqueeze(1))
             loss = loss - (distribution.log_prob(batch[name, "drawn"]).sum(-1) * advantage).mean()
         optimizer.zero_grad()
         loss.backward()
@@ -81,7 +86,7 @@ def main(updates: int, seed: int) -> tuple[float, float]:
         returns.append(float(reward.mean()))
     tenth = max(1, updates // 10)
     before, after = sum(returns[:tenth]) / tenth, sum(returns[-tenth:]) / tenth
-    print(f"torchrl REINFORCE on collm/MiniWriting-v1: {before:.3f} -> {after:.3f}")
+    print(f"torchrl REINFORCE on collm/MiniBuild-v0: {before:.3f} -> {after:.3f}")
     return before, after
 
 

@@ -24,7 +24,7 @@ from collm.envs.views import SingleAgent
 
 def main(steps: int, seed: int) -> tuple[float, float]:
     """Mean rewards of the first and of the last tenth of the steps."""
-    env = SingleAgent(make("collm/MiniWriting-v1"), "writer_1")
+    env = SingleAgent(make("collm/MiniWriting-v2"), "writer_1")
     with tempfile.TemporaryDirectory() as folder:
         trainer = GRPOTrainer(
             AutoModelForCausalLM.from_pretrained(TINY_DIRECTORY),
@@ -51,7 +51,7 @@ def main(steps: int, seed: int) -> tuple[float, float]:
     rewards = [row["reward"] for row in trainer.state.log_history if "reward" in row]
     tenth = max(1, len(rewards) // 10)
     before, after = sum(rewards[:tenth]) / tenth, sum(rewards[-tenth:]) / tenth
-    print(f"trl GRPO on collm/MiniWriting-v1: {before:.3f} -> {after:.3f}")
+    print(f"trl GRPO on collm/MiniWriting-v2: {before:.3f} -> {after:.3f}")
     return before, after
 
 

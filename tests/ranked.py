@@ -328,7 +328,7 @@ def experiment(num_updates, fsdp=False):
         fsdp=fsdp,
     )
     model = ModelConfig(max_new_tokens=6, device="cpu")
-    return Experiment(algorithm="maac", config=config, env="collm/MiniWriting-v1", model=model)
+    return Experiment(algorithm="maac", config=config, env="collm/MiniWriting-v2", model=model)
 
 
 def exchanged(group):

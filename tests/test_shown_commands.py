@@ -105,7 +105,7 @@ def test_a_call_that_a_page_shows_is_one_that_the_command_takes(call, taken, cap
 
 @pytest.mark.parametrize("options", OPTIONS)
 def test_options_that_the_readme_shows_alone_are_those_of_a_training(options, taken, capsys):
-    assert taken(f"collm train maac --env collm/MiniWriting-v1 {options}"), capsys.readouterr().err
+    assert taken(f"collm train maac --env collm/MiniWriting-v2 {options}"), capsys.readouterr().err
 
 
 def test_the_readme_shows_options_alone():
@@ -139,7 +139,7 @@ def test_every_python_block_of_a_tutorial_is_marked_to_run(page):
 def first_run(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("first") / "run"
     small = shlex.split(SMALLER["collm train "])
-    assert main(["train", "maac", "--env", "collm/MiniWriting-v1", "--out", str(folder), *small]) == 0
+    assert main(["train", "maac", "--env", "collm/MiniWriting-v2", "--out", str(folder), *small]) == 0
     return folder
 
 

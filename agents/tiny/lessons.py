@@ -17,16 +17,21 @@ from ...envs.core import Message
 from ...envs.games.mini_build import demonstration as building
 from ...envs.games.mini_build.prompts import Feedback
 from ...envs.writing.mini_writing.prompts import demonstration as writing
+from ...envs.writing.mini_writing.rules import generated_post
 from ..encoding import Encoder
 from .vocabulary import words
 
-_TASKS = ("writing", "writing", "building", "building", "coding")  # writing gives 1 lesson per episode, the others 2
+_TASKS = ("writing", "writing", "building", "building", "coding")  # each gives 2 lessons
 _HORIZONS = (6, 6, 6, 6, 6, 4, 3, 2, 8, 12)  # the default most often
 _FEEDBACK: tuple[Feedback, ...] = ("own", "cross", "cross", "both", "none")
 _CODING_MISTAKES = (0.3, 0.5)
 _NUM_PAIRS = (6, 14)
 _NUM_REPLIES = (4, 14)
 _ANSWERED_SHARE = 0.7
+_NUM_SENTENCES = (3, 6)
+_SENTENCE_LENGTH = (4, 8)
+_NUM_SENTENCE_WORDS = 10
+_NUM_COPIED = 4
 
 
 @dataclass(frozen=True)
@@ -75,12 +80,38 @@ def memory_lesson(rng: Random, encoder: Encoder) -> Lesson:
     return transcript_lesson(messages, encoder)
 
 
+def sentences_lesson(rng: Random, encoder: Encoder) -> Lesson:
+    """Random sentences over few words, and some of them copied.
+
+    Every word stands in several sentences, so the next word follows from the last few words, and not from the last one
+    alone as in `recall_lesson`.
+    """
+    known = rng.sample(words(), _NUM_SENTENCE_WORDS)
+    lengths = [rng.randint(*_SENTENCE_LENGTH) for _ in range(rng.randint(*_NUM_SENTENCES))]
+    return copy_lesson(rng, encoder, [" ".join(rng.choices(known, k=length)) + "." for length in lengths])
+
+
+def copy_lesson(rng: Random, encoder: Encoder, sentences: Sequence[str]) -> Lesson:
+    """Sentences, then a reply that copies one to four of them in their order, from any of them on."""
+    start, count = rng.randrange(len(sentences)), rng.randint(1, _NUM_COPIED)
+    copied = (*sentences, *sentences)[start : start + count]
+    return transcript_lesson([Message("user", " ".join(sentences)), Message("assistant", " ".join(copied))], encoder)
+
+
 def demonstration_lessons(rng: Random, encoder: Encoder) -> list[Lesson]:
-    """An episode of a noisy scripted team at one of the mini tasks, drawn at random, as each agent saw it."""
+    """An episode of a noisy scripted team at one of the mini tasks, drawn at random, as each agent saw it.
+
+    In MiniWriting it is the text of one writer, and a post of which some sentences are copied without a mistake: the
+    careless demonstrations alone do not teach exact copies.
+    """
     task = rng.choice(_TASKS)
     if task == "writing":
         prompt, reply = writing(rng)
-        return [transcript_lesson([Message("user", prompt), Message("assistant", reply)], encoder)]
+        facts = generated_post(rng).facts
+        return [
+            transcript_lesson([Message("user", prompt), Message("assistant", reply)], encoder),
+            copy_lesson(rng, encoder, [fact.sentence for fact in facts]),
+        ]
     if task == "coding":
         episode = coding(rng, mistakes=_CODING_MISTAKES)
     else:

@@ -1,7 +1,7 @@
-"""The recipe of the embedded model: `python -m collm.agents.tiny.make --out FOLDER`, seven minutes on one core.
+"""The recipe of the embedded model: `python -m collm.agents.tiny.make --out FOLDER`, about eight minutes on one core.
 
-First associative recall and memory of the own replies, then the noisy demonstrations of all mini tasks, mixed. The seed
-decides everything.
+First associative recall, memory of the own replies and copies of sentences, then the noisy demonstrations of all mini
+tasks, mixed. The seed decides everything.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch.nn import functional
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from ..encoding import Encoder
-from .lessons import Lesson, batch, demonstration_lessons, memory_lesson, recall_lesson
+from .lessons import Lesson, batch, demonstration_lessons, memory_lesson, recall_lesson, sentences_lesson
 from .vocabulary import new_tokenizer, words
 from .wiring import wire_recall
 
@@ -36,13 +36,13 @@ class Recipe:
     """Folder for the model and its tokenizer, which must be new or empty."""
     seed: int = 0
     """Seed of the first weights and of all lessons."""
-    recall_steps: int = 300
-    """Updates on associative recall and memory."""
+    recall_steps: int = 450
+    """Updates on associative recall, memory and copies."""
     recall_batch: int = 48
-    """Sequences per update on recall and memory, half of each on average."""
+    """Sequences per update on recall, memory and copies, a third of each on average."""
     recall_lr: float = 3e-3
-    """Peak learning rate on recall and memory."""
-    task_steps: int = 1000
+    """Peak learning rate on recall, memory and copies."""
+    task_steps: int = 1250
     """Updates on demonstrations."""
     task_batch: int = 32
     """Sequences per update on demonstrations."""
@@ -116,7 +116,7 @@ def make(recipe: Recipe) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
     encoder = Encoder(tokenizer)
     model = new_model(tokenizer)
     padding_id = tokenizer.pad_token_id
-    kinds = (recall_lesson, memory_lesson)
+    kinds = (recall_lesson, memory_lesson, sentences_lesson)
 
     def recall() -> tuple[Tensor, Tensor]:
         return batch([rng.choice(kinds)(rng, encoder) for _ in range(recipe.recall_batch)], padding_id)

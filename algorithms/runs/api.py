@@ -1,6 +1,6 @@
 """The short way: `train`, `evaluate`, `load_team`.
 
-    run = train("maac", env="collm/MiniWriting-v1", num_updates=50)
+    run = train("maac", env="collm/MiniWriting-v2", num_updates=50)
     print(run.evaluate().team_return)
 
 `train` leaves a folder, from which `evaluate` and `load_team` take the team again.

@@ -1,4 +1,4 @@
-"""`collm demo`: two small language models learn to write together, in a minute or two and offline."""
+"""`collm demo`: two small language models learn to write together, in about a minute and offline."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from rich.markup import escape
+from rich.table import Table
 
 from ..._ranges import Checked, InRange, Seed
 from ..._terminal import shown, terminal
@@ -16,12 +17,20 @@ from ...agents.config import ModelConfig
 from ...algorithms.config import MAACConfig
 from ..arguments import parsed
 from ..errors import check_folder, refusals
-from .evaluate import EvaluateArguments, evaluate_teams
+from .evaluate import show, terms_of
 
 if TYPE_CHECKING:
     from ...algorithms.runs.assembly.experiment import Experiment
+    from ...algorithms.runs.evaluation import EvaluationResult
 
-ENV = "collm/MiniWriting-v1"
+ENV = "collm/MiniWriting-v2"
+EPISODES = 32
+SHARES = {
+    "true_sentences": "true sentences",
+    "well_formed": "well-formed sentences",
+    "facts": "facts stated",
+}
+"""Labels of the environment's metrics, which do not depend on what the reward pays."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +39,7 @@ class DemoArguments(Checked):
 
     seed: Seed = 0
     """Seed of everything random."""
-    updates: Annotated[int, InRange(3)] = 40
+    updates: Annotated[int, InRange(3)] = 60
     """Number of updates, at least 3; in the first two only the critic learns."""
     out: Path | None = None
     """Folder of the run. None: a new one under runs/."""
@@ -47,8 +56,7 @@ def experiment(seed: int, updates: int) -> Experiment:
 def run(args: Sequence[str]) -> None:
     arguments = parsed(DemoArguments, "demo", args)
 
-    from ...algorithms.runs.api import CURVE_FILE, default_directory, train_experiment
-    from ...algorithms.runs.loggers.lines import read_lines
+    from ...algorithms.runs.api import CURVE_FILE, default_directory, load_run, train_experiment, untrained
     from ...algorithms.runs.run import prepare_run
 
     console = terminal()
@@ -58,20 +66,31 @@ def run(args: Sequence[str]) -> None:
         check_folder(directory, "--out")
         prepare_run(chosen, directory)
     console.print(
-        "Two language models of 0.6 million weights write about the same post: [bold]writer_0[/] a short summary, "
-        "[bold]writer_1[/] a long one.\nNeither sees the other's text; both are paid alike: for the right difference "
-        "in length, words in common,\nlinking words, and staying with the post. A critic that reads everything "
-        "(MAAC) tells both how much better a turn went than expected.\n"
+        "Two language models of 0.6 million weights read the same post of four sentences. [bold]writer_0[/] is to\n"
+        "state the first one, [bold]writer_1[/] the other three, each behind a linking word. Neither sees the other's\n"
+        "text. Both are paid for the true sentences that they divide so; false and repeated ones lower the reward.\n"
+        "A critic that reads both texts (MAAC) estimates how much better a reply was than expected.\n"
     )
+    before = untrained(chosen.model, ENV, directory).evaluate(EPISODES)
     train_experiment(chosen, directory, console=console, is_prepared=True)
-    returns = [row["return"] for row in read_lines(directory / "metrics.jsonl")]
-    tenth = max(1, len(returns) // 10)
-    first, last = sum(returns[:tenth]) / tenth, sum(returns[-tenth:]) / tenth
-    evaluate_teams(EvaluateArguments(directories=(directory,), episodes=32), console)
+    after = load_run(directory).evaluate(EPISODES)
+    show_change(console, before, after)
     console.print(
-        f"\n[bold]mean return: first tenth {first:.3f}, last tenth {last:.3f}: {last / first:.2f} times[/]\n"
         f"the curve: {escape(shown(directory / CURVE_FILE))}\n\n"
         f"next: collm play {ENV} --policy {escape(shown(shlex.quote(str(directory))))}\n      collm envs\n"
         f"      collm train iac --env {ENV} --help",
         soft_wrap=True,
     )
+
+
+def show_change(console: Console, before: EvaluationResult, after: EvaluationResult) -> None:
+    """Print means before and after training, and one episode: the held-out post whose later return is the median."""
+    results = {"before training": before, "after training": after}
+    table = Table("", *results, title=f"{ENV}, {EPISODES} held-out posts: mean [95 %]", title_justify="left")
+    table.add_row("return, at most 1", *(str(result.team_return) for result in results.values()))
+    for name, label in SHARES.items():
+        table.add_row(label, *(str(terms_of(result)[f"metric/{name}"]) for result in results.values()))
+    console.print(table)
+    middle = sorted(range(EPISODES), key=lambda number: after.episodes[number].team_return)[EPISODES // 2]
+    for title, result in results.items():
+        show(console, title, result.episodes[middle])

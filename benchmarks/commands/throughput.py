@@ -30,7 +30,7 @@ class ThroughputArguments(Checked):
     steps beside comlrl (comlrl); runs of untrusted code (sandbox); turns of the building games (games);
     environment steps in one process and on Ray's hosts and collectors, by wall time (hosts); or all.
     `collm throughput gpu` has options of its own."""
-    env: str = "collm/MiniWriting-v1"
+    env: str = "collm/MiniWriting-v2"
     """Registered id of the text environment that rollout, update and hosts play."""
     repeats: Count = 5
     """Rounds in which the compared workloads take turns, after one to warm up; medians count. The command looks at the

@@ -89,7 +89,7 @@ def _measure(size: str, settings: Sequence[str]) -> dict[str, Any]:
                 max_batch_tokens=256,
                 critic_steps=1,
             ),
-            env="collm/MiniWriting-v1",
+            env="collm/MiniWriting-v2",
             model=ModelConfig(
                 model=folder,
                 weights=next((each for each in ("adapters", "own") if each in settings), "shared"),

@@ -27,7 +27,7 @@ from ...envs.vectors.vector import SyncVector
 from ..markdown import markdown_table
 from .timing import Spread, Stopwatch, timed_rounds
 
-ENV = "collm/MiniWriting-v1"
+ENV = "collm/MiniWriting-v2"
 BATCHES = (1, 8, 32, 128)
 
 

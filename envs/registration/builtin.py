@@ -8,9 +8,9 @@ from .registry import Range, register
 
 _BUILT_IN = (
     (
-        "collm/MiniWriting-v1",
+        "collm/MiniWriting-v2",
         "writing.mini_writing.env:MiniWriting",
-        "Writers retell a made-up post in a small vocabulary.",
+        "Writers divide the facts of a made-up post.",
     ),
     (
         "collm/TLDR-v1",

@@ -2,8 +2,8 @@
 
     import collm
 
-    env = collm.make("collm/MiniWriting-v1")
-    run = collm.train("maac", env="collm/MiniWriting-v1", num_updates=50)
+    env = collm.make("collm/MiniWriting-v2")
+    run = collm.train("maac", env="collm/MiniWriting-v2", num_updates=50)
     print(run.evaluate().team_return)
 
 What is exported here is imported when it is used: environments need no torch, and neither does listing algorithms.

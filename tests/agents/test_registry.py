@@ -26,7 +26,7 @@ from collm.algorithms.runs.assembly.team_checks import check_team
 from collm.envs import make
 from collm.envs.vectors.vector import SyncVector
 
-ENV = "collm/MiniWriting-v1"
+ENV = "collm/MiniWriting-v2"
 SMALL = {"num_updates": 1, "rollout_buffer_size": 4, "eval_num_samples": 2, "max_new_tokens": 8, "progress": False}
 
 

@@ -68,7 +68,7 @@ def test_an_experiment_survives_the_way_through_json(name):
     experiment = Experiment(
         algorithm=name,
         config=config,
-        env="collm/MiniWriting-v1",
+        env="collm/MiniWriting-v2",
         env_kwargs={"split": "test"},
         model=ModelConfig(temperature=0.5),
         network=NetworkConfig(hidden_dims=(8, 9)),
@@ -77,7 +77,7 @@ def test_an_experiment_survives_the_way_through_json(name):
 
 
 def test_a_run_that_is_older_than_the_denominator_s_setting_keeps_the_sampled_one():
-    experiment = Experiment(algorithm="maac", config=MAACConfig(), env="collm/MiniWriting-v1")
+    experiment = Experiment(algorithm="maac", config=MAACConfig(), env="collm/MiniWriting-v2")
     saved = experiment.to_json()
     assert saved["config"].pop("loss_denominator") == "fixed"
     old = Experiment.from_json(saved)
@@ -149,7 +149,7 @@ def test_settings_that_contradict_each_other_are_refused_with_the_reason(make, r
         make()
 
 
-def experiment(algorithm="magrpo", env="collm/MiniWriting-v1", **parts):
+def experiment(algorithm="magrpo", env="collm/MiniWriting-v2", **parts):
     config = algorithm_spec(algorithm).config(**parts.pop("config", {}))
     return Experiment(algorithm=algorithm, config=config, env=env, **parts)
 
@@ -157,7 +157,7 @@ def experiment(algorithm="magrpo", env="collm/MiniWriting-v1", **parts):
 @pytest.mark.parametrize(
     ("parts", "error", "reason"),
     [
-        ({"env": "collm/MiniWritin-v0"}, LookupError, "did you mean 'collm/MiniWriting-v1'"),
+        ({"env": "collm/MiniWritin-v0"}, LookupError, "did you mean 'collm/MiniWriting-v2'"),
         ({"env_kwargs": {"turn": 3}}, TypeError, "argument 'turn'"),
         ({"model": ModelConfig(model="nowhere/at/all")}, FileNotFoundError, "there is no model folder"),
         ({"model": ModelConfig(is_chat=True)}, ValueError, "has no chat template"),
@@ -214,7 +214,7 @@ def test_a_warm_up_that_leaves_one_step_of_the_budget_is_allowed():
 
 def test_an_unknown_algorithm_is_refused_with_those_that_exist():
     with pytest.raises(LookupError, match="did you mean 'magrpo'\\? there are iac, maac"):
-        Experiment(algorithm="grpo", config=ReinforceConfig(), env="collm/MiniWriting-v1").check()
+        Experiment(algorithm="grpo", config=ReinforceConfig(), env="collm/MiniWriting-v2").check()
 
 
 def test_the_registry_s_names_are_those_of_the_package():

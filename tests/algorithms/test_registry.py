@@ -148,7 +148,7 @@ def test_settings_of_another_class_are_refused(tmp_path):
     from collm.algorithms import Experiment
 
     with pytest.raises(ValueError, match="takes settings of the class MAACConfig, got a IACConfig"):
-        Experiment(algorithm="maac", config=IACConfig(), env="collm/MiniWriting-v1").make_algorithm()
+        Experiment(algorithm="maac", config=IACConfig(), env="collm/MiniWriting-v2").make_algorithm()
 
 
 def test_a_broken_plugin_is_named_where_an_unknown_algorithm_is_sought(tmp_path, monkeypatch, clean_algorithms):
@@ -172,7 +172,7 @@ def collm(site, folder, *words) -> subprocess.CompletedProcess:
 def test_a_method_of_another_distribution_is_trained_resumed_evaluated_benchmarked_and_reported(tmp_path):
     site = install(tmp_path, "collm_method_role", METHOD, "collm.algorithms")
     small = ["--max-new-tokens", "16", "--rollout-buffer-size", "4", "--eval-num-samples", "4", "--save-interval", "2"]
-    train = ["train", "role-baseline", "--env", "collm/MiniWriting-v1", *small, "--decay", "0.5"]
+    train = ["train", "role-baseline", "--env", "collm/MiniWriting-v2", *small, "--decay", "0.5"]
     listed = collm(site, tmp_path, "train")
     assert "role-baseline  Returns above a running mean per agent." in listed.stdout, listed.stderr
 
@@ -198,7 +198,7 @@ budget = { environment_steps = 8 }
 config = { rollout_buffer_size = 4, eval_num_samples = 4 }
 model = { max_new_tokens = 16 }
 [[environments]]
-id = "collm/MiniWriting-v1"
+id = "collm/MiniWriting-v2"
 [[algorithms]]
 algorithm = "role-baseline"
 [[algorithms]]
@@ -220,5 +220,5 @@ config = { num_generations = 1 }
 
 
 def test_a_command_with_an_unknown_algorithm_says_so_in_one_line(capsys):
-    assert main(["train", "mack", "--env", "collm/MiniWriting-v1"]) == 2
+    assert main(["train", "mack", "--env", "collm/MiniWriting-v2"]) == 2
     assert capsys.readouterr().err.count("\n") == 1

@@ -46,7 +46,7 @@ def test_an_id_without_version_is_warned_of_once_and_recorded_with_its_version(t
 def trained(tmp_path_factory):
     """A run directory of two updates of MAAC."""
     directory = tmp_path_factory.mktemp("runs") / "maac"
-    call = ["train", "maac", "--env", "collm/MiniWriting-v1", "--out", str(directory), "--critic-warmup", "1", *SMALL]
+    call = ["train", "maac", "--env", "collm/MiniWriting-v2", "--out", str(directory), "--critic-warmup", "1", *SMALL]
     assert main(call) == 0
     return directory
 
@@ -117,7 +117,7 @@ def test_envs_lists_every_id(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     assert main(["envs"]) == 0
     text = capsys.readouterr().out
-    assert "collm/MiniWriting-v1" in text
+    assert "collm/MiniWriting-v2" in text
     assert "collm/TLDR-v1" in text
 
 
@@ -135,7 +135,7 @@ def test_envs_shows_whole_ids_turns_and_ranges_wherever_it_prints(scores, capsys
             "collm/MiniBuild-v0": ["6", "0..1", "0..1"],
             "collm/MiniShift-v0": ["8", "0..1", "0..1"],
             "collm/MiniCode-v0": ["1", "0..1", "0..1"],
-            "collm/MiniWriting-v1": ["1", "0..1", "0..1"],
+            "collm/MiniWriting-v2": ["1", "0..1", "0..1"],
             "collm/ResourceGathering-v1": ["4", "-1.2..15.7", "-1.2..15.7"],
         }
 
@@ -198,13 +198,13 @@ def test_check_refuses_an_exploit_after_showing_it(capsys, clean_registry):
 
 
 def test_check_prints_the_rules_that_hold(capsys):
-    assert main(["check", "collm/MiniWriting-v1"]) == 0
+    assert main(["check", "collm/MiniWriting-v2"]) == 0
     assert "keeps all" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("policy", ["reference", "random", "empty"])
 def test_play_prints_an_episode(policy, capsys):
-    assert main(["play", "collm/MiniWriting-v1", "--policy", policy]) == 0
+    assert main(["play", "collm/MiniWriting-v2", "--policy", policy]) == 0
     text = capsys.readouterr().out
     assert "writer_0 reads" in text
     assert "turn 1: writer_1 writes" in text
@@ -226,10 +226,10 @@ def typed(monkeypatch, tmp_path):
 
 
 def test_a_person_plays_one_seat_with_replies_of_several_lines(typed, capsys):
-    env = make("collm/MiniWriting-v1")
+    env = make("collm/MiniWriting-v2")
     env.reset(seed=0)
     reply = env.reference_reply("writer_0").replace(" ", "\n", 1)  # what earns nothing has no shares
-    status, (record,) = typed(f"{reply}\n.\n", "collm/MiniWriting-v1", "--human", "writer_0")
+    status, (record,) = typed(f"{reply}\n.\n", "collm/MiniWriting-v2", "--human", "writer_0")
     assert status == 0
     assert record["players"] == {"writer_0": "person", "writer_1": "reference"}
     assert record["agents"]["writer_0"]["turns"][0]["wrote"] == reply
@@ -268,7 +268,7 @@ def test_play_tells_who_did_the_work(capsys):
 
 
 def test_a_trained_team_plays(trained, capsys):
-    assert main(["play", "collm/MiniWriting-v1", "--policy", str(trained)]) == 0
+    assert main(["play", "collm/MiniWriting-v2", "--policy", str(trained)]) == 0
     assert "turn 1: writer_1 writes" in capsys.readouterr().out
 
 
@@ -333,7 +333,7 @@ def test_a_run_resumes_to_the_same_end_as_one_that_never_stopped(tmp_path, monke
         "train",
         "magrpo",
         "--env",
-        "collm/MiniWriting-v1",
+        "collm/MiniWriting-v2",
         "--num-generations",
         "2",
         "--save-interval",
@@ -367,15 +367,15 @@ def test_an_unknown_command_is_refused(error_of):
 
 
 def test_an_unknown_algorithm_is_refused(error_of):
-    assert "no algorithm 'mac'" in error_of("train", "mac", "--env", "collm/MiniWriting-v1")
+    assert "no algorithm 'mac'" in error_of("train", "mac", "--env", "collm/MiniWriting-v2")
 
 
 def test_an_unknown_environment_is_refused_with_the_nearest(error_of):
-    assert "did you mean 'collm/MiniWriting-v1'" in error_of("train", "iac", "--env", "collm/MiniWritng-v0")
+    assert "did you mean 'collm/MiniWriting-v2'" in error_of("train", "iac", "--env", "collm/MiniWritng-v0")
 
 
 def test_an_unknown_argument_of_the_environment_is_refused(error_of):
-    text = error_of("train", "iac", "--env", "collm/MiniWriting-v1", "--env-kwargs", "lenght=3")
+    text = error_of("train", "iac", "--env", "collm/MiniWriting-v2", "--env-kwargs", "lenght=3")
     assert "lenght" in text
 
 
@@ -392,28 +392,28 @@ def test_data_without_held_out_tasks_is_refused_before_training(error_of, tmp_pa
 
 def test_a_missing_model_is_refused(error_of):
     assert "no model folder './nowhere'" in error_of(
-        "train", "iac", "--env", "collm/MiniWriting-v1", "--model", "./nowhere"
+        "train", "iac", "--env", "collm/MiniWriting-v2", "--model", "./nowhere"
     )
 
 
 def test_a_model_without_a_chat_template_is_refused_where_one_is_asked_for(error_of):
-    assert "no chat template" in error_of("train", "iac", "--env", "collm/MiniWriting-v1", "--is-chat")
+    assert "no chat template" in error_of("train", "iac", "--env", "collm/MiniWriting-v2", "--is-chat")
 
 
 def test_a_batch_that_cannot_be_split_is_refused(error_of):
-    text = error_of("train", "magrpo", "--env", "collm/MiniWriting-v1", "--rollout-buffer-size", "9")
+    text = error_of("train", "magrpo", "--env", "collm/MiniWriting-v2", "--rollout-buffer-size", "9")
     assert "rollout_buffer_size=9" in text
     assert "num_generations=8" in text
 
 
 def test_a_folder_that_cannot_be_made_is_refused(error_of, tmp_path):
     (tmp_path / "file").write_text("")
-    text = error_of("train", "iac", "--env", "collm/MiniWriting-v1", "--out", tmp_path / "file" / "run")
+    text = error_of("train", "iac", "--env", "collm/MiniWriting-v2", "--out", tmp_path / "file" / "run")
     assert "give another --out" in text
 
 
 def test_a_folder_that_holds_a_run_is_not_overwritten(error_of, trained):
-    text = error_of("train", "maac", "--env", "collm/MiniWriting-v1", "--out", trained, "--critic-warmup", 1, *SMALL)
+    text = error_of("train", "maac", "--env", "collm/MiniWriting-v2", "--out", trained, "--critic-warmup", 1, *SMALL)
     assert "already holds a run" in text
 
 
@@ -478,7 +478,7 @@ def test_play_writes_an_animation_of_a_game(tmp_path):
 
 
 def test_an_environment_without_pictures_has_no_animation(error_of, tmp_path):
-    assert "draws no pictures" in error_of("play", "collm/MiniWriting-v1", "--gif", tmp_path / "a.gif")
+    assert "draws no pictures" in error_of("play", "collm/MiniWriting-v2", "--gif", tmp_path / "a.gif")
 
 
 def test_modules_of_the_working_folder_are_found_and_shadow_nothing(tmp_path, monkeypatch, capsys):
@@ -486,7 +486,7 @@ def test_modules_of_the_working_folder_are_found_and_shadow_nothing(tmp_path, mo
         "import gymnasium\n"
         "from gymnasium.envs.toy_text import FrozenLakeEnv\n"
         "from collm.envs import make\n"
-        "def pair():\n    return make('collm/MiniWriting-v1')\n"
+        "def pair():\n    return make('collm/MiniWriting-v2')\n"
         "gymnasium.register('MyLakeOfATest-v0', FrozenLakeEnv, max_episode_steps=3)\n"
     )
     (tmp_path / "json.py").write_text("raise RuntimeError('not this one')\n")
@@ -502,7 +502,7 @@ def test_modules_of_the_working_folder_are_found_and_shadow_nothing(tmp_path, mo
 @pytest.mark.slow
 def test_workers_find_modules_of_the_working_folder(tmp_path):
     (tmp_path / "my_worlds_of_a_test.py").write_text(
-        "from collm.envs import make\ndef pair():\n    return make('collm/MiniWriting-v1')\n"
+        "from collm.envs import make\ndef pair():\n    return make('collm/MiniWriting-v2')\n"
     )
     call = ["train", "magrpo", "--env", "my_worlds_of_a_test:pair", "--num-workers", "1", *SMALL, "--out", "run"]
     command = Path(sys.executable).parent / "collm"  # whose folder, not the working one, leads the path

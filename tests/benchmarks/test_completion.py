@@ -29,7 +29,7 @@ def test_commands_algorithms_options_and_values_are_completed(words):
     assert set(words("train", "iac", "--learn")) == learn
     assert words("train", "iac", "--weights", "") == ["own", "shared", "adapters"]
     assert words("train", "iac", "--env", "collm/MiniB") == ["collm/MiniBuild-v0"]
-    assert words("play", "collm/MiniW") == ["collm/MiniWriting-v1"]
+    assert words("play", "collm/MiniW") == ["collm/MiniWriting-v2"]
     assert words("evaluate", "--played", "g") == ["greedy"]
     assert words("train", "iac", "--out", "") == [], "a file is as good"
     assert words("completion", "") == ["bash", "zsh", "fish"]

@@ -39,10 +39,10 @@ RANGES = [call for call, answer in TABLE if re.search(r"must be a (whole|finite)
 SLOW = {call for number, call in enumerate(RANGES) if number % 4}
 """Most ranges: they are one rule, which tests/test_ranges.py holds without the argument parser."""
 CALLS = {
-    "TEXT": "train iac --env collm/MiniWriting-v1 --out OUT",
+    "TEXT": "train iac --env collm/MiniWriting-v2 --out OUT",
     "VECTORS": "train ippo --env CartPole-v1 --out OUT",
 }
-ENVIRONMENT = '[[environments]]\nid = "collm/MiniWriting-v1"\n'
+ENVIRONMENT = '[[environments]]\nid = "collm/MiniWriting-v2"\n'
 ALGORITHM = '[[algorithms]]\nname = "iac"\n'
 BUDGET = "seeds = [0]\nbudget = {environment_steps = 320}\n"
 MAX_S = 120  # of wall time per call, on a machine that does much else
@@ -97,7 +97,7 @@ def write_models(folder: Path) -> None:
 
 def write_runs(folder: Path) -> None:
     """Folders of runs, whole but for what their names say."""
-    settings = Experiment(algorithm="iac", config=IACConfig(), env="collm/MiniWriting-v1").to_json()
+    settings = Experiment(algorithm="iac", config=IACConfig(), env="collm/MiniWriting-v2").to_json()
 
     def run(name: str, content: str, metrics: str = "") -> None:
         (folder / name).mkdir(parents=True)
@@ -156,7 +156,7 @@ def write_suites(folder: Path) -> None:
         "dots-name": BUDGET + ENVIRONMENT + 'name = ".."\n' + ALGORITHM,
         "text-config": 'config = "fast"\n' + whole,
         "text-kwargs": BUDGET + ENVIRONMENT + 'kwargs = "x"\n' + ALGORITHM,
-        "text-environments": BUDGET + 'environments = ["collm/MiniWriting-v1"]\n' + ALGORITHM,
+        "text-environments": BUDGET + 'environments = ["collm/MiniWriting-v2"]\n' + ALGORITHM,
         "number-algorithms": BUDGET + "algorithms = 3\n" + ENVIRONMENT,
         "model-name": 'model = "tiny"\n' + whole,
         "model-key": 'model = {modl = "tiny"}\n' + whole,
@@ -170,7 +170,7 @@ def write_suites(folder: Path) -> None:
 def write_settings(folder: Path) -> None:
     """Files of settings, each with one fault."""
     folder.mkdir()
-    whole = 'algorithm = "maac"\nenv = "collm/MiniWriting-v1"\n'
+    whole = 'algorithm = "maac"\nenv = "collm/MiniWriting-v2"\n'
     for name, text in {
         "typo": whole + "num_updats = 3",
         "alias-typo": whole + "learning_rat = 3",
@@ -179,10 +179,10 @@ def write_settings(folder: Path) -> None:
         "out-of-range": whole + 'num_updates = "many"',
         "twice": whole + "agent_learning_rate = 1e-4\nlearning_rate = 1e-4",
         "kwargs": whole + "env_kwargs = 3",
-        "code": whole.replace("collm/MiniWriting-v1", "os:getcwd"),
+        "code": whole.replace("collm/MiniWriting-v2", "os:getcwd"),
     }.items():
         (folder / f"{name}.toml").write_text(text)
-    named = {"algorithm": "maac", "env": "collm/MiniWriting-v1"}
+    named = {"algorithm": "maac", "env": "collm/MiniWriting-v2"}
     for name, value in {"config": 3, "network": 3, "settings": 3}.items():
         (folder / f"{name}-number.json").write_text(json.dumps(named | {name: value}))
     (folder / "logging-table.json").write_text(json.dumps(named | {"logging": {"log": ["wandb"]}}))
@@ -358,7 +358,7 @@ def test_an_interruption_while_libraries_load_costs_one_word(monkeypatch, capsys
 @pytest.mark.parametrize("seconds", [0.3, 0.6, 1.0, 1.5, 2.5])
 def test_ctrl_c_at_any_time_of_the_start_costs_one_word(seconds, tmp_path):
     code = "import sys; print('up', flush=True); from collm.benchmarks.cli import main; sys.exit(main())"
-    call = ["train", "iac", "--env", "collm/MiniWriting-v1", "--out", str(tmp_path / "run")]
+    call = ["train", "iac", "--env", "collm/MiniWriting-v2", "--out", str(tmp_path / "run")]
     process = subprocess.Popen([sys.executable, "-c", code, *call], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout.readline() == b"up\n"
     time.sleep(seconds)
@@ -414,7 +414,7 @@ def test_a_model_with_weights_that_cannot_be_used_is_refused(damage, places, tmp
     else:
         del weights[name]
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
-    call = ["train", "iac", "--env", "collm/MiniWriting-v1", "--model", str(folder), "--out", str(tmp_path / "run")]
+    call = ["train", "iac", "--env", "collm/MiniWriting-v2", "--model", str(folder), "--out", str(tmp_path / "run")]
     assert main(call) == 2
     last = capfd.readouterr().err.strip().splitlines()[-1]
     assert last.startswith(f"error: the {'model' if damage == 'nan' else 'files of the model'} {str(folder)!r}")

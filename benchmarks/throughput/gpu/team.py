@@ -26,7 +26,7 @@ from .machine import GIB, forget_peak, peak_bytes, usage_of, wall_clock
 from .results import Part, Row, Setting
 from .shapes import LARGE, MIDDLE, SMALL, TINY, Shape, embedded_tokenizer, random_policy
 
-ENVS = {"MiniBuild": "collm/MiniBuild-v0", "MiniWriting": "collm/MiniWriting-v1"}
+ENVS = {"MiniBuild": "collm/MiniBuild-v0", "MiniWriting": "collm/MiniWriting-v2"}
 """Six turns of growing histories, and one turn."""
 PHASES = {"collect": "_collect", "value": "values", "critic": "_descend", "policies": "_update"}
 PLANNED = {"loaded": "loading", "collect": "decoding", "critic": "update of critic", "policies": "update of "}

@@ -1,8 +1,9 @@
-"""MiniWriting: writers tell one post, in short and at length, in a vocabulary of about 140 words."""
+"""MiniWriting: writers divide the facts of a post, in short and at length, in a vocabulary of about 140 words."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from random import Random
 from typing import Any, ClassVar, get_args
 
@@ -13,11 +14,14 @@ from . import prompts as texts
 
 
 class MiniWriting(TextParallelEnv):
-    """The writing game in a small vocabulary, with posts generated from the seed; one turn, reward 0 to 1.
+    """Writers divide the facts of a generated post; one turn, reward 0 to 1.
 
-    All writers read the post. `writer_0` writes a short text (its first 14 words are read), `writer_1` a long one
-    with linking words (36); a third writes a short one with a linking word, a fourth a long one without. None sees
-    another's text; the score is of all together (`rules.terms`).
+    All writers read a post of short sentences, each a fact: "the dusty goat fed the barn.". `writer_0` states the main
+    point, which is the first fact, and nothing more. `writer_1` states the other three, each behind a different linking
+    word. In a larger team the post has more facts: a third writer states one of them behind a linking word, a fourth
+    one three without. No writer sees another's text, and a fact counts once over the team. The reward compares the
+    facts that each text states with its role (`rules.terms`): true sentences earn it, and sentences that do not parse,
+    are false, repeat a fact or are too many lower it.
 
     Args:
         split: "train" or "test"; the posts of the two do not overlap.
@@ -27,7 +31,7 @@ class MiniWriting(TextParallelEnv):
         render_mode: see `TextParallelEnv`.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "mini_writing_v1"}
+    metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "mini_writing_v2"}
 
     def __init__(
         self,
@@ -49,7 +53,8 @@ class MiniWriting(TextParallelEnv):
         """A post: drawn, or where the task is a whole number from 0 up, that post of the split."""
         if task is not None and (isinstance(task, bool) or not isinstance(task, int) or task < 0):
             raise ValueError(f"a task of {self} is a whole number from 0 up, the seed of its post; got {task!r}")
-        post = rules.generated_post(self.rng if task is None else Random(task), self._split)
+        rng = self.rng if task is None else Random(task)
+        post = rules.generated_post(rng, self._split, len(self.possible_agents))
         self.task = self._post = post
         return {
             agent: self._templates.opening(agent, texts.fields(post, agent), texts.prompt(post, agent))
@@ -57,20 +62,21 @@ class MiniWriting(TextParallelEnv):
         }
 
     def play(self, replies: Mapping[str, str]) -> Outcome:
-        parts = rules.terms(self._dealt(), *(replies[agent] for agent in self.possible_agents))
-        return Outcome(
-            reward=rules.score(parts),
-            terms={name: rules.WEIGHTS[name] * value for name, value in parts.items()},
-            metrics={f"{agent}_words": len(replies[agent].split()) for agent in self.possible_agents},
-        )
+        texts = [replies[agent] for agent in self.possible_agents]
+        parts = rules.terms(self._dealt(), *texts)
+        words = {f"{agent}_words": len(replies[agent].split()) for agent in self.possible_agents}
+        return Outcome(sum(parts.values()), terms=parts, metrics=rules.truth(self._dealt(), *texts) | words)
 
     def reference_reply(self, agent: str) -> str:
         """The agent's text of a team about the current post that scores 1."""
         return texts.reference_reply(self._dealt(), agent)
 
     def exploits(self) -> Mapping[str, Callable[[str], str]]:
-        """A team that writes around one word of the post."""
-        return {"one word": lambda agent: exploits.one_word(self._dealt(), agent)}
+        """Teams that write salads, lies, copies or too much (`exploits.PLAYERS`)."""
+        return {name: partial(self._written, writer) for name, writer in exploits.PLAYERS.items()}
+
+    def _written(self, writer: exploits.Writer, agent: str) -> str:
+        return writer(self._dealt(), agent)
 
     def _dealt(self) -> rules.Post:
         if self._post is None:

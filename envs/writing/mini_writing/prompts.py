@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 
-from .rules import (
-    LINKS,
-    MAX_WORDS,
-    ROLES,
-    SHORT,
-    TOPICS,
-    Post,
-    Split,
-    Topic,
-    generated_post,
-    score,
-    terms,
-    vocabulary,
-)
+from .rules import KINDS, LINKS, ROLES, SHORT, TOPICS, Fact, Post, Split, Topic, generated_post, num_facts, vocabulary
 
 _TASKS = {
     "writer_0": "short summary:",
@@ -32,6 +20,10 @@ AGENTS = WRITERS[:2]
 
 PLACES = {"post": True, "task": False}
 """Places of a template; one of those that are true must be in it."""
+
+_IN_PLACE_SHARE, _LINKED_SHARE, _CARELESS_SHARE = 0.3, 0.4, 0.35
+"""Shares of the demonstrations that begin with the first fact of the role, and of their sentences that have a linking
+word, and a wrong word."""
 
 
 def fields(post: Post, agent: str) -> dict[str, str | int]:
@@ -50,41 +42,24 @@ def prompt_vocabulary() -> frozenset[str]:
 
 
 def reference_reply(post: Post, agent: str) -> str:
-    """A text of the team that scores 1.
+    """The agent's text of a team that scores 1."""
+    return text_of(own_facts(post, agent), LINKS if ROLES[WRITERS.index(agent)].has_links else ())
 
-    The short ones are the first and the second sentence; the long ones the first three sentences, and the first two in
-    another order, shortened or with a later one where otherwise the two would be too much alike.
-    """
-    first, second, *later = post.sentences
-    told = {
-        "writer_0": first,
-        "writer_1": " ".join(f"{link} {sentence}" for link, sentence in zip(LINKS, post.sentences[:3], strict=False)),
-        "writer_2": f"{LINKS[1]} {second}",
-    }
-    if agent in told:
-        return told[agent]
-    fourth = later[-1]
-    brief = second.replace(f"{second.split()[1]} ", "", 1)
-    orders = (
-        (second, first),
-        (second, first, fourth),
-        (fourth, second, first),
-        (second, fourth, first),
-        (brief, first),
-        (brief, fourth, first),
-        (first, brief),
-        (first, fourth, brief),
-    )
-    candidates = (" and it ".join(order) for order in orders)
-    return max(candidates, key=lambda text: score(terms(post, *told.values(), text)))
+
+def own_facts(post: Post, agent: str) -> tuple[Fact, ...]:
+    """The agent's facts if the team divides them in their order."""
+    seat = WRITERS.index(agent)
+    return post.facts[num_facts(seat) : num_facts(seat + 1)]
+
+
+def text_of(facts: Sequence[Fact], links: Sequence[str] = ()) -> str:
+    """A text that states the facts, each behind one of the linking words as long as there are some."""
+    heads = [f"{link} " if link else "" for link in links] + [""] * len(facts)
+    return " ".join(head + fact.sentence for head, fact in zip(heads, facts, strict=False))
 
 
 def demonstration(rng: Random, agent: str | None = None, split: Split = "train") -> tuple[str, str]:
     """A prompt and a reply of a careless writer, to start a small model from.
-
-    The writer keeps to the good form only partly (in short it mostly tells too much, at length too little, from any
-    place in the post, and it forgets most links), and 20 to 35 % of its content words are mistakes. A model that
-    imitates it scores about a fifth of the maximum, and its samples vary enough for learning to find better ones.
 
     Args:
         agent: whose; None draws one of the first two.
@@ -98,24 +73,27 @@ def demonstration(rng: Random, agent: str | None = None, split: Split = "train")
 
 
 def careless_reply(rng: Random, post: Post, agent: str) -> str:
-    """What the writer of `demonstration` makes of the post."""
-    role = ROLES[WRITERS.index(agent)]
-    if role.kind == SHORT:
-        told = [post.sentences[0]] if rng.random() < 0.1 else rng.sample(post.sentences, rng.choice((1, 2, 2, 2)))
-    else:
-        told = rng.sample(post.sentences, rng.choice((1, 1, 1, 2, 2, 3)))
-    if role.num_wanted_links:
-        told = [f"{rng.choice(LINKS)} {each}" if rng.random() < 0.12 else each for each in told]
-    error_rate = rng.uniform(0.2, 0.35)
-    words = [_mistaken(rng, word, TOPICS[post.topic], error_rate) for each in told for word in each.split()]
-    return " ".join(words[: MAX_WORDS[role.kind]])
+    """What the writer of `demonstration` makes of the post.
+
+    It often states other facts than its role asks for, one too many or too few, and forgets most linking words. In
+    _CARELESS_SHARE of its sentences one to three words are wrong; the others are exact copies. A model that imitates it
+    earns about a quarter of the maximum, and its samples vary enough for learning to find better ones.
+    """
+    seat = WRITERS.index(agent)
+    role = ROLES[seat]
+    start = num_facts(seat) if rng.random() < _IN_PLACE_SHARE else rng.randrange(len(post.facts))
+    count = rng.choice((1, 1, 2) if role.kind == SHORT else (2, 3, 3, 4))
+    told = [post.facts[(start + number) % len(post.facts)] for number in range(count)]
+    links = [link if rng.random() < _LINKED_SHARE else "" for link in rng.sample(LINKS, len(told))]
+    return text_of([_mistaken(rng, fact, TOPICS[post.topic]) for fact in told], links if role.has_links else ())
 
 
-def _mistaken(rng: Random, word: str, topic: Topic, rate: float) -> str:
-    """The word, or at the rate another of its kind, mostly of another topic. The grammar stays."""
-    bare = word.rstrip(".")
-    if bare not in topic.words or rng.random() >= rate:
-        return word
-    source = topic if rng.random() < 0.1 else rng.choice(tuple(TOPICS.values()))
-    kind = next(kind for kind in ("nouns", "verbs", "adjectives") if bare in getattr(topic, kind))
-    return str(rng.choice(getattr(source, kind))) + word[len(bare) :]
+def _mistaken(rng: Random, fact: Fact, topic: Topic) -> Fact:
+    """The fact, or in _CARELESS_SHARE of all cases one with other words of the same kinds, mostly of other topics."""
+    if rng.random() >= _CARELESS_SHARE:
+        return fact
+    words = list(fact)
+    for place in rng.sample(range(len(fact)), rng.choice((1, 2, 2, 3))):
+        source = topic if rng.random() < 0.2 else rng.choice(tuple(TOPICS.values()))
+        words[place] = rng.choice(getattr(source, KINDS[place]))
+    return Fact(*words)

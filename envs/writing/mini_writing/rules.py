@@ -1,4 +1,8 @@
-"""Rules of MiniWriting: posts generated from a small vocabulary, and the score of two to four texts about one."""
+"""Rules of MiniWriting: posts that a grammar generates, and the score of two to four texts by the facts they state.
+
+Every sentence of a post is a fact of four places. A text is parsed by the same grammar, so that facts are compared with
+facts, and words outside of a sentence earn nothing.
+"""
 
 from __future__ import annotations
 
@@ -6,27 +10,24 @@ import re
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations, pairwise
-from math import prod
+from functools import partial
 from random import Random
 from statistics import fmean
-from typing import Any, Literal
-
-from ..documents.bands import Band
+from typing import Literal, NamedTuple
 
 Split = Literal["train", "test"]
 
 SHORT, LONG = 0, 1
-MAX_WORDS = (14, 36)
 LINKS = ("first", "then", "also", "later", "meanwhile", "finally", "however", "therefore", "besides", "still")
-MIN_SHORT_WORDS = 4
-RATIO = Band(1.0, 2.0, 3.0, 5.0)
-FULL_OVERLAP = 0.5
-ORDER = Band(0.1, 0.3)
-NUM_WANTED_WORDS = (4, 6)
-APART = Band(0.0, 0.0, 0.6, 0.8)  # on the overlap: above, two texts are more and more one and the same
-WEIGHTS = {"length_ratio": 0.3, "overlap": 0.25, "links": 0.25, "groundedness": 0.2}
 FUNCTION_WORDS = frozenset({"the", "a", "and", "of", "it"})
+CREDIT = (0.0, 0.0, 0.15, 0.4, 1.0)
+"""Credit of a sentence, by the number of its places that have the word of a fact."""
+OFF_POINT_CREDIT = 0.5
+"""Factor on the credit of the first writer's sentences about another fact than the main point."""
+LINKS_PART = 0.2
+"""Part of a writer's score that linking words earn, if its role asks for them."""
+WEAKEST_PART = 0.3
+"""Part of the reward that is the lowest of the writers' scores; the rest is their mean."""
 
 
 @dataclass(frozen=True)
@@ -35,14 +36,36 @@ class Role:
 
     kind: int
     """SHORT or LONG."""
-    num_wanted_links: int
-    """Different linking words that earn the whole of its credit; 0 where none are asked for."""
+    num_facts: int
+    """Facts that the text is to state."""
+    has_links: bool
+    """True if every sentence is to begin with a different linking word."""
 
 
-ROLES = (Role(SHORT, 0), Role(LONG, 3), Role(SHORT, 1), Role(LONG, 0))
-"""By seat: a team of k has the first k."""
-COMPARED = ((0, 1), (2, 1), (0, 3))
-"""Seats of a short and of a long text whose lengths and words are compared."""
+ROLES = (Role(SHORT, 1, False), Role(LONG, 3, True), Role(SHORT, 1, True), Role(LONG, 3, False))
+"""By seat: a team of k has the first k, and its posts have one fact for each that these roles ask for."""
+
+
+class Fact(NamedTuple):
+    """The four places of a sentence."""
+
+    adjective: str
+    subject: str
+    verb: str
+    thing: str
+
+    @property
+    def sentence(self) -> str:
+        return f"the {self.adjective} {self.subject} {self.verb} the {self.thing}."
+
+
+class Sentence(NamedTuple):
+    """A sentence of a writer's text."""
+
+    fact: Fact | None
+    """What it states, true or false; None if it does not parse."""
+    link: str = ""
+    """Linking word that it begins with."""
 
 
 @dataclass(frozen=True)
@@ -76,16 +99,23 @@ TOPICS = {
 }
 
 
+KINDS = ("adjectives", "nouns", "verbs", "nouns")
+"""Kinds of words in the places of a fact."""
+_KNOWN = tuple(frozenset(word for topic in TOPICS.values() for word in getattr(topic, kind)) for kind in KINDS)
+_END_OF_SENTENCE = re.compile(r"[.!?;\n]")
+_WORD = re.compile(r"[^\W_]+")
+
+
 @dataclass(frozen=True)
 class Post:
-    """What all writers read: four sentences over eight of a topic's words; the first two hold all eight."""
+    """Facts over eight words of a topic, which all writers read; the first fact is the main point."""
 
     topic: str
-    sentences: tuple[str, ...]
+    facts: tuple[Fact, ...]
 
     @property
     def text(self) -> str:
-        return " ".join(self.sentences)
+        return " ".join(fact.sentence for fact in self.facts)
 
 
 def vocabulary() -> frozenset[str]:
@@ -93,141 +123,159 @@ def vocabulary() -> frozenset[str]:
     return frozenset(LINKS) | FUNCTION_WORDS | {word for topic in TOPICS.values() for word in topic.words}
 
 
+def num_facts(num_writers: int) -> int:
+    """Number of facts in the posts of a team."""
+    return sum(role.num_facts for role in ROLES[:num_writers])
+
+
 def split_of(post: Post) -> Split:
     """Split that a post belongs to, by a hash of its text: one post in five is a test post."""
     return "test" if zlib.crc32(post.text.encode()) % 5 == 0 else "train"
 
 
-def generated_post(rng: Random, split: Split = "train") -> Post:
+def generated_post(rng: Random, split: Split = "train", num_writers: int = 2) -> Post:
     """A random post of the split."""
     while True:
-        post = random_post(rng)
+        post = random_post(rng, num_writers)
         if split_of(post) == split:
             return post
 
 
-def random_post(rng: Random) -> Post:
-    """A random post of either split."""
+def random_post(rng: Random, num_writers: int = 2) -> Post:
+    """A random post of either split. Its first two facts hold all of its eight words; no two facts are equal."""
     name = rng.choice(sorted(TOPICS))
     topic = TOPICS[name]
     nouns, verbs, adjectives = rng.sample(topic.nouns, 4), rng.sample(topic.verbs, 2), rng.sample(topic.adjectives, 2)
-    told = [sentence(adjectives[i], nouns[2 * i], verbs[i], nouns[2 * i + 1]) for i in range(2)]
-    for _ in range(2):
+    facts = [Fact(adjectives[i], nouns[2 * i], verbs[i], nouns[2 * i + 1]) for i in range(2)]
+    while len(facts) < num_facts(num_writers):
         subject, thing = rng.sample(nouns, 2)
-        told.append(sentence(rng.choice(adjectives), subject, rng.choice(verbs), thing))
-    return Post(name, tuple(told))
+        fact = Fact(rng.choice(adjectives), subject, rng.choice(verbs), thing)
+        if fact not in facts:
+            facts.append(fact)
+    return Post(name, tuple(facts))
 
 
-def sentence(adjective: str, subject: str, verb: str, thing: str) -> str:
-    return f"the {adjective} {subject} {verb} the {thing}."
+def sentences_of(text: str) -> list[Sentence]:
+    """Parse a text. Case does not matter, and only marks that end a sentence do: . ! ? ; and line ends.
+
+    sentence = [linking word] "the" adjective noun verb "the" noun
+    """
+    pieces = (_WORD.findall(piece) for piece in _END_OF_SENTENCE.split(text.lower()))
+    return [_sentence(words) for words in pieces if words]
 
 
-def words_of(text: str, max_words: int) -> list[str]:
-    """The text's first words in lower case; what follows them is not read."""
-    words = []
-    for match in re.finditer(r"[^\W_]+", text.lower()):
-        words.append(match.group())
-        if len(words) == max_words:
-            break
-    return words
-
-
-def content_of(words: Sequence[str]) -> frozenset[str]:
-    """The different words that carry meaning: neither function words nor links."""
-    return frozenset(content_in(words))
-
-
-def content_in(words: Sequence[str]) -> list[str]:
-    """The words that carry meaning, in order."""
-    return [word for word in words if word not in FUNCTION_WORDS and word not in LINKS]
+def _sentence(words: Sequence[str]) -> Sentence:
+    link = words[0] if words[0] in LINKS else ""
+    rest = words[bool(link) :]
+    if len(rest) != 6 or (rest[0], rest[4]) != ("the", "the"):
+        return Sentence(None, link)
+    fact = Fact(rest[1], rest[2], rest[3], rest[5])
+    is_known = all(word in known for word, known in zip(fact, _KNOWN, strict=True))
+    return Sentence(fact if is_known else None, link)
 
 
 def terms(post: Post, *texts: str) -> dict[str, float]:
-    """The parts of the score, each 0 to 1.
+    """The parts of the reward. Their sum is 1 if every writer states the facts of its role alone, with its links.
 
-        groundedness = (product of grounded(text))^(1 / number of texts) * least of APART(likeness of two texts)
-        length_ratio = groundedness * mean of RATIO(d(long) / d(short)) * min(1, d(short) / MIN_SHORT_WORDS)
-        overlap      = groundedness * mean of min(1, Jaccard(content(short), content(long)) / FULL_OVERLAP)
-        links        = groundedness * mean of min(1, different words that link / number wanted)
-
-    where d counts different words; the means are over the pairs that are `COMPARED`, and over the texts of which
-    linking words are wanted; a linking word links if what follows it is no other one. The factor on the ratio keeps
-    the writers from agreeing on two words.
+        score  = facts * (1 - LINKS_PART + LINKS_PART * links), or facts if the role asks for no linking words
+        reward = (1 - WEAKEST_PART) * mean of the scores + WEAKEST_PART * lowest score
 
     Args:
         post: what the texts are about.
         texts: by seat, two to four.
+
+    Returns:
+        "facts" and "links", which together are the part of the mean, and "weakest", the part of the lowest score.
     """
     roles = ROLES[: len(texts)]
-    read = [words_of(text, MAX_WORDS[role.kind]) for text, role in zip(texts, roles, strict=True)]
-    pairs = [(read[short], read[long]) for short, long in COMPARED if max(short, long) < len(read)]
-    depths = [grounded(post, words, role.kind) for words, role in zip(read, roles, strict=True)]
-    apart = min(APART.credit(likeness(read, one, other)) for one, other in combinations(range(len(read)), 2))
-    faith = prod(depths) ** (1 / len(depths)) * apart
-    linked = [
-        min(1.0, len(linking(words)) / role.num_wanted_links)
-        for words, role in zip(read, roles, strict=True)
-        if role.num_wanted_links
+    written = [sentences_of(text) for text in texts]
+    found = credits(post, written)
+    stated = [facts_score(role, credit) for role, credit in zip(roles, found, strict=True)]
+    for_links = [
+        score * LINKS_PART * links_score(role, sentences, credit) if role.has_links else 0.0
+        for role, score, sentences, credit in zip(roles, stated, written, found, strict=True)
     ]
+    for_facts = [score * (1 - LINKS_PART * role.has_links) for role, score in zip(roles, stated, strict=True)]
     return {
-        "length_ratio": faith * fmean(_ratio_credit(short, long) for short, long in pairs),
-        "overlap": faith
-        * fmean(min(1.0, jaccard(content_of(short), content_of(long)) / FULL_OVERLAP) for short, long in pairs),
-        "links": faith * fmean(linked),
-        "groundedness": faith,
+        "facts": (1 - WEAKEST_PART) * fmean(for_facts),
+        "links": (1 - WEAKEST_PART) * fmean(for_links),
+        "weakest": WEAKEST_PART * min(map(sum, zip(for_facts, for_links, strict=True))),
     }
 
 
-def _ratio_credit(short: Sequence[str], long: Sequence[str]) -> float:
-    num_short, num_long = len(set(short)), len(set(long))
-    return RATIO.credit(num_long / num_short) * min(1.0, num_short / MIN_SHORT_WORDS) if num_short else 0.0
+def credits(post: Post, written: Sequence[Sequence[Sentence]]) -> list[list[float]]:
+    """Credit of every sentence, 0 to 1.
 
-
-def likeness(texts: Sequence[Sequence[str]], one: int, other: int) -> float:
-    """How far the texts of two seats are one and the same, 0 to 1: the overlap of their content words.
-
-    Of two short or two long texts, which share their words with one post, that of their neighbouring content words.
-    """
-    if ROLES[one].kind == ROLES[other].kind:
-        return jaccard(*(frozenset(pairwise(content_in(texts[seat]))) for seat in (one, other)))
-    return jaccard(content_of(texts[one]), content_of(texts[other]))
-
-
-def jaccard(one: frozenset[Any], other: frozenset[Any]) -> float:
-    """Share of what either has that both have, 0 to 1; 0 of nothing."""
-    union = one | other
-    return len(one & other) / len(union) if union else 0.0
-
-
-def grounded(post: Post, words: Sequence[str], kind: int) -> float:
-    """How far a text tells what the post tells, 0 to 1.
-
-    share of its different content words that the post has * min(1, their number / NUM_WANTED_WORDS)
-    * ORDER(different pairs of neighbouring content words that are neighbours in the post / such pairs)
+    Every fact is paid once over the team, and every writer for at most the number of facts in its role. By seat, true
+    sentences are paid first, the main point before the others; then false sentences, by their likeness to a fact that
+    is not paid yet (CREDIT). The first writer's credit for another fact than the main point is multiplied by
+    OFF_POINT_CREDIT.
 
     Args:
-        post: what it is about.
-        words: of the text.
-        kind: SHORT or LONG.
+        post: what the texts are about.
+        written: sentences by seat.
+
+    Returns:
+        Credits by seat and sentence.
     """
-    told = content_in(words)
-    pairs = list(pairwise(told))
-    if not pairs:
-        return 0.0
-    source = content_in(words_of(post.text, len(post.text)))
-    known = set(told) & set(source)
-    share = len(known) / len(set(told)) * min(1.0, len(known) / NUM_WANTED_WORDS[kind])
-    return share * ORDER.credit(len(set(pairs) & set(pairwise(source))) / len(pairs))
+    main, unpaid = post.facts[0], list(post.facts)
+    found = [[0.0] * len(sentences) for sentences in written]
+    said = [
+        (seat, place, sentence.fact)
+        for seat, sentences in enumerate(written)
+        for place, sentence in enumerate(sentences)
+        if sentence.fact
+    ]
+    num_unpaid = [role.num_facts for role in ROLES]
+    for seat, place, fact in sorted(said, key=lambda each: (each[2] not in post.facts, each[0], each[2] != main)):
+        is_repeated = fact in post.facts and fact not in unpaid
+        if is_repeated or not unpaid or not num_unpaid[seat]:
+            continue
+        nearest = max(unpaid, key=partial(num_equal_places, fact))
+        if credit := CREDIT[num_equal_places(fact, nearest)]:
+            found[seat][place] = credit * (OFF_POINT_CREDIT if seat == 0 and nearest != main else 1.0)
+            unpaid.remove(nearest)
+            num_unpaid[seat] -= 1
+    return found
 
 
-def linking(words: Sequence[str]) -> frozenset[str]:
-    """The different linking words that another word than a linking word follows."""
-    return frozenset(word for word, following in pairwise(words) if word in LINKS and following not in LINKS)
+def num_equal_places(one: Fact, other: Fact) -> int:
+    """Number of places, 0 to 4, that have the same word in both."""
+    return sum(word == same for word, same in zip(one, other, strict=True))
 
 
-def score(parts: dict[str, float]) -> float:
-    """The team's reward, 0 to 1: the terms by their weights."""
-    return sum(WEIGHTS[name] * value for name, value in parts.items())
+def facts_score(role: Role, credit: Sequence[float]) -> float:
+    """Jaccard index of the facts that a text states and those that its role asks for, 0 to 1.
+
+    C / (number of sentences + number of facts in the role - C)
+
+    C is the sum of the credits. A sentence that does not parse, is false, repeats a fact or is one too many has no
+    credit, and so lowers the score.
+    """
+    total = sum(credit)
+    return total / (len(credit) + role.num_facts - total)
+
+
+def links_score(role: Role, sentences: Sequence[Sentence], credit: Sequence[float]) -> float:
+    """Different linking words at the head of sentences that have the whole credit / facts in the role, at most 1."""
+    heads = {sentence.link for sentence, each in zip(sentences, credit, strict=True) if each == 1 and sentence.link}
+    return min(1.0, len(heads) / role.num_facts)
+
+
+def truth(post: Post, *texts: str) -> dict[str, float]:
+    """How true the texts are, each 0 to 1, whatever the reward pays.
+
+    Returns:
+        "true_sentences" and "well_formed": shares of the sentences written that the post states, and that parse; 0 if
+        there are none. "facts": share of the post's facts that some text states.
+    """
+    stated = [sentence.fact for text in texts for sentence in sentences_of(text)]
+    num_written = max(1, len(stated))
+    return {
+        "true_sentences": sum(fact in post.facts for fact in stated) / num_written,
+        "well_formed": sum(fact is not None for fact in stated) / num_written,
+        "facts": len(set(stated) & set(post.facts)) / len(post.facts),
+    }
 
 
 def refuse_team(num_writers: int) -> None:

@@ -18,16 +18,16 @@ from collm.envs.views import SingleAgent
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-@pytest.mark.parametrize("id", ["collm/MiniWriting-v1", "collm/MiniBuild-v0", "collm/StrBuild-v1"])
+@pytest.mark.parametrize("id", ["collm/MiniWriting-v2", "collm/MiniBuild-v0", "collm/StrBuild-v1"])
 def test_a_team_keeps_torchrls_contract(id):
     check_env_specs(TextTeam(make(id)))
 
 
 def test_a_team_is_shown_its_texts_and_paid_its_rewards():
-    env = TextTeam(make("collm/MiniWriting-v1"))
+    env = TextTeam(make("collm/MiniWriting-v2"))
     env.set_seed(3)
     first = env.reset()
-    same = make("collm/MiniWriting-v1")
+    same = make("collm/MiniWriting-v2")
     same.reset(seed=3)
     for name in env.names:
         assert first[name, "observation"] == same.state().messages[0].content or "post:" in first[name, "observation"]

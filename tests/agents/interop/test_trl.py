@@ -40,7 +40,7 @@ def trainer():
 
 
 def test_the_reward_of_a_completion_is_that_of_its_rows_episode():
-    env = SingleAgent(make("collm/MiniWriting-v1"), "writer_1")
+    env = SingleAgent(make("collm/MiniWriting-v2"), "writer_1")
     rows = dataset_of(env, 3)
     env.reset(seed=2)
     good = env.env.reference_reply("writer_1")

@@ -90,7 +90,7 @@ def test_each_decision_has_a_seed_of_its_own_and_the_same_one_again():
 def test_all_copies_and_agents_are_asked_at_once():
     """Sixteen episodes of two writers: a server that answers one at a time would make them wait 32 times as long."""
     with ChatServer(num_gathered=32) as server:
-        vector = SyncVector(lambda: make("collm/MiniWriting-v1"), 16)
+        vector = SyncVector(lambda: make("collm/MiniWriting-v2"), 16)
         team = playing_team(vector, ModelConfig(model=f"openai:stub@{server.url}", max_new_tokens=8))
         assert len({id(each) for each in team.values()}) == 2
         result = evaluate(RolloutCollector(vector, team), 16, greedy=False)
@@ -272,7 +272,7 @@ def test_a_chat_model_plays_beside_a_model_that_learns(tmp_path):
     with ChatServer(lambda body: "the red fox") as server:
         name = f"openai:stub@{server.url}"
         run = collm.train(
-            "magrpo", env="collm/MiniWriting-v1", model=f"tiny,{name}", num_generations=2, progress=False,
+            "magrpo", env="collm/MiniWriting-v2", model=f"tiny,{name}", num_generations=2, progress=False,
             out=tmp_path / "run", **settings,
         )  # fmt: skip
         texts = {turn["wrote"] for row in run.episodes for turn in row["agents"]["writer_1"]["turns"]}

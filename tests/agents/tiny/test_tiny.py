@@ -147,7 +147,7 @@ def test_it_does_not_name_again_what_it_has_named(shipped):
         for named in moves.values()
         for place, (_, part) in enumerate(named)
     ]
-    assert len(repeats) > 500 and np.mean(repeats) <= 0.03
+    assert len(repeats) > 500 and np.mean(repeats) <= 0.04
 
 
 def test_wired_heads_of_the_first_layer_look_at_the_left_neighbour():

@@ -65,6 +65,6 @@ class Two(Alone):
 
 def test_ranks_send_by_a_folder_alone():
     model = ModelConfig(server="http://a:1", weights="shared", server_weights="nccl")
-    asked = Experiment(algorithm="maac", config=MAACConfig(), env="collm/MiniWriting-v1", model=model)
+    asked = Experiment(algorithm="maac", config=MAACConfig(), env="collm/MiniWriting-v2", model=model)
     with member(Two()), pytest.raises(ValueError, match=r"server_weights='nccl' .* but 2 ranks train"):
         asked.check()

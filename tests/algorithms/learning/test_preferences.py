@@ -259,7 +259,7 @@ def test_an_experiment_loads_its_reward_model_by_name(tmp_path):
     RewardModel.small(word_tokenizer(), hidden_dim=32).save(tmp_path / "judge")
     config = IPPOConfig(num_updates=8, rollout_buffer_size=4, reward_model=str(tmp_path / "judge"))
     model = ModelConfig(model=str(tmp_path / "actor"), max_new_tokens=2)
-    experiment = Experiment(algorithm="ippo", config=config, env="collm/MiniWriting-v1", model=model)
+    experiment = Experiment(algorithm="ippo", config=config, env="collm/MiniWriting-v2", model=model)
     trainer = experiment.make_trainer()
     trainer.collector.vector.close()
     assert trainer.rewarder is not None and trainer.collector.reads_state
@@ -269,8 +269,8 @@ def test_an_experiment_loads_its_reward_model_by_name(tmp_path):
     ("env", "config", "reason"),
     [
         ("gymnasium/CartPole-v1", ReinforceConfig(reward_model="tiny"), "judges texts"),
-        ("collm/MiniWriting-v1", ReinforceConfig(reward_model="tiny", joint_mode="cross"), "reward_model replaces"),
-        ("collm/MiniWriting-v1", ReinforceConfig(reward_model="./nowhere"), "there is no model folder"),
+        ("collm/MiniWriting-v2", ReinforceConfig(reward_model="tiny", joint_mode="cross"), "reward_model replaces"),
+        ("collm/MiniWriting-v2", ReinforceConfig(reward_model="./nowhere"), "there is no model folder"),
     ],
 )
 def test_a_reward_model_that_cannot_judge_is_refused(env, config, reason):

@@ -104,8 +104,8 @@ def test_the_settings_survive_being_saved():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (experiment("collm/MiniWriting-v1"), "hides nothing"),
-        (experiment("collm/MiniWriting-v1", {"single_model": True}), r"truth\(\) of .*critic_input='joint'"),
+        (experiment("collm/MiniWriting-v2"), "hides nothing"),
+        (experiment("collm/MiniWriting-v2", {"single_model": True}), r"truth\(\) of .*critic_input='joint'"),
         (experiment("gymnasium/CartPole-v1"), r"no state\(\)"),
         (experiment(reward_model="anything"), "reward_model"),
     ],

@@ -213,7 +213,7 @@ def test_a_mini_task_is_learned_from_stale_episodes(tmp_path, bound):
     )
     model = ModelConfig(max_new_tokens=48, device="cpu")
     run_experiment(
-        Experiment(algorithm="magrpo", config=config, env="collm/MiniWriting-v1", model=model), tmp_path / "r"
+        Experiment(algorithm="magrpo", config=config, env="collm/MiniWriting-v2", model=model), tmp_path / "r"
     )
     first, last = (row["evaluation/sampled/return"] for row in read_lines(tmp_path / "r" / "evaluation.jsonl"))
     assert first < 0.2 and last > 0.3

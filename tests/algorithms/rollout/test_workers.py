@@ -6,7 +6,7 @@ from collm.algorithms.config import IACConfig
 from collm.algorithms.runs.assembly.experiment import Experiment
 from collm.envs import ProcessVector, SyncVector
 
-ENV = "collm/MiniWriting-v1"
+ENV = "collm/MiniWriting-v2"
 
 
 def _experiment(**settings):

@@ -16,7 +16,7 @@ from collm.benchmarks.cli import main
 from collm.envs.wrappers import RewardFunctions
 
 SMALL = {"num_updates": 2, "rollout_buffer_size": 4, "eval_num_samples": 4, "max_new_tokens": 8, "progress": False}
-WRITING = "collm/MiniWriting-v1"
+WRITING = "collm/MiniWriting-v2"
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def test_a_team_plays_from_its_folder_as_it_does_in_memory(run):
 
 
 def test_a_team_is_evaluated_in_another_environment(run):
-    found = collm.evaluate(run, 4, env="collm/MiniWriting-v1", split="train")
+    found = collm.evaluate(run, 4, env="collm/MiniWriting-v2", split="train")
     assert len(found.episodes) == 4
     with pytest.raises(ValueError, match="num_episodes must be at least 1"):
         run.evaluate(0)
@@ -68,7 +68,7 @@ def test_a_team_is_evaluated_in_another_environment(run):
     [
         ({"num_update": 3}, TypeError, "'maac' has no setting 'num_update'; did you mean 'num_updates'?"),
         ({"xyzzy": 3}, TypeError, "`collm train maac --help` lists them"),
-        ({"env": "collm/MiniWritin-v0"}, LookupError, "did you mean 'collm/MiniWriting-v1'"),
+        ({"env": "collm/MiniWritin-v0"}, LookupError, "did you mean 'collm/MiniWriting-v2'"),
         ({"env": 3}, TypeError, "env must be an id, an environment, or what builds one, got 3"),
         ({"algorithm": "mack"}, LookupError, "did you mean"),
         ({"policies": {"nobody_0": fixed_policy("")}}, ValueError, "policies are given for ['nobody_0']"),

@@ -17,11 +17,11 @@ from collm.algorithms.runs.run import run_experiment
 
 TEXT = {"num_updates": 2, "rollout_buffer_size": 32, "eval_num_samples": 4, "agent_learning_rate": 3e-3}
 CASES = {
-    "iac": ("iac", "collm/MiniWriting-v1", {**TEXT, "critic_warmup": 1}, ModelConfig(max_new_tokens=8)),
+    "iac": ("iac", "collm/MiniWriting-v2", {**TEXT, "critic_warmup": 1}, ModelConfig(max_new_tokens=8)),
     "maac": ("maac", "collm/MiniBuild-v0", {**TEXT, "critic_warmup": 1}, ModelConfig(max_new_tokens=6)),
     "magrpo": (
         "magrpo",
-        "collm/MiniWriting-v1",
+        "collm/MiniWriting-v2",
         {**TEXT, "num_generations": 4, "ppo_epochs": 2, "clip_range": 0.2, "mini_batch_size": 8},
         ModelConfig(max_new_tokens=8, weights="adapters", lora_rank=2),
     ),

@@ -16,7 +16,7 @@ from collm.algorithms.runs.assembly.experiment import Experiment
 
 NUM_KILLS = 20
 KILLS_PER_RUN = 5
-WRITING, BUILDING = "collm/MiniWriting-v1", "collm/MiniBuild-v0"
+WRITING, BUILDING = "collm/MiniWriting-v2", "collm/MiniBuild-v0"
 SMALL = {
     "num_updates": 4,
     "rollout_buffer_size": 4,

@@ -44,7 +44,7 @@ def test_the_python_call_takes_partners_prompts_and_reward_functions(monkeypatch
     assert started[0].env_kwargs == {"partners": {"builder_1": "random"}, "prompts": prompts, "reward_funcs": judges}
 
 
-@pytest.mark.parametrize(("env", "limit"), [("MiniBuild-v0", 8), ("MiniWriting-v1", 48), ("TLDR-v1", None)])
+@pytest.mark.parametrize(("env", "limit"), [("MiniBuild-v0", 8), ("MiniWriting-v2", 48), ("TLDR-v1", None)])
 def test_the_environment_says_how_long_replies_are_where_the_settings_do_not(env, limit):
     experiment = replace(BUILD, env=f"collm/{env}")
     assert experiment.team_model.max_new_tokens == limit
@@ -54,7 +54,7 @@ def test_the_environment_says_how_long_replies_are_where_the_settings_do_not(env
 
 def test_every_reference_reply_fits_into_the_length_that_its_environment_declares():
     tokenizer = AutoTokenizer.from_pretrained(TINY_DIRECTORY)
-    for id in ("collm/MiniBuild-v0", "collm/MiniWriting-v1", "collm/MiniCode-v0"):
+    for id in ("collm/MiniBuild-v0", "collm/MiniWriting-v2", "collm/MiniCode-v0"):
         env, limit = collm.make(id), replace(BUILD, env=id).team_model.max_new_tokens
         for seed in range(5):
             env.reset(seed=seed)

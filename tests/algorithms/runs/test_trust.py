@@ -169,7 +169,7 @@ def test_a_folder_is_refused_in_one_line_and_read_with_trust(tmp_path):
 def test_another_environment_is_no_trust_in_the_models(tmp_path):
     write_config(tmp_path, with_model(model="openai:m@http://127.0.0.1:9/v1"))
     with pytest.raises(UntrustedCodeError, match="openai:m"):
-        load_run(tmp_path, env="collm/MiniWriting-v1")
+        load_run(tmp_path, env="collm/MiniWriting-v2")
 
 
 @pytest.mark.parametrize(

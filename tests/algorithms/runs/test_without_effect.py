@@ -14,7 +14,7 @@ from collm.algorithms.registry import algorithm_specs
 from collm.algorithms.runs.assembly.experiment import Experiment
 from collm.algorithms.runs.assembly.without_effect import RULES, SURPLUS
 
-TEXT, VECTORS = "collm/MiniWriting-v1", "gymnasium/Pendulum-v1"
+TEXT, VECTORS = "collm/MiniWriting-v2", "gymnasium/Pendulum-v1"
 OWN = [spec for spec in algorithm_specs() if "." not in spec.name]
 
 

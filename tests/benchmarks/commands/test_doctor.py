@@ -10,7 +10,7 @@ import torch
 from collm.agents.decoding.cpu.compiling import SWITCH, compiler
 from collm.benchmarks.cli import main
 
-TRAIN = ["train", "maac", "--env", "collm/MiniWriting-v1", "--critic-model-name-or-path", "actor"]
+TRAIN = ["train", "maac", "--env", "collm/MiniWriting-v2", "--critic-model-name-or-path", "actor"]
 
 
 def test_the_machine_is_told_as_json(capsys):
@@ -51,7 +51,7 @@ def test_a_plan_is_data_with_phases_that_add_up(capsys):
 
 def test_every_heading_and_amount_finds_room_on_a_terminal_of_eighty_letters(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    call = ["doctor", "--memory", "80GB", "train", "maac", "--env", "collm/MiniWriting-v1"]
+    call = ["doctor", "--memory", "80GB", "train", "maac", "--env", "collm/MiniWriting-v2"]
     assert main([*call[:1], "--json", *call[1:]]) == 0
     phases = json.loads(capsys.readouterr().out)["devices"][0]["phases"]
     assert main(call) == 0

@@ -22,7 +22,7 @@ def table() -> dict:
         "budget": {"environment_steps": 100},
         "config": {"rollout_buffer_size": 16},
         "environments": [
-            {"id": "collm/MiniWriting-v1"},
+            {"id": "collm/MiniWriting-v2"},
             {
                 "id": "collm/MiniBuild-v0",
                 "name": "build",
@@ -44,15 +44,15 @@ def test_a_suite_is_a_grid_seed_by_seed(table):
 def test_an_environment_may_be_for_some_algorithms_alone(table):
     table["environments"][1]["algorithms"] = ["A"]
     assert {(job.environment, job.algorithm) for job in jobs(parse_suite(table)) if job.seed == 1} == {
-        ("collm/MiniWriting-v1", "magrpo"),
-        ("collm/MiniWriting-v1", "A"),
+        ("collm/MiniWriting-v2", "magrpo"),
+        ("collm/MiniWriting-v2", "A"),
         ("build", "A"),
     }
 
 
 def test_settings_of_one_environment_stay_there(table):
     traces = {job.environment: job.experiment.config.trace for job in jobs(parse_suite(table)) if job.algorithm == "A"}
-    assert traces == {"collm/MiniWriting-v1": 0.9, "build": 0.5}
+    assert traces == {"collm/MiniWriting-v2": 0.9, "build": 0.5}
 
 
 def test_all_methods_get_the_same_budget_and_the_same_seeds(table):
@@ -82,7 +82,7 @@ def test_all_methods_get_the_same_budget_and_the_same_seeds(table):
         ({"algorithms": [{"name": "iac", "config_in": {"bild": {}}}]}, "bild"),
         (
             {
-                "environments": [{"id": "collm/MiniWriting-v1", "model": {"width": 3}}],
+                "environments": [{"id": "collm/MiniWriting-v2", "model": {"width": 3}}],
                 "algorithms": [{"name": "iac"}],
             },
             "width",

@@ -7,7 +7,7 @@ from collm.envs.views.parallel import make_parallel
 
 
 def test_a_game_of_fixed_length_is_cut_short_by_pettingzoos_max_cycles():
-    env = make_parallel("collm/MiniWriting-v1", max_cycles=4)
+    env = make_parallel("collm/MiniWriting-v2", max_cycles=4)
     assert isinstance(env, TurnLimit) and env.turn_limit == 4
 
 

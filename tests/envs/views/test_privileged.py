@@ -112,7 +112,7 @@ def test_the_view_keeps_the_contract(id, capsys):
 
 
 def test_an_environment_that_hides_nothing_is_refused():
-    with pytest.raises(ValueError, match=r"mini_writing_v1 hides nothing .*critic_input='joint'"):
-        with_truth(make("collm/MiniWriting-v1"))
+    with pytest.raises(ValueError, match=r"mini_writing_v2 hides nothing .*critic_input='joint'"):
+        with_truth(make("collm/MiniWriting-v2"))
     with pytest.raises(ValueError, match=r"no state\(\)"):
         with_truth(make("gymnasium/CartPole-v1"))

@@ -99,8 +99,8 @@ def test_partners_that_leave_are_not_asked_again():
 
 
 def test_the_seed_is_the_teams_seed():
-    env = SingleAgent(make("collm/MiniWriting-v1"))
-    assert env.reset(seed=3)[0] == make("collm/MiniWriting-v1").reset(seed=3)[0]["writer_0"]
+    env = SingleAgent(make("collm/MiniWriting-v2"))
+    assert env.reset(seed=3)[0] == make("collm/MiniWriting-v2").reset(seed=3)[0]["writer_0"]
 
 
 def test_spaces_are_the_agents_even_under_a_view():
@@ -114,11 +114,11 @@ def test_an_unknown_agent_or_view_is_refused():
     with pytest.raises(ValueError, match="there is no agent 'c_0'"):
         SingleAgent(Heard(), "c_0")
     with pytest.raises(ValueError, match="view must be one of"):
-        gymnasium.make("collm/MiniWriting-v1", view="tokenz")
+        gymnasium.make("collm/MiniWriting-v2", view="tokenz")
 
 
 def test_gymnasium_makes_it_by_id_with_arguments():
-    env = gymnasium.make("collm/MiniWriting-v1", agent="writer_1", split="test", view="tokens")
+    env = gymnasium.make("collm/MiniWriting-v2", agent="writer_1", split="test", view="tokens")
     assert env.unwrapped.agent == "writer_1"
     observation, _ = env.reset(seed=0)
     assert observation.dtype == np.float32
@@ -126,7 +126,7 @@ def test_gymnasium_makes_it_by_id_with_arguments():
 
 
 def test_gymnasium_makes_many_by_id():
-    envs = gymnasium.make_vec("collm/MiniWriting-v1", num_envs=3, vectorization_mode="sync")
+    envs = gymnasium.make_vec("collm/MiniWriting-v2", num_envs=3, vectorization_mode="sync")
     observations, _ = envs.reset(seed=0)
     assert len(observations) == 3
     _, rewards, terminations, *_ = envs.step(("a", "b", "c"))

@@ -67,7 +67,7 @@ def test_a_tasks_own_phrases_are_its_reference_replies():
 
 
 def test_choosing_among_a_tasks_own_phrases_can_win():
-    plain = make("collm/MiniWriting-v1")
+    plain = make("collm/MiniWriting-v2")
     env = PhraseActions(plain, reference_phrases(plain, 1))
     env.reset(seed=0)
     _, rewards, *_ = env.step(dict.fromkeys(env.agents, 0))

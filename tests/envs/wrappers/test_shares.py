@@ -150,12 +150,12 @@ def test_agents_that_do_not_write_have_no_empty_reply():
         Shares(GymAsParallel("CartPole-v1"))
 
 
-@pytest.mark.parametrize("id", ["collm/MiniBuild-v0", "collm/MiniWriting-v1"])
+@pytest.mark.parametrize("id", ["collm/MiniBuild-v0", "collm/MiniWriting-v2"])
 def test_the_wrapper_keeps_the_contract(id):
     check_env(Shares(make(id)), skip=["hostile_replies", "pettingzoo_api"])
 
 
-QUICK = ("collm/MiniBuild-v0", "collm/MiniCode-v0", "collm/MiniWriting-v1", "collm/TLDR-v1", "collm/StrBuild-v1")
+QUICK = ("collm/MiniBuild-v0", "collm/MiniCode-v0", "collm/MiniWriting-v2", "collm/TLDR-v1", "collm/StrBuild-v1")
 
 
 @pytest.mark.parametrize("id", [i if i in QUICK else pytest.param(i, marks=pytest.mark.slow) for i in OWN])

@@ -1,6 +1,5 @@
-"""MiniWriting: the posts, the score, the prompts and demonstrations, and the environment."""
+"""MiniWriting: the posts, the grammar, the score by facts, degenerate teams, demonstrations, and the environment."""
 
-from math import sqrt
 from random import Random
 from statistics import mean
 
@@ -8,41 +7,60 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from collm.envs.checks.exploits import LIMIT
 from collm.envs.writing import MiniWriting
-from collm.envs.writing.mini_writing import rules as mini_rules
+from collm.envs.writing.mini_writing.exploits import PLAYERS
 from collm.envs.writing.mini_writing.prompts import (
     AGENTS,
+    WRITERS,
     careless_reply,
     demonstration,
     prompt,
     prompt_vocabulary,
     reference_reply,
+    text_of,
 )
 from collm.envs.writing.mini_writing.rules import (
-    LONG,
-    SHORT,
+    LINKS,
     TOPICS,
+    Fact,
     Post,
+    Sentence,
+    credits,
     generated_post,
+    num_facts,
     random_post,
-    score,
+    sentences_of,
     split_of,
     terms,
+    truth,
     vocabulary,
-    words_of,
 )
 
-POST = Post("farm", ("the dusty goat fed the barn.", "the golden hay plowed the tractor."))
+MAIN = Fact("dusty", "goat", "fed", "barn")
+SECOND = Fact("golden", "hay", "plowed", "tractor")
+THIRD = Fact("dusty", "barn", "plowed", "goat")
+FOURTH = Fact("golden", "goat", "fed", "hay")
+POST = Post("farm", (MAIN, SECOND, THIRD, FOURTH))
+LIE = Fact("salty", "cook", "stirred", "soup")
+REST = (SECOND, THIRD, FOURTH)
+
+each_team = pytest.mark.parametrize("team", [2, 3, 4])
 
 
-def terms_of(short: str, long: str) -> dict[str, float]:
-    return terms(POST, short, long)
+def reward(*texts: str, post: Post = POST) -> float:
+    return sum(terms(post, *texts).values())
 
 
-@pytest.fixture
-def faithful(monkeypatch):
-    """Every text counts as grounded, so that the other terms are seen alone."""
-    monkeypatch.setattr(mini_rules, "grounded", lambda *_: 1.0)
+def of_scores(*scores: float) -> float:
+    return 0.7 * mean(scores) + 0.3 * min(scores)
+
+
+def words_in(text: str) -> set[str]:
+    return set(text.replace(".", "").replace(":", "").split())
+
+
+# Posts
 
 
 def test_topics_have_twelve_words_each_and_share_none():
@@ -60,122 +78,200 @@ def test_one_post_in_five_is_a_test_post():
     assert mean(split_of(random_post(rng)) == "test" for _ in range(4000)) == pytest.approx(0.2, abs=0.03)
 
 
+@each_team
+@given(seed=st.integers(0, 2**32))
+def test_a_post_has_a_different_fact_for_each_that_the_roles_ask_for(team, seed):
+    post = generated_post(Random(seed), num_writers=team)
+    assert len(set(post.facts)) == len(post.facts) == num_facts(team) == {2: 4, 3: 5, 4: 8}[team]
+
+
 @given(st.integers(0, 2**32))
-def test_the_first_two_sentences_hold_all_content_of_a_post(seed):
+def test_the_first_two_facts_hold_all_words_of_a_post(seed):
     post = generated_post(Random(seed))
-    content = [mini_rules.content_of(words_of(text, 99)) for text in (" ".join(post.sentences[:2]), post.text)]
-    assert content[0] == content[1] and len(content[0]) == 8 and len(post.sentences) == 4
+    words = {word for fact in post.facts for word in fact}
+    assert words == {*post.facts[0], *post.facts[1]} and len(words) == 8
 
 
-@given(st.integers(0, 2**32), st.sampled_from(["train", "test"]))
-def test_the_reference_scores_one(seed, split):
-    post = generated_post(Random(seed), split)
-    replies = [reference_reply(post, agent) for agent in AGENTS]
-    assert score(terms(post, *replies)) == pytest.approx(1.0)
-    assert len(replies[0].split()) <= 14 and len(replies[1].split()) <= 36
+# The grammar
 
 
-def test_terms_by_hand():
-    got = terms_of("the dusty goat fed the soup.", "first the dusty goat fed the barn. then golden hay.")
-    short = 3 / 4 * 3 / 4  # three of its four content words are the post's, of four wanted; two of three pairs are
-    faith = sqrt(short * 1.0)
-    assert got == pytest.approx(
-        {
-            "length_ratio": faith * (9 / 5 - 1) / 1,  # 9 different words to 5: on the ramp from 1 to 2
-            "overlap": faith * (3 / 7) / 0.5,  # dusty goat fed, of those and: soup barn golden hay
-            "links": faith * 2 / 3,
-            "groundedness": faith,
-        }
-    )
-
-
-def test_groundedness_by_hand():
-    def credit(text, which):
-        return mini_rules.grounded(POST, words_of(text, 99), which)
-
-    assert credit("the dusty goat fed the barn.", SHORT) == 1.0
-    assert credit("the dusty goat fed the barn.", LONG) == pytest.approx(4 / 6)  # six words are wanted of it
-    assert credit("goat goat goat goat", SHORT) == credit("goat", SHORT) == credit("", SHORT) == 0
-    assert credit("barn fed goat dusty", SHORT) == 0  # the words of the post, in another order
-    assert credit("dusty goat barn fed hay golden", LONG) == pytest.approx((0.2 - 0.1) / 0.2)  # one of five pairs
-    assert credit("the spicy cook stirred the soup.", SHORT) == 0
-
-
-DEGENERATE = {
-    "one word": lambda post, rng: (f"the {w(post, 0)} and a of", f"{w(post, 0)} the a and of it first then also later"),
-    "two words": lambda post, rng: (
-        f"the {w(post, 0)} {w(post, 1)} and of",
-        f"first {w(post, 0)} {w(post, 1)} then the a also and of it",
-    ),
-    "the post twice": lambda post, rng: (post.text, post.text),
-    "the long text twice": lambda post, rng: (reference_reply(post, AGENTS[1]), reference_reply(post, AGENTS[1])),
-    "the prompts": lambda post, rng: (prompt(post, AGENTS[0]), prompt(post, AGENTS[1])),
-    "words in a bag": lambda post, rng: (
-        " ".join(bag(post, rng)[:7]),
-        "first " + " then ".join(bag(post, rng)) + " also",
-    ),
-    "one writer alone": lambda post, rng: ("", reference_reply(post, AGENTS[1])),
-    "a fixed pair": lambda post, rng: tuple(reference_reply(POST_OF_THE_FARM, agent) for agent in AGENTS),
-}
-POST_OF_THE_FARM = Post("farm", (*POST.sentences, "the dusty hay fed the goat."))
-
-
-def w(post, number):
-    return mini_rules.content_in(words_of(post.text, 99))[number]
-
-
-def bag(post, rng):
-    return rng.sample(found := words_of(post.text, 99), len(found))
-
-
-@pytest.mark.parametrize("name", DEGENERATE)
-def test_degenerate_pairs_are_not_half_of_the_way_to_the_reference(name):
-    rng = Random(0)
-    posts = [generated_post(rng) for _ in range(200)]
-    assert mean(score(terms(post, *DEGENERATE[name](post, rng))) for post in posts) < 0.5
+def test_a_post_s_own_text_parses_to_its_facts():
+    assert [sentence.fact for sentence in sentences_of(POST.text)] == list(POST.facts)
 
 
 @pytest.mark.parametrize(
-    ("num_long", "ratio_term"), [(4, 0.0), (6, 0.5), (8, 1.0), (12, 1.0), (16, 0.5), (20, 0.0), (30, 0.0)]
+    "text",
+    [
+        "Then, the DUSTY goat fed the barn!",
+        "then the dusty goat fed the barn",
+        "  then the *dusty* goat fed the barn ; ",
+    ],
 )
-def test_the_length_ratio_term_at_its_corners(faithful, num_long, ratio_term):
-    short, long = "a b c d", " ".join(f"w{i}" for i in range(num_long))
-    assert terms_of(short, long)["length_ratio"] == pytest.approx(ratio_term)
+def test_case_and_marks_do_not_matter(text):
+    assert sentences_of(text) == [(MAIN, "then")]
 
 
-def test_a_short_text_of_too_few_words_loses_part_of_the_ratio_term(faithful):
-    assert terms_of("goat", "goat hay")["length_ratio"] == 0.25
-    assert terms_of("", "goat hay")["length_ratio"] == 0
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the goat fed the barn",  # no adjective
+        "the dusty goat fed barn",
+        "the goat dusty fed the barn",  # kinds of words in other places
+        "the dusty goat barn the fed",
+        "the dusty goat fed the barn and the golden hay plowed the tractor",
+        "first then the dusty goat fed the barn",
+        "the dusty goat fed the barn first",
+        "the dusty dog fed the barn",  # a word that no topic has
+        "dusty goat fed barn",
+    ],
+)
+def test_what_the_grammar_does_not_know_is_a_sentence_without_a_fact(text):
+    assert [sentence.fact for sentence in sentences_of(text)] == [None]
 
 
-@pytest.mark.parametrize(("num_links", "credit"), [(0, 0), (1, 1 / 3), (2, 2 / 3), (3, 1), (4, 1)])
-def test_different_links_in_the_long_text_count_up_to_three(faithful, num_links, credit):
-    long = "".join(f"{link} goat " for link in [*mini_rules.LINKS[:num_links], *["first"] * (num_links > 0)])
-    assert terms_of("first then also", long)["links"] == pytest.approx(credit)
+def test_a_text_without_words_has_no_sentence():
+    assert sentences_of("") == sentences_of(" . !\n* ") == []
 
 
-def test_a_link_links_if_no_other_one_follows_it(faithful):
-    assert terms_of("x", "first then also the goat fed")["links"] == pytest.approx(1 / 3)
-    assert terms_of("x", "the goat fed first")["links"] == 0
+# The score
 
 
-def test_links_count_as_whole_words_only(faithful):
-    assert terms_of("goat", "firstly thenceforth alsop")["links"] == 0
+@each_team
+@given(seed=st.integers(0, 2**32), split=st.sampled_from(["train", "test"]))
+def test_the_reference_scores_one_and_states_every_fact(team, seed, split):
+    post = generated_post(Random(seed), split, team)
+    replies = [reference_reply(post, agent) for agent in WRITERS[:team]]
+    assert reward(*replies, post=post) == pytest.approx(1.0)
+    assert set(truth(post, *replies).values()) == {1.0}
 
 
-def test_words_beyond_the_limit_are_not_read(faithful):
-    hidden = "x " * 14
-    assert terms_of(hidden + "goat", "goat")["overlap"] == 0
-    assert terms_of("goat", "x " * 36 + "first")["links"] == 0
+def test_terms_by_hand():
+    got = terms(POST, text_of([MAIN, LIE]), text_of([SECOND, LIE, THIRD], ("then",)))
+    short, facts = 1 / (2 + 1 - 1), 2 / (3 + 3 - 2)
+    long = facts * (0.8 + 0.2 / 3)  # one linking word of three
+    assert got == pytest.approx(
+        {
+            "facts": 0.7 * (short + 0.8 * facts) / 2,
+            "links": 0.7 * (facts * 0.2 / 3) / 2,
+            "weakest": 0.3 * long,
+        }
+    )
+    assert sum(got.values()) == pytest.approx(of_scores(short, long))
 
 
-@given(st.text(), st.text())
-def test_every_term_of_any_texts_lies_between_0_and_1(short, long):
-    assert all(0 <= value <= 1 for value in terms_of(short, long).values())
+def test_a_sentence_is_paid_by_how_many_of_its_places_are_those_of_a_fact():
+    one_wrong = MAIN._replace(thing="soup")
+    two_wrong = one_wrong._replace(verb="stirred")
+    three_wrong = two_wrong._replace(subject="cook")
+    paid = [credits(POST, [[Sentence(fact)], []])[0] for fact in (MAIN, one_wrong, two_wrong, three_wrong, LIE)]
+    assert paid == [[1.0], [0.4], [0.15], [0.0], [0.0]]
 
 
-def test_the_weights_sum_to_one():
-    assert sum(mini_rules.WEIGHTS.values()) == pytest.approx(1.0)
+def test_the_first_writer_has_half_for_another_fact_than_the_main_point_and_the_others_the_whole():
+    assert credits(POST, [[Sentence(SECOND)], [Sentence(THIRD)]]) == [[0.5], [1.0]]
+
+
+def test_a_fact_is_paid_once_over_the_team():
+    again = [Sentence(MAIN), Sentence(MAIN, "then"), Sentence(SECOND)]
+    assert credits(POST, [[Sentence(MAIN)], again]) == [[1.0], [0.0, 0.0, 1.0]]
+
+
+def test_a_writer_is_paid_for_no_more_facts_than_its_role_has_and_leaves_the_others_to_its_partners():
+    everything = [Sentence(fact) for fact in POST.facts]
+    assert credits(POST, [everything, everything]) == [[1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 1.0, 1.0]]
+
+
+def test_a_lie_is_not_paid_for_a_fact_that_a_true_sentence_states():
+    near = Sentence(MAIN._replace(thing="soup"))
+    like_fourth = 0.15 * 0.5  # two places are as in FOURTH, which is not the main point
+    assert credits(POST, [[near], []])[0] == [0.4]
+    assert credits(POST, [[near], [Sentence(MAIN)]])[0] == [like_fourth]
+
+
+@pytest.mark.parametrize(
+    "worse",
+    [
+        text_of([SECOND, THIRD]),  # too few
+        text_of([*REST, LIE]),
+        text_of([*REST, MAIN]),  # a fact of the first writer's
+        text_of([*REST, FOURTH]),  # a fact twice
+        text_of(REST) + " the goat.",
+        text_of([SECOND, THIRD, FOURTH._replace(thing="barn")]),
+    ],
+)
+def test_every_sentence_that_is_missing_false_repeated_or_broken_lowers_the_reward(worse):
+    assert reward(MAIN.sentence, worse) < reward(MAIN.sentence, text_of(REST))
+
+
+def test_different_linking_words_earn_before_true_sentences_alone():
+    plain, linked = text_of(REST), text_of(REST, LINKS)
+    assert reward(MAIN.sentence, plain) == pytest.approx(of_scores(1, 0.8))
+    assert reward(MAIN.sentence, linked) == pytest.approx(1)
+    assert reward(MAIN.sentence, text_of(REST, ["then"] * 3)) == pytest.approx(of_scores(1, 0.8 + 0.2 / 3))
+    assert terms(POST, MAIN.sentence, text_of([LIE] * 3, LINKS))["links"] == 0
+
+
+@each_team
+@given(data=st.data())
+def test_every_reward_lies_between_0_and_1_whatever_is_written(team, data):
+    post = generated_post(Random(data.draw(st.integers(0, 99))), num_writers=team)
+    said = st.one_of(
+        st.text(), st.lists(st.sampled_from([*post.facts, LIE]), max_size=6).map(lambda facts: text_of(facts, LINKS))
+    )
+    parts = terms(post, *(data.draw(said) for _ in range(team)))
+    assert min(parts.values()) >= 0 and sum(parts.values()) <= 1 + 1e-9
+
+
+def test_truth_by_hand():
+    texts = text_of([MAIN, LIE]), text_of([MAIN, SECOND], LINKS) + " the goat."
+    assert truth(POST, *texts) == {"true_sentences": 3 / 5, "well_formed": 4 / 5, "facts": 2 / 4}
+    assert set(truth(POST, "", "").values()) == {0.0}
+
+
+@given(st.lists(st.sampled_from([*POST.facts, LIE, MAIN._replace(thing="soup")]), max_size=9))
+def test_the_share_of_true_sentences_is_found_without_the_parser(facts):
+    """A true sentence is, letter by letter, one of the post's."""
+    text = text_of(facts)
+    listed = POST.text.split(". ")
+    found = [sentence.strip(". ") in [each.strip(".") for each in listed] for sentence in text.split(". ") if sentence]
+    assert truth(POST, text, "")["true_sentences"] == (mean(found) if found else 0)
+
+
+# Degenerate teams
+
+
+def share_of(player, team: int, num_posts: int = 100) -> float:
+    rng = Random(0)
+    posts = [generated_post(rng, num_writers=team) for _ in range(num_posts)]
+    return mean(reward(*(player(post, agent) for agent in WRITERS[:team]), post=post) for post in posts)
+
+
+@each_team
+@pytest.mark.parametrize("name", PLAYERS)
+def test_no_degenerate_team_goes_most_of_the_way(name, team):
+    assert share_of(PLAYERS[name], team) <= LIMIT
+
+
+@each_team
+def test_words_out_of_their_sentences_earn_nothing(team):
+    for name in ("one word", "words rotated by three", "linking words alone", "one run-on sentence", "another topic"):
+        assert share_of(PLAYERS[name], team) == 0, name
+
+
+@each_team
+def test_a_wrong_word_in_every_sentence_leaves_less_than_a_third(team):
+    for name in ("adjectives swapped", "verbs swapped", "things swapped"):
+        assert share_of(PLAYERS[name], team) < 1 / 3, name
+
+
+def test_lies_earn_less_than_one_honest_writer():
+    """The main point alone, or the whole post by both, is more than any text of false sentences."""
+    honest = min(share_of(PLAYERS[name], 2) for name in ("long writers idle", "whole post by all"))
+    lies = ("words recombined", "adjectives swapped", "verbs swapped", "things swapped", "subject and thing swapped")
+    assert max(share_of(PLAYERS[name], 2) for name in lies) < honest
+
+
+# Prompts and demonstrations
 
 
 @pytest.mark.parametrize("agent", AGENTS)
@@ -183,9 +279,9 @@ def test_prompts_and_demonstrations_are_short_and_within_the_vocabulary(agent):
     rng = Random(1)
     for _ in range(300):
         asked, reply = demonstration(rng, agent)
-        assert set(words_of(asked, 99)) | set(words_of(reply, 99)) <= prompt_vocabulary()
+        assert words_in(asked) | words_in(reply) <= prompt_vocabulary()
         assert 25 <= len(asked.split()) <= 50
-        assert len(reply.split()) <= (14 if agent == "writer_0" else 36)
+        assert 6 <= len(reply.split()) <= 28
 
 
 def test_the_scripted_words_are_few():
@@ -196,22 +292,32 @@ def test_demonstrations_leave_room_to_learn():
     """Careless writers on the same post score well below 1, and not all the same."""
     rng = Random(2)
     posts = [generated_post(rng) for _ in range(400)]
-    scores = [score(terms(post, *(careless_reply(rng, post, agent) for agent in AGENTS))) for post in posts]
-    assert 0.15 < mean(scores) < 0.25
-    assert min(scores) < 0.2 and max(scores) > 0.65
+    scores = [reward(*(careless_reply(rng, post, agent) for agent in AGENTS), post=post) for post in posts]
+    assert 0.2 < mean(scores) < 0.35
+    assert min(scores) < 0.1 and max(scores) > 0.65
 
 
-def test_an_episode_is_one_turn_with_the_terms_in_its_infos():
-    env = MiniWriting()
+# The environment
+
+
+@each_team
+def test_an_episode_is_one_turn_with_the_terms_and_the_truth_in_its_infos(team):
+    env = MiniWriting(num_agents=team)
     observations, _ = env.reset(options={"task": 7})
-    post = generated_post(Random(7))
+    post = generated_post(Random(7), num_writers=team)
     assert {agent: text.messages[0].content for agent, text in observations.items()} == {
-        agent: prompt(post, agent) for agent in AGENTS
+        agent: prompt(post, agent) for agent in WRITERS[:team]
     }
-    _, rewards, terminations, _, infos = env.step({agent: env.reference_reply(agent) for agent in AGENTS})
-    assert rewards == pytest.approx({"writer_0": 1.0, "writer_1": 1.0})
+    replies = {agent: "" if agent == "writer_1" else env.reference_reply(agent) for agent in env.agents}
+    _, rewards, terminations, _, infos = env.step(replies)
+    assert rewards == pytest.approx(dict.fromkeys(replies, reward(*replies.values(), post=post)))
     assert all(terminations.values())
-    assert sum(value for name, value in infos["writer_0"].items() if name.startswith("reward/")) == pytest.approx(1.0)
+    found = infos["writer_0"]
+    assert sum(value for name, value in found.items() if name.startswith("reward/")) == pytest.approx(
+        rewards["writer_0"]
+    )
+    assert (found["metric/true_sentences"], found["metric/well_formed"]) == (1, 1)
+    assert found["metric/facts"] == 1 - 3 / num_facts(team)
 
 
 @pytest.mark.parametrize("task", [-1, True, "7", 1.5])
