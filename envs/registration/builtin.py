@@ -28,7 +28,7 @@ _BUILT_IN = (
     ("collm/HouseBuild-v1", "games.house_build.env:HouseBuild", "Builders fill regions of blocks, layer by layer."),
     ("collm/BridgeBuild-v1", "games.bridge_build.env:BridgeBuild", "Two workers in the fog bridge a water."),
     (
-        "collm/ResourceGathering-v1",
+        "collm/ResourceGathering-v2",
         "games.resource_gathering.env:ResourceGathering",
         "Two gatherers with different tools, who see different things.",
     ),
@@ -49,7 +49,7 @@ _RANGES: dict[str, tuple[Range, Range]] = {
     "collm/StrBuild": ((0, 1), (0, 4)),
     "collm/HouseBuild": ((-0.1, 1), (-0.4, 4)),
     "collm/BridgeBuild": ((-inf, inf), (-inf, inf)),
-    "collm/ResourceGathering": ((-1.2, 15.7), (-1.2, 15.7)),
+    "collm/ResourceGathering": ((-3.2, 17.2), (-3.2, 17.2)),
     "collm/HumanEval": _PROGRAMS,
     "collm/MBPP": _PROGRAMS,
     "collm/CoopHumanEval": _PROGRAMS,

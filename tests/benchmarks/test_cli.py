@@ -132,7 +132,7 @@ def test_envs_shows_whole_ids_turns_and_ranges_wherever_it_prints(scores, capsys
             "collm/MiniShift-v0": ["8", "0..1", "0..1"],
             "collm/MiniCode-v0": ["1", "0..1", "0..1"],
             "collm/MiniWriting-v1": ["1", "0..1", "0..1"],
-            "collm/ResourceGathering-v1": ["4", "-1.2..15.7", "-1.2..15.7"],
+            "collm/ResourceGathering-v2": ["4", "-3.2..17.2", "-3.2..17.2"],
         }
 
 

@@ -55,7 +55,7 @@ def test_random_play_scores_0_and_the_reference_1():
 @pytest.mark.parametrize("name", ["random", "reference"])
 def test_the_committed_results_are_what_the_players_reach_now(name):
     kept = read_submission(RESULTS / f"{name}.json")
-    played = player_submission(name, (ID, "collm/ResourceGathering-v1"), lambda *_: None)
+    played = player_submission(name, (ID, "collm/ResourceGathering-v2"), lambda *_: None)
     for id, ways in played.returns.items():
         assert ways["sampled"] == pytest.approx(kept.returns[id]["sampled"])
 
