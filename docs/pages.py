@@ -35,8 +35,8 @@ HISTORY: dict[str, str] = {
     "collm/HouseBuild-v1": _BUILDERS,
     "collm/BridgeBuild-v1": "planks cost, and each worker lays them on its own side, by default; the last object of a "
     "reply counts, JSON or Python.",
-    "collm/ResourceGathering-v2": "what a gatherer can take lies, on generated lands, where only its partner sees it; larger lands; "
-    "`view` 3 and `reach` 1 by default; the reference is an honest player that talks.",
+    "collm/ResourceGathering-v2": "what a gatherer can take lies, on generated lands, where only its partner sees it; "
+    "larger lands; `view` 3 and `reach` 1 by default; the reference is an honest player that talks.",
     "collm/ResourceGathering-v1": "bonuses do not grow with the turns, by default; replies as in BridgeBuild-v1.",
     "collm/HumanEval-v1": _FUNCTIONS,
     "collm/MBPP-v1": _FUNCTIONS,
