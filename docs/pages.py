@@ -33,6 +33,8 @@ _BUILDERS = "minus signs and whole parts of numbers count; two to six builders; 
 HISTORY: dict[str, str] = {
     "collm/StrBuild-v1": f'pays `reward="iou"` by default, 0 to 1 per turn; {_BUILDERS}',
     "collm/HouseBuild-v1": _BUILDERS,
+    "collm/BridgeBuild-v2": "each worker lays planks on the far half, which only its partner sees at first; more false "
+    "pillars; `view` 5, `max_steps` 1 and `max_probes` 6 by default; the reference is an honest player that talks.",
     "collm/BridgeBuild-v1": "planks cost, and each worker lays them on its own side, by default; the last object of a "
     "reply counts, JSON or Python.",
     "collm/ResourceGathering-v2": "what a gatherer can take lies, on generated lands, where only its partner sees it; "

@@ -24,7 +24,7 @@ from collm.benchmarks.core.table import markdown, rows, score, suite_score
 from collm.benchmarks.errors import UserError
 
 ID = "collm/MiniBuild-v0"
-TOO_LONG = "collm/BridgeBuild-v1"  # its prompts have 900 tokens of the embedded model, which has 2,048 positions
+TOO_LONG = "collm/BridgeBuild-v2"  # its prompts have 900 tokens of the embedded model, which has 2,048 positions
 LONG = 1_300  # new tokens
 RESULTS = Path(__file__).parents[3] / "benchmarks" / "results" / "core"
 
