@@ -33,6 +33,7 @@ _BUILDERS = "minus signs and whole parts of numbers count; two to six builders; 
 HISTORY: dict[str, str] = {
     "collm/StrBuild-v2": "the reward falls if a builder sets fewer cells of the letters than its quota (`needs_both`).",
     "collm/StrBuild-v1": f'pays `reward="iou"` by default, 0 to 1 per turn; {_BUILDERS}',
+    "collm/HouseBuild-v2": "a builder may fill no more than an equal part of each block (`needs_both`).",
     "collm/HouseBuild-v1": _BUILDERS,
     "collm/BridgeBuild-v2": "each worker lays planks on the far half, which only its partner sees at first; more false "
     "pillars; `view` 5, `max_steps` 1 and `max_probes` 6 by default; the reference is an honest player that talks.",

@@ -25,7 +25,7 @@ _BUILT_IN = (
     ("collm/MiniBuild-v0", "games.mini_build.env:MiniBuild", "Builders divide one list of parts; paid at the end."),
     ("collm/MiniShift-v0", "games.mini_shift.env:MiniShift", "Builders divide a new list every turn; paid at the end."),
     ("collm/StrBuild-v2", "games.str_build.env:StrBuild", "Builders write a word in blocks of changing kinds."),
-    ("collm/HouseBuild-v1", "games.house_build.env:HouseBuild", "Builders fill regions of blocks, layer by layer."),
+    ("collm/HouseBuild-v2", "games.house_build.env:HouseBuild", "Builders fill regions of blocks, layer by layer."),
     ("collm/BridgeBuild-v2", "games.bridge_build.env:BridgeBuild", "Two workers in the fog bridge a water."),
     (
         "collm/ResourceGathering-v2",

@@ -468,7 +468,7 @@ def _save_random_llama(directory, data):
 
 def test_play_writes_an_animation_of_a_game(tmp_path):
     file = tmp_path / "houses.gif"
-    assert main(["play", "collm/HouseBuild-v1", "--gif", str(file)]) == 0
+    assert main(["play", "collm/HouseBuild-v2", "--gif", str(file)]) == 0
     with Image.open(file) as picture:
         assert picture.n_frames == 2  # nothing stands, then the house, which later turns leave as it is
 

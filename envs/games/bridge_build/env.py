@@ -44,8 +44,8 @@ class BridgeBuild(TaskEnv[Bridge]):
     """Two workers join S and T with planks, without seeing the whole map, nor which pillars are true.
 
     A worker sees the surroundings of every cell that it has been in, learns a pillar's kind by probing, and can write
-    to its partner. It lays planks on the far half of the map alone, which at first only its partner sees. So both have to
-    lay planks, and each needs the other's messages. The episode ends when S and T are joined.
+    to its partner. It lays planks on the far half of the map alone, which at first only its partner sees. So both have
+    to lay planks, and each needs the other's messages. The episode ends when S and T are joined.
 
     With `reach` "far" the reference player is an honest player that talks: it reads no more than an agent reads. With
     "side" and "map" the reference player knows the map.

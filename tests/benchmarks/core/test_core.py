@@ -69,9 +69,9 @@ def test_the_committed_result_of_the_embedded_model_is_what_it_reaches_now(tmp_p
 
 
 def test_scores_by_hand():
-    anchor = anchors()["collm/HouseBuild-v1"]
+    anchor = anchors()["collm/HouseBuild-v2"]
     middle = (anchor.floor + anchor.reference) / 2
-    found = score("collm/HouseBuild-v1", [middle] * 50)
+    found = score("collm/HouseBuild-v2", [middle] * 50)
     assert (found.value, found.low, found.high) == pytest.approx((0.5, 0.5, 0.5))
 
 
