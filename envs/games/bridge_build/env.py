@@ -15,8 +15,9 @@ from ..pictured import Memory, TaskEnv
 from ..pictures import Row
 from ..settings import Variant, refuse_other, with_published
 from ..sources import GENERATED, Data, Difficulty, Split, source_of, tasks_of_split
-from . import exploits
 from . import prompts as texts
+from .exploits import PLAYERS as EXPLOITS
+from .exploits import Exploit
 from .generator import HIGHEST_DIFFICULTY, new_bridge
 from .players import View, honest_reply
 from .rules import Bridge, Score, after, beginning, missing, missing_on_side
@@ -217,12 +218,12 @@ class BridgeBuild(TaskEnv[Bridge]):
 
     def exploits(self) -> Mapping[str, Callable[[str], str]]:
         """Teams that lay planks without looking."""
-        return {name: partial(self._exploiting_reply, player) for name, player in exploits.PLAYERS.items()}
+        return {name: partial(self._exploiting_reply, player) for name, player in EXPLOITS.items()}
 
     def _honest_reply(self, agent: str, *, is_talking: bool) -> str:
         return honest_reply(self._view_of(agent), is_talking=is_talking)
 
-    def _exploiting_reply(self, player: exploits.Exploit, agent: str) -> str:
+    def _exploiting_reply(self, player: Exploit, agent: str) -> str:
         return player(self._view_of(agent))
 
     def _view_of(self, agent: str) -> View:

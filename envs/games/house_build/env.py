@@ -15,8 +15,9 @@ from ..pictured import Memory
 from ..pictures import Row, colours
 from ..settings import Variant, refuse_other, with_published
 from ..sources import GENERATED, Data, Difficulty, Split, source_of, tasks_of_split
-from . import exploits
 from . import prompts as texts
+from .exploits import PLAYERS as EXPLOITS
+from .exploits import TO_THE_STOCK, Exploit
 from .generator import HIGHEST_DIFFICULTY, new_house
 from .rules import MAX_COMMANDS, House, Score, house, missing, score, spiders
 
@@ -121,7 +122,7 @@ class HouseBuild(BuildingEnv[House]):
             raise ValueError(f"spider_attacks must not be negative, got {list(spider_attacks)}")
         if not needs_both:
             reason = "one builder may build as far as its stock goes, three quarters of each block"
-            self.allowed_exploits = dict.fromkeys(("one does all", *exploits.TO_THE_STOCK), reason)  # type: ignore[misc]
+            self.allowed_exploits = dict.fromkeys(("one does all", *TO_THE_STOCK), reason)  # type: ignore[misc]
         self._reward: Reward = reward
         self._feedback: texts.Feedback = feedback
         self._templates = templates(prompts, self.possible_agents, texts.PLACES)
@@ -203,9 +204,9 @@ class HouseBuild(BuildingEnv[House]):
 
     def exploits(self) -> Mapping[str, Callable[[str], str]]:
         """Teams that do not divide the house, or do not build it."""
-        return {name: partial(self._exploiting_reply, player) for name, player in exploits.PLAYERS.items()}
+        return {name: partial(self._exploiting_reply, player) for name, player in EXPLOITS.items()}
 
-    def _exploiting_reply(self, player: exploits.Exploit, agent: str) -> str:
+    def _exploiting_reply(self, player: Exploit, agent: str) -> str:
         builder = self.possible_agents.index(agent)
         return texts.reply(player(self.task, builder), self.task, is_killing=builder == 0)
 

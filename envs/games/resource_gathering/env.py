@@ -14,8 +14,9 @@ from ..pictured import Memory, TaskEnv
 from ..pictures import Row
 from ..settings import Variant, refuse_other, with_published
 from ..sources import GENERATED, Data, Difficulty, Split, source_of, tasks_of_split
-from . import exploits
 from . import prompts as texts
+from .exploits import PLAYERS as EXPLOITS
+from .exploits import Exploit
 from .generator import HIGHEST_DIFFICULTY, new_land
 from .players import honest_reply
 from .rules import Land, Settings, after, beginning, is_completed, progress, visible
@@ -187,13 +188,13 @@ class ResourceGathering(TaskEnv[Land]):
 
     def exploits(self) -> Mapping[str, Callable[[str], str]]:
         """Teams that walk without looking."""
-        return {name: partial(self._exploiting_reply, player) for name, player in exploits.PLAYERS.items()}
+        return {name: partial(self._exploiting_reply, player) for name, player in EXPLOITS.items()}
 
     def _honest_reply(self, agent: str, *, is_talking: bool) -> str:
         gatherer = self.possible_agents.index(agent)
         return honest_reply(self.task, self._state, gatherer, self._settings, turn=self.turn, is_talking=is_talking)
 
-    def _exploiting_reply(self, player: exploits.Exploit, agent: str) -> str:
+    def _exploiting_reply(self, player: Exploit, agent: str) -> str:
         return player(self.task, self._state, self.possible_agents.index(agent), self._settings, self.turn)
 
     def _layer(self, seen: frozenset[tuple[int, int]]) -> list[list[int]]:

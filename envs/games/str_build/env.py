@@ -15,8 +15,9 @@ from ..pictured import Memory
 from ..pictures import Row, colours
 from ..settings import Variant, refuse_other, with_published
 from ..sources import GENERATED, Data, Difficulty, Split, source_of, tasks_of_split
-from . import exploits
 from . import prompts as texts
+from .exploits import PLAYERS as EXPLOITS
+from .exploits import Exploit
 from .rules import BLOCKS, HIGHEST_DIFFICULTY, MAX_COMMANDS, Word, missing, new_word, score, word
 
 Reward = Literal["reference", "iou"]
@@ -52,7 +53,7 @@ class StrBuild(BuildingEnv[Word]):
         world: "rebuilt" (every turn starts from an empty world) or "kept" (turns add to what stands).
         reward: "iou", 0 to 1 per turn, which pays nothing for an empty world and little for a flooded one; or
             "reference", the published score, at most 2 per turn. The published score is always in `metric/score`.
-        needs_both: whether reward "iou" falls if a builder sets fewer cells of the letters than its quota: three
+        needs_both: whether reward "iou" falls if a builder has fewer of the set letter cells than its quota: three
             quarters of an equal part. The reward "reference" does not count them.
         feedback: what is read after a turn: "position" (all cells of the letters), "perfect" (what to change) or
             "score".
@@ -186,9 +187,9 @@ class StrBuild(BuildingEnv[Word]):
 
     def exploits(self) -> Mapping[str, Callable[[str], str]]:
         """Teams that do not read the word, or do not divide it."""
-        return {name: partial(self._exploiting_reply, player) for name, player in exploits.PLAYERS.items()}
+        return {name: partial(self._exploiting_reply, player) for name, player in EXPLOITS.items()}
 
-    def _exploiting_reply(self, player: exploits.Exploit, agent: str) -> str:
+    def _exploiting_reply(self, player: Exploit, agent: str) -> str:
         return player(self.task, self.possible_agents.index(agent))
 
 

@@ -48,7 +48,7 @@ class Word(Shared):
 
     @property
     def quota(self) -> int:
-        """Cells of the letters that each builder has to set."""
+        """Cells of the letters that each builder has to set in a whole word."""
         return quota(int(self.target.sum()), self.num_builders)
 
     @property
@@ -67,7 +67,7 @@ class Score:
     num_idle: int  # builders of whose blocks one is nowhere to be seen
     num_builders: int
     iou: float  # blocks where wanted / cells where a block is wanted or stands
-    division: float  # letter cells of the builder that has fewest / the quota, at most 1
+    division: float  # letter cells of the builder that set fewest / quota of all that were set, at most 1
 
     @property
     def published(self) -> float:
@@ -89,7 +89,7 @@ class Score:
 
     @property
     def divided(self) -> float:
-        """The strict reward if every builder sets at least its quota of the letters' cells, less if one sets fewer.
+        """The strict reward if every builder has its quota of the letter cells that were set, less if one has fewer.
 
         strict * division
         """
@@ -97,7 +97,7 @@ class Score:
 
 
 def quota(num_cells: int, num_builders: int) -> int:
-    """Cells that each builder has to set: three quarters of an equal part, at least 1.
+    """Cells of so many that each builder has to set: three quarters of an equal part, at least 1.
 
     max(1, floor(3 n / 4 k))
     """
@@ -154,6 +154,7 @@ def score(task: Word, world: World) -> Score:
         num_pairs += int(both.sum())
         num_same += int((both & (one == next_to_it)).sum())
     seen = set(world.ravel().tolist())
+    least = min(num_cells(world, wanted, palette) for palette in task.palettes)
     return Score(
         coverage=num_covered / num_wanted,
         extra=num_extra / num_other if num_other else 0.0,
@@ -161,7 +162,7 @@ def score(task: Word, world: World) -> Score:
         num_idle=sum(not seen.issuperset(palette) for palette in task.palettes),
         num_builders=task.num_builders,
         iou=num_covered / (num_wanted + num_extra),
-        division=min(1.0, min(num_cells(world, wanted, palette) for palette in task.palettes) / task.quota),
+        division=min(1.0, least / quota(num_covered, task.num_builders)),
     )
 
 
