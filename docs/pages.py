@@ -31,7 +31,8 @@ _FUNCTIONS = f"{_IMPROVEMENT}, as does cooperation; built-in problems of its own
 _GROUNDED = "all points but the structure's are paid as far as both texts tell what the source tells"
 _BUILDERS = "minus signs and whole parts of numbers count; two to six builders; `stop_at` needs `shift`."
 HISTORY: dict[str, str] = {
-    "collm/StrBuild-v2": "the reward falls if a builder has fewer of the set letter cells than its quota (`needs_both`).",
+    "collm/StrBuild-v2": "the reward falls if a builder has fewer of the set letter cells than its quota "
+    "(`needs_both`).",
     "collm/StrBuild-v1": f'pays `reward="iou"` by default, 0 to 1 per turn; {_BUILDERS}',
     "collm/HouseBuild-v2": "a builder may fill no more than an equal part of each block (`needs_both`).",
     "collm/HouseBuild-v1": _BUILDERS,

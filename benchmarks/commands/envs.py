@@ -22,7 +22,7 @@ from ..errors import UserError, refusals
 from .scores import mean_scores
 
 UNLIMITED = 10_000
-"""Columns of an output that is no terminal: a line per environment, for programs to read."""
+"""Columns of an output that must not be cut: a line per environment, for programs to read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ def run(args: Sequence[str]) -> None:
         print(json.dumps(list(described(arguments)), indent=2, ensure_ascii=False))
         return
     console = terminal()
-    if not console.is_terminal:
+    if not console.is_terminal or arguments.scores:  # the scores need more than 80 columns
         console = terminal(width=UNLIMITED)
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column("id", no_wrap=True, min_width=max((len(spec.id) for spec in specs()), default=0))
