@@ -31,10 +31,17 @@ _FUNCTIONS = f"{_IMPROVEMENT}, as does cooperation; built-in problems of its own
 _GROUNDED = "all points but the structure's are paid as far as both texts tell what the source tells"
 _BUILDERS = "minus signs and whole parts of numbers count; two to six builders; `stop_at` needs `shift`."
 HISTORY: dict[str, str] = {
+    "collm/StrBuild-v2": "the reward falls if a builder has fewer of the set letter cells than its quota "
+    "(`needs_both`).",
     "collm/StrBuild-v1": f'pays `reward="iou"` by default, 0 to 1 per turn; {_BUILDERS}',
+    "collm/HouseBuild-v2": "a builder may fill no more than an equal part of each block (`needs_both`).",
     "collm/HouseBuild-v1": _BUILDERS,
+    "collm/BridgeBuild-v2": "each worker lays planks on the far half, which only its partner sees at first; more false "
+    "pillars; `view` 5, `max_steps` 1 and `max_probes` 6 by default; the reference is an honest player that talks.",
     "collm/BridgeBuild-v1": "planks cost, and each worker lays them on its own side, by default; the last object of a "
     "reply counts, JSON or Python.",
+    "collm/ResourceGathering-v2": "what a gatherer can take lies, on generated lands, where only its partner sees it; "
+    "larger lands; `view` 3 and `reach` 1 by default; the reference is an honest player that talks.",
     "collm/ResourceGathering-v1": "bonuses do not grow with the turns, by default; replies as in BridgeBuild-v1.",
     "collm/HumanEval-v1": _FUNCTIONS,
     "collm/MBPP-v1": _FUNCTIONS,

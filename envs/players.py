@@ -22,6 +22,8 @@ Player: TypeAlias = Callable[[str, Any], Any]
 
 PLAYERS = ("reference", "random", "empty")
 """The names that `scripted_player` knows in every environment."""
+HONEST_PLAYERS = ("silent", "talking")
+"""The names of `TextParallelEnv.honest_players`, which few environments have."""
 
 
 class RandomPlayer:
@@ -80,12 +82,24 @@ def _exploiting(world: TextParallelEnv, name: str, agent: str, observation: Any)
     return world.exploits()[name](agent)
 
 
+def honest_player(env: ParallelEnv[str, Any, Any], name: str) -> Player | None:
+    """The environment's own honest player of this name, acting in that very copy; None where it has none."""
+    world = env.unwrapped
+    if not isinstance(world, TextParallelEnv) or name not in world.honest_players():
+        return None
+    return partial(_honest, world, name)
+
+
+def _honest(world: TextParallelEnv, name: str, agent: str, observation: Any) -> str:
+    return world.honest_players()[name](agent)
+
+
 def scripted_player(env: ParallelEnv[str, Any, Any], name: str, seed: int = 0) -> Player | None:
-    """A player by name, for all agents; None for "reference" where the environment knows no reference replies.
+    """A player by name, for all agents; None for a reference or an honest player that the environment does not have.
 
     Args:
         env: where it plays.
-        name: one of `PLAYERS`, or an exploit of the environment.
+        name: one of `PLAYERS` or `HONEST_PLAYERS`, or an exploit of the environment.
         seed: draws the random actions.
 
     Raises:
@@ -97,6 +111,10 @@ def scripted_player(env: ParallelEnv[str, Any, Any], name: str, seed: int = 0) -
         return RandomPlayer({agent: env.action_space(agent) for agent in env.possible_agents}, seed)
     if name == "empty":
         return fixed_player("")
+    if name in HONEST_PLAYERS:
+        return honest_player(env, name)
     if name in (own := exploits_of(env)):
         return own[name]
-    raise ValueError(f"there is no scripted player {name!r}; choose one of {', '.join([*PLAYERS, *own])}")
+    raise ValueError(
+        f"there is no scripted player {name!r}; choose one of {', '.join([*PLAYERS, *HONEST_PLAYERS, *own])}"
+    )

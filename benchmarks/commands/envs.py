@@ -15,14 +15,14 @@ from rich.table import Table
 from ..._ranges import Checked, Count
 from ..._terminal import shown, terminal
 from ...envs.core import TextParallelEnv
-from ...envs.players import PLAYERS
+from ...envs.players import HONEST_PLAYERS, PLAYERS
 from ...envs.registration.registry import EnvSpec, Range, make, specs
 from ..arguments import parsed
 from ..errors import UserError, refusals
 from .scores import mean_scores
 
 UNLIMITED = 10_000
-"""Columns of an output that is no terminal: a line per environment, for programs to read."""
+"""Columns of an output that must not be cut: a line per environment, for programs to read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,8 @@ class EnvsArguments(Checked):
     """List the registered environments."""
 
     scores: bool = False
-    """Mean team returns of the scripted players (reference, random and empty) in place of the summaries."""
+    """Mean team returns of the scripted players instead of the summaries: reference, random, empty and, where the
+    environment has them, honest players without and with messages."""
     episodes: Count = 20
     """Episodes per scripted player."""
     json: bool = False
@@ -43,11 +44,11 @@ def run(args: Sequence[str]) -> None:
         print(json.dumps(list(described(arguments)), indent=2, ensure_ascii=False))
         return
     console = terminal()
-    if not console.is_terminal:
+    if not console.is_terminal or arguments.scores:  # the scores need more than 80 columns
         console = terminal(width=UNLIMITED)
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column("id", no_wrap=True, min_width=max((len(spec.id) for spec in specs()), default=0))
-    for name in ("turns", "reward", "return", *(PLAYERS if arguments.scores else ())):
+    for name in ("turns", "reward", "return", *((*PLAYERS, *HONEST_PLAYERS) if arguments.scores else ())):
         table.add_column(name, justify="right", no_wrap=True)
     if not arguments.scores:
         table.add_column("summary")

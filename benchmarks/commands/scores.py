@@ -1,11 +1,11 @@
-"""Floors and ceilings of an environment: mean returns of the reference, random and empty players."""
+"""Floors and ceilings of an environment: mean returns of the scripted players."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...envs.players import PLAYERS, scripted_player
+from ...envs.players import HONEST_PLAYERS, PLAYERS, scripted_player
 
 
 def play_episode(env: Any, decide: Callable[[str, Any], Any], seed: int) -> float:
@@ -23,7 +23,7 @@ def play_episode(env: Any, decide: Callable[[str, Any], Any], seed: int) -> floa
 def mean_scores(env: Any, num_episodes: int) -> Mapping[str, float | None]:
     """Mean team return of each scripted player on the same seeds; None where there is no such player."""
     scores: dict[str, float | None] = {}
-    for name in PLAYERS:
+    for name in (*PLAYERS, *HONEST_PLAYERS):
         decide = scripted_player(env, name)
         if decide is None:
             scores[name] = None

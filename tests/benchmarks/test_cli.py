@@ -136,7 +136,7 @@ def test_envs_shows_whole_ids_turns_and_ranges_wherever_it_prints(scores, capsys
             "collm/MiniShift-v0": ["8", "0..1", "0..1"],
             "collm/MiniCode-v0": ["1", "0..1", "0..1"],
             "collm/MiniWriting-v2": ["1", "0..1", "0..1"],
-            "collm/ResourceGathering-v1": ["4", "-1.2..15.7", "-1.2..15.7"],
+            "collm/ResourceGathering-v2": ["4", "-3.2..17.2", "-3.2..17.2"],
         }
 
 
@@ -472,7 +472,7 @@ def _save_random_llama(directory, data):
 
 def test_play_writes_an_animation_of_a_game(tmp_path):
     file = tmp_path / "houses.gif"
-    assert main(["play", "collm/HouseBuild-v1", "--gif", str(file)]) == 0
+    assert main(["play", "collm/HouseBuild-v2", "--gif", str(file)]) == 0
     with Image.open(file) as picture:
         assert picture.n_frames == 2  # nothing stands, then the house, which later turns leave as it is
 

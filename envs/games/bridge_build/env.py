@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
@@ -14,15 +15,24 @@ from ..pictured import Memory, TaskEnv
 from ..pictures import Row
 from ..settings import Variant, refuse_other, with_published
 from ..sources import GENERATED, Data, Difficulty, Split, source_of, tasks_of_split
-from . import exploits
 from . import prompts as texts
+from .exploits import PLAYERS as EXPLOITS
+from .exploits import Exploit
 from .generator import HIGHEST_DIFFICULTY, new_bridge
+from .players import View, honest_reply
 from .rules import Bridge, Score, after, beginning, missing, missing_on_side
 
-Reach = Literal["side", "map"]
+Reach = Literal["far", "side", "map"]
 
 _SAMPLE = Path(__file__).parent / "sample.json"
-PUBLISHED = {"reward": "reference", "reach": "map", "max_steps": None, "memory": "none"}
+PUBLISHED = {
+    "reward": "reference",
+    "reach": "map",
+    "view": 3,
+    "max_steps": None,
+    "max_probes": 2,
+    "memory": "none",
+}
 """Defaults of the published configurations, where they differ."""
 _KINDS = ".#STYN=12?P"
 _COLOURS = (
@@ -34,21 +44,25 @@ _COLOURS = (
 class BridgeBuild(TaskEnv[Bridge]):
     """Two workers join S and T with planks, without seeing the whole map, nor which pillars are true.
 
-    A worker sees the surroundings of where it has been, learns a pillar's kind by probing, and can tell its partner. It
-    lays planks on its own side of the water alone, so that it takes both to join S and T, which ends the episode.
+    A worker sees the surroundings of every cell that it has been in, learns a pillar's kind by probing, and can write
+    to its partner. It lays planks on the far half of the map alone, which at first only its partner sees. So both have
+    to lay planks, and each needs the other's messages. The episode ends when S and T are joined.
+
+    With `reach` "far" the reference player is an honest player that talks: it reads no more than an agent reads. With
+    "side" and "map" the reference player knows the map.
 
     Args:
         split: "train" or "test"; or "all", of data that is a list.
         data: "generated" (maps of some `difficulty`), "builtin" (ten maps in the package), or a file or hub name with
             the columns "task_id" and "map", a list of rows.
         variant: "ours", or "published" for the defaults of the published configurations: `reward` "reference",
-            `reach` "map", `max_steps` None, `memory` "none".
+            `reach` "map", `view` 3, `max_steps` None, `max_probes` 2, `memory` "none".
         difficulty: how hard generated maps are, 1 to 5; or a range, "2-4".
         max_turns: turns of an episode.
         reward: "priced": points for true pillars and for joining, less for planks and false pillars, each once; or
             "reference", as published: every turn costs, at most 0, and planks are free.
-        reach: where a worker lays planks and takes them away: "side", on its half of the way from S to T; or "map",
-            anywhere, as published.
+        reach: where a worker lays planks and takes them away: "far", on the half of the map beyond the middle, where
+            its partner begins; "side", on the half where it begins; or "map", anywhere, as published.
         view: cells that a worker sees in each direction.
         max_steps: steps of a worker's walk per turn; None: as many as it likes, as published.
         max_probes: cells a worker may probe per turn.
@@ -62,7 +76,7 @@ class BridgeBuild(TaskEnv[Bridge]):
         ValueError: if a setting is none of the above.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {**TaskEnv.metadata, "name": "bridge_build_v1"}
+    metadata: ClassVar[dict[str, Any]] = {**TaskEnv.metadata, "name": "bridge_build_v2"}
     block_letters = _KINDS
     block_colours = _COLOURS
 
@@ -76,10 +90,10 @@ class BridgeBuild(TaskEnv[Bridge]):
         difficulty: Difficulty = 3,
         max_turns: int = 4,
         reward: texts.Reward = "priced",
-        reach: Reach = "side",
-        view: int = 3,
-        max_steps: int | None = 6,
-        max_probes: int = 2,
+        reach: Reach = "far",
+        view: int = 5,
+        max_steps: int | None = 1,
+        max_probes: int = 6,
         feedback: Feedback = "none",
         memory: Memory = "all",
         prompts: Prompts | None = None,
@@ -103,6 +117,7 @@ class BridgeBuild(TaskEnv[Bridge]):
 
     def lay_out(self) -> None:
         self._state = beginning(self.task)
+        self._said: tuple[list[str], list[str]] = ([], [])
 
     def start(self) -> Mapping[str, Sequence[Message]]:
         values = {
@@ -139,6 +154,7 @@ class BridgeBuild(TaskEnv[Bridge]):
         ]
         actions = [acted for acted, _ in parsed]
         said = [text for _, text in parsed]
+        self._said = ([*self._said[0], said[0]], [*self._said[1], said[1]])
         self._state, score = after(self.task, self._state, actions)
         value = score.priced if self._reward == "priced" else score.published
         return Outcome(
@@ -181,24 +197,58 @@ class BridgeBuild(TaskEnv[Bridge]):
         return texts.truth_text(self.task, self._state)
 
     def reference(self, agent: str) -> str:
-        """The commands with which reference workers, who know the map, join S and T in one turn, past all pillars."""
+        """The reply of the talking honest player; with `reach` "side" or "map" of a worker that knows the map."""
+        return self._honest_reply(agent, is_talking=True) if self._reach == "far" else self.knowing_reply(agent)
+
+    def knowing_reply(self, agent: str) -> str:
+        """The commands with which workers who know the map join S and T in one turn, past all pillars."""
         worker = self.possible_agents.index(agent)
-        share = missing_on_side if self._reach == "side" else missing
-        return texts.reply(share(self.task, self._state, worker), self._state.places[worker])
+        if self._reach == "map":
+            fills = missing(self.task, self._state, worker)
+        else:
+            fills = missing_on_side(self.task, self._state, worker if self._reach == "side" else 1 - worker)
+        return texts.reply(fills, self._state.places[worker])
+
+    def honest_players(self) -> Mapping[str, Callable[[str], str]]:
+        """A team that looks and lays without a message, and a team that tells and listens."""
+        return {
+            "silent": partial(self._honest_reply, is_talking=False),
+            "talking": partial(self._honest_reply, is_talking=True),
+        }
 
     def exploits(self) -> Mapping[str, Callable[[str], str]]:
-        """A team that floods the map with planks."""
+        """Teams that lay planks without looking."""
+        return {name: partial(self._exploiting_reply, player) for name, player in EXPLOITS.items()}
 
-        def flood(agent: str) -> str:
-            worker = self.possible_agents.index(agent)
-            return exploits.flood(self._reached[worker], self._state.places[worker])
+    def _honest_reply(self, agent: str, *, is_talking: bool) -> str:
+        return honest_reply(self._view_of(agent), is_talking=is_talking)
 
-        return {"flood every row": flood}
+    def _exploiting_reply(self, player: Exploit, agent: str) -> str:
+        return player(self._view_of(agent))
+
+    def _view_of(self, agent: str) -> View:
+        """What this worker reads."""
+        worker = self.possible_agents.index(agent)
+        return View(
+            rows=texts.fogged_rows(self.task, self._state, worker, self._view),
+            start=min(self.task.cells("S")),
+            end=min(self.task.cells("T")),
+            place=self._state.places[worker],
+            own=self._reached[worker],
+            partners=self._reached[1 - worker],
+            told=self._said[worker],
+            heard=self._said[1 - worker],
+            turns_left=self.max_turns - self.turn,
+            view=self._view,
+            max_steps=self._max_steps,
+            max_probes=self._max_probes,
+        )
 
     @property
     def _reached(self) -> tuple[Box, Box]:
         """The part of the map in which each worker lays planks."""
-        return self.task.sides if self._reach == "side" else (self.task.box, self.task.box)
+        first, second = self.task.sides
+        return {"far": (second, first), "side": (first, second), "map": (self.task.box, self.task.box)}[self._reach]
 
 
 def _terms(reward: texts.Reward, score: Score) -> dict[str, float]:

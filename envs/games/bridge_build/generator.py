@@ -1,23 +1,22 @@
-"""New maps from a seed: true pillars along a winding way over the water, false ones beside it."""
+"""New maps from a seed: true and false pillars in the water between two banks."""
 
 from __future__ import annotations
 
 import random
 
-from ..fog import Cell
 from ..sources import Split, generated_split, is_held_out, refuse_difficulty
-from .rules import MAX_COMMANDS, Bridge, beginning, is_connected, missing
+from .rules import MAX_COMMANDS, Bridge, beginning, is_connected, missing_on_side
 
 HIGHEST_DIFFICULTY = 5
+DEPTH = 13  # rows: with the usual view a worker never sees all of the far half
 
 
 def new_bridge(seed: int, difficulty: int = 3, split: Split = "train") -> Bridge:
-    """The generated map with this number; it can be solved without any loss.
+    """The generated map with this number; workers who know it can solve it without any loss.
 
     Args:
         seed: any integer; the same one gives the same map.
-        difficulty: 1 (7 by 7, five pillars) to 5 (17 by 15, twenty-five). The published maps, of 13 by 11 and 20
-            pillars, are about as hard as 3.
+        difficulty: 1 (7 cells wide, 4 true and 6 false pillars) to 5 (11 cells wide, 8 true and 14 false pillars).
         split: "train" or "test"; no map is in both.
     """
     refuse_difficulty(difficulty, HIGHEST_DIFFICULTY)
@@ -30,40 +29,20 @@ def new_bridge(seed: int, difficulty: int = 3, split: Split = "train") -> Bridge
 
 
 def _drawn(rng: random.Random, difficulty: int) -> tuple[str, ...]:
-    width, depth = 5 + 2 * difficulty + (difficulty > 1) * 2, 5 + 2 * difficulty
-    start, end = rng.randrange(1, width - 1), rng.randrange(1, width - 1)
-    way = _winding_way(rng, (start, 1), end, width, depth)
-    grid = [["."] * width for _ in range(depth)]
+    """Pillars anywhere in the water: no way is safe for workers who do not know where they are."""
+    width, num_true, num_false = 7 + difficulty // 2 * 2, 3 + difficulty, 4 + 2 * difficulty
+    start, end = (rng.randrange(width // 3, width - width // 3) for _ in range(2))
+    grid = [["."] * width for _ in range(DEPTH)]
     grid[0], grid[-1] = ["#"] * width, ["#"] * width
     grid[0][start], grid[-1][end] = "S", "T"
-    for x, z in rng.sample(way, min(len(way), 1 + 2 * difficulty)):
-        grid[z][x] = "Y"
-    water = [(x, z) for z in range(1, depth - 1) for x in range(width) if (x, z) not in way]
-    for x, z in rng.sample(water, min(len(water), 3 * difficulty - 1)):
-        grid[z][x] = "N" if rng.random() < 0.75 else "Y"
+    water = [(x, z) for z in range(1, DEPTH - 1) for x in range(width)]
+    for number, (x, z) in enumerate(rng.sample(water, num_true + num_false)):
+        grid[z][x] = "Y" if number < num_true else "N"
     return tuple("".join(row) for row in grid)
-
-
-def _winding_way(rng: random.Random, start: Cell, end: int, width: int, depth: int) -> list[Cell]:
-    """Cells side by side from one bank to the other, with detours."""
-    x, z = start
-    way = [(x, z)]
-    while z < depth - 2:
-        goal = end if z >= depth - 4 else rng.randrange(width)
-        for _ in range(rng.randint(0, 3)):
-            if x != goal:
-                x += 1 if goal > x else -1
-                way.append((x, z))
-        z += 1
-        way.append((x, z))
-    while x != end:
-        x += 1 if end > x else -1
-        way.append((x, z))
-    return way
 
 
 def _is_solvable(bridge: Bridge) -> bool:
     if bridge.plan is None or is_connected(bridge, frozenset()):
         return False
     state = beginning(bridge)
-    return all(len(missing(bridge, state, worker)) <= MAX_COMMANDS // 2 for worker in (0, 1))
+    return all(len(missing_on_side(bridge, state, side)) <= MAX_COMMANDS // 2 for side in (0, 1))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from ..blocks import Box, Fill
@@ -170,10 +170,12 @@ def parsed_action(
     return Action(orders.fills, probes, path, num_words(said), orders.num_rejected), said
 
 
-def reply(fills: list[Fill], place: Cell) -> str:
-    """An action as a worker writes it: commands, nothing else."""
+def reply(
+    fills: Sequence[Fill], place: Cell, *, walk: Sequence[Cell] = (), probes: Sequence[Cell] = (), message: str = ""
+) -> str:
+    """An action as a worker writes it; without a walk it stays at its place."""
     lines = [f"/fill {fill.x1} {fill.z1} {fill.x2} {fill.z2} {BLOCKS[fill.block]}" for fill in fills]
-    return json.dumps({"comm": "", "probe": [], "cmds": lines, "path": as_json([place])})
+    return json.dumps({"comm": message, "probe": as_json(probes), "cmds": lines, "path": as_json(walk or [place])})
 
 
 def _lifted(line: Any) -> str:

@@ -255,10 +255,10 @@ def missing(bridge: Bridge, state: State, worker: int) -> list[Fill]:
     return changes[half:] if worker else changes[:half]
 
 
-def missing_on_side(bridge: Bridge, state: State, worker: int) -> list[Fill]:
-    """The same where each worker reaches its own side alone: what is on both sides is worker 0's to do."""
+def missing_on_side(bridge: Bridge, state: State, side: int) -> list[Fill]:
+    """The changes on one side of the map; cells on both sides count as the first one's."""
     first = frozenset((x, z) for x, z in bridge.cells(_ALL) if bridge.sides[0].contains(x, 0, z))
-    return _changes(bridge, state, bridge.cells(_ALL) - first if worker else first)
+    return _changes(bridge, state, bridge.cells(_ALL) - first if side else first)
 
 
 def _changes(bridge: Bridge, state: State, where: frozenset[Cell]) -> list[Fill]:

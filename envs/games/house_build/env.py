@@ -16,13 +16,15 @@ from ..pictures import Row, colours
 from ..settings import Variant, refuse_other, with_published
 from ..sources import GENERATED, Data, Difficulty, Split, source_of, tasks_of_split
 from . import prompts as texts
+from .exploits import PLAYERS as EXPLOITS
+from .exploits import TO_THE_STOCK, Exploit
 from .generator import HIGHEST_DIFFICULTY, new_house
 from .rules import MAX_COMMANDS, House, Score, house, missing, score, spiders
 
 Reward = Literal["reference", "paper", "iou"]
 
 _SAMPLE = Path(__file__).parent / "sample.json"
-PUBLISHED = {"spider_attacks": (2, 1, 3), "stop_at": 0.9, "shift": -1.0, "memory": "last"}
+PUBLISHED = {"needs_both": False, "spider_attacks": (2, 1, 3), "stop_at": 0.9, "shift": -1.0, "memory": "last"}
 """Defaults of the published configurations, where they differ; of the spiders, which they draw once a run, one draw."""
 
 
@@ -30,15 +32,15 @@ class HouseBuild(BuildingEnv[House]):
     """Builders fill cuboids to build a house given in layers; one of them must remember the spiders.
 
     All builders' commands are carried out, builder_0's first. Of a block that the house has n times, each of k builders
-    may fill ceil(n / k) + floor(n / 2k) cells per turn. The reward of every turn compares the world after it with the
-    house.
+    may fill ceil(n / k) cells per turn. The reward of every turn compares the world after it with
+    the house.
 
     Args:
         split: "train" or "test"; or "all", of data that is a list.
         data: "generated" (houses of some `difficulty`), "builtin" (ten houses in the package), or a file or hub name
             of the benchmark's form.
-        variant: "ours", or "published" for the defaults of the published configurations: `spider_attacks` (2, 1, 3),
-            `stop_at` 0.9, `shift` -1, `memory` "last".
+        variant: "ours", or "published" for the defaults of the published configurations: `needs_both` False,
+            `spider_attacks` (2, 1, 3), `stop_at` 0.9, `shift` -1, `memory` "last".
         num_agents: builders, 2 to 6.
         difficulty: how hard generated houses are, 1 to 5; or a range, "2-4".
         max_turns: turns of an episode.
@@ -50,6 +52,8 @@ class HouseBuild(BuildingEnv[House]):
             the house), "position_modification" (the lowest wrong cells), "rect_modification" (the rectangles to
             mend) or "resource_schedule" (what the stock would still do for).
         feedback_limit: cells or rectangles in the two modes of modification.
+        needs_both: whether a builder may fill no more than an equal part of each block, so that the house needs all
+            builders; without, ceil(n / k) + floor(n / 2k) cells, as published.
         spider_attacks: the damage of each spider; None draws three of 1 to 3 for every episode; () is peace.
         stop_at: a score at which the episode ends early; it needs a shift. None: never.
         shift: added to every turn's reward, at most -`stop_at`, so that an early end is worth it.
@@ -64,10 +68,7 @@ class HouseBuild(BuildingEnv[House]):
         ValueError: if a setting is none of the above.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {**BuildingEnv.metadata, "name": "house_build_v1"}
-    allowed_exploits: ClassVar[Mapping[str, str]] = {
-        "one does all": "one builder may build as far as its stock goes, three quarters of each block"
-    }
+    metadata: ClassVar[dict[str, Any]] = {**BuildingEnv.metadata, "name": "house_build_v2"}
 
     @with_published(PUBLISHED)
     def __init__(
@@ -83,6 +84,7 @@ class HouseBuild(BuildingEnv[House]):
         reward: Reward = "reference",
         feedback: texts.Feedback = "score",
         feedback_limit: int = 20,
+        needs_both: bool = True,
         spider_attacks: Sequence[int] | None = None,
         stop_at: float | None = None,
         shift: float = 0.0,
@@ -97,8 +99,8 @@ class HouseBuild(BuildingEnv[House]):
             split,
             difficulty,
             highest=HIGHEST_DIFFICULTY,
-            listed=partial(houses, num_builders=num_agents),
-            new=partial(new_house, num_builders=num_agents),
+            listed=partial(houses, num_builders=num_agents, has_spare=not needs_both),
+            new=partial(new_house, num_builders=num_agents, has_spare=not needs_both),
         )
         super().__init__(
             source,
@@ -118,6 +120,9 @@ class HouseBuild(BuildingEnv[House]):
             raise ValueError(f"feedback_limit must be at least 1, got {feedback_limit}")
         if spider_attacks is not None and min(spider_attacks, default=0) < 0:
             raise ValueError(f"spider_attacks must not be negative, got {list(spider_attacks)}")
+        if not needs_both:
+            reason = "one builder may build as far as its stock goes, three quarters of each block"
+            self.allowed_exploits = dict.fromkeys(("one does all", *TO_THE_STOCK), reason)  # type: ignore[misc]
         self._reward: Reward = reward
         self._feedback: texts.Feedback = feedback
         self._templates = templates(prompts, self.possible_agents, texts.PLACES)
@@ -198,16 +203,20 @@ class HouseBuild(BuildingEnv[House]):
         return texts.reply(fills, self.task, is_killing=builder == 0 and not self._is_safe)
 
     def exploits(self) -> Mapping[str, Callable[[str], str]]:
-        """A team that only kills the spiders."""
-        return {"kill only": lambda agent: texts.reply([], self.task, is_killing=agent == self.possible_agents[0])}
+        """Teams that do not divide the house, or do not build it."""
+        return {name: partial(self._exploiting_reply, player) for name, player in EXPLOITS.items()}
+
+    def _exploiting_reply(self, player: Exploit, agent: str) -> str:
+        builder = self.possible_agents.index(agent)
+        return texts.reply(player(self.task, builder), self.task, is_killing=builder == 0)
 
 
-def houses(data: Data, split: Split, num_builders: int = 2) -> list[House]:
+def houses(data: Data, split: Split, num_builders: int = 2, has_spare: bool = True) -> list[House]:
     """The houses of a file, a hub name, or the package's sample ("builtin")."""
     return tasks_of_split(
         data,
         split,
-        lambda row, _: house(row, num_builders),
+        lambda row, _: house(row, num_builders, has_spare),
         builtin=_SAMPLE,
         text_fields=("task_id",),
         other_fields=("inventory", "target_spec"),

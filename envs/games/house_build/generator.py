@@ -22,7 +22,13 @@ _ROLES = ("wall", "floor", "corner", "door", "roof", "eaves")
 _ROOFS = ("flat", "gable along x", "gable along z", "hip")
 
 
-def new_house(seed: int, difficulty: int = 3, split: Split = "train", num_builders: int = 2) -> House:
+def new_house(
+    seed: int,
+    difficulty: int = 3,
+    split: Split = "train",
+    num_builders: int = 2,
+    has_spare: bool = True,
+) -> House:
     """The generated house with this number.
 
     Args:
@@ -31,6 +37,7 @@ def new_house(seed: int, difficulty: int = 3, split: Split = "train", num_builde
             published houses, of 6 by 7 and 5 blocks, are about as hard as 3.
         split: "train" or "test"; no house is in both.
         num_builders: how many build it; the houses are the same for any number.
+        has_spare: see `House`.
     """
     refuse_difficulty(difficulty, HIGHEST_DIFFICULTY)
     part = generated_split(split)
@@ -41,7 +48,7 @@ def new_house(seed: int, difficulty: int = 3, split: Split = "train", num_builde
             height, depth, width = target.shape
             box = Box(width, height, depth)
             name = f"{part}-{difficulty}-{seed}"
-            return House(name, BLOCKS, _LETTERS, box, read_only(target), num_builders, difficulty)
+            return House(name, BLOCKS, _LETTERS, box, read_only(target), num_builders, difficulty, has_spare)
 
 
 def _drawn(rng: random.Random, difficulty: int) -> NDArray[np.uint8]:

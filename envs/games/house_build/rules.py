@@ -37,16 +37,17 @@ class House(Shared):
     target: World
     num_builders: int = 2
     difficulty: int | None = None  # of a generated one
+    has_spare: bool = True  # whether a builder may fill half of an equal part more, as published
 
     @cached_property
     def stock(self) -> Mapping[int, int]:
-        """How many cells one of k builders may fill with each block in one turn: a k-th of the n wanted, and half that.
+        """Cells that one of k builders may fill with each block in one turn: a k-th of the n wanted.
 
-        ceil(n / k) + floor(n / 2k)
+        ceil(n / k), with `has_spare` ceil(n / k) + floor(n / 2k)
         """
         counts = {block: int((self.target == block).sum()) for block in range(1, len(self.blocks))}
         team = self.num_builders
-        return {block: -(-count // team) + count // (2 * team) for block, count in counts.items()}
+        return {block: -(-count // team) + self.has_spare * (count // (2 * team)) for block, count in counts.items()}
 
     @cached_property
     def owners(self) -> NDArray[np.uint8]:
@@ -190,13 +191,14 @@ def affordable_rectangles(house: House, left: Mapping[int, int]) -> list[Fill]:
     return [*chosen, *([max(parts, key=lambda part: part.volume)] if parts else [])]
 
 
-def house(row: Mapping[str, Any], num_builders: int = 2) -> House:
+def house(row: Mapping[str, Any], num_builders: int = 2, has_spare: bool = True) -> House:
     """The task of a row in the benchmark's own form.
 
     Args:
         row: "task_id"; "inventory", a letter's block for each letter, air among them; "target_spec" with "layers", a
             list of {"y", "rows"}, rows by z, letters by x; and perhaps "bbox" with "from" and "to".
         num_builders: how many build it.
+        has_spare: see `House`.
 
     Raises:
         ValueError: if it is not of this form; if a layer is missing, has another size than the others, or holds an
@@ -226,7 +228,8 @@ def house(row: Mapping[str, Any], num_builders: int = 2) -> House:
     far_corner = (row.get("bbox") or {}).get("to", box.upper)
     if box.y != heights[0] or tuple(far_corner) != box.upper:
         raise ValueError(f"{name}: its bbox {row['bbox']} does not fit layers from {box.lower} to {box.upper}")
-    return House(name, ("air", *(inventory[letter] for letter in others)), letters, box, target, num_builders)
+    blocks = ("air", *(inventory[letter] for letter in others))
+    return House(name, blocks, letters, box, target, num_builders, has_spare=has_spare)
 
 
 def _refuse_other_form(name: str, row: Mapping[str, Any]) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, get_args
 
 from ...core import Message, Outcome
@@ -13,9 +14,11 @@ from ..pictures import Row
 from ..settings import refuse_other
 from . import prompts as texts
 from .ceilings import ceilings
+from .exploits import new_random_pair, random_pair
 from .rules import (
     MATERIALS,
     Goal,
+    Move,
     Reward,
     Site,
     Split,
@@ -67,6 +70,10 @@ class MiniBuild(PicturedEnv):
     """
 
     metadata: ClassVar[dict[str, Any]] = {**PicturedEnv.metadata, "name": "mini_build_v0"}
+    allowed_exploits: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("random pairs", "random pairs, none again"),
+        'the default asks for memory; `reward="terminal"` pays division',
+    )
     block_letters = ".WSBGCINL"
     block_colours = (_AIR, *_MATERIAL_COLOURS)
 
@@ -184,6 +191,14 @@ class MiniBuild(PicturedEnv):
         """The reply with which reference players complete the goal together."""
         seat = self.possible_agents.index(agent)
         return texts.reply(reference_move(self._site, seat, len(self.possible_agents)))
+
+    def exploits(self) -> Mapping[str, Callable[[str], str]]:
+        """Teams that copy pairs of the goal without dividing it, without and with memory."""
+        players = {"random pairs": random_pair, "random pairs, none again": new_random_pair}
+        return {name: partial(self._exploiting_reply, player) for name, player in players.items()}
+
+    def _exploiting_reply(self, player: Callable[[Goal, int, int], Move], agent: str) -> str:
+        return texts.reply(player(self._site.goal, self.possible_agents.index(agent), self.turn))
 
     def ceilings(self) -> Mapping[str, float]:
         return ceilings(len(self.possible_agents), self.max_turns, self._reward, self._threshold)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
@@ -13,15 +14,17 @@ from ..pictured import Memory, TaskEnv
 from ..pictures import Row
 from ..settings import Variant, refuse_other, with_published
 from ..sources import GENERATED, Data, Difficulty, Split, source_of, tasks_of_split
-from . import exploits
 from . import prompts as texts
+from .exploits import PLAYERS as EXPLOITS
+from .exploits import Exploit
 from .generator import HIGHEST_DIFFICULTY, new_land
-from .rules import Land, Settings, after, beginning, is_completed, progress, reference_facts, reference_walk, visible
+from .players import honest_reply
+from .rules import Land, Settings, after, beginning, is_completed, progress, visible
 
 Reward = Literal["bounded", "reference", "progress"]
 
 _SAMPLE = Path(__file__).parent / "sample.json"
-PUBLISHED = {"reward": "reference", "memory": "none"}
+PUBLISHED = {"reward": "reference", "view": 2, "reach": 2, "memory": "none"}
 """Defaults of the published configurations, where they differ."""
 _KINDS = ".wsib12?"
 _COLOURS = (
@@ -33,16 +36,19 @@ _COLOURS = (
 class ResourceGathering(TaskEnv[Land]):
     """One gatherer takes wood, the other stone and iron; each begins where the other's things lie.
 
-    Where a walk ends, all that fits the tools and lies within reach is taken. A gatherer sees the surroundings of
-    where it has been, and may tell its partner one thing per turn; only what is so is passed on. The episode ends when
-    enough of everything is gathered.
+    At the end of a walk a gatherer takes all things within its reach that fit its tools. It sees the surroundings of
+    every cell that it has been in. It may tell its partner one fact per turn; only true facts are passed on. On a
+    generated land only the partner sees the own things at first, so that a team without messages has to search. The
+    episode ends when enough of everything is gathered.
+
+    The reference player is an honest player that talks: it reads no more than an agent reads.
 
     Args:
         split: "train" or "test"; or "all", of data that is a list.
         data: "generated" (lands of some `difficulty`), "builtin" (ten lands in the package), or a file or hub name
             with the columns "task_id", "goal" and "rows".
         variant: "ours", or "published" for the defaults of the published configurations: `reward` "reference",
-            `memory` "none".
+            `view` 2, `reach` 2, `memory` "none".
         difficulty: how hard generated lands are, 1 to 5; or a range, "2-4".
         max_turns: turns of an episode.
         reward: "bounded": 10 for all progress, 4 for completing, and small bonuses for being nearer to work than at
@@ -62,7 +68,7 @@ class ResourceGathering(TaskEnv[Land]):
         ValueError: if a setting is none of the above.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {**TaskEnv.metadata, "name": "resource_gathering_v1"}
+    metadata: ClassVar[dict[str, Any]] = {**TaskEnv.metadata, "name": "resource_gathering_v2"}
     block_letters = _KINDS
     block_colours = _COLOURS
 
@@ -77,8 +83,8 @@ class ResourceGathering(TaskEnv[Land]):
         max_turns: int = 4,
         reward: Reward = "bounded",
         feedback: Feedback = "none",
-        view: int = 2,
-        reach: int = 2,
+        view: int = 3,
+        reach: int = 1,
         max_steps: int = 4,
         max_facts: int = 1,
         memory: Memory = "all",
@@ -170,21 +176,26 @@ class ResourceGathering(TaskEnv[Land]):
         return texts.truth_text(self._state)
 
     def reference(self, agent: str) -> str:
-        """The walk to where most can be taken, with the map known, and the fact that helps the partner most."""
-        i = self.possible_agents.index(agent)
-        return texts.reply(
-            reference_walk(self.task, self._state, i, self._settings),
-            reference_facts(self.task, self._state, i, self._settings),
-        )
+        """The reply of the talking honest player, which finishes every generated land."""
+        return self._honest_reply(agent, is_talking=True)
+
+    def honest_players(self) -> Mapping[str, Callable[[str], str]]:
+        """A team that explores without a message, and a team that tells and listens."""
+        return {
+            "silent": partial(self._honest_reply, is_talking=False),
+            "talking": partial(self._honest_reply, is_talking=True),
+        }
 
     def exploits(self) -> Mapping[str, Callable[[str], str]]:
-        """A team that approaches work and goes back."""
+        """Teams that walk without looking."""
+        return {name: partial(self._exploiting_reply, player) for name, player in EXPLOITS.items()}
 
-        def to_and_fro(agent: str) -> str:
-            gatherer = self.possible_agents.index(agent)
-            return exploits.walk_to_and_fro(self.task, self._state, gatherer, self._settings, self.turn)
+    def _honest_reply(self, agent: str, *, is_talking: bool) -> str:
+        gatherer = self.possible_agents.index(agent)
+        return honest_reply(self.task, self._state, gatherer, self._settings, turn=self.turn, is_talking=is_talking)
 
-        return {"walk to and fro": to_and_fro}
+    def _exploiting_reply(self, player: Exploit, agent: str) -> str:
+        return player(self.task, self._state, self.possible_agents.index(agent), self._settings, self.turn)
 
     def _layer(self, seen: frozenset[tuple[int, int]]) -> list[list[int]]:
         layer = [[_KINDS.index("?")] * self.task.width for _ in range(self.task.depth)]

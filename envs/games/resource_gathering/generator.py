@@ -1,24 +1,26 @@
-"""New lands from a seed: minerals on one side, forest on the other, and each gatherer on the wrong one."""
+"""New lands from a seed: what one gatherer can take lies around the place where the other begins."""
 
 from __future__ import annotations
 
 import random
 
-from ..fog import Cell
+from ..fog import Cell, is_on_map
 from ..sources import Split, generated_split, is_held_out, refuse_difficulty
-from .rules import Amounts, Land, Settings, after, beginning, is_completed, reference_walk
+from .players import honest_walk, told_facts
+from .rules import RESOURCES, Amounts, Land, Settings, after, beginning, is_completed
 
 HIGHEST_DIFFICULTY = 5
 NUM_TURNS = 4  # in which a generated land can be finished, with the usual settings
+_APART = (7, 11)  # the least and the most steps from one start to the other
+_RING = Settings().view  # cells from a start to the things around it: at the edge of what is seen, out of reach
 
 
 def new_land(seed: int, difficulty: int = 3, split: Split = "train") -> Land:
-    """The generated land with this number; the reference players finish it within four turns.
+    """The generated land with this number; honest players who talk finish it within four turns.
 
     Args:
         seed: any integer; the same one gives the same land.
-        difficulty: 1 (6 by 6, little wanted) to 5 (10 by 10, much wanted). The published lands, of 8 by 8, are about
-            as hard as 3.
+        difficulty: 1 (26 by 26, 60 % of 6 heaps are wanted) to 5 (30 by 30, 80 % of 10 heaps).
         split: "train" or "test"; no land is in both.
     """
     refuse_difficulty(difficulty, HIGHEST_DIFFICULTY)
@@ -32,32 +34,44 @@ def new_land(seed: int, difficulty: int = 3, split: Split = "train") -> Land:
 
 
 def _drawn(rng: random.Random, difficulty: int, name: str) -> Land:
-    side = 5 + difficulty
-    is_west_to_east, is_turned = rng.random() < 0.5, rng.random() < 0.5
-    third = (side + 1) // 3
-
-    def placed(along: int, across: int) -> Cell:
-        """A cell by its distance from the minerals' edge, and along that edge."""
-        far = side - 1 - along if is_turned else along
-        return (far, across) if is_west_to_east else (across, far)
-
-    minerals = [placed(along, across) for along in range(third) for across in range(side)]
-    forest = [placed(side - 1 - along, across) for along in range(third) for across in range(side)]
-    first, second = rng.choice(minerals), rng.choice(forest)  # wood is the first one's, and far away
+    side, num_heaps = 25 + difficulty, 2 + (difficulty + 1) // 2
+    starts = _starts(rng, side)
     lies: dict[Cell, Amounts] = {}
-    for cell in rng.sample([cell for cell in minerals if cell != first], 3 + difficulty):
+    for cell in _beside(rng, starts[0], side, num_heaps):
         lies[cell] = (0, rng.randint(1, 3), rng.randint(0, 2))
-    for cell in rng.sample([cell for cell in forest if cell != second], 3 + difficulty):
+    for cell in _beside(rng, starts[1], side, num_heaps):
         lies[cell] = (rng.randint(1, 4), 0, 0)
-    much = 3 * difficulty // 2
-    goal = (rng.randint(1, 3) + much, rng.randint(1, 3) + much, 1 + difficulty // 2)
-    return Land(name, side, side, lies, (first, second), goal, difficulty)
+    totals = [sum(amounts[kind] for amounts in lies.values()) for kind in range(len(RESOURCES))]
+    wood, stone, iron = (max(1, round((0.55 + 0.05 * difficulty) * total)) for total in totals)
+    return Land(name, side, side, lies, starts, (wood, stone, iron), difficulty)
+
+
+def _starts(rng: random.Random, side: int) -> tuple[Cell, Cell]:
+    """Two cells, neither too near to each other nor too far."""
+    while True:
+        first, second = ((rng.randrange(side), rng.randrange(side)) for _ in range(2))
+        if _APART[0] <= max(abs(first[0] - second[0]), abs(first[1] - second[1])) <= _APART[1]:
+            return first, second
+
+
+def _beside(rng: random.Random, start: Cell, side: int, num_cells: int) -> list[Cell]:
+    """Neighbouring cells of the ring around a start."""
+    ring = [
+        (start[0] + dx, start[1] + dz)
+        for dx in range(-_RING, _RING + 1)
+        for dz in range(-_RING, _RING + 1)
+        if max(abs(dx), abs(dz)) == _RING and is_on_map((start[0] + dx, start[1] + dz), side, side)
+    ]
+    x, z = rng.choice(ring)
+    return sorted(ring, key=lambda cell: abs(cell[0] - x) + abs(cell[1] - z))[:num_cells]
 
 
 def _is_finished_in_time(land: Land) -> bool:
+    """Whether honest players who talk finish the land; no land without iron is ever finished."""
     settings = Settings()
     state = beginning(land, settings)
-    for _ in range(NUM_TURNS):
-        walks = [reference_walk(land, state, gatherer, settings) for gatherer in (0, 1)]
-        state, _ = after(land, state, walks, ((), ()), settings)
+    for turn in range(NUM_TURNS):
+        walks = [honest_walk(land, state, gatherer, settings, is_waiting=turn == 0) for gatherer in (0, 1)]
+        facts = [told_facts(land, state, gatherer, settings) for gatherer in (0, 1)]
+        state, _ = after(land, state, walks, facts, settings)
     return is_completed(land, state)

@@ -19,7 +19,7 @@ the same time.
 The map: x = 0..{x} to the right, z = 0..{z} downwards. You see the cells up to {view} away from wherever you have been.
 The team wants {goal}, within {turns} turns.
 Each turn you walk at most {steps} steps, each to any of the eight cells around. Where the walk ends you take all that \
-you can within {reach} cells, counted along x and z together.
+you can at most {reach} away, counted along x and z together.
 You may tell your partner {facts} of what you can see: best, what it can take and cannot see.
 Reply with one JSON object and nothing else:
 {{"comm": {{"resource_facts": [{{"x": 1, "z": 2, "type": "wood", "count": 3}}]}}, "path": [[x, z], [x, z]]}}

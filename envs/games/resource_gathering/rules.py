@@ -69,8 +69,8 @@ class State:
 class Settings:
     """Numbers of the game."""
 
-    view: int = 2  # cells seen in each direction
-    reach: int = 2  # cells, along x and z together, within which things are gathered
+    view: int = 3  # cells seen in each direction
+    reach: int = 1  # cells, along x and z together, within which things are gathered
     max_steps: int = 4  # steps of a walk
     max_facts: int = 1  # facts that may be told per turn
 
@@ -257,8 +257,8 @@ def work_zone(land: Land, state: State, gatherer: int, settings: Settings) -> fr
     )
 
 
-def reference_walk(land: Land, state: State, gatherer: int, settings: Settings) -> tuple[Cell, ...]:
-    """The reference player's walk: to where most of what is wanted can be taken at once, else towards work."""
+def gathering_walk(land: Land, state: State, gatherer: int, settings: Settings) -> tuple[Cell, ...]:
+    """Walk to where most of what is wanted can be taken at once, else towards work."""
     start = state.places[gatherer]
     zone = work_zone(land, state, gatherer, settings)
     if not zone:
@@ -274,16 +274,6 @@ def reference_walk(land: Land, state: State, gatherer: int, settings: Settings) 
     if end is None:
         end = min(sorted(zone), key=lambda cell: (_steps(start, cell), -gain(cell)))
     return straight_walk(start, end, settings.max_steps)
-
-
-def reference_facts(land: Land, state: State, teller: int, settings: Settings) -> list[Fact]:
-    """What the reference player tells: the one fact that helps most."""
-    seen = sorted(visible(land, state, teller, settings))
-    claims = [(cell, resource) for cell in seen for resource in still_wanted(land, state, 1 - teller)]
-    unlimited = replace(settings, max_facts=len(claims))
-    facts = true_facts(land, state, teller, claims, unlimited)
-    ranked = sorted(facts, key=lambda fact: -usefulness(land, state, teller, [fact], settings))
-    return [fact for fact in ranked if usefulness(land, state, teller, [fact], settings)][: settings.max_facts]
 
 
 def _tools(gatherer: int) -> list[int]:

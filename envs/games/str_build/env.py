@@ -15,20 +15,28 @@ from ..pictured import Memory
 from ..pictures import Row, colours
 from ..settings import Variant, refuse_other, with_published
 from ..sources import GENERATED, Data, Difficulty, Split, source_of, tasks_of_split
-from . import exploits
 from . import prompts as texts
+from .exploits import PLAYERS as EXPLOITS
+from .exploits import Exploit
 from .rules import BLOCKS, HIGHEST_DIFFICULTY, MAX_COMMANDS, Word, missing, new_word, score, word
 
 Reward = Literal["reference", "iou"]
 
 _SAMPLE = Path(__file__).parent / "sample.csv"
 _WANTED = len(BLOCKS)  # the kind of a picture's cell where some block is wanted
-PUBLISHED = {"reward": "reference", "shows_target": False, "stop_at": 1.9, "shift": -2.0, "memory": "last"}
+PUBLISHED = {
+    "reward": "reference",
+    "needs_both": False,
+    "shows_target": False,
+    "stop_at": 1.9,
+    "shift": -2.0,
+    "memory": "last",
+}
 """Defaults of the published configurations, where they differ."""
 
 
 class StrBuild(BuildingEnv[Word]):
-    """Builders place single blocks to write a word; neighbours must differ, and all must use all their blocks.
+    """Builders place single blocks to write a word; neighbours must differ, and each must set its part of the cells.
 
     All builders' commands are carried out, builder_0's first. The reward of every turn compares the world after it
     with the word.
@@ -37,14 +45,16 @@ class StrBuild(BuildingEnv[Word]):
         split: "train" or "test"; or "all", of data that is a list.
         data: "generated" (random words of `difficulty` letters), "builtin" (ten words in the package), or a file or
             hub name with the columns "string" and "difficulty".
-        variant: "ours", or "published" for the defaults of the published configurations: `reward` "reference", a
-            hidden target, `stop_at` 1.9, `shift` -2, `memory` "last".
+        variant: "ours", or "published" for the defaults of the published configurations: `reward` "reference",
+            `needs_both` False, a hidden target, `stop_at` 1.9, `shift` -2, `memory` "last".
         num_agents: builders, 2 to 6, each with two kinds of blocks of its own.
         difficulty: letters of a generated word, 1 to 8; or a range, "2-4".
         max_turns: turns of an episode.
         world: "rebuilt" (every turn starts from an empty world) or "kept" (turns add to what stands).
         reward: "iou", 0 to 1 per turn, which pays nothing for an empty world and little for a flooded one; or
             "reference", the published score, at most 2 per turn. The published score is always in `metric/score`.
+        needs_both: whether reward "iou" falls if a builder has fewer of the set letter cells than its quota: three
+            quarters of an equal part. The reward "reference" does not count them.
         feedback: what is read after a turn: "position" (all cells of the letters), "perfect" (what to change) or
             "score".
         shows_target: whether the first prompt shows the word; without, its cells are known from the second turn on.
@@ -61,7 +71,7 @@ class StrBuild(BuildingEnv[Word]):
         ValueError: if a setting is none of the above.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {**BuildingEnv.metadata, "name": "str_build_v1"}
+    metadata: ClassVar[dict[str, Any]] = {**BuildingEnv.metadata, "name": "str_build_v2"}
     block_letters = ".wscobaglpnqt#"
     block_colours = (*colours(BLOCKS), (120, 180, 120))
 
@@ -77,6 +87,7 @@ class StrBuild(BuildingEnv[Word]):
         max_turns: int = 4,
         world: WorldRule = "rebuilt",
         reward: Reward = "iou",
+        needs_both: bool = True,
         feedback: texts.Feedback = "position",
         shows_target: bool = True,
         stop_at: float | None = None,
@@ -110,6 +121,7 @@ class StrBuild(BuildingEnv[Word]):
         refuse_other("reward", reward, get_args(Reward))
         refuse_other("feedback", feedback, get_args(texts.Feedback))
         self._reward: Reward = reward
+        self._is_divided = needs_both and reward == "iou"
         self._feedback: texts.Feedback = feedback
         self._shows_target = shows_target
         self._templates = templates(prompts, self.possible_agents, texts.PLACES)
@@ -122,6 +134,7 @@ class StrBuild(BuildingEnv[Word]):
                 turns=self.max_turns,
                 world=self._world_rule,
                 shows_target=self._shows_target,
+                is_divided=self._is_divided,
                 can_leave=self._can_leave,
             )
             for builder, agent in enumerate(self.possible_agents)
@@ -140,7 +153,8 @@ class StrBuild(BuildingEnv[Word]):
 
     def scored(self, orders: Sequence[Orders]) -> Outcome:
         result = score(self.task, self.world)
-        value = result.published if self._reward == "reference" else result.strict
+        strict = result.divided if self._is_divided else result.strict
+        value = result.published if self._reward == "reference" else strict
         terms = {
             "coverage": 2.0 * result.coverage,
             "extra": -1.5 * result.extra,
@@ -156,7 +170,8 @@ class StrBuild(BuildingEnv[Word]):
                 "score": result.published,
                 "iou": result.iou,
                 "same_neighbours": result.same_neighbours,
-                "success": float(result.strict == 1.0),
+                "division": result.division,
+                "success": float(strict == 1.0),
             },
         )
 
@@ -171,8 +186,11 @@ class StrBuild(BuildingEnv[Word]):
         return texts.reply(missing(self.task, self.next_start, self.possible_agents.index(agent)))
 
     def exploits(self) -> Mapping[str, Callable[[str], str]]:
-        """A team that fills the whole box."""
-        return {"fill the whole box": lambda agent: exploits.whole_box(self.task, self.possible_agents.index(agent))}
+        """Teams that do not read the word, or do not divide it."""
+        return {name: partial(self._exploiting_reply, player) for name, player in EXPLOITS.items()}
+
+    def _exploiting_reply(self, player: Exploit, agent: str) -> str:
+        return player(self.task, self.possible_agents.index(agent))
 
 
 def words(data: Data, split: Split, num_builders: int = 2) -> list[Word]:

@@ -17,7 +17,7 @@ You are builder {number} of a team of {team} that builds a word out of blocks. {
 The world is a wall one block thick: x = 0..{x} from left to right, y = 0..{y} from the bottom to the top, z = 0.
 {target}Your blocks: {own}. {other}. You may also set air.
 Rules of the score: a block in every cell of the letters, none elsewhere; blocks that touch along a side must be of \
-different kinds; each of you must use both of your kinds. So each of you builds a part of the letters.
+different kinds; each of you must use both of your kinds{division}. So each of you builds a part of the letters.
 You have {turns} turns. {world}
 Reply with commands only, one a line, at most {limit}: /setblock <x> <y> <z> <block>{leaving}"""
 PLACES = {
@@ -29,6 +29,7 @@ PLACES = {
     "x": False,
     "y": False,
     "own": False,
+    "division": False,
     "other": False,
     "turns": False,
     "world": False,
@@ -45,7 +46,14 @@ _WORLD_RULES = {
 
 
 def fields(
-    task: Word, builder: int, *, turns: int, world: WorldRule, shows_target: bool, can_leave: bool = False
+    task: Word,
+    builder: int,
+    *,
+    turns: int,
+    world: WorldRule,
+    shows_target: bool,
+    is_divided: bool,
+    can_leave: bool = False,
 ) -> dict[str, str | int]:
     """What stands in the prompt's fields."""
     x, y, _ = task.box.upper
@@ -57,6 +65,7 @@ def fields(
         "y": y,
         "target": _target(task) if shows_target else _HIDDEN,
         "own": _names(builder),
+        "division": f", in {task.quota} cells of the letters or more" if is_divided else "",
         "other": _partners(builder, task.num_builders),
         "turns": turns,
         "world": _WORLD_RULES[world],

@@ -47,6 +47,11 @@ class Word(Shared):
         return PALETTES[: self.num_builders]
 
     @property
+    def quota(self) -> int:
+        """Cells of the letters that each builder has to set in a whole word."""
+        return quota(int(self.target.sum()), self.num_builders)
+
+    @property
     def box(self) -> Box:
         """The word's own rectangle; nothing may be built outside."""
         return Box(width=len(self.rows[0]), height=len(self.rows), depth=1)
@@ -62,6 +67,7 @@ class Score:
     num_idle: int  # builders of whose blocks one is nowhere to be seen
     num_builders: int
     iou: float  # blocks where wanted / cells where a block is wanted or stands
+    division: float  # letter cells of the builder that set fewest / quota of all that were set, at most 1
 
     @property
     def published(self) -> float:
@@ -81,6 +87,22 @@ class Score:
         """
         return self.iou * (1.0 - self.same_neighbours) * (1.0 - self.num_idle / self.num_builders)
 
+    @property
+    def divided(self) -> float:
+        """The strict reward if every builder has its quota of the letter cells that were set, less if one has fewer.
+
+        strict * division
+        """
+        return self.strict * self.division
+
+
+def quota(num_cells: int, num_builders: int) -> int:
+    """Cells of so many that each builder has to set: three quarters of an equal part, at least 1.
+
+    max(1, floor(3 n / 4 k))
+    """
+    return max(1, 3 * num_cells // (4 * num_builders))
+
 
 def word(text: str, id: str, difficulty: int, num_builders: int = 2) -> Word:
     """The task of building a text.
@@ -97,7 +119,7 @@ def word(text: str, id: str, difficulty: int, num_builders: int = 2) -> Word:
             f"{id}: {text!r} has {int(target.sum())} cells, and {num_builders} builders have {2 * num_builders} kinds "
             "of blocks that must all be used; give longer words or fewer builders"
         )
-    return Word(id, text.upper(), difficulty, rows, target, _plan(target, num_builders), num_builders)
+    return Word(id, text.upper(), difficulty, rows, target, plan_of(target, num_builders), num_builders)
 
 
 def new_word(seed: int, difficulty: int = 3, split: Split = "train", num_builders: int = 2) -> Word:
@@ -132,6 +154,7 @@ def score(task: Word, world: World) -> Score:
         num_pairs += int(both.sum())
         num_same += int((both & (one == next_to_it)).sum())
     seen = set(world.ravel().tolist())
+    least = min(num_cells(world, wanted, palette) for palette in task.palettes)
     return Score(
         coverage=num_covered / num_wanted,
         extra=num_extra / num_other if num_other else 0.0,
@@ -139,6 +162,7 @@ def score(task: Word, world: World) -> Score:
         num_idle=sum(not seen.issuperset(palette) for palette in task.palettes),
         num_builders=task.num_builders,
         iou=num_covered / (num_wanted + num_extra),
+        division=min(1.0, least / quota(num_covered, task.num_builders)),
     )
 
 
@@ -152,12 +176,23 @@ def missing(task: Word, world: World, builder: int) -> list[Fill]:
     return fills
 
 
-def _plan(target: NDArray[np.bool_], num_builders: int) -> World:
-    """A world whose neighbours always differ and that uses all blocks, where there are enough cells."""
+def plan_of(target: NDArray[np.bool_], num_builders: int) -> World:
+    """A world whose neighbours always differ, that uses all blocks, where there are enough cells, and in which each
+    builder has its quota."""
     palettes = PALETTES[:num_builders]
     kinds = np.array([first for first, _ in palettes] + [second for _, second in palettes], np.uint8)
     candidates = (_by_diagonals(target, kinds, 1, 2), _by_diagonals(target, kinds, 2, 1), _in_turn(target, kinds))
-    return read_only(max(candidates, key=lambda plan: len(np.unique(plan))))
+
+    def quality(plan: World) -> tuple[int, int]:
+        least = min(num_cells(plan, target, palette) for palette in palettes)
+        return len(np.unique(plan)), min(least, quota(int(target.sum()), num_builders))
+
+    return read_only(max(candidates, key=quality))
+
+
+def num_cells(world: World, target: NDArray[np.bool_], palette: tuple[int, int]) -> int:
+    """Cells of the letters that hold one of these blocks."""
+    return int((np.isin(world, palette) & target).sum())
 
 
 def _by_diagonals(target: NDArray[np.bool_], kinds: NDArray[np.uint8], along_x: int, along_y: int) -> World:

@@ -18,7 +18,7 @@ from collm.envs.views import SingleAgent
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-@pytest.mark.parametrize("id", ["collm/MiniWriting-v2", "collm/MiniBuild-v0", "collm/StrBuild-v1"])
+@pytest.mark.parametrize("id", ["collm/MiniWriting-v2", "collm/MiniBuild-v0", "collm/StrBuild-v2"])
 def test_a_team_keeps_torchrls_contract(id):
     check_env_specs(TextTeam(make(id)))
 

@@ -74,19 +74,19 @@ METRICS = {"evaluation/sampled/return": 0.5, "evaluation/greedy/return": 1.0}
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory) -> Evaluated:
     """Three episodes of the reference in a world with pictures."""
-    env = make("collm/StrBuild-v1")
+    env = make("collm/StrBuild-v2")
     collector = RolloutCollector(SyncVector(lambda: env, 1), dict.fromkeys(env.possible_agents, reference_policy(env)))
     episodes = [collector.collect([Plan(seed, group=seed)])[0] for seed in (5, 6, 7)]
     picture = tmp_path_factory.mktemp("pictures") / "new" / "update-3.gif"
     played = {"sampled": episodes, "greedy": episodes[:1]}
-    return evaluated(METRICS, played, lambda: make("collm/StrBuild-v1"), picture)
+    return evaluated(METRICS, played, lambda: make("collm/StrBuild-v2"), picture)
 
 
 def test_an_evaluation_shows_returns_transcripts_and_the_world(shown):
     assert {name: len(returns) for name, returns in shown.returns.items()} == {"sampled": 3, "greedy": 1}
     assert [row[:2] for row in shown.transcripts][-2:] == [("greedy", 5), ("greedy", 5)]
     assert len(shown.transcripts) == 2 * (3 + 1), "two agents of each episode"
-    assert {row[3] for row in shown.transcripts} == set(make("collm/StrBuild-v1").possible_agents)
+    assert {row[3] for row in shown.transcripts} == set(make("collm/StrBuild-v2").possible_agents)
     with Image.open(shown.animation) as gif:
         assert gif.n_frames > 1
 

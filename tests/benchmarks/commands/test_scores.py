@@ -21,3 +21,9 @@ def test_an_episode_of_a_player_repeats():
 def test_an_environment_without_a_reference_player_has_no_ceiling():
     env = make("gymnasium/CartPole-v1")
     assert scripted_player(env, "reference") is None
+
+
+def test_scores_have_the_honest_players_of_an_environment_that_has_them():
+    assert mean_scores(make("collm/MiniBuild-v0"), num_episodes=1)["talking"] is None
+    scores = mean_scores(make("collm/ResourceGathering-v2"), num_episodes=3)
+    assert 0 <= scores["silent"] < scores["talking"] == scores["reference"]

@@ -24,7 +24,7 @@ from collm.benchmarks.core.table import markdown, rows, score, suite_score
 from collm.benchmarks.errors import UserError
 
 ID = "collm/MiniBuild-v0"
-TOO_LONG = "collm/BridgeBuild-v1"  # its prompts have 900 tokens of the embedded model, which has 2,048 positions
+TOO_LONG = "collm/BridgeBuild-v2"  # its prompts have 900 tokens of the embedded model, which has 2,048 positions
 LONG = 1_300  # new tokens
 RESULTS = Path(__file__).parents[3] / "benchmarks" / "results" / "core"
 
@@ -55,7 +55,7 @@ def test_random_play_scores_0_and_the_reference_1():
 @pytest.mark.parametrize("name", ["random", "reference"])
 def test_the_committed_results_are_what_the_players_reach_now(name):
     kept = read_submission(RESULTS / f"{name}.json")
-    played = player_submission(name, (ID, "collm/ResourceGathering-v1"), lambda *_: None)
+    played = player_submission(name, (ID, "collm/ResourceGathering-v2"), lambda *_: None)
     for id, ways in played.returns.items():
         assert ways["sampled"] == pytest.approx(kept.returns[id]["sampled"])
 
@@ -69,9 +69,9 @@ def test_the_committed_result_of_the_embedded_model_is_what_it_reaches_now(tmp_p
 
 
 def test_scores_by_hand():
-    anchor = anchors()["collm/HouseBuild-v1"]
+    anchor = anchors()["collm/HouseBuild-v2"]
     middle = (anchor.floor + anchor.reference) / 2
-    found = score("collm/HouseBuild-v1", [middle] * 50)
+    found = score("collm/HouseBuild-v2", [middle] * 50)
     assert (found.value, found.low, found.high) == pytest.approx((0.5, 0.5, 0.5))
 
 

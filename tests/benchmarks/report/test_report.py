@@ -178,7 +178,7 @@ def test_a_file_elsewhere_is_not_read_for_scenes(folder, tmp_path):
     secret = tmp_path / "secret.jsonl"
     secret.write_text("{}\n")
     with pytest.warns(UserWarning, match=r"no pictures.*secret\.jsonl"):
-        scenes = Scenes("collm/StrBuild-v1", {"data": str(secret)}, folder / "maac" / "0")
+        scenes = Scenes("collm/StrBuild-v2", {"data": str(secret)}, folder / "maac" / "0")
     assert scenes.of({}) == {}
 
 

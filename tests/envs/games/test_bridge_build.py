@@ -1,13 +1,20 @@
 """BridgeBuild: a bridge from two banks."""
 
+import copy
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from collm.benchmarks.commands.scores import play_episode
 from collm.envs.games.bridge_build import Bridge, BridgeBuild, new_bridge
+from collm.envs.games.bridge_build.players import cheapest_way, known_cells, merged, message_of, read_message
+from collm.envs.games.bridge_build.prompts import fogged_rows
 from collm.envs.games.bridge_build.rules import MAX_COMMANDS, beginning, missing, missing_on_side
+from collm.envs.games.fog import num_words
+from collm.envs.players import scripted_player
 
 ROWS = ["##S##", ".....", ".Y.N.", ".....", "##T##"]
 BY_THE_WEST = ["/fill 1 1 2 1 oak_planks", "/fill 1 3 2 3 oak_planks"]
@@ -20,7 +27,9 @@ def strait(tmp_path):
     path.write_text(json.dumps([{"task_id": "strait", "map": ROWS}]))
 
     def made(**kwargs):
-        env = BridgeBuild("all", data=str(path), **kwargs)
+        env = BridgeBuild(
+            "all", data=str(path), **{"reach": "side", "view": 3, "max_probes": 2, "max_steps": 6, **kwargs}
+        )
         env.reset(seed=0)
         return env
 
@@ -103,6 +112,14 @@ def test_nothing_is_earned_by_taking_away_and_laying_again(strait):
     assert rewards == pytest.approx([5 - PLANK, 0, 0], abs=1e-9)
 
 
+def reference_return(env, task):
+    env.reset(seed=0, options={"task": task})
+    total = 0.0
+    while env.agents:
+        total += env.step({agent: env.reference_reply(agent) for agent in env.agents})[1]["worker_0"]
+    return total
+
+
 def flood(env):
     """Every row filled, by whoever reaches it."""
     rows = [f"/fill 0 {z} {env.task.width - 1} {z} oak_planks" for z in range(env.task.depth)]
@@ -122,8 +139,7 @@ def test_covering_the_water_blindly_gets_at_most_sixty_percent(settings, play):
     env = BridgeBuild(**settings)
     best = reached = 0.0
     for task in range(10):
-        env.reset(seed=0, options={"task": task})
-        best += env.step({agent: env.reference_reply(agent) for agent in env.agents})[1]["worker_0"]
+        best += reference_return(env, task)
         env.reset(seed=0, options={"task": task})
         _, rewards, _, _, infos = env.step(play(env))
         assert infos["worker_0"]["metric/planks"] > env.task.depth // 2  # that neither worker's were refused
@@ -137,8 +153,7 @@ def test_one_worker_that_knows_the_map_gets_at_most_sixty_percent(settings):
     env = BridgeBuild(**settings)
     best, reached, num_joined = 0.0, {"worker_0": 0.0, "worker_1": 0.0}, 0
     for task in range(20 if "difficulty" in settings else 10):
-        env.reset(seed=0, options={"task": task})
-        best += env.step({agent: env.reference_reply(agent) for agent in env.agents})[1]["worker_0"]
+        best += reference_return(env, task)
         for doer in reached:
             env.reset(seed=0, options={"task": task})
             planks = [f"/fill {x} {z} {x} {z} oak_planks" for x, z in sorted(env.task.plan)]
@@ -152,7 +167,7 @@ def test_one_worker_that_knows_the_map_gets_at_most_sixty_percent(settings):
 
 @pytest.mark.parametrize("settings", [{"difficulty": d} for d in (1, 3, 5)] + [{"split": "all", "data": "builtin"}])
 def test_reference_workers_earn_on_their_sides_what_they_earn_where_each_reaches_the_whole_map(settings):
-    whole, parted = BridgeBuild(**settings, reach="map"), BridgeBuild(**settings)
+    whole, parted = BridgeBuild(**settings, reach="map"), BridgeBuild(**settings, reach="side")
     for task in range(40 if "difficulty" in settings else 10):
         earned = []
         for env in (whole, parted):
@@ -180,9 +195,10 @@ def test_reference_workers_earn_on_their_sides_what_they_earn_where_each_reaches
 def test_the_map_is_cut_half_way_from_s_to_t_and_the_prompt_says_where(tmp_path, rows, first, second):
     path = tmp_path / "maps.json"
     path.write_text(json.dumps([{"task_id": "one", "map": rows}]))
-    read = BridgeBuild("all", data=str(path)).reset(seed=0)[0]
-    assert f"oak_planks or air, at {first} alone (your partner: {second})." in read["worker_0"]
-    assert f"oak_planks or air, at {second} alone (your partner: {first})." in read["worker_1"]
+    for reach, workers in (("side", ("worker_0", "worker_1")), ("far", ("worker_1", "worker_0"))):
+        read = BridgeBuild("all", data=str(path), reach=reach).reset(seed=0)[0]
+        assert f"oak_planks or air, at {first} alone (your partner: {second})." in read[workers[0]]
+        assert f"oak_planks or air, at {second} alone (your partner: {first})." in read[workers[1]]
     assert "your partner:" not in BridgeBuild("all", data=str(path), reach="map").reset(seed=0)[0]["worker_0"]
 
 
@@ -190,7 +206,7 @@ def test_the_map_is_cut_half_way_from_s_to_t_and_the_prompt_says_where(tmp_path,
 def test_no_plank_of_the_plan_is_one_too_many(cut):
     """The reference is at the top: without any one of its planks, or without all of a worker's, it earns less."""
     for task in range(5):
-        env = BridgeBuild(difficulty=cut)
+        env = BridgeBuild(difficulty=cut, reach="side")
         env.reset(seed=0, options={"task": task})
         plan = sorted(env.task.plan)
         best = env.step({agent: env.reference_reply(agent) for agent in env.agents})[1]["worker_0"]
@@ -212,16 +228,16 @@ def test_the_plan_of_the_strait_by_hand():
 
 
 @pytest.mark.parametrize("difficulty", range(1, 6))
-def test_reference_workers_lose_nothing_on_a_thousand_generated_maps(difficulty):
-    env = BridgeBuild(difficulty=difficulty, reward="reference")
-    for task in range(200):
+def test_workers_who_know_the_map_lose_nothing_on_generated_maps(difficulty):
+    env = BridgeBuild(difficulty=difficulty, reward="reference", reach="side")
+    for task in range(100):
         env.reset(seed=0, options={"task": task})
         _, rewards, over, _, _ = env.step({agent: env.reference_reply(agent) for agent in env.agents})
         assert rewards["worker_0"] == 0.0 and all(over.values())
 
 
 def test_reference_workers_lose_nothing_on_the_sample():
-    env = BridgeBuild("all", data="builtin", reward="reference")
+    env = BridgeBuild("all", data="builtin", reward="reference", reach="side")
     for task in range(10):
         env.reset(seed=0, options={"task": task})
         assert env.step({agent: env.reference_reply(agent) for agent in env.agents})[1]["worker_1"] == 0.0
@@ -231,6 +247,80 @@ def test_reference_workers_clear_what_is_in_the_way(strait):
     env = strait(reward="reference")
     env.step({"worker_0": act("/fill 3 1 3 1 oak_planks"), "worker_1": ""})
     assert env.step({agent: env.reference_reply(agent) for agent in env.agents})[1]["worker_0"] == 0.0
+
+
+def share(env, player, num_episodes=25):
+    """Of the way from an empty team, which earns 0, to the reference."""
+    earned = {}
+    for name in (player, "reference"):
+        decide = scripted_player(env, name)
+        earned[name] = sum(play_episode(env, decide, seed) for seed in range(num_episodes))
+    return earned[player] / earned["reference"]
+
+
+@pytest.mark.parametrize("difficulty", range(1, 6))
+def test_honest_workers_need_messages(difficulty):
+    env = BridgeBuild(difficulty=difficulty)
+    assert share(env, "talking") == 1.0
+    assert 0 < share(env, "silent") < 0.4
+
+
+@pytest.mark.parametrize("difficulty", range(1, 6))
+def test_talking_workers_earn_three_quarters_of_what_workers_earn_who_know_the_map(difficulty):
+    env = BridgeBuild(difficulty=difficulty)
+    talking = known = 0.0
+    for task in range(20):
+        talking += reference_return(env, task)
+        env.reset(seed=0, options={"task": task})
+        known += env.step({agent: env.knowing_reply(agent) for agent in env.agents})[1]["worker_0"]
+    assert 0.75 * known < talking < known
+
+
+@pytest.mark.parametrize("difficulty", [1, 3, 5])
+def test_no_worker_that_does_not_look_earns_as_much_as_a_silent_one(difficulty):
+    env = BridgeBuild(difficulty=difficulty)
+    shares = {name: share(env, name, 15) for name in env.exploits()}
+    assert len(shares) >= 7 and max(shares.values()) < 0.2
+
+
+@pytest.mark.parametrize("name", ["silent", "talking"])
+def test_honest_workers_read_nothing_hidden(name):
+    """Unseen cells and the kinds of pillars that it has not probed do not change a worker's reply."""
+    env = BridgeBuild()
+    for seed in range(10):
+        env.reset(seed=seed)
+        while env.agents:
+            replies = {agent: env.honest_players()[name](agent) for agent in env.agents}
+            for worker, agent in enumerate(env.agents):
+                rows = fogged_rows(env.task, env._state, worker, env._view)
+                shown = "\n".join(rows).replace("?", ".").replace("=", ".").replace("P", "N").split("\n")
+                other = copy.deepcopy(env)
+                other.task = replace(env.task, rows=tuple(shown))
+                assert other.honest_players()[name](agent) == replies[agent]
+            env.step(replies)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_message_tells_what_is_known_of_a_part_of_the_map(seed):
+    rows = new_bridge(seed, 1 + seed % 5).rows
+    shown = [row.replace("N", "?") for row in rows]
+    box = new_bridge(seed, 1 + seed % 5).sides[seed % 2]
+    told = read_message(message_of(shown, box))
+    assert told == {cell: kind for cell, kind in known_cells(shown).items() if box.contains(cell[0], 0, cell[1])}
+    assert num_words(message_of(shown, box)) == 4 + box.depth
+    assert read_message("from 0 0: zz 3 2 is false") == {} and read_message("hello") == {}
+
+
+def test_a_probed_kind_counts_before_an_unknown_one_whoever_tells_it():
+    for maps in ([{(0, 0): "P"}, {(0, 0): "Y"}], [{(0, 0): "Y"}, {(0, 0): "P"}]):
+        assert merged(maps) == {(0, 0): "Y"}
+
+
+def test_the_cheapest_way_keeps_away_from_false_pillars():
+    """Straight down it would pass by the false pillar; a true one in the way carries without a plank."""
+    known = known_cells(["##S##", ".N...", ".....", "...Y.", "##T##"])
+    price, way = cheapest_way(known, (2, 0), (2, 4), 5, 5)
+    assert set(way) == {(3, 0), (3, 1), (3, 2), (2, 3)} and price == pytest.approx(4 * 0.05)
 
 
 def test_splits_share_no_map():
@@ -326,7 +416,7 @@ def test_no_action_builds_outside_or_over_pillars(first, second, cut):
     _, rewards, _, _, infos = bridge_env.step({"worker_0": json.dumps(first), "worker_1": json.dumps(second)[:cut]})
     assert rewards["worker_0"] <= 10 + 5 * len(bridge_env.task.true_pillars)
     assert infos["worker_0"]["metric/score"] <= 0
-    assert infos["worker_0"]["metric/planks"] <= 49 - len(bridge_env.task.pillars)
+    assert infos["worker_0"]["metric/planks"] <= 7 * 13 - len(bridge_env.task.pillars)
 
 
 @pytest.mark.parametrize(

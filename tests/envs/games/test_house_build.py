@@ -6,12 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from collm.benchmarks.commands.scores import play_episode
 from collm.envs.games.house_build import HouseBuild, house, houses, new_house
+from collm.envs.players import scripted_player
 
 BENCHMARK = Path(__file__).parents[4] / "shared/data/minecraft/house_build.json"
 needs_benchmark = pytest.mark.skipif(not BENCHMARK.exists(), reason="the benchmark's own houses are not here")
 
-# 16 cells: 8 of C, 2 of O, 6 of air. A builder's stock: 4 + 2 of C, 1 of O.
+# 16 cells: 8 of C, 2 of O, 6 of air. A builder's stock as published: 4 + 2 of C, 1 of O.
 HUT = {
     "task_id": "hut",
     "inventory": {"C": "white_concrete", "O": "obsidian", "A": "air"},
@@ -30,7 +32,7 @@ def hut(tmp_path):
     path.write_text(json.dumps([HUT]))
 
     def made(**kwargs):
-        env = HouseBuild("all", data=str(path), **kwargs)
+        env = HouseBuild("all", data=str(path), **{"needs_both": False, **kwargs})
         env.reset(seed=0)
         return env
 
@@ -203,3 +205,32 @@ def test_a_house_may_stand_elsewhere():
 def test_wrong_settings_are_refused(kwargs):
     with pytest.raises(ValueError, match="must"):
         HouseBuild(**kwargs)
+
+
+def share(env, player, num_episodes=8):
+    """Of the way from an empty team to the reference."""
+    earned = {}
+    for name in (player, "reference", "empty"):
+        decide = scripted_player(env, name)
+        earned[name] = sum(play_episode(env, decide, seed) for seed in range(num_episodes))
+    return (earned[player] - earned["empty"]) / (earned["reference"] - earned["empty"])
+
+
+@pytest.mark.parametrize("kwargs", [{"difficulty": d} for d in (1, 3, 5)] + [{"reward": "paper"}, {"reward": "iou"}])
+def test_no_team_that_does_not_divide_the_house_or_does_not_read_it_goes_sixty_percent_of_the_way(kwargs):
+    env = HouseBuild(**kwargs)
+    shares = {name: share(env, name) for name in env.exploits()}
+    assert len(shares) >= 7 and max(shares.values()) <= 0.6
+
+
+def test_with_the_published_stock_one_builder_goes_further_which_is_allowed():
+    env = HouseBuild(needs_both=False)
+    assert share(env, "one builds to its stock") > 0.7
+    assert "one builds to its stock" in env.allowed_exploits and not HouseBuild().allowed_exploits
+
+
+def test_a_builder_may_fill_an_equal_part_and_no_more(hut):
+    env = hut(needs_both=True)
+    assert env.task.stock == {1: 4, 2: 1}
+    infos = env.step({"builder_0": f"{FRONT}\n/fill 0 0 1 0 0 1 white_concrete", "builder_1": ""})[4]
+    assert (infos["builder_0"]["metric/accepted"], infos["builder_0"]["metric/rejected"]) == (1.0, 1.0)

@@ -1,15 +1,19 @@
 """ResourceGathering: two gatherers with different tools."""
 
+import copy
 import json
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from collm.benchmarks.commands.scores import play_episode
 from collm.envs.games.resource_gathering import Land, ResourceGathering, new_land
 from collm.envs.games.resource_gathering.prompts import land, row
-from collm.envs.games.resource_gathering.rules import Settings, beginning, steps_to_work
+from collm.envs.games.resource_gathering.rules import Settings, beginning, steps_to_work, visible
+from collm.envs.players import scripted_player
 
 # A at x=0 wants the wood at 7, B at x=8 the stone and iron at 1; each is 5 away from where it can take them.
 STRIP = {
@@ -24,7 +28,7 @@ def strip(tmp_path):
     def made(goal=None, **kwargs):
         path = tmp_path / "lands.json"
         path.write_text(json.dumps([{**STRIP, "goal": goal or STRIP["goal"]}]))
-        env = ResourceGathering("all", data=str(path), **kwargs)
+        env = ResourceGathering("all", data=str(path), **{"view": 2, "reach": 2, **kwargs})
         env.reset(seed=0)
         return env
 
@@ -136,18 +140,70 @@ def test_progress_alone_is_worth_fourteen(strip):
     total = 0.0
     while env.agents:
         total += env.step({agent: env.reference_reply(agent) for agent in env.agents})[1]["gatherer_0"]
-    assert total == pytest.approx(14.0, abs=1e-9) and env.turn == 2
+    assert total == pytest.approx(14.0, abs=1e-9) and env.turn == 3
 
 
 @pytest.mark.parametrize("difficulty", range(1, 6))
-def test_reference_gatherers_finish_a_thousand_generated_lands(difficulty):
+def test_reference_gatherers_finish_every_generated_land(difficulty):
     env = ResourceGathering(difficulty=difficulty, reward="progress")
-    for task in range(200):
+    for task in range(100):
         env.reset(seed=0, options={"task": task})
         total = 0.0
         while env.agents:
             total += env.step({agent: env.reference_reply(agent) for agent in env.agents})[1]["gatherer_0"]
         assert total == pytest.approx(14.0, abs=1e-9)
+
+
+def share(env, player, num_episodes=25):
+    """Of the way from an empty team, which earns 0, to the reference."""
+    earned = {}
+    for name in (player, "reference"):
+        decide = scripted_player(env, name)
+        earned[name] = sum(play_episode(env, decide, seed) for seed in range(num_episodes))
+    return earned[player] / earned["reference"]
+
+
+@pytest.mark.parametrize("difficulty", range(1, 6))
+def test_honest_gatherers_need_messages(difficulty):
+    env = ResourceGathering(difficulty=difficulty)
+    assert share(env, "talking") == 1.0
+    assert share(env, "silent") < 0.5
+
+
+@pytest.mark.parametrize("difficulty", [1, 3, 5])
+def test_no_gatherer_that_does_not_look_goes_more_than_half_of_the_way(difficulty):
+    env = ResourceGathering(difficulty=difficulty)
+    shares = {name: share(env, name) for name in env.exploits()}
+    assert len(shares) >= 6 and max(shares.values()) <= 0.5
+
+
+@pytest.mark.parametrize("is_talking", [False, True])
+def test_honest_gatherers_read_nothing_hidden(is_talking):
+    """Things that a gatherer neither sees nor was told of do not change its reply."""
+    env = ResourceGathering()
+    name = "talking" if is_talking else "silent"
+    for seed in range(10):
+        env.reset(seed=seed)
+        while env.agents:
+            replies = {agent: env.honest_players()[name](agent) for agent in env.agents}
+            for gatherer, agent in enumerate(env.agents):
+                seen = visible(env.task, env._state, gatherer, Settings())
+                told = {fact.cell for fact in env._state.told[gatherer]}
+                lies = {cell: heap for cell, heap in env._state.lies.items() if cell in seen | told}
+                other = copy.deepcopy(env)
+                other._state = replace(env._state, lies=lies)
+                assert other.honest_players()[name](agent) == replies[agent]
+            env.step(replies)
+
+
+def test_each_thing_lies_at_first_where_only_the_other_gatherer_sees_it():
+    for seed in range(50):
+        task = new_land(seed, 1 + seed % 5)
+        state = beginning(task, Settings())
+        for gatherer, kinds in enumerate(((0,), (1, 2))):
+            own = {cell for cell, heap in task.lies.items() if any(heap[kind] for kind in kinds)}
+            assert own <= visible(task, state, 1 - gatherer, Settings())
+            assert not own & visible(task, state, gatherer, Settings())
 
 
 def test_reference_gatherers_finish_the_sample():
@@ -188,7 +244,7 @@ def test_the_truth_is_the_whole_world_and_what_was_paid_for(strip):
 def test_the_truth_tells_apart_lands_that_look_the_same_to_both_gatherers():
     far = {**STRIP, "rows": ["A . . . (0,3,2) . (4,0,0) . . . B"]}
     other = {**STRIP, "rows": ["A . . . (4,0,0) . (0,3,2) . . . B"]}
-    envs = [ResourceGathering(data=[row]) for row in (far, other)]
+    envs = [ResourceGathering(data=[row], view=2) for row in (far, other)]
     assert envs[0].reset(seed=0) == envs[1].reset(seed=0) and envs[0].state() == envs[1].state()
     assert envs[0].truth() != envs[1].truth()
 

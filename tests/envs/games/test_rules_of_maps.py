@@ -16,6 +16,7 @@ from collm.envs.games.bridge_build import rules as bridges
 from collm.envs.games.bridge_build.rules import Action
 from collm.envs.games.resource_gathering import Land
 from collm.envs.games.resource_gathering import rules as lands
+from collm.envs.games.resource_gathering.players import told_facts
 from collm.envs.games.resource_gathering.rules import Fact, Settings
 
 PLANK = 1
@@ -257,7 +258,7 @@ def test_a_turn_of_gathering_is_worth_what_a_loop_finds(seed):
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_the_reference_walks_to_where_most_can_be_taken_at_once(seed):
+def test_the_gathering_walk_leads_to_where_most_can_be_taken_at_once(seed):
     land = random_land(seed)
     settings = Settings(reach=1, max_steps=2)
     state = lands.beginning(land, settings)
@@ -272,7 +273,7 @@ def test_the_reference_walks_to_where_most_can_be_taken_at_once(seed):
         def steps(place, start=start):
             return max(abs(place[0] - start[0]), abs(place[1] - start[1]))
 
-        walk = lands.reference_walk(land, state, who, settings)
+        walk = lands.gathering_walk(land, state, who, settings)
         assert walk[0] == start and len(walk) <= 3
         assert all(max(abs(a[0] - b[0]), abs(a[1] - b[1])) == 1 for a, b in pairwise(walk))
         near = [cell for cell in zone if steps(cell) <= 2]
@@ -289,23 +290,23 @@ def test_the_reference_walks_to_where_most_can_be_taken_at_once(seed):
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_the_reference_tells_the_facts_that_help_most_as_many_as_allowed(seed):
+def test_a_talking_gatherer_tells_the_facts_that_cover_most_as_many_as_allowed(seed):
     land = random_land(seed)
     for max_facts in (1, 2):
         settings = Settings(view=2, max_facts=max_facts)
         state = lands.beginning(land, settings)
         for who in (0, 1):
-            (x0, z0), (px, pz) = land.starts[who], land.starts[1 - who]
+            x0, z0 = land.starts[who]
             shares = sorted(
                 (
                     min(1, amounts[kind] / land.goal[kind])
                     for (x, z), amounts in land.lies.items()
                     for kind in OWN[1 - who]
-                    if amounts[kind] and max(abs(x - x0), abs(z - z0)) <= 2 < max(abs(x - px), abs(z - pz))
+                    if amounts[kind] and max(abs(x - x0), abs(z - z0)) <= 2
                 ),
                 reverse=True,
             )
-            facts = lands.reference_facts(land, state, who, settings)
+            facts = told_facts(land, state, who, settings)
             found = [min(1, fact.amount / land.goal[NAMES.index(fact.resource)]) for fact in facts]
             assert found == pytest.approx(shares[:max_facts])
             assert lands.true_facts(land, state, who, [(f.cell, f.resource) for f in facts], settings) == facts
@@ -346,7 +347,7 @@ def test_states_are_told_apart_by_identity_and_can_be_keys():
 
 
 def test_the_game_s_numbers_are_the_documented_ones():
-    assert Settings() == Settings(view=2, reach=2, max_steps=4, max_facts=1)
+    assert Settings() == Settings(view=3, reach=1, max_steps=4, max_facts=1)
     assert (bridges.MAX_COMMANDS, bridges.BLOCKS) == (40, ("air", "oak_planks"))
 
 

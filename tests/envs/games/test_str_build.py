@@ -5,7 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from collm.benchmarks.commands.scores import play_episode
 from collm.envs.games.str_build import BLOCKS, StrBuild, new_word, score, word, words
+from collm.envs.players import scripted_player
 
 BENCHMARK = Path(__file__).parents[4] / "shared/data/minecraft/str_build.csv"
 needs_benchmark = pytest.mark.skipif(not BENCHMARK.exists(), reason="the benchmark's own words are not here")
@@ -94,6 +96,43 @@ def test_reference_players_reach_the_maximum_on_a_thousand_generated_words(diffi
     env = StrBuild(difficulty=difficulty, max_turns=1)
     for task in range(125):
         assert returns(env, seed=0, options={"task": task}) == pytest.approx([1], abs=1e-9)
+
+
+def share(env, player, num_episodes=6):
+    """Of the way from an empty team, which earns 0, to the reference."""
+    earned = {}
+    for name in (player, "reference"):
+        decide = scripted_player(env, name)
+        earned[name] = sum(play_episode(env, decide, seed) for seed in range(num_episodes))
+    return earned[player] / earned["reference"]
+
+
+@pytest.mark.parametrize("team", [{"difficulty": d} for d in (1, 3, 5, 8)] + [{"num_agents": k} for k in (3, 6)])
+def test_no_team_that_does_not_divide_the_word_or_does_not_read_it_goes_sixty_percent_of_the_way(team):
+    env = StrBuild(**team)
+    shares = {name: share(env, name) for name in env.exploits()}
+    assert len(shares) >= 6 and max(shares.values()) <= 0.6
+
+
+def test_two_cells_are_a_part_of_the_quota_that_they_are():
+    """Without `needs_both` a builder that sets two cells earns its team everything."""
+    tokens = "one builds, others set two cells"
+    assert share(StrBuild(needs_both=False), tokens) == pytest.approx(1.0)
+    env = StrBuild()
+    env.reset(seed=0)
+    quota = 3 * env.task.target.sum() // 8
+    assert f"in {quota} cells of the letters or more" in env.reset(seed=0)[0]["builder_0"]
+    _, rewards, _, _, infos = env.step({agent: env.exploits()[tokens](agent) for agent in env.agents})
+    assert rewards["builder_0"] == pytest.approx(2 / quota) == infos["builder_0"]["metric/division"]
+
+
+@pytest.mark.parametrize("num_builders", range(2, 7))
+def test_every_plan_gives_each_builder_its_quota(num_builders):
+    for difficulty in (2, 3, 8):
+        for seed in range(30):
+            task = new_word(seed, difficulty, num_builders=num_builders)
+            cells = [((task.plan == a) | (task.plan == b)).sum() for a, b in task.palettes]
+            assert min(cells) >= task.quota == max(1, 3 * task.target.sum() // (4 * num_builders))
 
 
 def test_splits_share_no_word_and_hold_no_published_one():

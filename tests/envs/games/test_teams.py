@@ -136,7 +136,7 @@ def written(game, rng):
     [
         (MiniBuild, {"reward": "dense"}, 0.75),
         (StrBuild, {"reward": "reference"}, -28.165713356273688),
-        (HouseBuild, {}, 24.94644638807904),
+        (HouseBuild, {"needs_both": False}, 24.94644638807904),
     ],
 )
 def test_two_builders_are_paid_what_they_were_paid_when_there_were_no_larger_teams(game, settings, expected):

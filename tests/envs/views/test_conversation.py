@@ -9,7 +9,7 @@ from collm.envs import make
 from collm.envs.core import Message, Outcome, TextParallelEnv, messages_of
 from collm.envs.views import Conversation, Conversations, SingleAgent
 
-IDS = ("collm/MiniWriting-v2", "collm/MiniBuild-v0", "collm/StrBuild-v1", "collm/CoopHumanEval-v1")
+IDS = ("collm/MiniWriting-v2", "collm/MiniBuild-v0", "collm/StrBuild-v2", "collm/CoopHumanEval-v1")
 
 
 def single(id, **kwargs):

@@ -135,7 +135,7 @@ def test_gymnasium_makes_many_by_id():
 
 
 def test_an_environments_own_argument_may_have_a_name_that_is_taken():
-    env = gymnasium.make("collm/BridgeBuild-v1", view="tokens", env_kwargs={"view": 3})
+    env = gymnasium.make("collm/BridgeBuild-v2", view="tokens", env_kwargs={"view": 3})
     assert env.unwrapped.env.unwrapped._view == 3
     with pytest.raises(ValueError, match=re.escape("env_kwargs={'view': 3}")):
-        gymnasium.make("collm/BridgeBuild-v1", view=3)
+        gymnasium.make("collm/BridgeBuild-v2", view=3)

@@ -1,0 +1,67 @@
+"""Scripted honest players of ResourceGathering. They read only what a gatherer sees and was told.
+
+The silent player explores until it sees a thing that it can take. The talking player also tells its partner where the
+partner's things are, and walks to the things that it was told of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..fog import Cell, is_on_map, seen_from, straight_walk
+from .prompts import reply
+from .rules import RESOURCES, Amounts, Fact, Land, Settings, State, gathering_walk, still_wanted, visible, work_zone
+
+
+def honest_reply(land: Land, state: State, gatherer: int, settings: Settings, *, turn: int, is_talking: bool) -> str:
+    """The reply of an honest gatherer."""
+    is_waiting = is_talking and turn == 0  # for the first facts: exploring may lead it away from them
+    walk = honest_walk(land, state, gatherer, settings, is_waiting=is_waiting)
+    return reply(walk, told_facts(land, state, gatherer, settings) if is_talking else [])
+
+
+def honest_walk(land: Land, state: State, gatherer: int, settings: Settings, *, is_waiting: bool) -> Sequence[Cell]:
+    """Walk to where most of the known things can be taken; else wait or explore."""
+    place = state.places[gatherer]
+    known = replace(state, lies=_known_things(state, gatherer, visible(land, state, gatherer, settings)))
+    if not still_wanted(land, state, gatherer):
+        return (place,)
+    if work_zone(land, known, gatherer, settings):
+        return gathering_walk(land, known, gatherer, settings)
+    return (place,) if is_waiting else exploring_walk(land, state, gatherer, settings)
+
+
+def exploring_walk(land: Land, state: State, gatherer: int, settings: Settings) -> Sequence[Cell]:
+    """The straight walk from which most new cells are seen; of equal ones the first in reading order."""
+    x, z = state.places[gatherer]
+    seen = visible(land, state, gatherer, settings)
+    steps = range(-settings.max_steps, settings.max_steps + 1)
+    ends = [(x + dx, z + dz) for dz in steps for dx in steps if is_on_map((x + dx, z + dz), land.width, land.depth)]
+    walks = [straight_walk((x, z), end, settings.max_steps) for end in ends]
+    return max(walks, key=lambda walk: len(seen_from(walk, settings.view, land.width, land.depth) - seen))
+
+
+def told_facts(land: Land, state: State, teller: int, settings: Settings) -> list[Fact]:
+    """The facts that cover most of what the partner can take and the team still wants; each is told once."""
+    wanted = still_wanted(land, state, 1 - teller)
+    told = {(fact.cell, fact.resource) for fact in state.told[1 - teller]}
+    facts = [
+        Fact(cell, kind, state.lies[cell][RESOURCES.index(kind)])
+        for cell in sorted(visible(land, state, teller, settings) & state.lies.keys())
+        for kind in wanted
+        if state.lies[cell][RESOURCES.index(kind)] and (cell, kind) not in told
+    ]
+    facts.sort(key=lambda fact: -min(1.0, fact.amount / wanted[fact.resource]))
+    return facts[: settings.max_facts]
+
+
+def _known_things(state: State, gatherer: int, seen: frozenset[Cell]) -> dict[Cell, Amounts]:
+    """What lies in the cells that it sees, and what it was told of other cells."""
+    lies = {cell: amounts for cell, amounts in state.lies.items() if cell in seen}
+    for fact in state.told[gatherer]:
+        if fact.cell not in seen:
+            amounts = list(lies.get(fact.cell, (0, 0, 0)))
+            amounts[RESOURCES.index(fact.resource)] = fact.amount
+            lies[fact.cell] = (amounts[0], amounts[1], amounts[2])
+    return lies
