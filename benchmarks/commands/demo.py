@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 

@@ -75,7 +75,7 @@ class MiniWriting(TextParallelEnv):
         """Teams that write salads, lies, copies or too much (`exploits.PLAYERS`)."""
         return {name: partial(self._written, writer) for name, writer in exploits.PLAYERS.items()}
 
-    def _written(self, writer: exploits.Writer, agent: str) -> str:
+    def _written(self, writer: Callable[[rules.Post, str], str], agent: str) -> str:
         return writer(self._dealt(), agent)
 
     def _dealt(self) -> rules.Post:
