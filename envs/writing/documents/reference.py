@@ -1,52 +1,65 @@
-"""Scripted texts about any source that pass every gate, found by trying a few lengths."""
+"""Scripted texts about any source: its sentences, each framed in words of our own, and a few general sentences."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from itertools import cycle, pairwise
+from itertools import count, islice
 
 from .rules import APART, MAX_SCORE, Form, measures, overlap, score, team_terms, terms
 
-# One phrase for each category of transition words.
-_OPENERS = (
-    "First", "Moreover", "For example", "However", "In fact", "Meanwhile", "Therefore", "Similarly", "Even so",
-    "Indeed", "If so", "Overall",
+_FRAMES = (
+    "First, and indeed above all, we find that",
+    "Moreover, and in fact, it is also known that",
+    "However, although this is true, we see that",
+    "For example, when we look at this, we find that",
+    "Similarly, if this is true, then we can say that",
+    "Therefore, and overall, we can see that",
+    "In addition, it is important to note that",
+    "In particular, we can also see that",
+    "As a result, we know that",
+    "Finally, we can say that",
+)
+"""The first six hold a phrase of each of the twelve categories."""
+_PLAIN_FRAMES = (
+    "The main point is that", "It is important to note that", "We can also see that", "We know that",
 )  # fmt: skip
+_REMARKS = (
+    "this is of interest to many people in practice",
+    "there is still much to learn about the question",
+    "it is worth a closer look",
+    "the details are more important than they may seem",
+    "this has been an open problem for a long time",
+    "there are several reasons to study it",
+    "the answer is not always simple",
+    "we need to understand why this is the case",
+    "different people have different views on the matter",
+    "it will take more time and work to be sure",
+    "others may come to the same conclusion",
+    "there is more than one way to think about it",
+    "the same idea can be used in other places",
+    "this can help us to make better choices",
+    "the effect is larger than one would expect",
+    "we hope that it will be useful in the future",
+)
+"""General clauses for texts whose source is too short; each writer begins elsewhere in the list."""
+_MAX_REMARKS = 8
 
 
-@lru_cache(maxsize=256)  # both writers ask for theirs
-def reference_pair(form: Form, source: str) -> tuple[str, str]:
-    """The best of a few dozen pairs made of the source's own words and of transition phrases.
-
-    The first text is the beginning of the source; the second is the source, or its end, cut into clauses, each opened
-    by a transition phrase; or clauses from all over the source. Where the source is too short it is told again.
-    """
-    best, best_score = ("", ""), -1.0
-    for first, second in _candidates(form, source):
-        reached = score(team_terms(form, source, (first, second), [measures(form, source, first, second)]))
-        if reached > best_score:
-            best, best_score = (first, second), reached
-        if best_score > MAX_SCORE - 1e-9:
-            break
-    return best
-
-
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=256)  # all writers ask for theirs
 def reference_team(form: Form, source: str, num_writers: int) -> tuple[str, ...]:
-    """A text for each writer of a team: for two the `reference_pair`, for more the best of a few teams.
+    """The best of a few teams of texts that are made of the source's own sentences.
 
-    Each later writer tells a stretch of its own of the source, and of those that it tries takes the text that is best
-    beside the first writer's and the ones before it.
+    The first text has the beginning of the source, or any one or two sentences of it where a short text is wanted; each
+    later writer has a stretch of its own, and the text of it that is best beside the first text and those before it.
     """
-    if num_writers == 2:
-        return reference_pair(form, source)
     best, best_score = [""] * num_writers, -1.0
-    for first in _beginnings(form, source.split()):
+    units = _units(source)
+    for first in _first_texts(form, units):
         texts = [first]
-        for place in range(num_writers - 1):
-            texts.append(_best_beside(form, source, texts, _stretches(source.split(), place, num_writers - 1)))
+        for place in range(1, num_writers):
+            texts.append(_best_beside(form, source, texts, units, place, num_writers))
         pairs = [measures(form, source, first, text) for text in texts[1:]]
         reached = score(team_terms(form, source, texts, pairs))
         if reached > best_score:
@@ -56,73 +69,71 @@ def reference_team(form: Form, source: str, num_writers: int) -> tuple[str, ...]
     return tuple(best)
 
 
-def _beginnings(form: Form, words: list[str]) -> Iterator[str]:
-    """Texts of the first writer: the source's beginning at several lengths, from a part of it or the whole."""
-    for extra in (8, 16):
-        for share in (1.0, 0.6):
-            yield " ".join(_taken(words[: max(1, round(share * len(words)))], form.min_words + extra))
+def _units(source: str) -> list[str]:
+    """The sentences of a source, without the marks at their ends."""
+    found = (unit.strip().rstrip(".!?").strip() for unit in re.split(r"(?<=[.!?])\s+", source))
+    return [unit for unit in found if unit] or [source]
 
 
-def _stretches(words: list[str], place: int, count: int) -> list[list[str]]:
-    """Parts of the source that belong to one of so many places, the narrow ones first."""
-    sizes = [round(share * len(words)) for share in (0.45, 0.6, 0.75)]
-    starts = [round((len(words) - size) * place / (count - 1)) for size in sizes]
-    return [words[start : start + size] or words for start, size in zip(starts, sizes, strict=True)]
+def _first_texts(form: Form, units: Sequence[str]) -> Iterator[str]:
+    if form.transitions_of == "second":
+        for size in (2, 1, 3):
+            for start in range(max(1, len(units) - size + 1)):
+                for num_remarks in (0, 1):
+                    yield _text(units[start : start + size], _PLAIN_FRAMES, 0, num_remarks)
+        return
+    for extra in (6, 20, 35, 50):
+        for share in (0.65, 0.8, 1.0, 0.5):
+            part = units[: max(1, round(share * len(units)))]
+            yield _at_least(part, _FRAMES, 0, form.min_words + extra)
 
 
-def _best_beside(form: Form, source: str, texts: list[str], stretches: list[list[str]]) -> str:
-    """The text about one of the stretches that adds most to the ones that are there."""
+def _best_beside(
+    form: Form, source: str, texts: Sequence[str], units: Sequence[str], place: int, num_writers: int
+) -> str:
+    """The text of a later writer that adds most to the ones that are there."""
     best, best_score = "", -1.0
-    length = len(texts[0].split())
-    for num_openers in (len(_OPENERS), 6):
-        for share in (2.3, 1.9, 1.4, 1.2):
-            for stretch in stretches:
-                text = _opened(_taken(stretch, round(length * share)), num_openers)
-                apart = min((APART.credit(overlap(text, other)) for other in texts[1:]), default=1.0)
-                reached = score(terms(form, measures(form, source, texts[0], text))) * apart
-                if reached > best_score:
-                    best, best_score = text, reached
-                if best_score > MAX_SCORE - 1e-9:
-                    return best
+    num_words = len(texts[0].split())
+    for ratio in (1.45, 2.3, 1.9, 2.8, 1.3, 1.6):
+        for part in _stretches(units, place - 1, num_writers - 1):
+            text = _at_least(part, _FRAMES, place, min(form.max_words - 12, round(num_words * ratio)))
+            apart = min((APART.credit(overlap(text, other)) for other in texts[1:]), default=1.0)
+            both = [texts[0], text]
+            pair = [measures(form, source, *both)]
+            points = team_terms(form, source, both, pair) if num_writers == 2 else terms(form, pair[0])
+            if score(points) * apart > best_score:
+                best, best_score = text, score(points) * apart
+            if best_score > MAX_SCORE - 1e-9:
+                return best
     return best
 
 
-def _candidates(form: Form, source: str) -> Iterator[tuple[str, str]]:
-    words = source.split()
-    parts = [(words, words)]
-    if 2 * form.min_words > len(words):  # two long texts about one short source would be one text twice
-        parts = [(words[: len(words) - left], words[left:]) for left in (len(words) // 3, len(words) // 4)] + parts
-    for extra in (16, 8, 2, 30, 50):
-        for part, other_part in parts:
-            first = _taken(part, form.min_words + extra)
-            for pool in (other_part, first):
-                for share in (2.3, 1.9, 1.6, 1.3, 1.1, 1.0):
-                    for num_openers in (len(_OPENERS), 8, 4, 0):
-                        count = round(len(first) * share)
-                        if form.coverage is not None and num_openers:
-                            yield " ".join(first), _opened(_spread(pool, count, num_openers), num_openers)
-                        yield " ".join(first), _opened(_taken(pool, count), num_openers)
+def _stretches(units: Sequence[str], place: int, num_places: int) -> Iterator[list[str]]:
+    """Sentences for one of the later writers: a stretch around its place, its end, or sentences from all over it."""
+    for share in (1.0, 0.8, 0.6, 0.45) if num_places == 1 else (0.5, 0.65, 0.8, 0.4):
+        size = max(1, round(share * len(units)))
+        start = round((len(units) - size) * (1.0 if num_places == 1 else place / (num_places - 1)))
+        yield list(units[start : start + size])
+    for step in (2, 3):
+        yield list(units[place % step :: step]) or list(units)
 
 
-def _taken(words: list[str], count: int) -> list[str]:
-    """The first words, from the beginning again where there are too few."""
-    return [word for word, _ in zip(cycle(words), range(count), strict=False)]
+def _at_least(part: Sequence[str], frames: Sequence[str], place: int, num_words: int) -> str:
+    """Text of the part's sentences, as many as are needed, and then of as many remarks."""
+    for size in range(1, len(part) + 1):
+        text = _text(part[:size], frames, place, 0)
+        if len(text.split()) >= num_words:
+            return text
+    for num_remarks in range(1, _MAX_REMARKS + 1):
+        text = _text(part, frames, place, num_remarks)
+        if len(text.split()) >= num_words:
+            break
+    return text
 
 
-def _spread(words: list[str], count: int, num_places: int) -> list[str]:
-    """So many words, in stretches from as many places all over; all of them, again if need be, where they are few."""
-    length = count // num_places
-    if len(words) < num_places * length:
-        return _taken(words, count)
-    starts = [len(words) * place // num_places for place in range(num_places)]
-    return [word for start in starts for word in words[start : start + length]]
-
-
-def _opened(words: list[str], num_openers: int) -> str:
-    """The words in as many clauses as there are openers, each after its own."""
-    if not num_openers:
-        return " ".join(words)
-    cuts = [len(words) * i // num_openers for i in range(num_openers + 1)]
-    clauses = [words[start:end] for start, end in pairwise(cuts)]
-    told = (f"{opener}, {' '.join(clause)}".rstrip(" ,") for opener, clause in zip(_OPENERS, clauses, strict=False))
-    return ". ".join(re.sub(r"[.,;:]$", "", text) for text in told) + "."
+def _text(part: Sequence[str], frames: Sequence[str], place: int, num_remarks: int) -> str:
+    """Each sentence behind a frame; then remarks behind the next frames."""
+    start = place * _MAX_REMARKS
+    remarks = (_REMARKS[number % len(_REMARKS)] for number in islice(count(start), num_remarks))
+    clauses = [*part, *remarks]
+    return " ".join(f"{frames[number % len(frames)]} {clause}." for number, clause in enumerate(clauses))
