@@ -9,9 +9,11 @@ copied     share of the words that lie in `RUN` or more successive tokens of the
 
 A window is three successive tokens of a sentence. It is unfamiliar if neither the source nor `forms.json` has it.
 
-    fluency of a sentence = UNFAMILIAR((unfamiliar windows + CUT * cuts) / (1 + windows that are not in the source + CUT * cuts))
+    fluency of a sentence = min(UNFAMILIAR((unfamiliar + CUT * cuts) / (1 + new + CUT * cuts)), FAULTS(faults))
     support of a sentence = EXACT(exact pairs / pairs) * KNOWN(subject words that the source has / subject words)
 
+new        windows that are not in the source; unfamiliar: those of them that `forms.json` does not have either
+faults     sum over the stretches of successive new windows of max(0, unfamiliar - new / 2)
 pairs      neighbouring subject words of the sentence, with the function words between them
 exact      pairs that the source has, with the same words between them
 cuts       ends of the sentence that cut a run of the source's words in the middle of a phrase
@@ -25,7 +27,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
+from itertools import groupby, pairwise
+from operator import itemgetter
 from statistics import fmean
 
 from .bands import Band
@@ -33,10 +36,11 @@ from .forms import PAUSE, Window, is_familiar, sentences, windows
 from .lexicon import OWN, Lexicon
 
 UNFAMILIAR = Band(0.0, 0.0, 0.45, 0.7)
+FAULTS = Band(0.0, 0.0, 0.5, 1.25)
 FLUENCY = Band(0.5, 0.85)
 EXACT = Band(0.0, 0.15)
-KNOWN = Band(0.1, 0.35)
-SUPPORT = Band(0.1, 0.55)
+KNOWN = Band(0.15, 0.45)
+SUPPORT = Band(0.3, 0.7)
 VARIETY = Band(0.5, 0.75)
 COPIED = Band(0.0, 0.0, 0.75, 0.9)
 COPY_CREDIT = 0.5
@@ -136,9 +140,15 @@ def fluency(sentence: Sequence[str], source: Source) -> float:
         return 0.0
     if any(is_new) and _longest(_is_subject(token) for token in sentence) > MAX_SUBJECT_WORDS:
         return 0.0
-    unfamiliar = sum(new and not is_familiar(window) for new, window in zip(is_new, windows(sentence), strict=True))
+    stretches = [
+        [not is_familiar(window) for _, window in stretch]
+        for new, stretch in groupby(zip(is_new, windows(sentence), strict=True), key=itemgetter(0))
+        if new
+    ]
+    faults = sum(max(0.0, sum(stretch) - len(stretch) / 2) for stretch in stretches)
     cuts = CUT * _num_cuts(sentence, source)
-    return UNFAMILIAR.credit((unfamiliar + cuts) / (1 + sum(is_new) + cuts))
+    share = (sum(map(sum, stretches)) + cuts) / (1 + sum(is_new) + cuts)
+    return min(UNFAMILIAR.credit(share), FAULTS.credit(faults))
 
 
 def support(sentence: Sequence[str], source: Source) -> float:

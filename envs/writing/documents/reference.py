@@ -129,12 +129,13 @@ def _stretches(units: Sequence[str], place: int, num_places: int) -> Iterator[li
 
 
 def _text(source: str, part: Sequence[str], frames: Sequence[str], place: int, num_remarks: int) -> str:
-    """The sentences of a part, and then so many remarks, each behind the next frame where that reads well."""
+    """The sentences of a part, each behind the next frame and followed by a remark, if that is fluent."""
     start = place * len(_REMARKS) // 2
     remarks = [_REMARKS[(start + number) % len(_REMARKS)] for number in range(num_remarks)]
     told, next_frames = list[str](), cycle(frames)
     frame = next(next_frames)
-    for clause in [*part, *remarks]:
+    joined = [f"{clause}, and {remark}" for clause, remark in zip(part, remarks, strict=False)]
+    for clause in [*joined, *part[len(joined) :], *remarks[len(joined) :]]:
         framed = f"{frame} {clause}."
         if _reads_well(framed, source):
             told.append(framed)
