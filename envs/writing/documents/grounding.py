@@ -14,7 +14,7 @@ A window is three successive tokens of a sentence. It is unfamiliar if neither t
 
 new        windows that are not in the source; unfamiliar: those of them that `forms.json` does not have either
 faults     sum over the stretches of successive new windows of max(0, unfamiliar - new / 2)
-pairs      neighbouring subject words of the sentence, with the function words between them
+pairs      stems of neighbouring subject words of the sentence, with the function words between them
 exact      pairs that the source has, with the same words between them
 cuts       ends of the sentence that cut a run of the source's words in the middle of a phrase
 
@@ -38,12 +38,12 @@ from .lexicon import OWN, Lexicon
 UNFAMILIAR = Band(0.0, 0.0, 0.45, 0.7)
 FAULTS = Band(0.0, 0.0, 0.5, 1.25)
 FLUENCY = Band(0.5, 0.85)
-EXACT = Band(0.0, 0.15)
-KNOWN = Band(0.15, 0.45)
-SUPPORT = Band(0.3, 0.7)
+EXACT = Band(0.0, 0.1)
+KNOWN = Band(0.25, 0.5)
+SUPPORT = Band(0.35, 0.7)
 VARIETY = Band(0.5, 0.75)
 COPIED = Band(0.0, 0.0, 0.75, 0.9)
-COPY_CREDIT = 0.5
+COPY_CREDIT = 0.3
 """Originality of a text that only copies."""
 RUN = 5
 CUT = 3
@@ -52,6 +52,8 @@ MAX_FILLERS = 12
 """Successive function and transition words of a sentence. Abstracts and summaries by people have at most 9."""
 MAX_SUBJECT_WORDS = 7
 """Successive subject words of a sentence of which the source lacks some; summaries by people have at most 7."""
+STEM = 5
+"""Letters that count of a subject word: "train" and "training" are one."""
 REACH = 3
 NUM_PARTS = 4
 TOLD_PAIRS = 2
@@ -106,7 +108,7 @@ class Source:
     """The parts of a source that texts are compared with."""
 
     windows: frozenset[Window]
-    words: frozenset[str]
+    stems: frozenset[str]
     pairs: frozenset[Window]
     negated: frozenset[str]
     before: dict[Window, frozenset[str]]
@@ -125,7 +127,7 @@ def _read(source: str) -> Source:
             after[run].add(sentence[place + RUN] if place + RUN < len(sentence) else PAUSE)
     return Source(
         windows=frozenset(window for sentence in told for window in windows(sentence)),
-        words=frozenset(token for sentence in told for token in sentence),
+        stems=frozenset(token[:STEM] for sentence in told for token in sentence),
         pairs=frozenset(pair for sentence in told for pair in _pairs(sentence)),
         negated=frozenset(word for sentence in told for word in _negated(sentence)),
         before={run: frozenset(tokens) for run, tokens in before.items()},
@@ -157,7 +159,7 @@ def support(sentence: Sequence[str], source: Source) -> float:
     if not pairs or not source.negated.issuperset(_negated(sentence)):
         return 0.0
     exact = sum(pair in source.pairs for pair in pairs) / len(pairs)
-    return EXACT.credit(exact) * KNOWN.credit(fmean(token in source.words for token in sentence if _is_subject(token)))
+    return EXACT.credit(exact) * KNOWN.credit(fmean(token[:STEM] in source.stems for token in sentence if _is_subject(token)))
 
 
 def coverage(texts: Iterable[str], source: str, lexicon: Lexicon) -> float:
@@ -186,10 +188,10 @@ def _is_subject(token: str) -> bool:
 
 
 def _pairs(sentence: Sequence[str]) -> Iterator[Window]:
-    """Neighbouring subject words, with the function words between them."""
+    """The stems of neighbouring subject words, with the function words between them."""
     read = [token for token in sentence if token != PAUSE]
     places = [place for place, token in enumerate(read) if _is_subject(token)]
-    return (tuple(read[one : other + 1]) for one, other in pairwise(places))
+    return ((read[one][:STEM], *read[one + 1 : other], read[other][:STEM]) for one, other in pairwise(places))
 
 
 def _negated(sentence: Sequence[str]) -> Iterator[str]:

@@ -74,7 +74,7 @@ def _first_texts(form: Form, source: str, units: Sequence[str]) -> Iterator[str]
     if form.transitions_of == "second":
         for size in (2, 1, 3):
             for start in range(max(1, len(units) - size + 1)):
-                for num_remarks in (0, 1, 2):
+                for num_remarks in (0, 1, 2, 3):
                     yield _text(source, units[start : start + size], _PLAIN_FRAMES, 0, num_remarks)
     else:
         parts = [units[: max(1, round(share * len(units)))] for share in (0.6, 0.75, 0.9, 0.45, 1.0)] + [units[::2]]
@@ -129,22 +129,31 @@ def _stretches(units: Sequence[str], place: int, num_places: int) -> Iterator[li
 
 
 def _text(source: str, part: Sequence[str], frames: Sequence[str], place: int, num_remarks: int) -> str:
-    """The sentences of a part, each behind the next frame and followed by a remark, if that is fluent."""
+    """The sentences of a part, each behind the next frame that is fluent before it, and followed by a remark."""
     start = place * len(_REMARKS) // 2
     remarks = [_REMARKS[(start + number) % len(_REMARKS)] for number in range(num_remarks)]
-    told, next_frames = list[str](), cycle(frames)
-    frame = next(next_frames)
-    joined = [f"{clause}, and {remark}" for clause, remark in zip(part, remarks, strict=False)]
-    for clause in [*joined, *part[len(joined) :], *remarks[len(joined) :]]:
-        framed = f"{frame} {clause}."
-        if _reads_well(framed, source):
-            told.append(framed)
-            frame = next(next_frames)
-        else:
+    told, left = list[str](), list(frames)
+
+    def tell(clause: str) -> bool:
+        """Whether the clause is fluent behind a frame that is left; then it is told so."""
+        for frame in left:
+            if _reads_well(sentence := f"{frame} {clause}.", source):
+                told.append(sentence)
+                left.remove(frame)
+                left.extend(() if left else frames)
+                return True
+        return False
+
+    for clause in part:
+        if remarks and tell(f"{clause}, and {remarks[0]}"):
+            remarks.pop(0)
+        elif not tell(clause):
             told.append(f"{clause}.")
+    for remark in remarks:
+        tell(remark)
     return " ".join(told)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=4096)
 def _reads_well(text: str, source: str) -> bool:
     return groundedness(text, source).fluency == 1.0
