@@ -111,12 +111,13 @@ class Writers(TextParallelEnv):
         return team[self.possible_agents.index(agent)]
 
     def exploits(self) -> Mapping[str, Callable[[str], str]]:
-        """Teams that write around one word of the source, and that copy its beginning."""
+        """The degenerate teams of `exploits.ALL`."""
         place = self.possible_agents.index
-        return {
-            "one word": lambda agent: exploits.one_word(self.form, self._source, place(agent)),
-            "first words": lambda agent: exploits.first_words(self.form, self._source, place(agent)),
-        }
+
+        def player(write: Callable[[rules.Form, str, int], str]) -> Callable[[str], str]:
+            return lambda agent: write(self.form, self._source, place(agent))
+
+        return {name: player(write) for name, write in exploits.ALL.items()}
 
 
 class TLDR(Writers):
