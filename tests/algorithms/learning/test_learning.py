@@ -101,15 +101,23 @@ def number_trainer(name, probe, seed):
 
 
 def reached(trainer):
-    """The mean return of fresh episodes once training has got there, or when its updates are used up."""
+    """The mean return of fresh episodes once training has got there, or when its updates are used up.
+
+    If all returns of an update are equal, normalized advantages are the critic's errors at unit scale, and one such
+    update can undo a solved task; training then goes on.
+    """
+    held_out = RolloutCollector(trainer.collector.vector, trainer.collector.policies)
     recent = []
     while trainer.update < trainer.config.num_updates:
         _, metrics = trainer.step()
         recent.append(metrics["return"])
-        if len(recent) >= 6 and min(recent[-6:]) >= 0.98:
+        if len(recent) >= 6 and min(recent[-6:]) >= 0.98 and held_out_return(held_out) >= 0.95:
             break
-    held_out = RolloutCollector(trainer.collector.vector, trainer.collector.policies)
-    return evaluate(held_out, 128, greedy=False).team_return.value
+    return held_out_return(held_out)
+
+
+def held_out_return(collector):
+    return evaluate(collector, 128, greedy=False).team_return.value
 
 
 def cases():
