@@ -42,6 +42,8 @@ HISTORY: dict[str, str] = {
     "collm/ClassEval-v1": f"{_IMPROVEMENT}; `variant`, `prompts`.",
     "collm/TLDR-v1": f"{_GROUNDED}, and both tell of all of it; `variant`, `prompts`.",
     "collm/ArxivExpansion-v1": f"{_GROUNDED}; `variant`, `prompts`.",
+    "collm/MiniCode-v1": "a test counts only if each programmer computes its part (v0 paid 1.0 for a helper that always "
+    "wrote the same line); without aux the tests are worth 0.1; `needs_both`.",
     "collm/MiniWriting-v1": f"{_GROUNDED}; a linking word before another one is none; `prompts`.",
 }
 """What changed with a version above 0, by its id."""
