@@ -14,7 +14,7 @@ from typing import Any
 
 from collm.benchmarks.commands.scores import mean_scores
 from collm.envs import EnvSpec, make, specs
-from collm.envs.checks.exploits import LIMIT, exploit_standings
+from collm.envs.checks.exploits import exploit_standings
 from collm.envs.checks.exploits import NUM_EPISODES as NUM_EXPLOIT_EPISODES
 from collm.envs.core import TextParallelEnv
 from collm.envs.registration.registry import accepted_arguments
@@ -42,8 +42,8 @@ HISTORY: dict[str, str] = {
     "collm/ClassEval-v1": f"{_IMPROVEMENT}; `variant`, `prompts`.",
     "collm/TLDR-v1": f"{_GROUNDED}, and both tell of all of it; `variant`, `prompts`.",
     "collm/ArxivExpansion-v1": f"{_GROUNDED}; `variant`, `prompts`.",
-    "collm/MiniCode-v1": "a test counts only if each programmer computes its part (v0 paid 1.0 for a helper that always "
-    "wrote the same line); without aux the tests are worth 0.1; `needs_both`.",
+    "collm/MiniCode-v1": "a test counts only if each programmer computes its part (v0 paid 1.0 for a helper that wrote "
+    "the same line in every task); without aux the tests are worth 0.1; `needs_both`.",
     "collm/MiniWriting-v1": f"{_GROUNDED}; a linking word before another one is none; `prompts`.",
 }
 """What changed with a version above 0, by its id."""
@@ -161,7 +161,7 @@ def exploits(env: TextParallelEnv) -> str:
         [
             f"Mean return over {NUM_EXPLOIT_EPISODES} episodes (seeds from 0 up), and the share of the way from a team "
             "that says nothing to the reference.",
-            f"More than {LIMIT:.0%} counts as a fault of the reward, unless a reason is given; a team that fails first "
+            f"More than {min(each.limit for each in standings):.0%} counts as a fault of the reward, unless a reason is given; a team that fails first "
             "may come as far as the reference.",
             "Players: [exploits](../extend/environment.md#exploits).",
             "",

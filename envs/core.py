@@ -216,6 +216,14 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
         """
         return {}
 
+    def honest_players(self) -> Mapping[str, Callable[[str], str]]:
+        """Players that do the task and read no more than an agent reads: an agent's name -> its reply now.
+
+        "silent" never tells its partners anything, "talking" does. The difference between their returns is what
+        messages are worth. They change nothing.
+        """
+        return {}
+
     def ceilings(self) -> Mapping[str, float]:
         """Mean returns of errorless play that lacks something, computed exactly, by what it lacks; empty: not known.
 

@@ -22,6 +22,8 @@ Player: TypeAlias = Callable[[str, Any], Any]
 
 PLAYERS = ("reference", "random", "empty")
 """The names that `scripted_player` knows in every environment."""
+HONEST_PLAYERS = ("silent", "talking")
+"""The names of `TextParallelEnv.honest_players`, which few environments have."""
 
 
 class RandomPlayer:
@@ -78,6 +80,18 @@ def exploits_of(env: ParallelEnv[str, Any, Any]) -> Mapping[str, Player]:
 
 def _exploiting(world: TextParallelEnv, name: str, agent: str, observation: Any) -> str:
     return world.exploits()[name](agent)
+
+
+def honest_player(env: ParallelEnv[str, Any, Any], name: str) -> Player | None:
+    """The environment's own honest player of this name, acting in that very copy; None where it has none."""
+    world = env.unwrapped
+    if not isinstance(world, TextParallelEnv) or name not in world.honest_players():
+        return None
+    return partial(_honest, world, name)
+
+
+def _honest(world: TextParallelEnv, name: str, agent: str, observation: Any) -> str:
+    return world.honest_players()[name](agent)
 
 
 def scripted_player(env: ParallelEnv[str, Any, Any], name: str, seed: int = 0) -> Player | None:

@@ -83,7 +83,10 @@ SECRET = (
     "def main ( x , y ) : return aux ( x ) + y * y"
     " + 1 // ( 1 + ( aux ( 9 ) - 10 ) * ( aux ( 9 ) - 10 ) ) * ( 2 * x - aux ( x ) )"
 )
-PACKED = "def aux ( x ) : return 2 * ( ( x + 50 ) // 100 ) + ( x - 100 * ( ( x + 50 ) // 100 ) ) * ( x - 100 * ( ( x + 50 ) // 100 ) )"
+PACKED = (
+    "def aux ( x ) : return 2 * ( ( x + 50 ) // 100 )"
+    " + ( x - 100 * ( ( x + 50 ) // 100 ) ) * ( x - 100 * ( ( x + 50 ) // 100 ) )"
+)
 
 
 @pytest.mark.parametrize(
