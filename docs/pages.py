@@ -161,8 +161,8 @@ def exploits(env: TextParallelEnv) -> str:
         [
             f"Mean return over {NUM_EXPLOIT_EPISODES} episodes (seeds from 0 up), and the share of the way from a team "
             "that says nothing to the reference.",
-            f"More than {min(each.limit for each in standings):.0%} counts as a fault of the reward, unless a reason is given; a team that fails first "
-            "may come as far as the reference.",
+            f"More than {min(each.limit for each in standings):.0%} counts as a fault of the reward, unless a reason is "
+            "given; a team that fails first may come as far as the reference.",
             "Players: [exploits](../extend/environment.md#exploits).",
             "",
             "| player | return | share of the way | why it may |",
