@@ -27,7 +27,7 @@ _IMPROVEMENT = (
     "a turn is paid for what it improves, so that solving at once is the best return, and half of the tests' points "
     "need all of them"
 )
-_FUNCTIONS = f"{_IMPROVEMENT}, as does cooperation; built-in problems of its own; `variant`, `prompts`."
+_FUNCTIONS = f"{_IMPROVEMENT}, as does cooperation; built-in problems of its own; `variant`, `prompts`, `needs_both`."
 _GROUNDED = "all points but the structure's are paid as far as both texts tell what the source tells"
 _BUILDERS = "minus signs and whole parts of numbers count; two to six builders; `stop_at` needs `shift`."
 HISTORY: dict[str, str] = {
@@ -39,7 +39,7 @@ HISTORY: dict[str, str] = {
     "collm/HumanEval-v1": _FUNCTIONS,
     "collm/MBPP-v1": _FUNCTIONS,
     "collm/CoopHumanEval-v1": _FUNCTIONS,
-    "collm/ClassEval-v1": f"{_IMPROVEMENT}; `variant`, `prompts`.",
+    "collm/ClassEval-v1": f"{_IMPROVEMENT}; `variant`, `prompts`, `needs_both`.",
     "collm/TLDR-v1": f"{_GROUNDED}, and both tell of all of it; `variant`, `prompts`.",
     "collm/ArxivExpansion-v1": f"{_GROUNDED}; `variant`, `prompts`.",
     "collm/MiniCode-v1": "a test counts only if each programmer computes its part (v0 paid 1.0 for a helper that wrote "
