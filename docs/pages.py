@@ -14,8 +14,8 @@ from typing import Any
 
 from collm.benchmarks.commands.scores import mean_scores
 from collm.envs import EnvSpec, make, specs
-from collm.envs.checks.exploits import exploit_standings
 from collm.envs.checks.exploits import NUM_EPISODES as NUM_EXPLOIT_EPISODES
+from collm.envs.checks.exploits import exploit_standings
 from collm.envs.core import TextParallelEnv
 from collm.envs.registration.registry import accepted_arguments
 
@@ -153,6 +153,7 @@ def ceilings(env: TextParallelEnv) -> list[str]:
 def exploits(env: TextParallelEnv) -> str:
     """How far teams come that do not do the task."""
     standings = exploit_standings(env)
+    limit = min(each.limit for each in standings)
     rows = [
         f"| {each.player} | {each.mean_return:.2f} | {each.share:.0%} | {each.reason} |"
         for each in sorted(standings, key=lambda standing: -standing.share)
@@ -161,8 +162,8 @@ def exploits(env: TextParallelEnv) -> str:
         [
             f"Mean return over {NUM_EXPLOIT_EPISODES} episodes (seeds from 0 up), and the share of the way from a team "
             "that says nothing to the reference.",
-            f"More than {min(each.limit for each in standings):.0%} counts as a fault of the reward, unless a reason is "
-            "given; a team that fails first may come as far as the reference.",
+            f"More than {limit:.0%} counts as a fault of the reward, unless a reason is given; a team that fails first "
+            "may come as far as the reference.",
             "Players: [exploits](../extend/environment.md#exploits).",
             "",
             "| player | return | share of the way | why it may |",

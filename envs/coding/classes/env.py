@@ -149,4 +149,4 @@ class ClassEval(TwoProgrammers):
         if self._needs_both:
             return secret
         reason = "as in the published task, a method counts whoever writes it; `needs_both=True` does not pay it"
-        return dict.fromkeys(("one does all", "others for show", "all do all", "private methods", *secret), reason)
+        return dict.fromkeys(("one does all", "others for show", "all do all", "private methods"), reason) | secret

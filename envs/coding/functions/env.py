@@ -187,7 +187,7 @@ class FunctionPair(TwoProgrammers):
         if self._needs_both:
             return secret
         reason = "as in the published task, one programmer may do all the work; `needs_both=True` does not pay it"
-        return dict.fromkeys(("helpers for show", "lone helper", *secret), reason)
+        return dict.fromkeys(("helpers for show", "lone helper"), reason) | secret
 
     def _generated_calls(self) -> tuple[tuple[tuple[Any, ...], Any], ...]:
         """(arguments, expected value) of this episode's tests."""
