@@ -14,8 +14,8 @@ from typing import Any
 
 from collm.benchmarks.commands.scores import mean_scores
 from collm.envs import EnvSpec, make, specs
-from collm.envs.checks.exploits import LIMIT, exploit_standings
 from collm.envs.checks.exploits import NUM_EPISODES as NUM_EXPLOIT_EPISODES
+from collm.envs.checks.exploits import exploit_standings
 from collm.envs.core import TextParallelEnv
 from collm.envs.registration.registry import accepted_arguments
 
@@ -27,7 +27,7 @@ _IMPROVEMENT = (
     "a turn is paid for what it improves, so that solving at once is the best return, and half of the tests' points "
     "need all of them"
 )
-_FUNCTIONS = f"{_IMPROVEMENT}, as does cooperation; built-in problems of its own; `variant`, `prompts`."
+_FUNCTIONS = f"{_IMPROVEMENT}, as does cooperation; built-in problems of its own; `variant`, `prompts`, `needs_both`."
 _GROUNDED = "all points but the structure's are paid as far as both texts tell what the source tells"
 _BUILDERS = "minus signs and whole parts of numbers count; two to six builders; `stop_at` needs `shift`."
 HISTORY: dict[str, str] = {
@@ -46,12 +46,14 @@ HISTORY: dict[str, str] = {
     "collm/HumanEval-v1": _FUNCTIONS,
     "collm/MBPP-v1": _FUNCTIONS,
     "collm/CoopHumanEval-v1": _FUNCTIONS,
-    "collm/ClassEval-v1": f"{_IMPROVEMENT}; `variant`, `prompts`.",
+    "collm/ClassEval-v1": f"{_IMPROVEMENT}; `variant`, `prompts`, `needs_both`.",
     "collm/TLDR-v1": f"{_GROUNDED}, and both tell of all of it; `variant`, `prompts`.",
     "collm/ArxivExpansion-v1": f"{_GROUNDED}; `variant`, `prompts`.",
     "collm/MiniWriting-v2": "the texts are parsed, and paid for the facts of the post that they state (v1 paid up to "
     "1.0 for a salad that kept one pair of words in three); no fact stands twice in a post; larger teams have longer "
     "posts.",
+    "collm/MiniCode-v1": "a test counts only if each programmer computes its part (v0 paid 1.0 for a helper that wrote "
+    "the same line in every task); without aux the tests are worth 0.1; `needs_both`.",
     "collm/MiniWriting-v1": f"{_GROUNDED}; a linking word before another one is none; `prompts`.",
 }
 """What changed with a version above 0, by its id."""
@@ -161,6 +163,7 @@ def ceilings(env: TextParallelEnv) -> list[str]:
 def exploits(env: TextParallelEnv) -> str:
     """How far teams come that do not do the task."""
     standings = exploit_standings(env)
+    limit = min(each.limit for each in standings)
     rows = [
         f"| {each.player} | {each.mean_return:.2f} | {each.share:.0%} | {each.reason} |"
         for each in sorted(standings, key=lambda standing: -standing.share)
@@ -169,7 +172,7 @@ def exploits(env: TextParallelEnv) -> str:
         [
             f"Mean return over {NUM_EXPLOIT_EPISODES} episodes (seeds from 0 up), and the share of the way from a team "
             "that says nothing to the reference.",
-            f"More than {LIMIT:.0%} counts as a fault of the reward, unless a reason is given; a team that fails first "
+            f"More than {limit:.0%} counts as a fault of the reward, unless a reason is given; a team that fails first "
             "may come as far as the reference.",
             "Players: [exploits](../extend/environment.md#exploits).",
             "",

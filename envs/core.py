@@ -137,8 +137,6 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
     spec: Any = None  # the EnvSpec it was made from; set by `make`
     task: Any = None
     """What the episode is about, for those who judge it: a row of the data, a goal, a map; set by `deal`."""
-    allowed_exploits: ClassVar[Mapping[str, str]] = {}
-    """Degenerate players that the game pays on purpose, by name, each with the reason."""
 
     def __init__(
         self,
@@ -214,6 +212,11 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
         `check_env(..., exploits=True)` plays them beside the general ones (`checks.exploits`). Like `reference_reply`
         they may read the whole world, and change nothing.
         """
+        return {}
+
+    @property
+    def allowed_exploits(self) -> Mapping[str, str]:
+        """Degenerate players that the game pays on purpose, by name, each with the reason."""
         return {}
 
     def honest_players(self) -> Mapping[str, Callable[[str], str]]:

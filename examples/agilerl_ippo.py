@@ -26,7 +26,7 @@ WORDS = WordCodec("x y plus minus times double triple half square odd negate inc
 
 def build() -> PzDummyVecEnv:
     """Build the team for AgileRL: a bag of words in, the number of a line out."""
-    env = make("collm/MiniCode-v0")
+    env = make("collm/MiniCode-v1")
     lines = reference_phrases(env, num_episodes=200)
     env = PhraseActions(TokenObservations(env, kind="bag", codec=WORDS), lines)
     return PzDummyVecEnv(NumericInfos(env))
@@ -52,7 +52,7 @@ def main(steps: int, seed: int) -> tuple[float, float]:
     before = agent.test(tested, loop=200) / len(AGENTS)
     train_multi_agent_on_policy(envs, "MiniCode", "IPPO", [agent], max_steps=steps, evo_steps=2_048, verbose=False)
     after = agent.test(tested, loop=200) / len(AGENTS)
-    print(f"agilerl IPPO on collm/MiniCode-v0: {before:.3f} -> {after:.3f}")
+    print(f"agilerl IPPO on collm/MiniCode-v1: {before:.3f} -> {after:.3f}")
     return before, after
 
 

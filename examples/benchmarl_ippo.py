@@ -30,7 +30,7 @@ class Coding(TaskClass):
 
     def get_env_fun(self, num_envs, continuous_actions, seed, device):
         def build() -> EnvBase:
-            env = make("collm/MiniCode-v0")
+            env = make("collm/MiniCode-v1")
             lines = reference_phrases(env, num_episodes=200)
             env = NumericInfos(PhraseActions(TokenObservations(env, kind="bag", codec=WORDS), lines))
             return PettingZooWrapper(env, categorical_actions=True, seed=seed, device=device)
@@ -107,7 +107,7 @@ def main(iterations: int, seed: int) -> tuple[float, float]:
             config=config,
             callbacks=[returns],
         ).run()
-    print(f"benchmarl IPPO on collm/MiniCode-v0: {returns.found[0]:.3f} -> {returns.found[-1]:.3f}")
+    print(f"benchmarl IPPO on collm/MiniCode-v1: {returns.found[0]:.3f} -> {returns.found[-1]:.3f}")
     return returns.found[0], returns.found[-1]
 
 

@@ -26,7 +26,7 @@ WORDS = WordCodec("x y plus minus times double triple half square odd negate inc
 
 def build(settings: dict) -> ParallelPettingZooEnv:
     """Build the team for RLlib: float vectors in, the number of a line out."""
-    env = make("collm/MiniCode-v0")
+    env = make("collm/MiniCode-v1")
     lines = reference_phrases(env, num_episodes=200)
     env = PhraseActions(TokenObservations(env, kind="bag", codec=WORDS), lines)
     return ParallelPettingZooEnv(NumericInfos(env))
@@ -52,7 +52,7 @@ def main(iterations: int, seed: int) -> tuple[float, float]:
     returns = [algorithm.train()["env_runners"]["episode_return_mean"] / len(AGENTS) for _ in range(max(2, iterations))]
     algorithm.stop()
     ray.shutdown()
-    print(f"rllib PPO on collm/MiniCode-v0: {returns[0]:.3f} -> {returns[-1]:.3f}")
+    print(f"rllib PPO on collm/MiniCode-v1: {returns[0]:.3f} -> {returns[-1]:.3f}")
     return returns[0], returns[-1]
 
 

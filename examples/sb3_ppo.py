@@ -19,7 +19,7 @@ import collm.envs  # registers the environments with Gymnasium
 from collm.envs.views import PhraseActions, TokenObservations, WordCodec, reference_phrases
 
 WORDS = WordCodec("x y plus minus times double triple half square odd negate increment decrement".split())
-LINES = reference_phrases(collm.envs.make("collm/MiniCode-v0"), num_episodes=200)
+LINES = reference_phrases(collm.envs.make("collm/MiniCode-v1"), num_episodes=200)
 
 
 def numbers(env, agent):
@@ -29,7 +29,7 @@ def numbers(env, agent):
 
 
 def build() -> gymnasium.Env:
-    return gymnasium.make("collm/MiniCode-v0", agent="main_0", view=numbers)
+    return gymnasium.make("collm/MiniCode-v1", agent="main_0", view=numbers)
 
 
 def main(steps: int, seed: int) -> tuple[float, float]:
@@ -39,7 +39,7 @@ def main(steps: int, seed: int) -> tuple[float, float]:
     before, _ = evaluate_policy(model, envs, n_eval_episodes=200, deterministic=False)
     model.learn(steps)
     after, _ = evaluate_policy(model, envs, n_eval_episodes=200, deterministic=False)
-    print(f"stable-baselines3 PPO on {collm.envs.spec('collm/MiniCode-v0').id}: {before:.3f} -> {after:.3f}")
+    print(f"stable-baselines3 PPO on {collm.envs.spec('collm/MiniCode-v1').id}: {before:.3f} -> {after:.3f}")
     return float(before), float(after)
 
 

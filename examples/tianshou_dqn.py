@@ -33,7 +33,7 @@ def numbers(env, agent):
 
 
 def build() -> gymnasium.Env:
-    return gymnasium.make("collm/MiniCode-v0", agent="main_0", view=numbers)
+    return gymnasium.make("collm/MiniCode-v1", agent="main_0", view=numbers)
 
 
 def main(epochs: int, seed: int) -> tuple[float, float]:
@@ -64,7 +64,7 @@ def main(epochs: int, seed: int) -> tuple[float, float]:
         )
     )
     after = tested.collect(n_episode=200).returns.mean()
-    print(f"tianshou DQN on collm/MiniCode-v0: {before:.3f} -> {after:.3f}")
+    print(f"tianshou DQN on collm/MiniCode-v1: {before:.3f} -> {after:.3f}")
     return float(before), float(after)
 
 

@@ -18,7 +18,7 @@ from collm._ownership import (
     written,
 )
 
-RUN = {"algorithm": "iac", "env": "collm/MiniCode-v0", "env_kwargs": {}, "config": {}}
+RUN = {"algorithm": "iac", "env": "collm/MiniCode-v1", "env_kwargs": {}, "config": {}}
 
 
 def test_a_file_of_collm_s_is_overwritten_and_one_of_others_is_refused(tmp_path):

@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 Played = Literal["sampled", "greedy"]
 EXAMPLES = (
     "collm evaluate runs/build",
-    "collm evaluate --model Qwen/Qwen3-0.6B --env collm/MiniCode-v0 --is-chat --episodes 50",
-    "collm evaluate --model tiny,runs/a/agents/main_0 --env collm/MiniCode-v0",
+    "collm evaluate --model Qwen/Qwen3-0.6B --env collm/MiniCode-v1 --is-chat --episodes 50",
+    "collm evaluate --model tiny,runs/a/agents/main_0 --env collm/MiniCode-v1",
     "collm evaluate --suite core --model tiny --submissions theirs.json",
-    "collm evaluate runs/a runs/b --model tiny openai:my-model@http://localhost:8000 --env collm/MiniCode-v0",
+    "collm evaluate runs/a runs/b --model tiny openai:my-model@http://localhost:8000 --env collm/MiniCode-v1",
 )
 
 

@@ -36,7 +36,7 @@ _BUILT_IN = (
     ("collm/MBPP-v1", "coding.functions.env:MBPP", "A helper and a main programmer write what is told in words."),
     ("collm/CoopHumanEval-v1", "coding.functions.env:CoopHumanEval", "Functions that are easier for two to write."),
     ("collm/ClassEval-v1", "coding.classes.env:ClassEval", "Two programmers divide the methods of a class."),
-    ("collm/MiniCode-v0", "coding.mini_code.env:MiniCode", "A helper and a main programmer, one line of Python each."),
+    ("collm/MiniCode-v1", "coding.mini_code.env:MiniCode", "A helper and a main programmer, one line of Python each."),
 )
 
 _PROGRAMS: tuple[Range, Range] = (0, 4), (0, 4)

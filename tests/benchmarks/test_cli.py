@@ -134,7 +134,7 @@ def test_envs_shows_whole_ids_turns_and_ranges_wherever_it_prints(scores, capsys
         assert rows == {
             "collm/MiniBuild-v0": ["6", "0..1", "0..1"],
             "collm/MiniShift-v0": ["8", "0..1", "0..1"],
-            "collm/MiniCode-v0": ["1", "0..1", "0..1"],
+            "collm/MiniCode-v1": ["1", "0..1", "0..1"],
             "collm/MiniWriting-v2": ["1", "0..1", "0..1"],
             "collm/ResourceGathering-v2": ["4", "-3.2..17.2", "-3.2..17.2"],
         }
@@ -164,7 +164,7 @@ def test_envs_shows_an_environment_that_cannot_be_made_among_the_others(capsys, 
 
 
 def test_check_shows_how_far_degenerate_teams_come(capsys):
-    assert main(["check", "collm/MiniCode-v0", "--exploits", "--episodes", "2"]) == 0
+    assert main(["check", "collm/MiniCode-v1", "--exploits", "--episodes", "2"]) == 0
     rows = {line.rsplit(maxsplit=3)[0].strip(): line.split()[-3:] for line in capsys.readouterr().out.splitlines()}
     assert rows["reference"] == ["1.000", "100%", "100%"]
     assert rows["empty"] == ["0.000", "0%", "60%"]

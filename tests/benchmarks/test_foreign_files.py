@@ -20,14 +20,14 @@ CALLS = {
     ),
     "evaluate": (f"{EVALUATE} --out {{out}}", ["evaluation-test.jsonl"]),
     "leaderboard": ("evaluate {run} {run} --episodes 2 --out {out}", ["leaderboard.md", "leaderboard.html"]),
-    "suite": ("evaluate --suite core --model random --env collm/MiniCode-v0 --out {out}", ["random.json", "table.md"]),
+    "suite": ("evaluate --suite core --model random --env collm/MiniCode-v1 --out {out}", ["random.json", "table.md"]),
     "crossplay": ("crossplay {run} {run} --num-episodes 2 --out {out}", ["README.md", "crossplay.png"]),
     "throughput": ("throughput games --repeats 1 --out {out}", ["games.md"]),
     "gpu": ("throughput gpu --tiny --parts head --out {out}", ["README.md", "head.json"]),
     "variance": ("benchmark variance --out {out}", ["README.md", "samples.png", "correlation.png"]),
     "attained": ("benchmark variance attained --runs {run} --out {out}", ["README.md"]),
     "classic-control": ("benchmark classic-control run cartpole --out {out}", ["cartpole-0.json"]),
-    "record": ("play collm/MiniCode-v0 --record {out}", ["episodes.jsonl"]),
+    "record": ("play collm/MiniCode-v1 --record {out}", ["episodes.jsonl"]),
     "gif": ("play collm/MiniBuild-v0 --gif {out}/a.gif", ["a.gif"]),
     "benchmark": (
         "benchmark --algorithms ippo --envs gymnasium/CartPole-v1 --seeds 0 --environment-steps 99999 --out {out}",
@@ -93,13 +93,13 @@ def test_figures_that_are_a_link_to_a_folder_are_refused(tmp_path, run, capsys):
 
 def test_a_transcript_does_not_go_to_the_records_of_a_run(run, capsys):
     before = (run / "episodes.jsonl").read_bytes()
-    assert main(["play", "collm/MiniCode-v0", "--record", str(run)]) == 2
+    assert main(["play", "collm/MiniCode-v1", "--record", str(run)]) == 2
     assert str(run) in capsys.readouterr().err
     assert (run / "episodes.jsonl").read_bytes() == before
 
 
 def test_transcripts_of_an_earlier_version_are_added_to(tmp_path):
-    call = ["play", "collm/MiniCode-v0", "--record", str(tmp_path)]
+    call = ["play", "collm/MiniCode-v1", "--record", str(tmp_path)]
     assert main(call) == 0
     (tmp_path / ".collm").unlink()
     assert main(call) == 0
@@ -138,7 +138,7 @@ def test_an_empty_path_is_refused(call, capsys):
 
 
 def test_an_empty_path_in_a_file_of_settings_is_refused(tmp_path, capsys):
-    (tmp_path / "a.json").write_text(json.dumps({"algorithm": "iac", "env": "collm/MiniCode-v0", "out": ""}))
+    (tmp_path / "a.json").write_text(json.dumps({"algorithm": "iac", "env": "collm/MiniCode-v1", "out": ""}))
     assert main(["train", "--config", str(tmp_path / "a.json")]) == 2
     assert "out is empty" in capsys.readouterr().err
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,7 +13,7 @@ from ..rows import Sources
 from ..teams import refuse_team
 from ..two_programmers import Judgement, TwoProgrammers
 from . import exploits, prompts, rules
-from .skeletons import ClassTask, delivery_of, merged, task_of
+from .skeletons import ClassTask, delivery_of, divided, merged, task_of
 
 
 class ClassEval(TwoProgrammers):
@@ -25,6 +25,9 @@ class ClassEval(TwoProgrammers):
 
     Args:
         num_agents: programmers, 2 to 4.
+        needs_both: whether a method counts only if the programmer wrote it who was asked for it, and no other one did;
+            further methods and functions of a programmer are then of no use to the others. The published task counts
+            every method.
         stop_at: as of `TwoProgrammers`; by default that of a class that passes all tests and holds (nearly) every
             method once.
         test_seconds: as of `TwoProgrammers`, of all tests of the class together.
@@ -33,9 +36,6 @@ class ClassEval(TwoProgrammers):
     """
 
     metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "class_eval_v1"}
-    allowed_exploits: ClassVar[Mapping[str, str]] = {
-        "one does all": "a method counts whoever writes it, as published; the shares tell who did"
-    }
     sample = Path(__file__).parent / "samples" / "classes_{split}.jsonl"
     text_fields = ("skeleton", "test", "class_name")
     max_score = rules.MAX_SCORE
@@ -46,8 +46,19 @@ class ClassEval(TwoProgrammers):
         "other_methods": False,
     }
 
-    def __init__(self, *, num_agents: int = 2, stop_at: float | None = 5.8, test_seconds: float = 40.0, **kwargs: Any):
+    def __init__(
+        self,
+        *,
+        num_agents: int = 2,
+        needs_both: bool = False,
+        stop_at: float | None = 5.8,
+        test_seconds: float = 40.0,
+        **kwargs: Any,
+    ):
         refuse_team(num_agents, kwargs.get("variant", "own"))
+        if needs_both and kwargs.get("variant") == "published":
+            raise ValueError("needs_both=True is not part of variant='published'; leave out one of them")
+        self._needs_both = needs_both
         self.programmers = [f"programmer_{seat}" for seat in range(num_agents)]
         super().__init__(stop_at=stop_at, test_seconds=test_seconds, **kwargs)
         self._task: ClassTask | None = None
@@ -64,7 +75,7 @@ class ClassEval(TwoProgrammers):
         return Sources(task.tests, f"{task.skeleton}\n{task.solution}")
 
     def open(self, row: Mapping[str, Any]) -> Mapping[str, str]:
-        self._task = task_of(row, len(self.programmers))
+        self._task = task_of(row, len(self.programmers), needs_both=self._needs_both)
         return {agent: prompts.prompt(self._task, agent) for agent in self.programmers}
 
     def fields(self, agent: str) -> Mapping[str, str]:
@@ -79,7 +90,8 @@ class ClassEval(TwoProgrammers):
     def judge(self, replies: Mapping[str, str]) -> Judgement:
         task = self.task
         codes = {agent: code_in(replies[agent]) for agent in self.programmers}
-        deliveries = [delivery_of(task, codes[agent], keeps_empty=self._is_published) for agent in self.programmers]
+        written = [delivery_of(task, codes[agent], keeps_empty=self._is_published) for agent in self.programmers]
+        deliveries = divided(task, written) if self._needs_both else written
         program = merged(task, deliveries)
         grade = (
             graded_by_source(
@@ -105,9 +117,9 @@ class ClassEval(TwoProgrammers):
                 "solved": float(is_solved),
                 "ran_to_end": float(grade is not None and grade.status == "ok"),
                 "num_written": rules.num_written(task, deliveries),
-                "num_overlapping": rules.num_overlapping(task, deliveries),
+                "num_overlapping": rules.num_overlapping(task, written),
             },
-            verdict=prompts.verdict(self.feedback_mode, task, deliveries, grade),
+            verdict=prompts.verdict(self.feedback_mode, task, deliveries, grade, written),
             codes={agent: prompts.code_text(codes[agent]) for agent in self.programmers},
         )
 
@@ -123,5 +135,18 @@ class ClassEval(TwoProgrammers):
         return prompts.reference_reply(self.task, agent)
 
     def exploits(self) -> Mapping[str, Callable[[str], str]]:
-        """A team whose methods do nothing."""
-        return {"idle methods": lambda agent: exploits.idle_methods(self.task.shares[self.programmers.index(agent)])}
+        """Teams whose methods do nothing, or of which one programmer does all the work."""
+
+        def player(team: Callable[[ClassTask], Sequence[str]]) -> Callable[[str], str]:
+            return lambda agent: team(self.task)[self.programmers.index(agent)]
+
+        return {name: player(team) for name, team in exploits.TEAMS.items()}
+
+    @property
+    def allowed_exploits(self) -> Mapping[str, str]:
+        """Teams that the published task pays, without `needs_both`; and one that tests do not tell apart."""
+        secret = {"secret calls": "tests do not show that a method hands its work to a partner's method"}
+        if self._needs_both:
+            return secret
+        reason = "as in the published task, a method counts whoever writes it; `needs_both=True` does not pay it"
+        return dict.fromkeys(("one does all", "others for show", "all do all", "private methods"), reason) | secret

@@ -54,23 +54,31 @@ def request(task: ClassTask, agent: str) -> str:
     return _AGAIN.format(own=_names(own)) if own else _no_share(task).format(others=_names(others))
 
 
-def verdict(mode: Feedback, task: ClassTask, deliveries: Sequence[Delivery], grade: Grade | None) -> str:
+def verdict(
+    mode: Feedback,
+    task: ClassTask,
+    deliveries: Sequence[Delivery],
+    grade: Grade | None,
+    written: Sequence[Delivery] | None = None,
+) -> str:
     """What both agents are told of a turn.
 
     Args:
         mode: "plain" tells nothing; "passed" whether all tests passed; "level_passed" how many methods were written
             and tests passed; "level_feedback" also which were not. What a test holds is never told.
         task: the class.
-        deliveries: what each programmer wrote.
+        deliveries: what counts of each programmer's methods.
         grade: what became of the tests; None if the merged class did not parse.
+        written: all that each programmer wrote. None: `deliveries`.
     """
+    written = written or deliveries
     if mode == "plain":
         return ""
     if mode == "passed":
         return "All tests passed." if grade is not None and grade.is_perfect else "Not all tests passed."
     if grade is None:
         return "- the merged class: a syntax error, so nothing was tested"
-    both = [name for name in task.methods if sum(name in delivery.methods for delivery in deliveries) > 1]
+    both = [name for name in task.methods if sum(name in delivery.methods for delivery in written) > 1]
     missing = [name for name in task.methods if not any(name in delivery.methods for delivery in deliveries)]
     lines = [
         f"- methods: {len(task.methods) - len(missing)} of {len(task.methods)} written",
@@ -79,7 +87,10 @@ def verdict(mode: Feedback, task: ClassTask, deliveries: Sequence[Delivery], gra
     if mode == "level_passed":
         return "\n".join(lines)
     whose = "both of you" if len(deliveries) == 2 else "more than one of you"
+    others = [name for name in missing if sum(name in delivery.methods for delivery in written) == 1]
+    missing = [name for name in missing if not any(name in delivery.methods for delivery in written)]
     lines += [f"- not written: {_names(missing)}"] if missing else []
+    lines += [f"- written by a programmer who was not asked for it: {_names(others)}"] if others else []
     lines += [f"- written by {whose}: {_names(both)}"] if both else []
     lines += [f"- fault: {quoted(grade.fault)}"] if grade.fault else []
     failed = [result.name for result in grade.results if not result.is_passed]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
 from ..extraction import Code
-from ..syntax import defining_statements, parsed, source
+from ..syntax import defining_statements, names_bound_by, parsed, source
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,11 @@ class Delivery:
     """Definitions that do not parse."""
 
 
-def task_of(row: Mapping[str, Any], num_programmers: int = 2) -> ClassTask:
+def task_of(row: Mapping[str, Any], num_programmers: int = 2, *, needs_both: bool = False) -> ClassTask:
     """The task in a row.
 
-    More than two programmers divide the methods evenly, those that take only `self` first.
+    More than two programmers divide the methods evenly, those that take only `self` first. With `needs_both` so do two
+    programmers, if one of them would have no method.
 
     Columns: "skeleton", "test", "class_name"; optionally "import_statement" (a list or a text), "solution_code".
 
@@ -73,16 +74,16 @@ def task_of(row: Mapping[str, Any], num_programmers: int = 2) -> ClassTask:
         id=str(row["id"]),
         name=name,
         skeleton=skeleton,
-        shares=_shares(wanted, num_programmers),
+        shares=_shares(wanted, num_programmers, needs_both=needs_both),
         tests="\n".join([*lines, str(row["test"])]),
         solution=_with_imports(str(row["solution_code"]), lines) if row.get("solution_code") else "",
     )
 
 
-def _shares(wanted: Sequence[ast.FunctionDef], count: int) -> tuple[tuple[str, ...], ...]:
+def _shares(wanted: Sequence[ast.FunctionDef], count: int, *, needs_both: bool) -> tuple[tuple[str, ...], ...]:
     alone = tuple(node.name for node in wanted if _takes_only_self(node))
     others = tuple(node.name for node in wanted if not _takes_only_self(node))
-    if count == 2:
+    if count == 2 and not (needs_both and (not alone or not others)):
         return alone, others
     names = alone + others
     size, larger = divmod(len(names), count)
@@ -144,6 +145,46 @@ def delivery_of(task: ClassTask, code: Code, *, keeps_empty: bool = False) -> De
     rest = [node for node in code.statements if node not in found.values()]
     around = defining_statements(rest, list(methods.values()), foreign={task.name, *methods})
     return Delivery(methods, around, code.broken)
+
+
+def divided(task: ClassTask, deliveries: Sequence[Delivery]) -> list[Delivery]:
+    """The deliveries with the methods that count if all programmers are needed.
+
+    A method that is asked for counts if its own programmer wrote it, and only this one. A further method counts if
+    another part of its programmer's code names it and no other programmer's code does; a further function, if no other
+    programmer's code names it. Otherwise the others' methods could hand all their work to it.
+    """
+    return [_own_part(task, seat, deliveries) for seat in range(len(deliveries))]
+
+
+def _own_part(task: ClassTask, seat: int, deliveries: Sequence[Delivery]) -> Delivery:
+    own = deliveries[seat]
+    others = [delivery for number, delivery in enumerate(deliveries) if number != seat]
+    foreign = {name for other in others for name in _names_in(other) - {*other.methods, *names_bound_by(other.around)}}
+
+    def is_counted(name: str) -> bool:
+        if name in task.methods:
+            return name in task.shares[seat] and not any(name in other.methods for other in others)
+        return name not in foreign and name in _names_in(own, without=name)
+
+    return replace(
+        own,
+        methods={name: node for name, node in own.methods.items() if is_counted(name)},
+        around=tuple(node for node in own.around if _is_import(node) or not names_bound_by([node]) & foreign),
+    )
+
+
+def _names_in(delivery: Delivery, without: str = "") -> set[str]:
+    """Names and attributes in a programmer's code, a method of this name aside."""
+    roots = (*(node for name, node in delivery.methods.items() if name != without), *delivery.around)
+    nodes = [part for root in roots for part in ast.walk(root)]
+    return {part.attr for part in nodes if isinstance(part, ast.Attribute)} | {
+        part.id for part in nodes if isinstance(part, ast.Name)
+    }
+
+
+def _is_import(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Import | ast.ImportFrom)
 
 
 def with_helpers(task: ClassTask, solved: ast.ClassDef, own: Sequence[str]) -> list[ast.stmt]:

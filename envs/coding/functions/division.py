@@ -34,7 +34,7 @@ class _Part:
     place: tuple[int, int]
     """Line and column of the solution where it stood."""
     around: str
-    """Imports that it needs."""
+    """Imports, constants and functions that it needs."""
     parameters: tuple[str, ...]
     body: str
     call: ast.Call
@@ -95,8 +95,8 @@ def _taken(
         if is_thin_wrapper(main, *names, *known) or ignores_result([main], names[0]):
             _put(places[expression], call, expression)
             continue
-        imports = [node for node in statements if isinstance(node, ast.Import | ast.ImportFrom)]
-        around = source(defining_statements(imports, [expression])) or ""
+        others = [node for node in statements if node is not main]
+        around = source(defining_statements(others, [expression], foreign={*names, *known})) or ""
         return _Part((expression.lineno, expression.col_offset), around, parameters, body, call)
     return None
 

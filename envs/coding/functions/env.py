@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
 from ...core import TextParallelEnv
+from ...sandbox import Limits
 from ..extraction import code_in
 from ..grading import Grade, graded_by_calls, graded_by_source, values_of
 from ..rows import Sources
 from ..teams import refuse_team
 from ..two_programmers import Judgement, TwoProgrammers
-from . import exploits, prompts, published, rules
+from . import exploits, prompts, published, rules, stand_ins
 from .inputs import drawn_arguments
 from .problems import Problem, problem_of, shown_assertions
 
@@ -39,6 +41,10 @@ class FunctionPair(TwoProgrammers):
         num_generated: tests drawn in an episode.
         num_public: how many of the tests are shown in the prompt; the reward counts the others, of which one at least
             is kept back.
+        needs_both: whether the helper counts in a solution only if both are needed; for two programmers.
+            A solution is run again with the helper's function replaced by its own first value, by its first argument
+            and by an error, and once with a main that only calls the helper's function; each of these must fail a
+            test. The published task has no such rule.
         stop_at: as of `TwoProgrammers`; by default that of a pair that solves the task together.
         **kwargs: of `TwoProgrammers` and `TextParallelEnv`. The places of `prompts` are {task} (in `style`), {prompt}
             (as the data states it), {description}, {entry_point}, {head} and {public_tests}.
@@ -47,9 +53,6 @@ class FunctionPair(TwoProgrammers):
         ValueError: if a setting is none of the above, or the data lacks what it needs.
     """
 
-    allowed_exploits: ClassVar[Mapping[str, str]] = {
-        "helpers for show": "the main programmer may do all the work; the shares tell who did"
-    }
     own_style: ClassVar[prompts.Style] = "stub"
     max_score = rules.MAX_SCORE
     places: ClassVar[Mapping[str, bool]] = {
@@ -71,11 +74,13 @@ class FunctionPair(TwoProgrammers):
         tests: Tests = "given",
         num_generated: int = 16,
         num_public: int = 0,
+        needs_both: bool = False,
         stop_at: float | None = 3.8,
         **kwargs: Any,
     ):
         refuse_team(num_agents, kwargs.get("variant", "own"))
         self.programmers = prompts.agents(num_agents)
+        self._needs_both = needs_both
         self.depends_on = self._is_generated = tests == "generated"
         super().__init__(stop_at=stop_at, **kwargs)
         style = style or self.own_style
@@ -87,6 +92,8 @@ class FunctionPair(TwoProgrammers):
             raise ValueError(f"num_public must be 0 to num_generated - 1 = {num_generated - 1}, got {num_public}")
         if self._is_published and (num_public or tests == "generated"):
             raise ValueError("variant='published' has the data's tests, all hidden; leave out tests and num_public")
+        if needs_both and (self._is_published or num_agents != 2):
+            raise ValueError("needs_both=True is for two programmers of our variant; leave out variant and num_agents")
         if num_revealed is not None and num_revealed < 0:
             raise ValueError(f"num_revealed must be at least 0, or None for all, got {num_revealed}")
         self._style: prompts.Style = style
@@ -114,7 +121,7 @@ class FunctionPair(TwoProgrammers):
         )
 
     def open(self, row: Mapping[str, Any]) -> Mapping[str, str]:
-        self.task = self._problem = problem_of(row, len(self.programmers) - 1)
+        self.task = self._problem = problem_of(row, len(self.programmers) - 1, needs_both=self._needs_both)
         self._calls = self._generated_calls() if self._is_generated else ()
         shown = [text for _, text in self._public_tests()]
         return {agent: prompts.prompt(self._problem, agent, self._style, shown) for agent in self.programmers}
@@ -135,6 +142,8 @@ class FunctionPair(TwoProgrammers):
         programs = self._programs(replies)
         grade = self._grade(programs) if programs.is_runnable else None
         pass_rate, is_solved = (grade.pass_rate, grade.is_perfect) if grade else (0.0, False)
+        if self._needs_both and grade and is_solved:
+            programs = self._with_needs(programs, grade)
         own = rules.terms(programs, pass_rate, is_solved=is_solved)
         return Judgement(
             terms=published.terms(programs, pass_rate) if self._is_published else own,
@@ -164,12 +173,21 @@ class FunctionPair(TwoProgrammers):
         return "" if agent == prompts.MAIN else exploits.idle_helper(prompts.written_by(self.problem, agent))
 
     def exploits(self) -> Mapping[str, Callable[[str], str]]:
-        """Teams whose helpers do nothing: main answers False, or does all the work."""
+        """Teams in which one programmer does all the work, or none."""
 
-        def player(main: Callable[[Problem], str]) -> Callable[[str], str]:
-            return lambda agent: main(self.problem) if agent == prompts.MAIN else self.absence(agent)
+        def player(team: Callable[[Problem], Sequence[str]]) -> Callable[[str], str]:
+            return lambda agent: team(self.problem)[self.programmers.index(agent)]
 
-        return {"constant answer": player(exploits.constant_answer), "helpers for show": player(exploits.lone_main)}
+        return {name: player(team) for name, team in exploits.TEAMS.items()}
+
+    @property
+    def allowed_exploits(self) -> Mapping[str, str]:
+        """Teams that the published task pays, without `needs_both`; and one that no test of a solution tells apart."""
+        secret = {"secret helpers": "running a solution does not show that main undoes a helper's work"}
+        if self._needs_both:
+            return secret
+        reason = "as in the published task, one programmer may do all the work; `needs_both=True` does not pay it"
+        return dict.fromkeys(("helpers for show", "lone helper"), reason) | secret
 
     def _generated_calls(self) -> tuple[tuple[tuple[Any, ...], Any], ...]:
         """(arguments, expected value) of this episode's tests."""
@@ -199,26 +217,47 @@ class FunctionPair(TwoProgrammers):
         *helpers, main = map(code_in, found)
         return rules.programs_of(self.problem, helpers, main)
 
-    def _grade(self, programs: rules.Programs) -> Grade:
+    def _with_needs(self, programs: rules.Programs, solved: Grade) -> rules.Programs:
+        """The programs of a solution, with the helpers marked that are not needed or that solve the task alone."""
+        # Loops of a sound main may not end with another function in place of the helper's, so its time is short.
+        limits = replace(self.limits, cpu_s=min(self.limits.cpu_s, 0.5 + 2 * solved.cpu_s), max_deaths=1)
+
+        def is_solved(**code: str) -> bool:
+            return self._grade(programs, limits, **code).is_perfect
+
+        def is_needed(name: str) -> bool:
+            return not is_solved(after_main=stand_ins.of_main(self.problem.entry_point, name)) and not any(
+                is_solved(after_helpers=code) for code in stand_ins.of_helper(name)
+            )
+
+        helpers = [
+            replace(helper, is_needed=helper.is_defined and helper.is_called and is_needed(name))
+            for name, helper in zip(self.problem.helpers, programs.helpers, strict=True)
+        ]
+        return replace(programs, helpers=tuple(helpers))
+
+    def _grade(self, programs: rules.Programs, limits: Limits | None = None, **code: str) -> Grade:
+        """The programs under the tests; `code` as of `rules.Programs.program`."""
+        limits = limits or self.limits
         problem = self.problem
         if self._is_published:
             program = programs.program(published.imports_of(problem.prompt))
             tests = published.counted_tests(problem.tests, problem.entry_point)
-            return self._graded(program, tests)
-        program = programs.program(problem.preamble)
+            return self._graded(program, tests, limits)
+        program = programs.program(problem.preamble, **code)
         public = {number for number, _ in self._public_tests()}
         if self._is_generated:
             calls = self._calls[len(public) :]
-            return graded_by_calls(self.sandbox, program, problem.entry_point, calls, self.limits, seed=self.test_seed)
-        return self._graded(program, problem.tests).of(lambda result: result.line not in public)
+            return graded_by_calls(self.sandbox, program, problem.entry_point, calls, limits, seed=self.test_seed)
+        return self._graded(program, problem.tests, limits).of(lambda result: result.line not in public)
 
-    def _graded(self, program: str, tests: str) -> Grade:
+    def _graded(self, program: str, tests: str, limits: Limits) -> Grade:
         problem = self.problem
         return graded_by_source(
             self.sandbox,
             program,
             tests,
-            self.limits,
+            limits,
             seed=self.test_seed,
             candidate=problem.entry_point,
             functions=problem.functions,

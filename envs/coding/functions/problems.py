@@ -50,11 +50,11 @@ class Problem:
     """Names of the helpers' functions."""
 
 
-def problem_of(row: Mapping[str, Any], num_helpers: int = 1) -> Problem:
+def problem_of(row: Mapping[str, Any], num_helpers: int = 1, *, needs_both: bool = False) -> Problem:
     """The problem in a row.
 
     The reference of one helper is the row's own pair, or a pair whose helper hands back what main has found. More
-    helpers write parts of main's work (`division`).
+    helpers write parts of main's work (`division`), and so does one helper with `needs_both`.
 
     Columns: "prompt"; "entry_point" and "test" (HumanEval), or "test_list" and optionally "test_imports" or
     "test_setup_code" (MBPP, where the name follows from the code and the tests); optionally "aux" and "main", or
@@ -92,7 +92,7 @@ def problem_of(row: Mapping[str, Any], num_helpers: int = 1) -> Problem:
         functions=tuple(node.name for node in solved if isinstance(node, ast.FunctionDef) and node.name in wanted),
         classes=tuple(node.name for node in solved if isinstance(node, ast.ClassDef) and node.name in wanted),
         tests=tests,
-        reference=_reference(row, entry_point, solution, helper_functions(num_helpers)),
+        reference=_reference(row, entry_point, solution, helper_functions(num_helpers), needs_both=needs_both),
         inputs=tuple(row["inputs"]) if row.get("inputs") else None,
         helpers=helper_functions(num_helpers),
     )
@@ -127,7 +127,7 @@ def _tested_name(tests: str, solution: str) -> str:
 
 
 def _reference(
-    row: Mapping[str, Any], entry_point: str, solution: str, helpers: tuple[str, ...]
+    row: Mapping[str, Any], entry_point: str, solution: str, helpers: tuple[str, ...], *, needs_both: bool
 ) -> tuple[str, ...] | None:
     """The team that the row gives, or one that is made of its solution."""
     own = (str(row["aux"]), str(row["main"])) if row.get("aux") and row.get("main") else None
@@ -139,7 +139,7 @@ def _reference(
     if not own:
         for name in helpers:
             rename_inside(statements, name, f"inner_{name}")
-        if len(helpers) == 1:
+        if len(helpers) == 1 and not needs_both:
             changed = source([returned_through(node, entry_point, helpers[0]) for node in statements])
             return (identity(helpers[0]), changed) if changed else None
         return divided(statements, entry_point, helpers)

@@ -166,7 +166,12 @@ def _cooperation(problem: Problem, programs: Programs) -> list[str]:
     named = list(zip(problem.helpers, programs.helpers, strict=True))
     lines = [f"- cooperation: {name} does not call {own}" for own, helper in named if not helper.is_called]
     lines += [f"- cooperation: {name} ignores what {own} returns" for own, helper in named if helper.is_ignored]
-    used = " and ".join(own for own, helper in named if helper.is_called and not helper.is_ignored)
+    lines += [
+        f"- cooperation: the work is not divided: {name} solves the task without {own}, or {own} without {name}"
+        for own, helper in named
+        if not helper.is_needed
+    ]
+    used = " and ".join(own for own, helper in named if helper.is_called and not helper.is_ignored and helper.is_needed)
     if used and programs.is_thin_wrapper:
         lines.append(f"- cooperation: {name} only hands its arguments on to {used}")
     elif used:

@@ -7,6 +7,9 @@
             + 0.5 share of helpers called by main + 1.0 of it [main is more than a thin wrapper of them]
             - 0.5 share of helpers whose results main ignores
 
+With `needs_both`, a helper of a solution counts only if it is needed: with another function in its place a test fails,
+and its function alone does not pass all tests. A helper that is not needed counts as one that wrote nothing.
+
 4.0 at most. A team that fails a test has less than 2.0, one that solves the task at least 2.1: how a program came about
 is worth something only where it works. Terms and maxima are those of CoMLRL's code generation tasks (arXiv:2508.04652,
 `published`), which have one helper and pay for cooperation where one test passes; they are decided on syntax trees
@@ -46,6 +49,8 @@ class Helper:
     """Whether main calls it."""
     is_ignored: bool
     """Whether main calls it for nothing."""
+    is_needed: bool = True
+    """Whether it counts in a solution: False only with `needs_both`."""
 
 
 @dataclass(frozen=True)
@@ -69,9 +74,11 @@ class Programs:
         """The helpers' code, then the main programmer's."""
         return (*(helper.code for helper in self.helpers), self.main)
 
-    def program(self, preamble: str) -> str:
+    def program(self, preamble: str, *, after_helpers: str = "", after_main: str = "") -> str:
         """What is tested: what the prompt gives, then the helpers' code, then the main programmer's."""
-        return "\n\n".join(part for part in (preamble, *self.codes) if part) + "\n"
+        *helpers, main = self.codes
+        parts = (preamble, *helpers, after_helpers, main, after_main)
+        return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def programs_of(problem: Problem, helpers: Sequence[Code], main: Code) -> Programs:
@@ -120,15 +127,15 @@ def terms(programs: Programs, pass_rate: float, *, is_solved: bool) -> dict[str,
     """
     helpers = programs.helpers
     is_cooperative = programs.is_runnable and is_solved
-    called = share(helper.is_called for helper in helpers) * is_cooperative
+    called = share(helper.is_called and helper.is_needed for helper in helpers) * is_cooperative
     return {
-        "aux_defined": 0.4 * share(helper.is_defined for helper in helpers),
+        "aux_defined": 0.4 * share(helper.is_defined and helper.is_needed for helper in helpers),
         "main_defined": 0.6 * programs.is_main_defined,
         "parses": 0.5 * programs.is_runnable,
         "tests": (0.5 * pass_rate + 0.5 * is_solved) * programs.is_runnable,
         "calls_aux": 0.5 * called,
         "more_than_wrapper": 1.0 * called * (not programs.is_thin_wrapper),
-        "ignores_aux": 0.0 - 0.5 * share(helper.is_ignored for helper in helpers) * is_cooperative,
+        "ignores_aux": 0.0 - 0.5 * share(helper.is_ignored and helper.is_needed for helper in helpers) * is_cooperative,
     }
 
 

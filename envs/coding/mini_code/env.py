@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from ...core import Outcome, TextParallelEnv
-from . import prompts, rules
+from . import exploits, prompts, rules
 
 
 class MiniCode(TextParallelEnv):
     """Two programmers compute "double of x plus square of y" together, without seeing each other's code.
 
     `helper_0` writes `def aux ( x ) : ...`, `main_0` writes `def main ( x , y ) : ...`. One turn; the reward is 0.1
-    for each function that parses, 0.1 if main uses aux, and 0.7 (without aux 0.2) times the share of tests passed.
+    for each function that parses, 0.1 if main uses aux, and 0.7 (without aux 0.1) times the share of tests passed.
+    By default a test that main passes with aux counts only if aux computes one operand and main the rest.
     The tests are drawn for each episode. The code is interpreted (`language`), never executed.
 
     Args:
@@ -21,6 +22,8 @@ class MiniCode(TextParallelEnv):
         num_agents: 2: a task has two operands, one for each programmer.
         num_operations: 2 to 4 operations in a task.
         num_tests: 1 to 64 tests of an episode.
+        needs_both: whether a test counts only if each programmer computes its part: aux has the value of an operand,
+            and main combines the value of any function in place of aux with the other operand. False: as in version 0.
         is_explained: whether the prompts state the rules in English, for a model that was not trained on the game.
         **kwargs: of `TextParallelEnv`.
 
@@ -28,7 +31,7 @@ class MiniCode(TextParallelEnv):
         ValueError: if a setting is none of the above.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "mini_code_v0"}
+    metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "mini_code_v1"}
 
     def __init__(
         self,
@@ -37,6 +40,7 @@ class MiniCode(TextParallelEnv):
         num_agents: int = 2,
         num_operations: int = 2,
         num_tests: int = 8,
+        needs_both: bool = True,
         is_explained: bool = False,
         **kwargs: Any,
     ):
@@ -51,6 +55,7 @@ class MiniCode(TextParallelEnv):
         self.split: rules.Split = split
         self._num_operations = num_operations
         self._num_tests = num_tests
+        self._needs_both = needs_both
         self._is_explained = is_explained
         rules.new_task(0, num_operations, split)  # which refuses what no task can have
         self._task: rules.Task | None = None
@@ -74,15 +79,16 @@ class MiniCode(TextParallelEnv):
 
     def play(self, replies: Mapping[str, str]) -> Outcome:
         aux, main = (prompts.parsed_reply(replies[agent]) for agent in self.possible_agents)
-        result = rules.result(self.task, self._inputs, aux, main)
-        terms = rules.terms(result)
+        result = rules.result(self.task, self._inputs, aux, main, needs_both=self._needs_both)
+        terms = rules.terms(result, needs_both=self._needs_both)
         return Outcome(
             sum(terms.values()),
             terms=terms,
             metrics={
                 "pass_rate": result.pass_rate,
                 "uses_aux": float(result.uses_aux),
-                "success": float(result.uses_aux and result.pass_rate == 1),
+                "divided_rate": result.divided_rate,
+                "success": float(result.uses_aux and result.divided_rate == 1),
             },
         )
 
@@ -96,3 +102,11 @@ class MiniCode(TextParallelEnv):
     def reference_reply(self, agent: str) -> str:
         """The agent's line of a pair that scores 1."""
         return prompts.reference_reply(self.task, agent)
+
+    def exploits(self) -> Mapping[str, Callable[[str], str]]:
+        """Pairs in which one programmer does all the work."""
+
+        def player(pair: Callable[[rules.Task], tuple[str, str]]) -> Callable[[str], str]:
+            return lambda agent: pair(self.task)[self.possible_agents.index(agent)]
+
+        return {name: player(pair) for name, pair in exploits.PAIRS.items()}

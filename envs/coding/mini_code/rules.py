@@ -6,6 +6,7 @@ import random
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Literal
 
 from .language import EvaluationError, Function, calls, value
@@ -30,11 +31,16 @@ COMBINATIONS: dict[str, Callable[[int, int], int]] = {
 MAX_OPERATIONS = 4
 MAX_INPUT = 9
 WEIGHTS = {"helper_parses": 0.1, "main_parses": 0.1, "uses_aux": 0.1, "tests": 0.7}
-TESTS_WEIGHT_ALONE = 0.2  # in place of 0.7 where main does without aux
+TESTS_WEIGHT_ALONE = 0.1  # instead of 0.7 if main does not use aux
+TESTS_WEIGHT_ALONE_V0 = 0.2  # if both programmers are not needed
 
 _RANGE = 2 * MAX_INPUT + 1
 _TEST_SHARE = 5  # one task in five is held out
 _PROBES = (-3, 2, 5)  # on these no operation is constant, or leaves every number as it is
+_STAND_INS: tuple[Callable[[int], int], ...] = (  # functions in place of `aux`, with values far from every operand's
+    lambda number: 307 + (31 * number * number + 17 * number) % 101,
+    lambda number: -509 - (43 * number * number + 29 * number) % 97,
+)
 
 
 @dataclass(frozen=True)
@@ -131,42 +137,65 @@ def new_inputs(rng: random.Random, task: Task, num_tests: int) -> tuple[Inputs, 
 
 @dataclass(frozen=True)
 class Result:
-    """What a pair of functions did."""
+    """Outcome of a pair of functions on the tests."""
 
     helper_parses: bool
     main_parses: bool
     uses_aux: bool
     pass_rate: float
+    """Share of the tests passed."""
+    divided_rate: float
+    """Share of the tests passed with divided work; `pass_rate` if both programmers are not needed."""
 
 
-def result(task: Task, inputs: Sequence[Inputs], aux: Function | None, main: Function | None) -> Result:
-    """The pair on the tests; None stands for a function that did not parse.
+def result(
+    task: Task, inputs: Sequence[Inputs], aux: Function | None, main: Function | None, *, needs_both: bool = True
+) -> Result:
+    """The pair on the tests.
 
     A function of another name than `aux` or `main` counts as not parsed. `main` uses `aux` if it calls it, if its own
     values follow those of `aux`, and if `aux` computes something: neither a constant nor its argument.
+
+    Args:
+        task: the function that main computes.
+        inputs: arguments of main, per test.
+        aux: the helper's function. None: it does not parse.
+        main: the main programmer's function. None: it does not parse.
+        needs_both: whether a test with undivided work does not count (`_is_divided`).
     """
     helper, programmer = _named(aux, "aux"), _named(main, "main")
     if programmer is None:
-        return Result(helper is not None, False, False, 0.0)
-    values = [_main_value(programmer, helper, pair) for pair in inputs]
-    num_passed = sum(got == expected(task, pair) for got, pair in zip(values, inputs, strict=True))
+        return Result(helper is not None, False, False, 0.0, 0.0)
+    function = _evaluated(helper)
+    values = [_main_value(programmer, function, pair) for pair in inputs]
+    is_passed = [got == expected(task, pair) for got, pair in zip(values, inputs, strict=True)]
     uses_aux = (
         helper is not None
         and calls(programmer, "aux")
         and _helps(helper)
-        and any(_main_value(programmer, helper, pair, shift=1) != got for got, pair in zip(values, inputs, strict=True))
+        and any(
+            _main_value(programmer, _unary(_STAND_INS[0]), pair) != got
+            for got, pair in zip(values, inputs, strict=True)
+        )
     )
-    return Result(helper is not None, True, uses_aux, num_passed / len(inputs))
+    is_counted = [
+        passed and (not needs_both or _is_divided(task, function, programmer, pair))
+        for passed, pair in zip(is_passed, inputs, strict=True)
+    ]
+    return Result(helper is not None, True, uses_aux, fmean(is_passed), fmean(is_counted))
 
 
-def terms(result: Result) -> dict[str, float]:
+def terms(result: Result, *, needs_both: bool = True) -> dict[str, float]:
     """The parts of the reward; their sum is the team's reward, 0 to 1."""
-    weight = WEIGHTS["tests"] if result.uses_aux else TESTS_WEIGHT_ALONE
+    if result.uses_aux:
+        tests = WEIGHTS["tests"] * result.divided_rate
+    else:
+        tests = (TESTS_WEIGHT_ALONE if needs_both else TESTS_WEIGHT_ALONE_V0) * result.pass_rate
     return {
         "helper_parses": WEIGHTS["helper_parses"] * result.helper_parses,
         "main_parses": WEIGHTS["main_parses"] * result.main_parses,
         "uses_aux": WEIGHTS["uses_aux"] * result.uses_aux,
-        "tests": weight * result.pass_rate,
+        "tests": tests,
     }
 
 
@@ -174,13 +203,64 @@ def _named(function: Function | None, name: str) -> Function | None:
     return function if function is not None and function.name == name else None
 
 
-def _main_value(main: Function, aux: Function | None, inputs: Inputs, shift: int = 0) -> int | None:
-    """What `main` returns, with `shift` added to every value of `aux`; None if it has no value."""
-    known = {} if aux is None else {"aux": lambda arguments: value(aux, arguments, {}) + shift}
+Evaluation = Callable[[Sequence[int]], int]
+"""Arguments -> value; raises `EvaluationError` if there is none."""
+
+
+def _evaluated(aux: Function | None) -> Evaluation | None:
+    return None if aux is None else lambda arguments: value(aux, arguments, {})
+
+
+def _main_value(main: Function, aux: Evaluation | None, inputs: Inputs) -> int | None:
+    """The value of `main`; None if it has no value."""
     try:
-        return value(main, inputs, known)
+        return value(main, inputs, {} if aux is None else {"aux": aux})
     except EvaluationError:
         return None
+
+
+def _is_divided(task: Task, aux: Evaluation | None, main: Function, inputs: Inputs) -> bool:
+    """Whether both programmers do their part on a test.
+
+    `aux` has the value of an operand, and `main` leaves that operand to `aux`: with any function in place of `aux`,
+    `main` combines that function's value with the other operand. The second rule refuses a main that undoes a fixed
+    function and computes both operands, and a helper that computes the whole task. One `aux` may be both operands, if
+    they have the same operations.
+    """
+    if aux is None:
+        return False
+    scope = dict(zip(VARIABLES, inputs, strict=True))
+    sides = [(operand, scope[operand.variable]) for operand in (task.left, task.right)]
+    ways = [(True, False), (False, True)] + [(True, True)] * (task.left.operations == task.right.operations)
+
+    def is_computed(way: tuple[bool, bool]) -> bool:
+        own = [side for side, is_by_aux in zip(sides, way, strict=True) if is_by_aux]
+        return all(_value_or_none(aux, number) == operand_value(operand, number) for operand, number in own)
+
+    def is_left_to(function: Callable[[int], int], way: tuple[bool, bool]) -> bool:
+        values = (
+            function(number) if is_by_aux else operand_value(operand, number)
+            for (operand, number), is_by_aux in zip(sides, way, strict=True)
+        )
+        return _main_value(main, _unary(function), inputs) == COMBINATIONS[task.combination](*values)
+
+    return any(is_computed(way) and all(is_left_to(function, way) for function in _STAND_INS) for way in ways)
+
+
+def _value_or_none(function: Evaluation, number: int) -> int | None:
+    try:
+        return function([number])
+    except EvaluationError:
+        return None
+
+
+def _unary(function: Callable[[int], int]) -> Evaluation:
+    def evaluation(arguments: Sequence[int]) -> int:
+        if len(arguments) != 1:
+            raise EvaluationError(f"aux takes 1 argument, got {len(arguments)}")
+        return function(arguments[0])
+
+    return evaluation
 
 
 def _helps(aux: Function) -> bool:

@@ -92,10 +92,10 @@ def test_an_evaluation_shows_returns_transcripts_and_the_world(shown):
 
 
 def test_an_environment_without_pictures_has_no_animation(tmp_path):
-    env = make("collm/MiniCode-v0")
+    env = make("collm/MiniCode-v1")
     collector = RolloutCollector(SyncVector(lambda: env, 1), dict.fromkeys(env.possible_agents, reference_policy(env)))
     episodes = collector.collect([Plan(1, group=0)])
-    found = evaluated(METRICS, {"sampled": episodes}, lambda: make("collm/MiniCode-v0"), tmp_path / "x" / "a.gif")
+    found = evaluated(METRICS, {"sampled": episodes}, lambda: make("collm/MiniCode-v1"), tmp_path / "x" / "a.gif")
     assert found.animation is None and not (tmp_path / "x").exists()
     assert len(found.transcripts) == 2, "an episode that is both the best and the worst stands there once"
 

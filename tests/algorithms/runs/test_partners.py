@@ -54,7 +54,7 @@ def test_the_environment_says_how_long_replies_are_where_the_settings_do_not(env
 
 def test_every_reference_reply_fits_into_the_length_that_its_environment_declares():
     tokenizer = AutoTokenizer.from_pretrained(TINY_DIRECTORY)
-    for id in ("collm/MiniBuild-v0", "collm/MiniWriting-v2", "collm/MiniCode-v0"):
+    for id in ("collm/MiniBuild-v0", "collm/MiniWriting-v2", "collm/MiniCode-v1"):
         env, limit = collm.make(id), replace(BUILD, env=id).team_model.max_new_tokens
         for seed in range(5):
             env.reset(seed=seed)

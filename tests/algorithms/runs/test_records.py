@@ -117,7 +117,7 @@ def test_tensorboard_gets_the_same_metrics(tmp_path):
 
 def test_a_directory_with_a_run_is_not_overwritten(tmp_path):
     prepare_directory(tmp_path / "run")
-    config = {"algorithm": "iac", "env": "collm/MiniCode-v0", "env_kwargs": {}, "config": {"seed": 1}}
+    config = {"algorithm": "iac", "env": "collm/MiniCode-v1", "env_kwargs": {}, "config": {"seed": 1}}
     write_config(tmp_path / "run", config)
     assert read_config(tmp_path / "run") == config
     (tmp_path / "run" / "agents").mkdir()

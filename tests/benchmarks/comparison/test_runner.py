@@ -135,7 +135,7 @@ def test_a_folder_with_other_settings_is_refused_and_left_alone(tmp_path):
     job = jobs(parse_suite(TABLE))[0]
     directory = tmp_path / job.directory
     directory.mkdir(parents=True)
-    saved = json.dumps(job.experiment.to_json() | {"env": "collm/MiniCode-v0"})
+    saved = json.dumps(job.experiment.to_json() | {"env": "collm/MiniCode-v1"})
     (directory / "config.json").write_text(saved)
     outcome = compare([job], tmp_path, num_workers=1, watcher=Notes())
     assert "other settings" in next(iter(outcome.failures.values()))

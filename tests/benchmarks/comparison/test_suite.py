@@ -199,7 +199,7 @@ def test_the_decisive_suite_has_ten_seeds_on_each_of_three_starts_and_says_what_
 
 def test_a_comparison_can_be_given_without_a_file():
     suite = chosen_suite(
-        BenchmarkArguments(algorithms=("iac", "maac"), envs=("collm/MiniCode-v0",), seeds=(3,), generated_tokens=99)
+        BenchmarkArguments(algorithms=("iac", "maac"), envs=("collm/MiniCode-v1",), seeds=(3,), generated_tokens=99)
     )
     assert [job.experiment.config.max_sampled_tokens for job in jobs(suite)] == [99, 99]
 
@@ -214,7 +214,7 @@ def test_the_command_line_narrows_a_suite_down():
 
 def test_a_setting_of_one_algorithm_is_given_by_its_name():
     given = ("critic_warmup=0", "discount=0.5", "magrpo.num_generations=8")
-    both = BenchmarkArguments(algorithms=("iac", "magrpo"), envs=("collm/MiniCode-v0",), seeds=(3,), config=given)
+    both = BenchmarkArguments(algorithms=("iac", "magrpo"), envs=("collm/MiniCode-v1",), seeds=(3,), config=given)
     advice = r"'critic_warmup', which magrpo does not have.* --config iac\.critic_warmup=0"
     with pytest.raises(ValueError, match=advice):
         jobs(chosen_suite(both))

@@ -24,6 +24,12 @@ def reward(aux, main, inputs=INPUTS):
     return sum(terms(result(TASK, inputs, parsed_reply(aux), parsed_reply(main))).values())
 
 
+def reward_for(task, aux, main, *, needs_both=True, inputs=None):
+    inputs = inputs or new_inputs(random.Random(0), task, 8)
+    found = result(task, inputs, parsed_reply(aux), parsed_reply(main), needs_both=needs_both)
+    return sum(terms(found, needs_both=needs_both).values())
+
+
 def played(env, seed=0, task=None):
     env.reset(seed=seed, options={"task": task})
     return env.step({agent: env.reference_reply(agent) for agent in env.agents})
@@ -47,15 +53,15 @@ def test_reference_programmers_reach_one(split, num_operations, num_tests):
         ("def aux(x):\n    return x + x", "def main(a, b):\n    return b * b + aux(a)", 1.0),
         ("def aux ( x ) : return x * x", "def main ( x , y ) : return 2 * x + aux ( y )", 1.0),
         ("def aux ( x ) : return x * x", MAIN, 0.3 + 0.7 * 1 / 4),  # x*x + y*y: right only at x = 0
-        (AUX, "def main ( x , y ) : return 2 * x + y * y", 0.2 + 0.2),  # alone
-        (AUX, "def main ( x , y ) : return 2 * x + y * y + 0 * aux ( x )", 0.2 + 0.2),  # aux changes nothing
+        (AUX, "def main ( x , y ) : return 2 * x + y * y", 0.2 + 0.1),  # alone
+        (AUX, "def main ( x , y ) : return 2 * x + y * y + 0 * aux ( x )", 0.2 + 0.1),  # aux changes nothing
         (
             "def aux ( x ) : return x",
             "def main ( x , y ) : return 2 * aux ( x ) + y * y",
-            0.2 + 0.2,
+            0.2 + 0.1,
         ),  # aux does nothing
-        ("def aux ( x ) : return 2", "def main ( x , y ) : return aux ( x ) * x + y * y", 0.2 + 0.2),
-        ("", "def main ( x , y ) : return 2 * x + y * y", 0.1 + 0.2),
+        ("def aux ( x ) : return 2", "def main ( x , y ) : return aux ( x ) * x + y * y", 0.2 + 0.1),
+        ("", "def main ( x , y ) : return 2 * x + y * y", 0.1 + 0.1),
         ("", MAIN, 0.1),
         (AUX, "", 0.1),
         (AUX, AUX, 0.1),
@@ -70,6 +76,71 @@ def test_reference_programmers_reach_one(split, num_operations, num_tests):
 )
 def test_pairs_score_by_hand(aux, main, score):
     assert reward(aux, main) == pytest.approx(score, abs=1e-9)
+
+
+UNDOING = "def main ( x , y ) : return 2 * ( aux ( x ) - 1 ) + y * y"
+SECRET = (
+    "def main ( x , y ) : return aux ( x ) + y * y"
+    " + 1 // ( 1 + ( aux ( 9 ) - 10 ) * ( aux ( 9 ) - 10 ) ) * ( 2 * x - aux ( x ) )"
+)
+PACKED = (
+    "def aux ( x ) : return 2 * ( ( x + 50 ) // 100 )"
+    " + ( x - 100 * ( ( x + 50 ) // 100 ) ) * ( x - 100 * ( ( x + 50 ) // 100 ) )"
+)
+
+
+@pytest.mark.parametrize(
+    ("aux", "main"),
+    [
+        ("def aux ( x ) : return x + 1", UNDOING),
+        ("def aux ( x ) : return x + 1", SECRET),  # main computes both if aux is x + 1, and is honest beside any other
+        ("def aux ( x , y ) : return 2 * x + y * y", "def main ( x , y ) : return aux ( x , y )"),
+        (PACKED, "def main ( x , y ) : return aux ( 100 * x + y )"),
+        (AUX, "def main ( x , y ) : return 2 * x + y * y + 0 * aux ( x )"),
+    ],
+    ids=["main undoes aux", "main knows a fixed aux", "aux does all", "aux unpacks x and y", "main ignores aux"],
+)
+def test_a_pair_of_which_one_does_all_earns_little(aux, main):
+    assert reward_for(TASK, aux, main) < 0.5
+
+
+@pytest.mark.parametrize(
+    ("aux", "main"),
+    [
+        ("def aux ( x ) : return x + 1", UNDOING),
+        (PACKED, "def main ( x , y ) : return aux ( 100 * x + y )"),
+        ("def aux ( x , y ) : return 2 * x + y * y", "def main ( x , y ) : return aux ( x , y )"),
+    ],
+)
+def test_one_programmer_may_do_all_if_both_are_not_needed(aux, main):
+    assert reward_for(TASK, aux, main, needs_both=False) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    "main",
+    [
+        MAIN,
+        "def main ( x , y ) : return y * y + aux ( x )",
+        "def main ( x , y ) : return - ( - aux ( x ) - y * y )",
+        "def main ( a , b ) : return aux ( a + 0 ) + b * b",
+    ],
+)
+def test_main_may_write_its_part_in_any_way(main):
+    assert reward(AUX, main) == pytest.approx(1.0)
+
+
+def test_one_aux_may_be_both_operands_if_they_are_alike():
+    task = Task(Operand(("double",), "y"), "minus", Operand(("double",), "x"))
+    for main in ("aux ( y ) - aux ( x )", "aux ( y ) - 2 * x", "2 * y - aux ( x )"):
+        assert reward_for(task, AUX, f"def main ( x , y ) : return {main}") == pytest.approx(1.0)
+
+
+def test_what_main_does_on_the_value_of_aux_is_part_of_its_operand_or_none():
+    task = Task(Operand(("double", "square"), "x"), "plus", Operand(("odd",), "y"))
+    whole = ("def aux ( x ) : return 2 * x * x", "def main ( x , y ) : return aux ( x ) + y % 2")
+    part = ("def aux ( x ) : return x * x", "def main ( x , y ) : return 2 * aux ( x ) + y % 2")
+    assert reward_for(task, *whole) == pytest.approx(1.0)
+    assert reward_for(task, *part) < 0.45 < reward_for(task, *part, needs_both=False)
 
 
 @pytest.mark.parametrize(

@@ -57,8 +57,14 @@ def made(game, team, **settings):
         (MBPP, {"num_revealed": None}, 4, 9.183333333333334, "3677b68919a0222c"),
         (CoopHumanEval, {"tests": "generated", "num_public": 2}, 2, 8.0, "cdd95415450e716c"),
         (HumanEval, {"variant": "published", "previous_response": False}, 4, -16.4, "aa3d577aa0a605b7"),
-        (MiniCode, {}, 200, 59.30000000000002, "d60e1bc6b486b30e"),
-        (MiniCode, {"is_explained": True, "num_operations": 4}, 50, 20.599999999999998, "3560ca1bec0d4e3d"),
+        (MiniCode, {"needs_both": False}, 200, 59.30000000000002, "d60e1bc6b486b30e"),
+        (
+            MiniCode,
+            {"needs_both": False, "is_explained": True, "num_operations": 4},
+            50,
+            20.599999999999998,
+            "3560ca1bec0d4e3d",
+        ),
     ],
 )
 def test_two_read_and_earn_what_they_did_when_there_were_no_larger_teams(game, settings, episodes, expected, text):

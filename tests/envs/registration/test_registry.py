@@ -145,15 +145,15 @@ def test_an_argument_the_environment_does_not_take_is_refused_by_name():
         make("test/Echo-v0", wort="tree")
 
 
-@pytest.mark.parametrize("id", ["collm/MiniWriting-v2", "collm/TLDR-v2", "collm/MiniCode-v0"])
+@pytest.mark.parametrize("id", ["collm/MiniWriting-v2", "collm/TLDR-v2", "collm/MiniCode-v1"])
 def test_a_game_of_fixed_length_says_how_to_cut_it_short(id):
     with pytest.raises(TypeError, match=rf"{id} .*'max_turns'.*; the length of its episodes is fixed; .*TurnLimit"):
         make(id, max_turns=3)
 
 
 def test_an_argument_that_an_environment_sets_by_itself_is_refused_by_name():
-    with pytest.raises(TypeError, match=r"collm/MiniCode-v0 sets 'agents' by itself; leave it out"):
-        make("collm/MiniCode-v0", agents=("player_0",))
+    with pytest.raises(TypeError, match=r"collm/MiniCode-v1 sets 'agents' by itself; leave it out"):
+        make("collm/MiniCode-v1", agents=("player_0",))
 
 
 def test_arguments_handed_on_to_a_base_class_are_taken():

@@ -16,7 +16,7 @@ from collm.envs.views import PrivilegedState, to_aec, with_truth
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:pettingzoo")  # it warns of whatever is no array
 
 every_id = pytest.mark.parametrize(
-    "id", ["collm/MiniBuild-v0", "collm/MiniCode-v0", "collm/BridgeBuild-v2", "collm/ResourceGathering-v2"]
+    "id", ["collm/MiniBuild-v0", "collm/MiniCode-v1", "collm/BridgeBuild-v2", "collm/ResourceGathering-v2"]
 )
 
 

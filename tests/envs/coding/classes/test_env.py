@@ -258,3 +258,70 @@ def test_without_a_solution_there_is_no_reference(env):
     made.reset(seed=0)
     with pytest.raises(ValueError, match="no solution"):
         made.reference_reply("programmer_0")
+
+
+# Both programmers are needed
+
+FURTHER = f"{PUT}\n\n{TOTAL.replace('total', 'own_total')}"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "paid", "unpaid"),
+    [
+        (TOTAL, PUT, 6.0, 6.0),
+        (f"{TOTAL}\n\n{PUT}", f"{TOTAL}\n\n{PUT}", 5.0, 0.0),  # both write all: nothing counts
+        ("", f"{TOTAL}\n\n{PUT}", 6.0, 1.0 + 2 * 1 / 4),  # one writes all: its own method counts
+        (PUT, TOTAL, 6.0, 0.0),  # each writes the other's
+        (f"{TOTAL}\n\n{PUT}", PUT, 5.5, 1.0 + 2 * 1 / 4),
+        ("def total(self):\n    return self.own_total()", FURTHER, 6.0, 2.0 + 2 * 1 / 4),
+        ("def total(self):\n    return getattr(self, 'own_total')()", FURTHER, 6.0, 2.0 + 2 * 1 / 4),
+        (
+            "",
+            f"{FURTHER}\n\ndef __getattr__(self, name):\n    return getattr(self, f'own_{{name}}')",
+            5.0,
+            1.0 + 2 * 1 / 4,
+        ),
+        (
+            TOTAL,
+            "def put(self, coin):\n    self.add(coin)\n    return len(self.coins)\n\n"
+            "def add(self, coin):\n    self.coins.append(coin)",
+            6.0,
+            6.0,
+        ),  # a further method of its own
+        (
+            TOTAL,
+            "def add(coins, coin):\n    coins.append(coin)\n\n"
+            "def put(self, coin):\n    add(self.coins, coin)\n    return len(self.coins)",
+            6.0,
+            6.0,
+        ),
+    ],
+)
+def test_rewards_by_hand_if_both_are_needed(env, first, second, paid, unpaid):
+    assert played(env(max_turns=1), first, second)[1] == pytest.approx(paid)
+    assert played(env(max_turns=1, needs_both=True), first, second)[1] == pytest.approx(unpaid)
+
+
+def test_methods_that_do_not_count_are_told(env):
+    both = f"{TOTAL}\n\n{PUT}"
+    text = played(env(needs_both=True), both, both)[0]["programmer_0"]
+    assert "written by both of you: `total`, `put`" in text and "not written" not in text
+    text = played(env(needs_both=True), "", both)[0]["programmer_0"]
+    assert "written by a programmer who was not asked for it: `total`" in text
+
+
+def test_two_programmers_divide_a_class_evenly_if_one_would_have_no_method(jsonl):
+    row = ROW | {"skeleton": SKELETON.replace("total(self)", "total(self, start)")}
+    assert shares_of(jsonl, row, False) == [0, 2]
+    assert shares_of(jsonl, row, True) == [1, 1]
+
+
+def shares_of(jsonl, row, needs_both):
+    made = ClassEval(data=jsonl(row), needs_both=needs_both)
+    made.reset(seed=0)
+    return [len(share) for share in made.task.shares]
+
+
+def test_both_can_be_needed_only_in_our_variant(env):
+    with pytest.raises(ValueError, match=r"needs_both=True.*variant='published'"):
+        env(needs_both=True, variant="published")

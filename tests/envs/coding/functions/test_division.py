@@ -106,3 +106,13 @@ def test_most_helpers_of_the_samples_do_something():
         held_to_the_rules(found, ("aux_2", "aux_3"), row["entry_point"])
     idle = sum("(value):\n    return value" in code for found in codes for code in found[:-1])
     assert len(codes) == 45 and idle <= 45  # of 90
+
+
+def test_a_helper_takes_the_functions_along_that_its_expression_needs():
+    statements = parsed(
+        "def part(x):\n    return x / 2\n\ndef whole(a):\n    found = part(a) + 1\n    return found * 2"
+    )
+    helper, main = divided(statements, "whole", ["aux"])
+    scope = {}
+    exec(f"{helper}\n\n{main}", scope)
+    assert "part" in helper and scope["whole"](4) == 6

@@ -425,3 +425,86 @@ def test_the_sample_is_one_json_object_a_line():
         lines = Path(str(CoopHumanEval.sample).replace("{split}", split)).read_text().splitlines()
         keys = {"task_id", "prompt", "entry_point", "test", "aux", "main", "mutant", "inputs"}
         assert all(set(json.loads(line)) == keys for line in lines)
+
+
+# Both programmers are needed
+
+ALONE = "def half_sum(a, b):\n    return (a + b) / 2"
+ONE_DOES_ALL = {
+    "aux is called for show": (
+        "def aux(x):\n    return None",
+        "    if aux(0) is None:\n        return None or own(a, b)",
+    ),
+    "aux is a known constant": ("def aux(x):\n    return 7", "    return own(a, b) if aux(0) == 7 else None"),
+    "aux is one known value": ("def aux(x):\n    return x + 1", "    return own(a, b) if aux(3) == 4 else None"),
+    "aux hands back what main found": ("def aux(x):\n    return x", "    return aux(own(a, b))"),
+    "aux fails and main catches it": (
+        "def aux(x):\n    if x == x:\n        raise ValueError\n    return x",
+        "    try:\n        return aux(a)\n    except ValueError:\n        return own(a, b)",
+    ),
+    "main has its own value if aux has none": ("def aux(x):\n    return None", "    return aux(a) or own(a, b)"),
+    "main checks what aux solved": (
+        "def aux(a, b):\n    return (a + b) / 2",
+        "    value = aux(a, b)\n    return value if value == own(a, b) else own(a, b)",
+    ),
+    "aux solves the task": (
+        "def aux(a, b):\n    return (a + b) / 2",
+        "    value = aux(a, b)\n    if value is None:\n        return None\n    return value",
+    ),
+}
+
+
+def pair(name):
+    aux, body = ONE_DOES_ALL[name]
+    return aux, f"def own(a, b):\n    return (a + b) / 2\n\ndef half_sum(a, b):\n{body}"
+
+
+@pytest.mark.parametrize("name", ONE_DOES_ALL)
+def test_a_pair_of_which_one_does_all_earns_what_a_solution_without_helper_does(env, name):
+    paid, unpaid = (played(env(needs_both=needs_both, max_turns=1), *pair(name))[1] for needs_both in (False, True))
+    assert unpaid == pytest.approx(2.1) == pytest.approx(played(env(max_turns=1), "", ALONE)[1])
+    assert paid > 3.4
+
+
+def test_a_pair_that_divides_the_work_earns_all_if_both_are_needed(env):
+    assert played(env(needs_both=True), ROW["aux"], ROW["main"])[1] == pytest.approx(4.0)
+
+
+def test_a_main_whose_loop_depends_on_aux_is_stopped_early_without_it(env):
+    aux = "def aux(x):\n    return x - 1"
+    main = (
+        "def half_sum(a, b):\n    total, left = a + b, 400\n"
+        "    while left:\n        left = aux(left)\n    return total / 2"
+    )
+    made = env(needs_both=True, max_turns=1)
+    assert played(made, aux, main)[1] == pytest.approx(4.0)
+
+
+def test_a_solution_of_which_one_does_all_is_told_so(env):
+    observations = played(env(needs_both=True), *pair("aux is a known constant"))[0]
+    assert "the work is not divided" in observations["main_0"] and "uses aux" not in observations["main_0"]
+
+
+@pytest.mark.parametrize("settings", [{"variant": "published"}, {"num_agents": 3}])
+def test_both_can_be_needed_only_of_two_programmers_in_our_variant(env, settings):
+    with pytest.raises(ValueError, match=r"needs_both=True is for two programmers"):
+        env(needs_both=True, **settings)
+
+
+@pytest.mark.parametrize("kind", [HumanEval, MBPP, CoopHumanEval])
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_references_of_the_sample_need_both(kind, split):
+    env = kind(split=split, max_turns=1, needs_both=True)
+    for task in range(len(env.tasks)):
+        env.reset(seed=task, options={"task": task})
+        rewards = env.step({agent: env.reference_reply(agent) for agent in env.agents})[1]
+        assert rewards["main_0"] == pytest.approx(4.0, abs=1e-9), env.problem.id
+
+
+def test_the_reference_of_a_single_solution_is_divided_if_both_are_needed(jsonl):
+    solution = "def part(x):\n    return x * 4\n\ndef half_sum(a, b):\n    total = part(a + b)\n    return total / 8"
+    row = {key: value for key, value in ROW.items() if key not in ("aux", "main")} | {"code": solution}
+    env = HumanEval(data=jsonl(row), max_turns=1, needs_both=True)
+    env.reset(seed=0)
+    replies = {agent: env.reference_reply(agent) for agent in env.agents}
+    assert "a + b" in replies["helper_0"] and env.step(replies)[1]["main_0"] == pytest.approx(4.0)
