@@ -120,9 +120,7 @@ class HouseBuild(BuildingEnv[House]):
             raise ValueError(f"feedback_limit must be at least 1, got {feedback_limit}")
         if spider_attacks is not None and min(spider_attacks, default=0) < 0:
             raise ValueError(f"spider_attacks must not be negative, got {list(spider_attacks)}")
-        if not needs_both:
-            reason = "one builder may build as far as its stock goes, three quarters of each block"
-            self.allowed_exploits = dict.fromkeys(("one does all", *TO_THE_STOCK), reason)  # type: ignore[misc]
+        self._needs_both = needs_both
         self._reward: Reward = reward
         self._feedback: texts.Feedback = feedback
         self._templates = templates(prompts, self.possible_agents, texts.PLACES)
@@ -130,6 +128,12 @@ class HouseBuild(BuildingEnv[House]):
         self._fixed_attacks = None if spider_attacks is None else tuple(spider_attacks)
         self._attacks: tuple[int, ...] = ()
         self._is_safe = False
+
+    @property
+    def allowed_exploits(self) -> Mapping[str, str]:
+        """Teams in which one builder does all, if the stock allows it (`needs_both=False`)."""
+        reason = "one builder may build as far as its stock goes, three quarters of each block"
+        return {} if self._needs_both else dict.fromkeys(("one does all", *TO_THE_STOCK), reason)
 
     def start(self) -> Mapping[str, Sequence[Message]]:
         self._attacks = spiders(self.rng) if self._fixed_attacks is None else self._fixed_attacks
