@@ -111,13 +111,12 @@ class Writers(TextParallelEnv):
         return team[self.possible_agents.index(agent)]
 
     def exploits(self) -> Mapping[str, Callable[[str], str]]:
-        """The degenerate teams of `exploits.ALL`."""
+        """Teams that write around one word of the source, and that copy its beginning."""
         place = self.possible_agents.index
-
-        def player(write: Callable[[rules.Form, str, int], str]) -> Callable[[str], str]:
-            return lambda agent: write(self.form, self._source, place(agent))
-
-        return {name: player(write) for name, write in exploits.ALL.items()}
+        return {
+            "one word": lambda agent: exploits.one_word(self.form, self._source, place(agent)),
+            "first words": lambda agent: exploits.first_words(self.form, self._source, place(agent)),
+        }
 
 
 class TLDR(Writers):
@@ -139,7 +138,7 @@ class TLDR(Writers):
         render_mode: see `TextParallelEnv`.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "tldr_v2"}
+    metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "tldr_v1"}
     form = rules.TLDR
     source_field = "post"
     sample = "posts_{split}.jsonl"
@@ -164,7 +163,7 @@ class ArxivExpansion(Writers):
         render_mode: see `TextParallelEnv`.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "arxiv_expansion_v2"}
+    metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "arxiv_expansion_v1"}
     form = rules.ARXIV_EXPANSION
     source_field = "abstract"
     sample = "abstracts_{split}.jsonl"
