@@ -148,10 +148,10 @@ def test_every_text_setting_is_judged():
 def test_every_argument_of_this_packages_environments_is_judged():
     words = set(
         "agents can_leave columns difficulty feedback feedback_limit is_explained is_shuffled max_action_length "
-        "max_facts max_observation_length max_probes max_steps max_timeouts max_turns memory num_agents num_generated "
-        "num_operations num_public num_revealed num_tests on_bad_row original_prompt partner_code previous_response "
-        "reach render_mode reward shift shows_target source spider_attacks split stop_at style test_fraction "
-        "test_seconds tests threshold variant view world".split()
+        "max_facts max_observation_length max_probes max_steps max_timeouts max_turns memory needs_both num_agents "
+        "num_generated num_operations num_public num_revealed num_tests on_bad_row original_prompt "
+        "partner_code previous_response reach render_mode reward shift shows_target source spider_attacks "
+        "split stop_at style test_fraction test_seconds tests threshold variant view world".split()
     )
     own = [each.constructor() for each in specs() if str(each.entry_point).startswith("collm.envs.")]
     taken = map(accepted_arguments, own)
