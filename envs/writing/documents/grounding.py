@@ -88,18 +88,39 @@ NOT_GROUNDED = Groundedness(0.0, 0.0, 0.0, 0.0)
 
 def groundedness(text: str, source: str) -> Groundedness:
     """Judge a text by its source."""
-    told, known = sentences(text), _read(source)
+    told = [_judged(tuple(sentence), source) for sentence in sentences(text)]
     if not told:
         return NOT_GROUNDED
-    sizes = [len(sentence) for sentence in told]
-    fluencies = [fluency(sentence, known) for sentence in told]
-    supports = [fluent * support(sentence, known) for fluent, sentence in zip(fluencies, told, strict=True)]
-    seen = [window for sentence in told for window in windows(sentence)]
+    sizes = [each.num_tokens for each in told]
+    seen = [window for each in told for window in each.windows]
     return Groundedness(
-        fluency=fmean(fluencies, sizes),
-        support=fmean(supports, sizes),
+        fluency=fmean((each.fluency for each in told), sizes),
+        support=fmean((each.fluency * each.support for each in told), sizes),
         variety=len(set(seen)) / len(seen),
-        copied=sum(sum(_copied(sentence, known)) for sentence in told) / sum(sizes),
+        copied=sum(each.num_copied for each in told) / sum(sizes),
+    )
+
+
+@dataclass(frozen=True)
+class _Sentence:
+    """Measures of one sentence."""
+
+    num_tokens: int
+    fluency: float
+    support: float
+    num_copied: int
+    windows: tuple[Window, ...]
+
+
+@lru_cache(maxsize=4096)  # the texts of a group, and those that the reference tries, share sentences
+def _judged(sentence: tuple[str, ...], source: str) -> _Sentence:
+    known = _read(source)
+    return _Sentence(
+        num_tokens=len(sentence),
+        fluency=fluency(sentence, known),
+        support=support(sentence, known),
+        num_copied=sum(_copied(sentence, known)),
+        windows=tuple(windows(sentence)),
     )
 
 
@@ -137,14 +158,15 @@ def _read(source: str) -> Source:
 
 def fluency(sentence: Sequence[str], source: Source) -> float:
     """The credit of a sentence's word order, 0 to 1; that of the source's own sentences is 1."""
-    is_new = [window not in source.windows for window in windows(sentence)]
+    found = list(windows(sentence))
+    is_new = [window not in source.windows for window in found]
     if _longest(token in OWN.fillers for token in sentence if token != PAUSE) > MAX_FILLERS:
         return 0.0
     if any(is_new) and _longest(_is_subject(token) for token in sentence) > MAX_SUBJECT_WORDS:
         return 0.0
     stretches = [
         [not is_familiar(window) for _, window in stretch]
-        for new, stretch in groupby(zip(is_new, windows(sentence), strict=True), key=itemgetter(0))
+        for new, stretch in groupby(zip(is_new, found, strict=True), key=itemgetter(0))
         if new
     ]
     faults = sum(max(0.0, sum(stretch) - len(stretch) / 2) for stretch in stretches)

@@ -11,12 +11,12 @@ from .grounding import groundedness
 from .rules import APART, MAX_SCORE, Form, measures, overlap, score, team_terms, terms
 
 _FRAMES = (
-    "First, it has indeed been shown that",
-    "In fact, it has also been shown that",
+    "Indeed, we first find that",
+    "In fact, we also show that",
     "However, despite this, it has been shown that",
     "For example, it has recently been shown that",
     "Similarly, if this is the case, it can be shown that",
-    "Overall, it has thus been shown that",
+    "Overall, we thus show that",
     "In addition, it is important to note that",
     "In particular, it has been shown that",
     "As a result, it is important to note that",
@@ -40,6 +40,8 @@ _REMARKS = (
 )
 """General clauses, for sources that are too short; each writer begins elsewhere in the list."""
 
+_MAX_FIRST_TEXTS, _MAX_LATER_TEXTS = 16, 24
+
 
 @lru_cache(maxsize=256)  # all writers ask for theirs
 def reference_team(form: Form, source: str, num_writers: int) -> tuple[str, ...]:
@@ -50,7 +52,7 @@ def reference_team(form: Form, source: str, num_writers: int) -> tuple[str, ...]
     """
     best, best_score = [""] * num_writers, -1.0
     units = _units(source)
-    for first in _first_texts(form, source, units):
+    for first in islice(_first_texts(form, source, units), _MAX_FIRST_TEXTS):
         texts = [first]
         for place in range(1, num_writers):
             texts.append(_best_beside(form, source, texts, units, place, num_writers))
@@ -72,10 +74,9 @@ def _units(source: str) -> list[str]:
 def _first_texts(form: Form, source: str, units: Sequence[str]) -> Iterator[str]:
     """Texts of the first writer, the likeliest first; the last is cut or repeated to a length that the form allows."""
     if form.transitions_of == "second":
-        for size in (2, 1, 3):
-            for start in range(max(1, len(units) - size + 1)):
-                for num_remarks in (0, 1, 2, 3):
-                    yield _text(source, units[start : start + size], _PLAIN_FRAMES, 0, num_remarks)
+        for num_remarks, size in ((0, 2), (1, 2), (2, 2), (1, 1), (3, 3)):
+            for start in range(0, max(1, len(units) - size + 1), 2):
+                yield _text(source, units[start : start + size], _PLAIN_FRAMES, 0, num_remarks)
     else:
         parts = [units[: max(1, round(share * len(units)))] for share in (0.6, 0.75, 0.9, 0.45, 1.0)] + [units[::2]]
         for num_remarks in (3, 2, 4, 5, 6, 1, 7, 8):
@@ -92,7 +93,7 @@ def _best_beside(
 ) -> str:
     """The text of a later writer that adds most to the ones that are there."""
     best, best_score = "", -1.0
-    for text in _later_texts(form, source, texts[0], units, place, num_writers):
+    for text in islice(_later_texts(form, source, texts[0], units, place, num_writers), _MAX_LATER_TEXTS):
         apart = min((APART.credit(overlap(text, other)) for other in texts[1:]), default=1.0)
         both = [texts[0], text]
         pair = [measures(form, source, *both)]
