@@ -9,7 +9,7 @@ copied     share of the words that lie in `RUN` or more successive tokens of the
 
 A window is three successive tokens of a sentence. It is unfamiliar if neither the source nor `forms.json` has it.
 
-    fluency of a sentence = min(UNFAMILIAR((unfamiliar + CUT * cuts) / (1 + new + CUT * cuts)), FAULTS(faults))
+    fluency of a sentence = min(UNFAMILIAR(unfamiliar / (1 + new)), FAULTS(faults + cuts))
     support of a sentence = EXACT(exact pairs / pairs) * KNOWN(subject words that the source has / subject words)
 
 new        windows that are not in the source; unfamiliar: those of them that `forms.json` does not have either
@@ -40,14 +40,12 @@ FAULTS = Band(0.0, 0.0, 0.5, 1.25)
 FLUENCY = Band(0.5, 0.85)
 EXACT = Band(0.0, 0.1)
 KNOWN = Band(0.25, 0.5)
-SUPPORT = Band(0.35, 0.7)
+SUPPORT = Band(0.45, 0.75)
 VARIETY = Band(0.5, 0.75)
 COPIED = Band(0.0, 0.0, 0.75, 0.9)
 COPY_CREDIT = 0.3
 """Originality of a text that only copies."""
 RUN = 5
-CUT = 3
-"""Windows that a cut counts as."""
 MAX_FILLERS = 12
 """Successive function and transition words of a sentence. Abstracts and summaries by people have at most 9."""
 MAX_SUBJECT_WORDS = 7
@@ -170,9 +168,8 @@ def fluency(sentence: Sequence[str], source: Source) -> float:
         if new
     ]
     faults = sum(max(0.0, sum(stretch) - len(stretch) / 2) for stretch in stretches)
-    cuts = CUT * _num_cuts(sentence, source)
-    share = (sum(map(sum, stretches)) + cuts) / (1 + sum(is_new) + cuts)
-    return min(UNFAMILIAR.credit(share), FAULTS.credit(faults))
+    share = sum(map(sum, stretches)) / (1 + sum(is_new))
+    return min(UNFAMILIAR.credit(share), FAULTS.credit(faults + _num_cuts(sentence, source)))
 
 
 def support(sentence: Sequence[str], source: Source) -> float:

@@ -84,8 +84,7 @@ def _first_texts(form: Form, source: str, units: Sequence[str]) -> Iterator[str]
                 text = _text(source, part, _FRAMES, 0, num_remarks)
                 if form.min_words <= len(text.split()) <= 0.75 * form.max_words:
                     yield text
-    told = _text(source, units, _FRAMES, 0, 8).split()
-    yield " ".join(islice(cycle(told), min(max(form.min_words, len(told)), round(0.6 * form.max_words))))
+    yield _of_length(_text(source, units, _FRAMES, 0, 8), form.min_words, round(0.6 * form.max_words))
 
 
 def _best_beside(
@@ -115,8 +114,7 @@ def _later_texts(
             is_long = form.min_words <= len(text.split()) <= form.max_words
             if is_long and form.length_ratio.credit(len(text) / len(first)) == 1:
                 yield text
-    told = " ".join(_text(source, units, _FRAMES, place, 2).split()[: form.max_words])
-    yield told
+    yield _of_length(_text(source, units, _FRAMES, place, 8), form.min_words, form.max_words)
 
 
 def _stretches(units: Sequence[str], place: int, num_places: int) -> Iterator[list[str]]:
@@ -127,6 +125,12 @@ def _stretches(units: Sequence[str], place: int, num_places: int) -> Iterator[li
         yield list(units[start : start + size])
     for step in (2, 3, 4):
         yield list(units[place % step :: step])
+
+
+def _of_length(text: str, min_words: int, max_words: int) -> str:
+    """The text, cut or repeated to a number of words within limits."""
+    told = text.split()
+    return " ".join(islice(cycle(told), min(max(min_words, len(told)), max_words)))
 
 
 def _text(source: str, part: Sequence[str], frames: Sequence[str], place: int, num_remarks: int) -> str:
