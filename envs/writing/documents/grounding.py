@@ -35,9 +35,9 @@ from .bands import Band
 from .forms import PAUSE, Window, is_familiar, sentences, windows
 from .lexicon import OWN, Lexicon
 
-UNFAMILIAR = Band(0.0, 0.0, 0.45, 0.7)
+UNFAMILIAR = Band(0.0, 0.0, 0.35, 0.55)
 FAULTS = Band(0.0, 0.0, 0.5, 1.25)
-FLUENCY = Band(0.5, 0.85)
+FLUENCY = Band(0.6, 0.9)
 EXACT = Band(0.0, 0.1)
 KNOWN = Band(0.25, 0.5)
 SUPPORT = Band(0.45, 0.75)
