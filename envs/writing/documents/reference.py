@@ -40,7 +40,7 @@ _REMARKS = (
 )
 """General clauses, for sources that are too short; each writer begins elsewhere in the list."""
 
-_MAX_FIRST_TEXTS, _MAX_LATER_TEXTS = 16, 24
+_MAX_FIRST_TEXTS, _MAX_LATER_TEXTS = 30, 30
 
 
 @lru_cache(maxsize=256)  # all writers ask for theirs
@@ -78,7 +78,7 @@ def _first_texts(form: Form, source: str, units: Sequence[str]) -> Iterator[str]
             for start in range(0, max(1, len(units) - size + 1), 2):
                 yield _text(source, units[start : start + size], _PLAIN_FRAMES, 0, num_remarks)
     else:
-        parts = [units[: max(1, round(share * len(units)))] for share in (0.6, 0.75, 0.9, 0.45, 1.0)] + [units[::2]]
+        parts = [units[: max(1, round(share * len(units)))] for share in (0.6, 0.75, 0.9, 0.68, 0.45, 1.0)] + [units[::2]]
         for num_remarks in (3, 2, 4, 5, 6, 1, 7, 8):
             for part in parts:
                 text = _text(source, part, _FRAMES, 0, num_remarks)
@@ -135,7 +135,7 @@ def _of_length(text: str, min_words: int, max_words: int) -> str:
 
 def _text(source: str, part: Sequence[str], frames: Sequence[str], place: int, num_remarks: int) -> str:
     """The sentences of a part, each behind the next frame that is fluent before it, and followed by a remark."""
-    start = place * len(_REMARKS) // 2
+    start = place * 7
     remarks = [_REMARKS[(start + number) % len(_REMARKS)] for number in range(num_remarks)]
     told, left = list[str](), list(frames)
 
