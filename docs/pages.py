@@ -29,6 +29,10 @@ _IMPROVEMENT = (
 )
 _FUNCTIONS = f"{_IMPROVEMENT}, as does cooperation; built-in problems of its own; `variant`, `prompts`."
 _GROUNDED = "all points but the structure's are paid as far as both texts tell what the source tells"
+_FLUENT = (
+    "groundedness needs sentences in familiar word order that state pairs of the source's words with the words between "
+    "them; copies earn 30 % of it."
+)
 _BUILDERS = "minus signs and whole parts of numbers count; two to six builders; `stop_at` needs `shift`."
 HISTORY: dict[str, str] = {
     "collm/StrBuild-v1": f'pays `reward="iou"` by default, 0 to 1 per turn; {_BUILDERS}',
@@ -40,7 +44,9 @@ HISTORY: dict[str, str] = {
     "collm/MBPP-v1": _FUNCTIONS,
     "collm/CoopHumanEval-v1": _FUNCTIONS,
     "collm/ClassEval-v1": f"{_IMPROVEMENT}; `variant`, `prompts`.",
+    "collm/TLDR-v2": _FLUENT,
     "collm/TLDR-v1": f"{_GROUNDED}, and both tell of all of it; `variant`, `prompts`.",
+    "collm/ArxivExpansion-v2": _FLUENT,
     "collm/ArxivExpansion-v1": f"{_GROUNDED}; `variant`, `prompts`.",
     "collm/MiniWriting-v1": f"{_GROUNDED}; a linking word before another one is none; `prompts`.",
 }

@@ -41,7 +41,24 @@ _ALIKE = {
 }
 """Function words that share a class: abstracts rarely say "I" or "my", and other texts do."""
 _FIRST_OF = {word: first for first, others in _ALIKE.items() for word in others.split()}
-_ENDINGS = ("ing", "ed", "ly", "tion", "tions", "ment", "ness", "ity", "ive", "al", "ous", "ful", "able", "ic", "ss", "s")
+_ENDINGS = (
+    "ing",
+    "ed",
+    "ly",
+    "tion",
+    "tions",
+    "ment",
+    "ness",
+    "ity",
+    "ive",
+    "al",
+    "ous",
+    "ful",
+    "able",
+    "ic",
+    "ss",
+    "s",
+)
 
 
 def sentences(text: str) -> list[list[str]]:

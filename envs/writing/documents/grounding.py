@@ -58,8 +58,7 @@ TOLD_PAIRS = 2
 _NEGATIONS = frozenset("not no never cannot none nothing".split())
 _JOINTS = frozenset(
     "and or but nor that which who whom whose when while where because if as to in for by with from on at so than into "
-    "through via without within over under although though since after before until whether how what we it this these"
-    .split()
+    "through via without within over under although though since after before until whether how what we it this these".split()
 )
 """Words before which a phrase may end, and after which one may start."""
 
@@ -89,13 +88,13 @@ def groundedness(text: str, source: str) -> Groundedness:
     told = [_judged(tuple(sentence), source) for sentence in sentences(text)]
     if not told:
         return NOT_GROUNDED
-    sizes = [each.num_tokens for each in told]
+    num_tokens = sum(each.num_tokens for each in told)
     seen = [window for each in told for window in each.windows]
     return Groundedness(
-        fluency=fmean((each.fluency for each in told), sizes),
-        support=fmean((each.fluency * each.support for each in told), sizes),
+        fluency=sum(each.fluency * each.num_tokens for each in told) / num_tokens,
+        support=sum(each.fluency * each.support * each.num_tokens for each in told) / num_tokens,
         variety=len(set(seen)) / len(seen),
-        copied=sum(each.num_copied for each in told) / sum(sizes),
+        copied=sum(each.num_copied for each in told) / num_tokens,
     )
 
 
@@ -178,7 +177,9 @@ def support(sentence: Sequence[str], source: Source) -> float:
     if not pairs or not source.negated.issuperset(_negated(sentence)):
         return 0.0
     exact = sum(pair in source.pairs for pair in pairs) / len(pairs)
-    return EXACT.credit(exact) * KNOWN.credit(fmean(token[:STEM] in source.stems for token in sentence if _is_subject(token)))
+    return EXACT.credit(exact) * KNOWN.credit(
+        fmean(token[:STEM] in source.stems for token in sentence if _is_subject(token))
+    )
 
 
 def coverage(texts: Iterable[str], source: str, lexicon: Lexicon) -> float:
@@ -232,7 +233,7 @@ def _copied(sentence: Sequence[str], source: Source) -> list[bool]:
 
 
 def _num_cuts(sentence: Sequence[str], source: Source) -> int:
-    """How many ends of the sentence cut a run of the source, 0 to 2; a sentence may open with up to 4 words of its own."""
+    """Number of ends of the sentence that cut a run of the source; the sentence may open with up to 4 words of its own."""
     start = sentence.index(PAUSE) + 1 if PAUSE in sentence[:5] else 0
     ends = (
         source.before.get(tuple(sentence[start : start + RUN])),

@@ -75,7 +75,9 @@ def _vectors(sentences: list[list[str]], vocabulary: list[str], neighbours: list
 
 def _clustered(vectors: npt.NDArray[np.float64], vocabulary: list[str], counts: Counter[str]) -> list[int]:
     weights = np.sqrt([counts[word] for word in vocabulary])
-    chosen = np.random.default_rng(0).choice(len(vectors), min(NUM_CLASSES, len(vectors)), replace=False, p=weights / weights.sum())
+    chosen = np.random.default_rng(0).choice(
+        len(vectors), min(NUM_CLASSES, len(vectors)), replace=False, p=weights / weights.sum()
+    )
     centres = vectors[chosen]
     for _ in range(NUM_ROUNDS):
         labels = ((vectors[:, None] - centres) ** 2).sum(-1).argmin(1)

@@ -52,7 +52,7 @@ def reference_team(form: Form, source: str, num_writers: int) -> tuple[str, ...]
     """
     best, best_score = [""] * num_writers, -1.0
     units = _units(source)
-    for first in islice(_first_texts(form, source, units), _MAX_FIRST_TEXTS):
+    for first in islice(_first_texts(form, source, units), _MAX_FIRST_TEXTS // (num_writers - 1) ** 2):
         texts = [first]
         for place in range(1, num_writers):
             texts.append(_best_beside(form, source, texts, units, place, num_writers))
@@ -78,7 +78,9 @@ def _first_texts(form: Form, source: str, units: Sequence[str]) -> Iterator[str]
             for start in range(0, max(1, len(units) - size + 1), 2):
                 yield _text(source, units[start : start + size], _PLAIN_FRAMES, 0, num_remarks)
     else:
-        parts = [units[: max(1, round(share * len(units)))] for share in (0.6, 0.75, 0.9, 0.68, 0.45, 1.0)] + [units[::2]]
+        parts = [units[: max(1, round(share * len(units)))] for share in (0.6, 0.75, 0.9, 0.68, 0.45, 1.0)] + [
+            units[::2]
+        ]
         for num_remarks in (3, 2, 4, 5, 6, 1, 7, 8):
             for part in parts:
                 text = _text(source, part, _FRAMES, 0, num_remarks)
@@ -94,9 +96,8 @@ def _best_beside(
     best, best_score = "", -1.0
     for text in islice(_later_texts(form, source, texts[0], units, place, num_writers), _MAX_LATER_TEXTS):
         apart = min((APART.credit(overlap(text, other)) for other in texts[1:]), default=1.0)
-        both = [texts[0], text]
-        pair = [measures(form, source, *both)]
-        points = team_terms(form, source, both, pair) if num_writers == 2 else terms(form, pair[0])
+        pair = [measures(form, source, texts[0], text)]
+        points = team_terms(form, source, [texts[0], text], pair) if num_writers == 2 else terms(form, pair[0])
         if score(points) * apart > best_score:
             best, best_score = text, score(points) * apart
         if best_score > MAX_SCORE - 1e-9:

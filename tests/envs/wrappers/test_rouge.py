@@ -20,7 +20,7 @@ def reward(replies, **settings):
 
 
 def test_agreement_by_hand():
-    # Against "cats chase mice at night": 1 of 2 bigrams, 1 of 4: F1 1/3; longest common sequence 3 of 3 and 3 of 5: 3/4.
+    # Common sequence with the first reference: 3 of 3 and 3 of 5 words, F1 3/4; then 1 of 2 and 1 of 4 bigrams, F1 1/3.
     assert reward(["cats mice night", "dogs guard sheep"]) == pytest.approx((3 / 4 / 2 + 1) / 2)
     assert reward(["cats chase birds", "dogs guard sheep"]) == pytest.approx(((1 / 3 + 1 / 2) / 2 + 1) / 2)
 

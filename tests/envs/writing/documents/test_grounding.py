@@ -92,7 +92,10 @@ def salads(source, rng):
     yield "five words at a time", " ".join(word for five in shuffled for word in five)
     yield "halves exchanged", ". ".join(" ".join(s[len(s) // 2 :] + s[: len(s) // 2]) for s in told)
     yield "every second word", ". ".join(" ".join(s[::2]) for s in told)
-    yield "template", ". ".join("the {} of {} and the {}".format(*subject[at : at + 3]) for at in range(len(subject) - 2))
+    yield (
+        "template",
+        ". ".join("the {} of {} and the {}".format(*subject[at : at + 3]) for at in range(len(subject) - 2)),
+    )
     yield "permuted", re.sub(r"\w+", lambda m: m[0] if m[0].lower() in OWN.fillers else next(permuted, ""), source)
     yield "not", re.sub(r"\w+", lambda m: m[0] if m[0].lower() in OWN.fillers else f"not {m[0]}", source)
     yield "clippings", ". ".join("However, " + " ".join(clip).rstrip(".,") for clip in clips)
