@@ -15,7 +15,7 @@ MEASURES = ("rouge2", "rougeL")
 
 @dataclass(frozen=True)
 class Rouge:
-    """Mean of ROUGE-2 F1 and ROUGE-L F1 of each reply and the reference nearest to it, averaged over the agents, 0 to 1.
+    """Mean of ROUGE-2 F1 and ROUGE-L F1 of each reply and its nearest reference, averaged over the agents, 0 to 1.
 
     The references lie in a column of the task that no agent reads. `make` takes an instance as a reward function, or
     "collm.envs.wrappers.rouge:target" for the column "target" of SciTLDR.

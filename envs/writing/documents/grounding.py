@@ -58,7 +58,8 @@ TOLD_PAIRS = 2
 _NEGATIONS = frozenset("not no never cannot none nothing".split())
 _JOINTS = frozenset(
     "and or but nor that which who whom whose when while where because if as to in for by with from on at so than into "
-    "through via without within over under although though since after before until whether how what we it this these".split()
+    "through via without within over under although though since after before until whether how what we it this these "
+    "those".split()
 )
 """Words before which a phrase may end, and after which one may start."""
 
@@ -233,7 +234,7 @@ def _copied(sentence: Sequence[str], source: Source) -> list[bool]:
 
 
 def _num_cuts(sentence: Sequence[str], source: Source) -> int:
-    """Number of ends of the sentence that cut a run of the source; the sentence may open with up to 4 words of its own."""
+    """Number of ends of the sentence that cut a run of the source. Up to 4 words of its own may open the sentence."""
     start = sentence.index(PAUSE) + 1 if PAUSE in sentence[:5] else 0
     ends = (
         source.before.get(tuple(sentence[start : start + RUN])),

@@ -52,7 +52,7 @@ def reference_team(form: Form, source: str, num_writers: int) -> tuple[str, ...]
     """
     best, best_score = [""] * num_writers, -1.0
     units = _units(source)
-    for first in islice(_first_texts(form, source, units), _MAX_FIRST_TEXTS // (num_writers - 1) ** 2):
+    for first in islice(_first_texts(form, source, units), _MAX_FIRST_TEXTS // (num_writers - 1)):
         texts = [first]
         for place in range(1, num_writers):
             texts.append(_best_beside(form, source, texts, units, place, num_writers))
