@@ -229,7 +229,8 @@ class _Run:
         trainer = self.trainer
         trainer.collector.before_turn = self._check
         try:
-            self._evaluate_if_due()
+            if self._evaluate_if_due() and is_over(trainer):  # the last evaluation had been interrupted
+                self._save()
             while not is_over(trainer):
                 current().together(self._check)
                 self._update()
@@ -247,14 +248,16 @@ class _Run:
         if self.stop is not None:
             self.stop.check()
 
-    def _evaluate_if_due(self) -> None:
-        """Evaluate after this update if the settings ask for it and the run has not done so yet."""
+    def _evaluate_if_due(self) -> bool:
+        """Evaluate after this update if the settings ask for it and the run has not done so yet; returns whether."""
         update, interval = self.trainer.update, self.config.eval_interval
         is_due = is_over(self.trainer) or (bool(interval) and update % interval == 0)
         if update == 0:
             is_due = self.config.eval_on_start
-        if is_due and update != self.evaluated:
+        is_missing = is_due and update != self.evaluated
+        if is_missing:
             self.record_evaluation()
+        return is_missing
 
     def _save_if_due(self) -> None:
         config, update = self.config, self.trainer.update

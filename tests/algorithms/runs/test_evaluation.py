@@ -23,6 +23,7 @@ from collm.algorithms.rollout.collector import Plan, RolloutCollector
 from collm.algorithms.runs.api import Run
 from collm.algorithms.runs.assembly.experiment import Experiment
 from collm.algorithms.runs.assembly.policies import make_policies
+from collm.algorithms.runs.checkpoint import newest_checkpoint
 from collm.algorithms.runs.evaluation import evaluate
 from collm.algorithms.runs.loggers import read_lines
 from collm.algorithms.runs.loggers.display import TrainingDisplay
@@ -214,6 +215,7 @@ def test_an_evaluation_after_the_last_update_is_repeated(experiment, tmp_path):
         run_experiment(once, tmp_path / "r", stop=stop)
     assert not (tmp_path / "r" / "evaluation.jsonl").exists()
     run_experiment(once, tmp_path / "r", resume=True)
+    assert newest_checkpoint(tmp_path / "r").num_lines == newest_checkpoint(tmp_path / "whole").num_lines
     expected = (tmp_path / "whole" / "evaluation.jsonl").read_text()
     assert (tmp_path / "r" / "evaluation.jsonl").read_text() == expected
     run_experiment(once, tmp_path / "r", resume=True)
