@@ -207,7 +207,7 @@ def test_every_joint_action_of_a_group_cannot_be_played_while_others_are():
 @pytest.mark.slow
 @pytest.mark.parametrize("bound", [1, 2])
 def test_a_mini_task_is_learned_from_stale_episodes(tmp_path, bound):
-    """MiniWriting from 0.17, where five seeds without staleness end at 0.40 (deviation 0.03) after as many updates."""
+    """MiniWriting from 0.25; five seeds without staleness end at 0.58 (standard deviation 0.03) after 15 updates."""
     config = algorithm_spec("magrpo").config(
         num_updates=15, num_generations=8, agent_learning_rate=5e-4, eval_num_samples=64, max_staleness=bound
     )
@@ -216,4 +216,4 @@ def test_a_mini_task_is_learned_from_stale_episodes(tmp_path, bound):
         Experiment(algorithm="magrpo", config=config, env="collm/MiniWriting-v2", model=model), tmp_path / "r"
     )
     first, last = (row["evaluation/sampled/return"] for row in read_lines(tmp_path / "r" / "evaluation.jsonl"))
-    assert first < 0.2 and last > 0.3
+    assert first < 0.3 and last > 0.5

@@ -27,7 +27,7 @@ def test_the_published_tasks_run_in_pieces_and_are_reported(tmp_path, capfd):
     left = re.search(r"(\d+) runs are left; the same command goes on", said)
     assert left is not None and int(left[1]) > 0
     assert main(call) == 0
-    assert "9 runs finished" in capfd.readouterr().out
+    assert "15 runs finished" in capfd.readouterr().out
     assert main(["report", str(tmp_path / "runs"), "--contrasts", "published"]) == 0
     text = (tmp_path / "runs" / "tables.md").read_text()
     assert "centralized critic - Monte Carlo, StrBuild" in text and "before training" in text
