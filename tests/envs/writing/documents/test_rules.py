@@ -221,7 +221,7 @@ def test_coverage_by_hand(texts, expected):
 
 
 def test_points_but_the_structure_s_are_paid_as_far_as_the_team_tells_of_the_whole_source():
-    env = make("collm/TLDR-v1")
+    env = make("collm/TLDR-v2")
     env.reset(options={"task": 3})
     source = env.task["post"]
     longer = f"{source} {' '.join(f'word{number}' for number in range(len(OWN.subject_words(source))))}"
