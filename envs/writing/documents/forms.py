@@ -2,7 +2,7 @@
 
 Function words are classes of their own, or a few of them together ("my", "our"). Other words have the class that was
 learned for them, or one by their ending. `forms.json` holds the classes and every sequence of three classes that occurs
-at least twice in the abstracts that it was learned from; `learn_forms.py` writes it.
+in the abstracts and posts that it was learned from; `learn_forms.py` writes it.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def _learned() -> tuple[dict[str, int], frozenset[int]]:
     numbers = {name: number for number, name in enumerate(class_names())}
     for number, group in enumerate(listed["classes"], len(numbers)):
         numbers.update(dict.fromkeys(group.split(), number))
-    steps = zlib.decompress(base64.b64decode(listed["forms"]))
+    steps = zlib.decompress(base64.b85decode(listed["forms"]))
     return numbers, frozenset(_decoded(steps))
 
 

@@ -9,7 +9,7 @@ copied     share of the words that lie in `RUN` or more successive tokens of the
 
 A window is three successive tokens of a sentence. It is unfamiliar if neither the source nor `forms.json` has it.
 
-    fluency of a sentence = min(UNFAMILIAR((unfamiliar + CUT * cuts) / (1 + new + CUT * cuts)), FAULTS(faults))
+    fluency of a sentence = min(UNFAMILIAR(unfamiliar / (1 + new)), FAULTS(faults + cuts))
     support of a sentence = EXACT(exact pairs / pairs) * KNOWN(subject words that the source has / subject words)
 
 new        windows that are not in the source; unfamiliar: those of them that `forms.json` does not have either
@@ -35,19 +35,17 @@ from .bands import Band
 from .forms import PAUSE, Window, is_familiar, sentences, windows
 from .lexicon import OWN, Lexicon
 
-UNFAMILIAR = Band(0.0, 0.0, 0.45, 0.7)
+UNFAMILIAR = Band(0.0, 0.0, 0.35, 0.55)
 FAULTS = Band(0.0, 0.0, 0.5, 1.25)
-FLUENCY = Band(0.5, 0.85)
+FLUENCY = Band(0.6, 0.9)
 EXACT = Band(0.0, 0.1)
 KNOWN = Band(0.25, 0.5)
-SUPPORT = Band(0.35, 0.7)
+SUPPORT = Band(0.45, 0.75)
 VARIETY = Band(0.5, 0.75)
 COPIED = Band(0.0, 0.0, 0.75, 0.9)
 COPY_CREDIT = 0.3
 """Originality of a text that only copies."""
 RUN = 5
-CUT = 3
-"""Windows that a cut counts as."""
 MAX_FILLERS = 12
 """Successive function and transition words of a sentence. Abstracts and summaries by people have at most 9."""
 MAX_SUBJECT_WORDS = 7
@@ -59,9 +57,9 @@ NUM_PARTS = 4
 TOLD_PAIRS = 2
 _NEGATIONS = frozenset("not no never cannot none nothing".split())
 _JOINTS = frozenset(
-    "and or but nor that which who whom whose when while where because if as to in for by with from on at so than "
-    "into through via without within over under although though since after before until whether how what we it this "
-    "these".split()
+    "and or but nor that which who whom whose when while where because if as to in for by with from on at so than into "
+    "through via without within over under although though since after before until whether how what we it this these "
+    "those".split()
 )
 """Words before which a phrase may end, and after which one may start."""
 
@@ -91,13 +89,13 @@ def groundedness(text: str, source: str) -> Groundedness:
     told = [_judged(tuple(sentence), source) for sentence in sentences(text)]
     if not told:
         return NOT_GROUNDED
-    sizes = [each.num_tokens for each in told]
+    num_tokens = sum(each.num_tokens for each in told)
     seen = [window for each in told for window in each.windows]
     return Groundedness(
-        fluency=sum(each.fluency * each.num_tokens for each in told) / sum(sizes),
-        support=sum(each.fluency * each.support * each.num_tokens for each in told) / sum(sizes),
+        fluency=sum(each.fluency * each.num_tokens for each in told) / num_tokens,
+        support=sum(each.fluency * each.support * each.num_tokens for each in told) / num_tokens,
         variety=len(set(seen)) / len(seen),
-        copied=sum(each.num_copied for each in told) / sum(sizes),
+        copied=sum(each.num_copied for each in told) / num_tokens,
     )
 
 
@@ -170,9 +168,8 @@ def fluency(sentence: Sequence[str], source: Source) -> float:
         if new
     ]
     faults = sum(max(0.0, sum(stretch) - len(stretch) / 2) for stretch in stretches)
-    cuts = CUT * _num_cuts(sentence, source)
-    share = (sum(map(sum, stretches)) + cuts) / (1 + sum(is_new) + cuts)
-    return min(UNFAMILIAR.credit(share), FAULTS.credit(faults))
+    share = sum(map(sum, stretches)) / (1 + sum(is_new))
+    return min(UNFAMILIAR.credit(share), FAULTS.credit(faults + _num_cuts(sentence, source)))
 
 
 def support(sentence: Sequence[str], source: Source) -> float:
@@ -237,7 +234,7 @@ def _copied(sentence: Sequence[str], source: Source) -> list[bool]:
 
 
 def _num_cuts(sentence: Sequence[str], source: Source) -> int:
-    """Number of ends of the sentence that cut a run of the source, 0 to 2; up to 4 own words may open it."""
+    """Number of ends of the sentence that cut a run of the source. Up to 4 words of its own may open the sentence."""
     start = sentence.index(PAUSE) + 1 if PAUSE in sentence[:5] else 0
     ends = (
         source.before.get(tuple(sentence[start : start + RUN])),

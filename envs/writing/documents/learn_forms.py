@@ -24,7 +24,6 @@ from . import forms
 from .lexicon import OWN
 
 NUM_WORDS, NUM_NEIGHBOURS, NUM_CLASSES, NUM_DIMENSIONS, NUM_ROUNDS = 3_000, 250, 48, 50, 25
-MIN_COUNT = 2
 SOURCE = (
     "Word classes and sequences of three of them, counted in the abstracts of SciTLDR's training split (Cachola et al. "
     "2020, github.com/allenai/scitldr, Apache License 2.0) and in this package's own samples for training. No text of "
@@ -43,13 +42,13 @@ def learn(texts: list[str]) -> dict[str, Any]:
     numbers = {name: number for number, name in enumerate(forms.class_names())}
     for number, group in enumerate(groups, len(numbers)):
         numbers.update(dict.fromkeys(group.split(), number))
-    seen = Counter(
+    seen = {
         forms.number(numbers[token] if token in numbers else numbers[forms.class_name(token)] for token in window)
         for sentence in sentences
         for window in forms.windows(sentence)
-    )
-    known = forms.encoded(form for form, count in seen.items() if count >= MIN_COUNT)
-    return {"source": SOURCE, "classes": groups, "forms": base64.b64encode(zlib.compress(known, 9)).decode()}
+    }
+    known = zlib.compress(forms.encoded(seen), 9)
+    return {"source": SOURCE, "classes": groups, "forms": base64.b85encode(known).decode()}
 
 
 def _is_open(word: str) -> bool:
@@ -76,7 +75,9 @@ def _vectors(sentences: list[list[str]], vocabulary: list[str], neighbours: list
 
 def _clustered(vectors: npt.NDArray[np.float64], vocabulary: list[str], counts: Counter[str]) -> list[int]:
     weights = np.sqrt([counts[word] for word in vocabulary])
-    chosen = np.random.default_rng(0).choice(len(vectors), NUM_CLASSES, replace=False, p=weights / weights.sum())
+    chosen = np.random.default_rng(0).choice(
+        len(vectors), min(NUM_CLASSES, len(vectors)), replace=False, p=weights / weights.sum()
+    )
     centres = vectors[chosen]
     for _ in range(NUM_ROUNDS):
         labels = ((vectors[:, None] - centres) ** 2).sum(-1).argmin(1)

@@ -11,12 +11,12 @@ from .grounding import groundedness
 from .rules import APART, MAX_SCORE, Form, measures, overlap, score, team_terms, terms
 
 _FRAMES = (
-    "First, it has indeed been shown that",
-    "In fact, it has also been shown that",
+    "Indeed, we first find that",
+    "In fact, we also show that",
     "However, despite this, it has been shown that",
     "For example, it has recently been shown that",
     "Similarly, if this is the case, it can be shown that",
-    "Overall, it has thus been shown that",
+    "Overall, we thus show that",
     "In addition, it is important to note that",
     "In particular, it has been shown that",
     "As a result, it is important to note that",
@@ -40,7 +40,7 @@ _REMARKS = (
 )
 """General clauses, for sources that are too short; each writer begins elsewhere in the list."""
 
-_MAX_FIRST_TEXTS, _MAX_LATER_TEXTS = 16, 24
+_MAX_FIRST_TEXTS, _MAX_LATER_TEXTS = 30, 30
 
 
 @lru_cache(maxsize=256)  # all writers ask for theirs
@@ -52,7 +52,7 @@ def reference_team(form: Form, source: str, num_writers: int) -> tuple[str, ...]
     """
     best, best_score = [""] * num_writers, -1.0
     units = _units(source)
-    for first in islice(_first_texts(form, source, units), _MAX_FIRST_TEXTS):
+    for first in islice(_first_texts(form, source, units), _MAX_FIRST_TEXTS // (num_writers - 1)):
         texts = [first]
         for place in range(1, num_writers):
             texts.append(_best_beside(form, source, texts, units, place, num_writers))
@@ -78,14 +78,15 @@ def _first_texts(form: Form, source: str, units: Sequence[str]) -> Iterator[str]
             for start in range(0, max(1, len(units) - size + 1), 2):
                 yield _text(source, units[start : start + size], _PLAIN_FRAMES, 0, num_remarks)
     else:
-        parts = [units[: max(1, round(share * len(units)))] for share in (0.6, 0.75, 0.9, 0.45, 1.0)] + [units[::2]]
+        parts = [units[: max(1, round(share * len(units)))] for share in (0.6, 0.75, 0.9, 0.68, 0.45, 1.0)] + [
+            units[::2]
+        ]
         for num_remarks in (3, 2, 4, 5, 6, 1, 7, 8):
             for part in parts:
                 text = _text(source, part, _FRAMES, 0, num_remarks)
                 if form.min_words <= len(text.split()) <= 0.75 * form.max_words:
                     yield text
-    told = _text(source, units, _FRAMES, 0, 8).split()
-    yield " ".join(islice(cycle(told), min(max(form.min_words, len(told)), round(0.6 * form.max_words))))
+    yield _of_length(_text(source, units, _FRAMES, 0, 8), form.min_words, round(0.6 * form.max_words))
 
 
 def _best_beside(
@@ -95,9 +96,8 @@ def _best_beside(
     best, best_score = "", -1.0
     for text in islice(_later_texts(form, source, texts[0], units, place, num_writers), _MAX_LATER_TEXTS):
         apart = min((APART.credit(overlap(text, other)) for other in texts[1:]), default=1.0)
-        both = [texts[0], text]
         pair = [measures(form, source, texts[0], text)]
-        points = team_terms(form, source, both, pair) if num_writers == 2 else terms(form, pair[0])
+        points = team_terms(form, source, [texts[0], text], pair) if num_writers == 2 else terms(form, pair[0])
         if score(points) * apart > best_score:
             best, best_score = text, score(points) * apart
         if best_score > MAX_SCORE - 1e-9:
@@ -115,8 +115,7 @@ def _later_texts(
             is_long = form.min_words <= len(text.split()) <= form.max_words
             if is_long and form.length_ratio.credit(len(text) / len(first)) == 1:
                 yield text
-    told = " ".join(_text(source, units, _FRAMES, place, 2).split()[: form.max_words])
-    yield told
+    yield _of_length(_text(source, units, _FRAMES, place, 8), form.min_words, form.max_words)
 
 
 def _stretches(units: Sequence[str], place: int, num_places: int) -> Iterator[list[str]]:
@@ -129,9 +128,15 @@ def _stretches(units: Sequence[str], place: int, num_places: int) -> Iterator[li
         yield list(units[place % step :: step])
 
 
+def _of_length(text: str, min_words: int, max_words: int) -> str:
+    """The text, cut or repeated to a number of words within limits."""
+    told = text.split()
+    return " ".join(islice(cycle(told), min(max(min_words, len(told)), max_words)))
+
+
 def _text(source: str, part: Sequence[str], frames: Sequence[str], place: int, num_remarks: int) -> str:
     """The sentences of a part, each behind the next frame that is fluent before it, and followed by a remark."""
-    start = place * len(_REMARKS) // 2
+    start = place * 7
     remarks = [_REMARKS[(start + number) % len(_REMARKS)] for number in range(num_remarks)]
     told, left = list[str](), list(frames)
 
