@@ -1,24 +1,29 @@
-"""Groundedness: the degree to which a text states the content of its source, in English sentences of its own.
+"""Groundedness: the degree to which a text states the content of its source, in whole sentences.
 
-    groundedness = FLUENCY(fluency) * SUPPORT(support) * VARIETY(variety) * originality(copied)
+    groundedness = FLUENCY(fluency) * SUPPORT(support) * VARIETY(variety)
+                   * (UNVERIFIED_CREDIT + (1 - UNVERIFIED_CREDIT) * EXTRACTED(extracted))
 
 fluency    mean of the fluency of the sentences, weighted by their words
 support    mean of the fluency * support of the sentences, weighted by their words
 variety    number of different windows / number of windows
-copied     share of the words that lie in `RUN` or more successive tokens of the source
+extracted  mean of the extract credit of the sentences, weighted by their words
 
-A window is three successive tokens of a sentence. It is unfamiliar if neither the source nor `forms.json` has it.
+A window is three successive tokens of a sentence. It is unfamiliar if neither the source nor `forms.json` has it. An
+opening such as "However," does not count as part of its sentence.
 
     fluency of a sentence = min(UNFAMILIAR(unfamiliar / (1 + new)), FAULTS(faults + cuts))
     support of a sentence = EXACT(exact pairs / pairs) * KNOWN(subject words that the source has / subject words)
+    extract credit of a sentence = min(SAME_WINDOWS(1 - new / windows), SAME_ORDER(common / tokens))
 
 new        windows that are not in the source; unfamiliar: those of them that `forms.json` does not have either
 faults     sum over the stretches of successive new windows of max(0, unfamiliar - new / 2)
 pairs      stems of neighbouring subject words of the sentence, with the function words between them
 exact      pairs that the source has, with the same words between them
 cuts       ends of the sentence that cut a run of the source's words in the middle of a phrase
+common     length of the longest common subsequence with one sentence of the source that has as many negations
 
-A sentence with a negation that the source lacks has no support.
+Rules can verify a sentence of the source, whole or shortened. They cannot verify a sentence in words of its own, so a
+text of such sentences has only `UNVERIFIED_CREDIT`. A sentence with a negation that the source lacks has no support.
 """
 
 from __future__ import annotations
@@ -27,12 +32,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import groupby, pairwise
+from itertools import chain, groupby, pairwise
 from operator import itemgetter
 from statistics import fmean
 
 from .bands import Band
-from .forms import PAUSE, Window, is_familiar, sentences, windows
+from .forms import EDGE, PAUSE, Window, is_familiar, sentences, windows
 from .lexicon import OWN, Lexicon
 
 UNFAMILIAR = Band(0.0, 0.0, 0.35, 0.55)
@@ -42,10 +47,17 @@ EXACT = Band(0.0, 0.1)
 KNOWN = Band(0.25, 0.5)
 SUPPORT = Band(0.45, 0.75)
 VARIETY = Band(0.5, 0.75)
-COPIED = Band(0.0, 0.0, 0.75, 0.9)
-COPY_CREDIT = 0.3
-"""Originality of a text that only copies."""
+SAME_WINDOWS = Band(0.7, 0.95)
+SAME_ORDER = Band(0.8, 0.95)
+EXTRACTED = Band(0.2, 0.5)
+UNVERIFIED_CREDIT = 0.5
+"""Credit of a fluent text that shares words with the source and has none of its sentences."""
+MAX_OPENING = 4
+"""Words of an opening, all of them function or transition words, before the first comma of a sentence."""
 RUN = 5
+_OPENING_WORDS = OWN.fillers.union(
+    word for phrases in OWN.transitions.values() for phrase in phrases for word in phrase.split()
+)
 MAX_FILLERS = 12
 """Successive function and transition words of a sentence. Abstracts and summaries by people have at most 9."""
 MAX_SUBJECT_WORDS = 7
@@ -71,14 +83,14 @@ class Groundedness:
     fluency: float
     support: float
     variety: float
-    copied: float
+    extracted: float
 
     @property
     def credit(self) -> float:
-        """Their product, 0 to 1."""
-        originality = COPY_CREDIT + (1 - COPY_CREDIT) * COPIED.credit(self.copied)
+        """The groundedness, 0 to 1."""
+        verified = UNVERIFIED_CREDIT + (1 - UNVERIFIED_CREDIT) * EXTRACTED.credit(self.extracted)
         told = FLUENCY.credit(self.fluency) * SUPPORT.credit(self.support)
-        return told * VARIETY.credit(self.variety) * originality
+        return told * VARIETY.credit(self.variety) * verified
 
 
 NOT_GROUNDED = Groundedness(0.0, 0.0, 0.0, 0.0)
@@ -95,7 +107,7 @@ def groundedness(text: str, source: str) -> Groundedness:
         fluency=sum(each.fluency * each.num_tokens for each in told) / num_tokens,
         support=sum(each.fluency * each.support * each.num_tokens for each in told) / num_tokens,
         variety=len(set(seen)) / len(seen),
-        copied=sum(each.num_copied for each in told) / num_tokens,
+        extracted=sum(each.extract_credit * each.num_tokens for each in told) / num_tokens,
     )
 
 
@@ -106,18 +118,19 @@ class _Sentence:
     num_tokens: int
     fluency: float
     support: float
-    num_copied: int
+    extract_credit: float
     windows: tuple[Window, ...]
 
 
 @lru_cache(maxsize=4096)  # the texts of a group, and those that the reference tries, share sentences
 def _judged(sentence: tuple[str, ...], source: str) -> _Sentence:
     known = _read(source)
+    body = _body(sentence)
     return _Sentence(
         num_tokens=len(sentence),
         fluency=fluency(sentence, known),
-        support=support(sentence, known),
-        num_copied=sum(_copied(sentence, known)),
+        support=support(body, known),
+        extract_credit=extract_credit(body, known),
         windows=tuple(windows(sentence)),
     )
 
@@ -126,6 +139,7 @@ def _judged(sentence: tuple[str, ...], source: str) -> _Sentence:
 class Source:
     """The parts of a source that texts are compared with."""
 
+    sentences: tuple[Window, ...]
     windows: frozenset[Window]
     stems: frozenset[str]
     pairs: frozenset[Window]
@@ -145,7 +159,8 @@ def _read(source: str) -> Source:
             before[run].add(sentence[place - 1] if place else PAUSE)
             after[run].add(sentence[place + RUN] if place + RUN < len(sentence) else PAUSE)
     return Source(
-        windows=frozenset(window for sentence in told for window in windows(sentence)),
+        sentences=tuple(map(tuple, told)),
+        windows=frozenset(window for sentence in told for window in chain(windows(sentence), _borders(sentence))),
         stems=frozenset(token[:STEM] for sentence in told for token in sentence),
         pairs=frozenset(pair for sentence in told for pair in _pairs(sentence)),
         negated=frozenset(word for sentence in told for word in _negated(sentence)),
@@ -156,10 +171,11 @@ def _read(source: str) -> Source:
 
 def fluency(sentence: Sequence[str], source: Source) -> float:
     """The credit of a sentence's word order, 0 to 1; that of the source's own sentences is 1."""
-    found = list(windows(sentence))
-    is_new = [window not in source.windows for window in found]
     if _longest(token in OWN.fillers for token in sentence if token != PAUSE) > MAX_FILLERS:
         return 0.0
+    sentence = _body(sentence)
+    found = list(windows(sentence))
+    is_new = [window not in source.windows for window in found]
     if any(is_new) and _longest(_is_subject(token) for token in sentence) > MAX_SUBJECT_WORDS:
         return 0.0
     stretches = [
@@ -181,6 +197,17 @@ def support(sentence: Sequence[str], source: Source) -> float:
     return EXACT.credit(exact) * KNOWN.credit(
         fmean(token[:STEM] in source.stems for token in sentence if _is_subject(token))
     )
+
+
+def extract_credit(sentence: Sequence[str], source: Source) -> float:
+    """The degree to which the sentence is one of the source, whole or shortened, 0 to 1."""
+    same = SAME_WINDOWS.credit(fmean(window in source.windows for window in windows(sentence)))
+    if same == 0:
+        return 0.0
+    num_negations = _num_negations(sentence)
+    candidates = [told for told in source.sentences if _num_negations(told) == num_negations]
+    common = max((_num_common(sentence, told) for told in candidates), default=0)
+    return min(same, SAME_ORDER.credit(common / len(sentence)))
 
 
 def coverage(texts: Iterable[str], source: str, lexicon: Lexicon) -> float:
@@ -222,22 +249,44 @@ def _negated(sentence: Sequence[str]) -> Iterator[str]:
             yield from [later for later in sentence[place + 1 :] if _is_subject(later)][:1]
 
 
+def _borders(sentence: Sequence[str]) -> Iterator[Window]:
+    """The windows at the ends of the sentence's phrases, as if they were sentences."""
+    for before, one, other, after in zip(sentence, sentence[1:], sentence[2:], sentence[3:], strict=False):
+        if before in _JOINTS or before == PAUSE:
+            yield EDGE, one, other
+        if after in _JOINTS or after == PAUSE:
+            yield one, other, EDGE
+
+
 def _runs(sentence: Sequence[str]) -> Iterator[tuple[int, Window]]:
     return ((place, tuple(sentence[place : place + RUN])) for place in range(len(sentence) - RUN + 1))
 
 
-def _copied(sentence: Sequence[str], source: Source) -> list[bool]:
-    """Whether each token lies in a run of the source."""
-    starts = [place for place, run in _runs(sentence) if run in source.after]
-    copied = {place + step for place in starts for step in range(RUN)}
-    return [place in copied for place in range(len(sentence))]
+def _body(sentence: Sequence[str]) -> Sequence[str]:
+    """The sentence without its opening, such as "However,"."""
+    end = sentence.index(PAUSE) if PAUSE in sentence[: MAX_OPENING + 1] else 0
+    is_opening = 0 < end < len(sentence) - 1 and _OPENING_WORDS.issuperset(sentence[:end])
+    return sentence[end + 1 :] if is_opening else sentence
+
+
+def _num_negations(sentence: Sequence[str]) -> int:
+    return sum(token in _NEGATIONS or token == "t" for token in sentence)
+
+
+def _num_common(one: Sequence[str], other: Sequence[str]) -> int:
+    """The length of the longest common subsequence."""
+    row = [0] * (len(other) + 1)
+    for token in one:
+        last = 0
+        for place, each in enumerate(other, 1):
+            last, row[place] = row[place], last + 1 if token == each else max(row[place], row[place - 1])
+    return row[-1]
 
 
 def _num_cuts(sentence: Sequence[str], source: Source) -> int:
-    """Number of ends of the sentence that cut a run of the source. Up to 4 words of its own may open the sentence."""
-    start = sentence.index(PAUSE) + 1 if PAUSE in sentence[:5] else 0
+    """Number of ends of the sentence that cut a run of the source."""
     ends = (
-        source.before.get(tuple(sentence[start : start + RUN])),
+        source.before.get(tuple(sentence[:RUN])),
         source.after.get(tuple(sentence[-RUN:])),
     )
     return sum(tokens is not None and _JOINTS.union([PAUSE]).isdisjoint(tokens) for tokens in ends)

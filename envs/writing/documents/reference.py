@@ -1,29 +1,31 @@
-"""Scripted texts about any source: its sentences behind phrases of our own, and a few general sentences."""
+"""Scripted texts about any source: its sentences behind transition words, and general remarks if it is too short."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from functools import lru_cache
-from itertools import cycle, islice
+from itertools import cycle, islice, product, zip_longest
 
-from .grounding import groundedness
 from .rules import APART, MAX_SCORE, Form, measures, overlap, score, team_terms, terms
 
-_FRAMES = (
-    "Indeed, we first find that",
-    "In fact, we also show that",
-    "However, despite this, it has been shown that",
-    "For example, it has recently been shown that",
-    "Similarly, if this is the case, it can be shown that",
-    "Overall, we thus show that",
-    "In addition, it is important to note that",
-    "In particular, it has been shown that",
-    "As a result, it is important to note that",
-    "Finally, it is important to note that",
+_OPENINGS = (
+    "But then also,",
+    "If so,",
+    "In particular,",
+    "Indeed similarly,",
+    "Even so overall,",
+    "In fact as before,",
 )
-"""The first six hold a phrase of each of the twelve categories."""
-_PLAIN_FRAMES = ("It is important to note that", "It has also been shown that")
+"""They hold a phrase of each of the twelve categories."""
+_FRAMES = (
+    "it is important to note that",
+    "it has recently been shown that",
+    "we first find that",
+    "we also show that",
+    "it can be shown that",
+)
+"""Main clauses that make a sentence longer. The sentence then counts as one in words of its own."""
 _REMARKS = (
     "this is an important problem in practice",
     "the problem has been studied for a long time",
@@ -40,7 +42,10 @@ _REMARKS = (
 )
 """General clauses, for sources that are too short; each writer begins elsewhere in the list."""
 
-_MAX_FIRST_TEXTS, _MAX_LATER_TEXTS = 30, 30
+_FRAMED = (range(0), range(0, 99, 3), range(0, 99, 2))
+"""Places of the sentences that are put in a frame: none, a third, a half."""
+
+_MAX_FIRST_TEXTS, _MAX_LATER_TEXTS = 30, 40
 
 
 @lru_cache(maxsize=256)  # all writers ask for theirs
@@ -76,17 +81,17 @@ def _first_texts(form: Form, source: str, units: Sequence[str]) -> Iterator[str]
     if form.transitions_of == "second":
         for num_remarks, size in ((0, 2), (1, 2), (2, 2), (1, 1), (3, 3)):
             for start in range(0, max(1, len(units) - size + 1), 2):
-                yield _text(source, units[start : start + size], _PLAIN_FRAMES, 0, num_remarks)
+                yield _text(units[start : start + size], (), 0, num_remarks)
     else:
         parts = [units[: max(1, round(share * len(units)))] for share in (0.6, 0.75, 0.9, 0.68, 0.45, 1.0)] + [
             units[::2]
         ]
-        for num_remarks in (3, 2, 4, 5, 6, 1, 7, 8):
-            for part in parts:
-                text = _text(source, part, _FRAMES, 0, num_remarks)
+        for num_remarks, part in product((0, 1, 2, 3, 4), parts):
+            for framed in _FRAMED:
+                text = _text(part, _OPENINGS, 0, num_remarks, framed=framed)
                 if form.min_words <= len(text.split()) <= 0.75 * form.max_words:
                     yield text
-    yield _of_length(_text(source, units, _FRAMES, 0, 8), form.min_words, round(0.6 * form.max_words))
+    yield _of_length(_text(units, _OPENINGS, 0, 8), form.min_words, round(0.6 * form.max_words))
 
 
 def _best_beside(
@@ -109,13 +114,13 @@ def _later_texts(
     form: Form, source: str, first: str, units: Sequence[str], place: int, num_writers: int
 ) -> Iterator[str]:
     """Texts of a later writer whose length is within the form's limits, the likeliest first."""
-    for num_remarks in (2, 0, 4, 1, 3, 5, 6, 7):
-        for part in _stretches(units, place - 1, num_writers - 1):
-            text = _text(source, part, _FRAMES, place, num_remarks)
+    for num_remarks, part in product((0, 2, 4, 6, 1, 3, 5), _stretches(units, place - 1, num_writers - 1)):
+        for framed in _FRAMED:
+            text = _text(part, _OPENINGS, place, num_remarks, framed=framed)
             is_long = form.min_words <= len(text.split()) <= form.max_words
             if is_long and form.length_ratio.credit(len(text) / len(first)) == 1:
                 yield text
-    yield _of_length(_text(source, units, _FRAMES, place, 8), form.min_words, form.max_words)
+    yield _of_length(_text(units, _OPENINGS, place, 8), form.min_words, form.max_words)
 
 
 def _stretches(units: Sequence[str], place: int, num_places: int) -> Iterator[list[str]]:
@@ -134,32 +139,16 @@ def _of_length(text: str, min_words: int, max_words: int) -> str:
     return " ".join(islice(cycle(told), min(max(min_words, len(told)), max_words)))
 
 
-def _text(source: str, part: Sequence[str], frames: Sequence[str], place: int, num_remarks: int) -> str:
-    """The sentences of a part, each behind the next frame that is fluent before it, and followed by a remark."""
-    start = place * 7
-    remarks = [_REMARKS[(start + number) % len(_REMARKS)] for number in range(num_remarks)]
-    told, left = list[str](), list(frames)
+def _text(
+    part: Sequence[str], openings: Sequence[str], place: int, num_remarks: int, *, framed: Container[int] = ()
+) -> str:
+    """The sentences of a part, with openings before the first ones and remarks between them.
 
-    def tell(clause: str) -> bool:
-        """Whether the clause is fluent behind a frame that is left; then it is told so."""
-        for frame in left:
-            if _reads_well(sentence := f"{frame} {clause}.", source):
-                told.append(sentence)
-                left.remove(frame)
-                left.extend(() if left else frames)
-                return True
-        return False
-
-    for clause in part:
-        if remarks and tell(f"{clause}, and {remarks[0]}"):
-            remarks.pop(0)
-        elif not tell(clause):
-            told.append(f"{clause}.")
-    for remark in remarks:
-        tell(remark)
-    return " ".join(told)
-
-
-@lru_cache(maxsize=4096)
-def _reads_well(text: str, source: str) -> bool:
-    return groundedness(text, source).fluency == 1.0
+    Sentences at the places `framed` are put in a main clause.
+    """
+    frames = cycle([*_FRAMES[place:], *_FRAMES[:place]])
+    told = [f"{next(frames)} {clause}" if number in framed else clause for number, clause in enumerate(part)]
+    for number in range(num_remarks):
+        told.insert(min(len(told), 2 * number + 1), _REMARKS[(place * 7 + number) % len(_REMARKS)])
+    opened = zip_longest(openings[: len(told)], told, fillvalue="")
+    return " ".join(f"{opening} {clause}.".strip() for opening, clause in opened)
