@@ -29,6 +29,10 @@ _IMPROVEMENT = (
 )
 _FUNCTIONS = f"{_IMPROVEMENT}, as does cooperation; built-in problems of its own; `variant`, `prompts`, `needs_both`."
 _GROUNDED = "all points but the structure's are paid as far as both texts tell what the source tells"
+_VERIFIED = (
+    "groundedness judges the word order of each sentence; full credit is for sentences of the source, whole or "
+    "shortened, and half of it for fluent sentences of other words."
+)
 _BUILDERS = "minus signs and whole parts of numbers count; two to six builders; `stop_at` needs `shift`."
 HISTORY: dict[str, str] = {
     "collm/StrBuild-v2": "the reward falls if a builder has fewer of the set letter cells than its quota "
@@ -47,7 +51,9 @@ HISTORY: dict[str, str] = {
     "collm/MBPP-v1": _FUNCTIONS,
     "collm/CoopHumanEval-v1": _FUNCTIONS,
     "collm/ClassEval-v1": f"{_IMPROVEMENT}; `variant`, `prompts`, `needs_both`.",
+    "collm/TLDR-v2": _VERIFIED,
     "collm/TLDR-v1": f"{_GROUNDED}, and both tell of all of it; `variant`, `prompts`.",
+    "collm/ArxivExpansion-v2": _VERIFIED,
     "collm/ArxivExpansion-v1": f"{_GROUNDED}; `variant`, `prompts`.",
     "collm/MiniWriting-v2": "the texts are parsed, and paid for the facts of the post that they state (v1 paid up to "
     "1.0 for a salad that kept one pair of words in three); no fact stands twice in a post; larger teams have longer "

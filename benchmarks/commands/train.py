@@ -40,7 +40,7 @@ LEADING = (
 EXAMPLES = (
     "collm train {name} --env collm/MiniWriting-v2",
     "collm train {name} --env collm/MiniBuild-v0 --env-kwargs max_turns=4 --num-updates 200 --out runs/build",
-    "collm train {name} --env collm/TLDR-v1 --model Qwen/Qwen3-0.6B --weights adapters --is-chat --report-to wandb",
+    "collm train {name} --env collm/TLDR-v2 --model Qwen/Qwen3-0.6B --weights adapters --is-chat --report-to wandb",
     "collm train {name} --config runs/build/config.json --out runs/again --seed 1",
     "collm train {name} --env collm/MiniWriting-v2 --partner writer_1=reference",
 )

@@ -13,12 +13,12 @@ _BUILT_IN = (
         "Writers divide the facts of a made-up post.",
     ),
     (
-        "collm/TLDR-v1",
+        "collm/TLDR-v2",
         "writing.documents.env:TLDR",
         "Writers sum up a post, the first in short and the others at length.",
     ),
     (
-        "collm/ArxivExpansion-v1",
+        "collm/ArxivExpansion-v2",
         "writing.documents.env:ArxivExpansion",
         "Writers expand an abstract into an introduction.",
     ),

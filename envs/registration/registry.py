@@ -1,4 +1,4 @@
-"""The registry: environments by id, made with `make("collm/TLDR-v1", **kwargs)`.
+"""The registry: environments by id, made with `make("collm/TLDR-v2", **kwargs)`.
 
 An id is `namespace/Name-vN`; the version is raised whenever the behaviour changes, so that a score always names what it
 was measured on.

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 _REQUIREMENT = re.compile(r"""(?P<distribution>[\w.-]+).*\bextra == ["'](?P<extra>[\w-]+)["']""")
-_DISTRIBUTIONS = {"PIL": "pillow"}
+_DISTRIBUTIONS = {"PIL": "pillow", "rouge_score": "rouge-score"}
 """Distributions that are not named as what they install."""
 _FOR_DEVELOPERS = {"dev", "docs", "mutants"}
 _LAYERS = {"collm.envs", "collm.agents", "collm.algorithms", "collm.benchmarks"}

@@ -118,7 +118,7 @@ def test_envs_lists_every_id(capsys, monkeypatch):
     assert main(["envs"]) == 0
     text = capsys.readouterr().out
     assert "collm/MiniWriting-v2" in text
-    assert "collm/TLDR-v1" in text
+    assert "collm/TLDR-v2" in text
 
 
 @pytest.mark.parametrize("scores", [[], ["--scores", "--episodes", "1"]])
@@ -317,10 +317,10 @@ def test_a_team_trains_on_real_texts_and_is_judged_on_others(tmp_path, root, cap
     _save_random_llama(model, data)
     files = json.dumps({"train": str(data / "train.jsonl"), "test": str(data / "dev.jsonl")})
     kwargs = ["--env-kwargs", f"data={files}", 'columns={"post": "source", "id": "paper_id"}']
-    call = ["train", "maac", "--env", "collm/TLDR-v1", *kwargs, "--model", str(model), "--critic-warmup", "1"]
+    call = ["train", "maac", "--env", "collm/TLDR-v2", *kwargs, "--model", str(model), "--critic-warmup", "1"]
     assert main([*call, "--out", str(tmp_path / "run"), *SMALL]) == 0
     assert main(["evaluate", str(tmp_path / "run"), "--episodes", "2", "--trust"]) == 0
-    assert "collm/TLDR-v1, split test, 2 episodes" in capsys.readouterr().out
+    assert "collm/TLDR-v2, split test, 2 episodes" in capsys.readouterr().out
     read = [
         {episode["agents"]["writer_0"]["turns"][0]["read"][0]["content"] for episode in read_lines(tmp_path / file)}
         for file in ("run/episodes.jsonl", "run/evaluation-test.jsonl")
@@ -380,13 +380,13 @@ def test_an_unknown_argument_of_the_environment_is_refused(error_of):
 
 
 def test_a_missing_data_file_is_refused(error_of):
-    text = error_of("train", "iac", "--env", "collm/TLDR-v1", "--env-kwargs", "data=nowhere.jsonl")
+    text = error_of("train", "iac", "--env", "collm/TLDR-v2", "--env-kwargs", "data=nowhere.jsonl")
     assert "nowhere.jsonl" in text
 
 
 def test_data_without_held_out_tasks_is_refused_before_training(error_of, tmp_path):
     (tmp_path / "posts.jsonl").write_text('{"post": "a post"}\n')
-    text = error_of("train", "iac", "--env", "collm/TLDR-v1", "--env-kwargs", f"data={tmp_path / 'posts.jsonl'}")
+    text = error_of("train", "iac", "--env", "collm/TLDR-v2", "--env-kwargs", f"data={tmp_path / 'posts.jsonl'}")
     assert "test_fraction" in text
 
 

@@ -131,9 +131,12 @@ class HouseBuild(BuildingEnv[House]):
 
     @property
     def allowed_exploits(self) -> Mapping[str, str]:
-        """Teams in which one builder does all, if the stock allows it (`needs_both=False`)."""
+        """Teams in which one builder does all, if the stock allows it, and teams in which the others do some of it."""
+        some = "a line fills a rectangle: two lines of a builder are an eighth of the house on average"
+        if self._needs_both:
+            return {"others for show": some}
         reason = "one builder may build as far as its stock goes, three quarters of each block"
-        return {} if self._needs_both else dict.fromkeys(("one does all", *TO_THE_STOCK), reason)
+        return dict.fromkeys(("others for show", "one does all", *TO_THE_STOCK), reason)
 
     def start(self) -> Mapping[str, Sequence[Message]]:
         self._attacks = spiders(self.rng) if self._fixed_attacks is None else self._fixed_attacks

@@ -111,12 +111,13 @@ class Writers(TextParallelEnv):
         return team[self.possible_agents.index(agent)]
 
     def exploits(self) -> Mapping[str, Callable[[str], str]]:
-        """Teams that write around one word of the source, and that copy its beginning."""
+        """The degenerate teams of `exploits.ALL`."""
         place = self.possible_agents.index
-        return {
-            "one word": lambda agent: exploits.one_word(self.form, self._source, place(agent)),
-            "first words": lambda agent: exploits.first_words(self.form, self._source, place(agent)),
-        }
+
+        def player(write: Callable[[rules.Form, str, int], str]) -> Callable[[str], str]:
+            return lambda agent: write(self.form, self._source, place(agent))
+
+        return {name: player(write) for name, write in exploits.ALL.items()}
 
 
 class TLDR(Writers):
@@ -138,7 +139,7 @@ class TLDR(Writers):
         render_mode: see `TextParallelEnv`.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "tldr_v1"}
+    metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "tldr_v2"}
     form = rules.TLDR
     source_field = "post"
     sample = "posts_{split}.jsonl"
@@ -163,7 +164,7 @@ class ArxivExpansion(Writers):
         render_mode: see `TextParallelEnv`.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "arxiv_expansion_v1"}
+    metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "arxiv_expansion_v2"}
     form = rules.ARXIV_EXPANSION
     source_field = "abstract"
     sample = "abstracts_{split}.jsonl"

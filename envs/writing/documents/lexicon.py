@@ -75,7 +75,7 @@ class Lexicon:
 
     def subject_words(self, text: str) -> list[str]:
         """The words that say what a text is about, in order: neither function words nor transition words."""
-        return [word for word in words(text) if word not in self._others]
+        return [word for word in words(text) if word not in self.fillers]
 
     def transition_categories(self, text: str) -> frozenset[str]:
         """The categories of which the text has a phrase."""
@@ -88,7 +88,8 @@ class Lexicon:
         )
 
     @cached_property
-    def _others(self) -> frozenset[str]:
+    def fillers(self) -> frozenset[str]:
+        """Function words, and transition words that are single words."""
         single = {phrase for group in self.transitions.values() for phrase in group if " " not in phrase}
         return self.function_words | single
 

@@ -1,52 +1,66 @@
-"""Scripted texts about any source that pass every gate, found by trying a few lengths."""
+"""Scripted texts about any source: its sentences behind transition words, and general remarks if it is too short."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Sequence
 from functools import lru_cache
-from itertools import cycle, pairwise
+from itertools import cycle, islice, product, zip_longest
 
 from .rules import APART, MAX_SCORE, Form, measures, overlap, score, team_terms, terms
 
-# One phrase for each category of transition words.
-_OPENERS = (
-    "First", "Moreover", "For example", "However", "In fact", "Meanwhile", "Therefore", "Similarly", "Even so",
-    "Indeed", "If so", "Overall",
-)  # fmt: skip
+_OPENINGS = (
+    "But then also,",
+    "If so,",
+    "In particular,",
+    "Indeed similarly,",
+    "Even so overall,",
+    "In fact as before,",
+)
+"""They hold a phrase of each of the twelve categories."""
+_FRAMES = (
+    "it is important to note that",
+    "it has recently been shown that",
+    "we first find that",
+    "we also show that",
+    "it can be shown that",
+)
+"""Main clauses that make a sentence longer. The sentence then counts as one in words of its own."""
+_REMARKS = (
+    "this is an important problem in practice",
+    "the problem has been studied for a long time",
+    "there is a large body of work on the subject",
+    "our understanding of the world is limited",
+    "this is a difficult task for humans",
+    "it takes a long time to find a good solution",
+    "a small change can have a large effect on the outcome",
+    "this is an important step towards a better understanding",
+    "this can be useful for a wide range of applications",
+    "the same idea can be applied to other problems",
+    "the costs are low and the benefits are high",
+    "this will be useful in many real world situations",
+)
+"""General clauses, for sources that are too short; each writer begins elsewhere in the list."""
+
+_FRAMED = (range(0), range(0, 99, 3), range(0, 99, 2))
+"""Places of the sentences that are put in a frame: none, a third, a half."""
+
+_MAX_FIRST_TEXTS, _MAX_LATER_TEXTS = 30, 40
 
 
-@lru_cache(maxsize=256)  # both writers ask for theirs
-def reference_pair(form: Form, source: str) -> tuple[str, str]:
-    """The best of a few dozen pairs made of the source's own words and of transition phrases.
-
-    The first text is the beginning of the source; the second is the source, or its end, cut into clauses, each opened
-    by a transition phrase; or clauses from all over the source. Where the source is too short it is told again.
-    """
-    best, best_score = ("", ""), -1.0
-    for first, second in _candidates(form, source):
-        reached = score(team_terms(form, source, (first, second), [measures(form, source, first, second)]))
-        if reached > best_score:
-            best, best_score = (first, second), reached
-        if best_score > MAX_SCORE - 1e-9:
-            break
-    return best
-
-
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=256)  # all writers ask for theirs
 def reference_team(form: Form, source: str, num_writers: int) -> tuple[str, ...]:
-    """A text for each writer of a team: for two the `reference_pair`, for more the best of a few teams.
+    """The best of a few teams of texts that are made of the source's own sentences.
 
-    Each later writer tells a stretch of its own of the source, and of those that it tries takes the text that is best
-    beside the first writer's and the ones before it.
+    The first text has the beginning of the source, or one to three sentences of it if the form wants a short text. Each
+    later writer has a stretch of its own, and the text of it that is best beside the first text and those before it.
     """
-    if num_writers == 2:
-        return reference_pair(form, source)
     best, best_score = [""] * num_writers, -1.0
-    for first in _beginnings(form, source.split()):
+    units = _units(source)
+    for first in islice(_first_texts(form, source, units), _MAX_FIRST_TEXTS // (num_writers - 1)):
         texts = [first]
-        for place in range(num_writers - 1):
-            texts.append(_best_beside(form, source, texts, _stretches(source.split(), place, num_writers - 1)))
+        for place in range(1, num_writers):
+            texts.append(_best_beside(form, source, texts, units, place, num_writers))
         pairs = [measures(form, source, first, text) for text in texts[1:]]
         reached = score(team_terms(form, source, texts, pairs))
         if reached > best_score:
@@ -56,73 +70,85 @@ def reference_team(form: Form, source: str, num_writers: int) -> tuple[str, ...]
     return tuple(best)
 
 
-def _beginnings(form: Form, words: list[str]) -> Iterator[str]:
-    """Texts of the first writer: the source's beginning at several lengths, from a part of it or the whole."""
-    for extra in (8, 16):
-        for share in (1.0, 0.6):
-            yield " ".join(_taken(words[: max(1, round(share * len(words)))], form.min_words + extra))
+def _units(source: str) -> list[str]:
+    """The sentences of a source, without the marks at their ends."""
+    found = (unit.strip().rstrip(".!?").strip() for unit in re.split(r"(?<=[.!?])\s+", source))
+    return [unit for unit in found if unit] or [source]
 
 
-def _stretches(words: list[str], place: int, count: int) -> list[list[str]]:
-    """Parts of the source that belong to one of so many places, the narrow ones first."""
-    sizes = [round(share * len(words)) for share in (0.45, 0.6, 0.75)]
-    starts = [round((len(words) - size) * place / (count - 1)) for size in sizes]
-    return [words[start : start + size] or words for start, size in zip(starts, sizes, strict=True)]
+def _first_texts(form: Form, source: str, units: Sequence[str]) -> Iterator[str]:
+    """Texts of the first writer, the likeliest first; the last is cut or repeated to a length that the form allows."""
+    if form.transitions_of == "second":
+        for num_remarks, size in ((0, 2), (1, 2), (2, 2), (1, 1), (3, 3)):
+            for start in range(0, max(1, len(units) - size + 1), 2):
+                yield _text(units[start : start + size], (), 0, num_remarks)
+    else:
+        parts = [units[: max(1, round(share * len(units)))] for share in (0.6, 0.75, 0.9, 0.68, 0.45, 1.0)] + [
+            units[::2]
+        ]
+        for num_remarks, part in product((0, 1, 2, 3, 4), parts):
+            for framed in _FRAMED:
+                text = _text(part, _OPENINGS, 0, num_remarks, framed=framed)
+                if form.min_words <= len(text.split()) <= 0.75 * form.max_words:
+                    yield text
+    yield _of_length(_text(units, _OPENINGS, 0, 8), form.min_words, round(0.6 * form.max_words))
 
 
-def _best_beside(form: Form, source: str, texts: list[str], stretches: list[list[str]]) -> str:
-    """The text about one of the stretches that adds most to the ones that are there."""
+def _best_beside(
+    form: Form, source: str, texts: Sequence[str], units: Sequence[str], place: int, num_writers: int
+) -> str:
+    """The text of a later writer that adds most to the ones that are there."""
     best, best_score = "", -1.0
-    length = len(texts[0].split())
-    for num_openers in (len(_OPENERS), 6):
-        for share in (2.3, 1.9, 1.4, 1.2):
-            for stretch in stretches:
-                text = _opened(_taken(stretch, round(length * share)), num_openers)
-                apart = min((APART.credit(overlap(text, other)) for other in texts[1:]), default=1.0)
-                reached = score(terms(form, measures(form, source, texts[0], text))) * apart
-                if reached > best_score:
-                    best, best_score = text, reached
-                if best_score > MAX_SCORE - 1e-9:
-                    return best
+    for text in islice(_later_texts(form, source, texts[0], units, place, num_writers), _MAX_LATER_TEXTS):
+        apart = min((APART.credit(overlap(text, other)) for other in texts[1:]), default=1.0)
+        pair = [measures(form, source, texts[0], text)]
+        points = team_terms(form, source, [texts[0], text], pair) if num_writers == 2 else terms(form, pair[0])
+        if score(points) * apart > best_score:
+            best, best_score = text, score(points) * apart
+        if best_score > MAX_SCORE - 1e-9:
+            break
     return best
 
 
-def _candidates(form: Form, source: str) -> Iterator[tuple[str, str]]:
-    words = source.split()
-    parts = [(words, words)]
-    if 2 * form.min_words > len(words):  # two long texts about one short source would be one text twice
-        parts = [(words[: len(words) - left], words[left:]) for left in (len(words) // 3, len(words) // 4)] + parts
-    for extra in (16, 8, 2, 30, 50):
-        for part, other_part in parts:
-            first = _taken(part, form.min_words + extra)
-            for pool in (other_part, first):
-                for share in (2.3, 1.9, 1.6, 1.3, 1.1, 1.0):
-                    for num_openers in (len(_OPENERS), 8, 4, 0):
-                        count = round(len(first) * share)
-                        if form.coverage is not None and num_openers:
-                            yield " ".join(first), _opened(_spread(pool, count, num_openers), num_openers)
-                        yield " ".join(first), _opened(_taken(pool, count), num_openers)
+def _later_texts(
+    form: Form, source: str, first: str, units: Sequence[str], place: int, num_writers: int
+) -> Iterator[str]:
+    """Texts of a later writer whose length is within the form's limits, the likeliest first."""
+    for num_remarks, part in product((0, 2, 4, 6, 1, 3, 5), _stretches(units, place - 1, num_writers - 1)):
+        for framed in _FRAMED:
+            text = _text(part, _OPENINGS, place, num_remarks, framed=framed)
+            is_long = form.min_words <= len(text.split()) <= form.max_words
+            if is_long and form.length_ratio.credit(len(text) / len(first)) == 1:
+                yield text
+    yield _of_length(_text(units, _OPENINGS, place, 8), form.min_words, form.max_words)
 
 
-def _taken(words: list[str], count: int) -> list[str]:
-    """The first words, from the beginning again where there are too few."""
-    return [word for word, _ in zip(cycle(words), range(count), strict=False)]
+def _stretches(units: Sequence[str], place: int, num_places: int) -> Iterator[list[str]]:
+    """Sentences for one of the later writers: a stretch around its place, or some from all over the source."""
+    for share in (1.0, 0.8, 0.65, 0.9, 0.5) if num_places == 1 else (0.5, 0.65, 0.8, 0.4):
+        size = max(1, round(share * len(units)))
+        start = round((len(units) - size) * (1.0 if num_places == 1 else place / (num_places - 1)))
+        yield list(units[start : start + size])
+    for step in (2, 3, 4):
+        yield list(units[place % step :: step])
 
 
-def _spread(words: list[str], count: int, num_places: int) -> list[str]:
-    """So many words, in stretches from as many places all over; all of them, again if need be, where they are few."""
-    length = count // num_places
-    if len(words) < num_places * length:
-        return _taken(words, count)
-    starts = [len(words) * place // num_places for place in range(num_places)]
-    return [word for start in starts for word in words[start : start + length]]
+def _of_length(text: str, min_words: int, max_words: int) -> str:
+    """The text, cut or repeated to a number of words within limits."""
+    told = text.split()
+    return " ".join(islice(cycle(told), min(max(min_words, len(told)), max_words)))
 
 
-def _opened(words: list[str], num_openers: int) -> str:
-    """The words in as many clauses as there are openers, each after its own."""
-    if not num_openers:
-        return " ".join(words)
-    cuts = [len(words) * i // num_openers for i in range(num_openers + 1)]
-    clauses = [words[start:end] for start, end in pairwise(cuts)]
-    told = (f"{opener}, {' '.join(clause)}".rstrip(" ,") for opener, clause in zip(_OPENERS, clauses, strict=False))
-    return ". ".join(re.sub(r"[.,;:]$", "", text) for text in told) + "."
+def _text(
+    part: Sequence[str], openings: Sequence[str], place: int, num_remarks: int, *, framed: Container[int] = ()
+) -> str:
+    """The sentences of a part, with openings before the first ones and remarks between them.
+
+    Sentences at the places `framed` are put in a main clause.
+    """
+    frames = cycle([*_FRAMES[place:], *_FRAMES[:place]])
+    told = [f"{next(frames)} {clause}" if number in framed else clause for number, clause in enumerate(part)]
+    for number in range(num_remarks):
+        told.insert(min(len(told), 2 * number + 1), _REMARKS[(place * 7 + number) % len(_REMARKS)])
+    opened = zip_longest(openings[: len(told)], told, fillvalue="")
+    return " ".join(f"{opening} {clause}.".strip() for opening, clause in opened)

@@ -42,8 +42,6 @@ class Form:
     """Different words of the second text per different word of the first."""
     full_overlap: float
     """Jaccard index of the two sets of content words that earns the whole of its points."""
-    density: Band
-    """Different subject words of the source per word of a text."""
     transitions_of: Literal["second", "both"]
     """Writers whose transition words count."""
     coverage: Band | None = None
@@ -56,7 +54,6 @@ TLDR = Form(
     length_ratio=Band(1.1, 1.6, 3.2, 5.0),
     vocabulary_ratio=Band(1.3, 2.0),
     full_overlap=0.03,
-    density=Band(0.1, 0.25),
     transitions_of="second",
     coverage=Band(0.25, 0.75),
 )
@@ -66,7 +63,6 @@ ARXIV_EXPANSION = Form(
     length_ratio=Band(0.8, 1.3, 1.6, 2.0),
     vocabulary_ratio=Band(0.5, 0.7, 1.3, 1.7),
     full_overlap=0.23,
-    density=Band(0.03, 0.1),
     transitions_of="both",
 )
 
@@ -86,7 +82,7 @@ class Measures:
     overlap: float
     """Jaccard index of the content words, 0..1."""
     groundedness: tuple[float, float]
-    """How far each text tells what the source tells, 0..1."""
+    """`groundedness` credit of each text, 0..1."""
 
 
 def measures(
@@ -105,7 +101,7 @@ def measures(
     vocabulary = [len(set(words(text))) for text in (first, second)]
     read = [second] if form.transitions_of == "second" else [first, second]
     categories = frozenset[str]().union(*(lexicon.transition_categories(text) for text in read))
-    grounded = [groundedness(text, source, form.density, lexicon) for text in (first, second)]
+    grounded = [groundedness(text, source).credit for text in (first, second)]
     return Measures(
         num_words=(len(first.split()), len(second.split())),
         length_ratio=len(second) / len(first) if first else 0.0,

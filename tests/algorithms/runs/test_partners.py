@@ -44,7 +44,7 @@ def test_the_python_call_takes_partners_prompts_and_reward_functions(monkeypatch
     assert started[0].env_kwargs == {"partners": {"builder_1": "random"}, "prompts": prompts, "reward_funcs": judges}
 
 
-@pytest.mark.parametrize(("env", "limit"), [("MiniBuild-v0", 8), ("MiniWriting-v2", 48), ("TLDR-v1", None)])
+@pytest.mark.parametrize(("env", "limit"), [("MiniBuild-v0", 8), ("MiniWriting-v2", 48), ("TLDR-v2", None)])
 def test_the_environment_says_how_long_replies_are_where_the_settings_do_not(env, limit):
     experiment = replace(BUILD, env=f"collm/{env}")
     assert experiment.team_model.max_new_tokens == limit

@@ -49,7 +49,7 @@ def test_without_a_declared_range_nothing_is_cut(near_the_top):
 def test_over_several_environments_the_widest_bounds_count(near_the_top):
     runs = near_the_top.summaries
     wide = [
-        replace(run, environment="tldr", experiment={**run.experiment, "env": "collm/TLDR-v1", "env_kwargs": {}})
+        replace(run, environment="tldr", experiment={**run.experiment, "env": "collm/TLDR-v2", "env_kwargs": {}})
         for run in runs
     ]
     both = Comparison([*runs, *wide])

@@ -226,7 +226,8 @@ def test_no_team_that_does_not_divide_the_house_or_does_not_read_it_goes_sixty_p
 def test_with_the_published_stock_one_builder_goes_further_which_is_allowed():
     env = HouseBuild(needs_both=False)
     assert share(env, "one builds to its stock") > 0.7
-    assert "one builds to its stock" in env.allowed_exploits and not HouseBuild().allowed_exploits
+    assert "one builds to its stock" in env.allowed_exploits
+    assert "one builds to its stock" not in HouseBuild().allowed_exploits
 
 
 def test_a_builder_may_fill_an_equal_part_and_no_more(hut):

@@ -145,7 +145,7 @@ def test_an_argument_the_environment_does_not_take_is_refused_by_name():
         make("test/Echo-v0", wort="tree")
 
 
-@pytest.mark.parametrize("id", ["collm/MiniWriting-v2", "collm/TLDR-v1", "collm/MiniCode-v1"])
+@pytest.mark.parametrize("id", ["collm/MiniWriting-v2", "collm/TLDR-v2", "collm/MiniCode-v1"])
 def test_a_game_of_fixed_length_says_how_to_cut_it_short(id):
     with pytest.raises(TypeError, match=rf"{id} .*'max_turns'.*; the length of its episodes is fixed; .*TurnLimit"):
         make(id, max_turns=3)

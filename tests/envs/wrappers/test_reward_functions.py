@@ -72,7 +72,7 @@ def test_a_function_sees_the_task_the_replies_the_histories_and_the_world():
     assert turn.numbers["metric/ok"] == 2.0
 
 
-@pytest.mark.parametrize("id", ["collm/TLDR-v1", "collm/MiniWriting-v2", "collm/MiniCode-v1", "collm/StrBuild-v2"])
+@pytest.mark.parametrize("id", ["collm/TLDR-v2", "collm/MiniWriting-v2", "collm/MiniCode-v1", "collm/StrBuild-v2"])
 def test_every_environment_says_what_its_task_is(id):
     env = make(id)
     env.reset(seed=0)

@@ -155,7 +155,7 @@ def test_the_wrapper_keeps_the_contract(id):
     check_env(Shares(make(id)), skip=["hostile_replies", "pettingzoo_api"])
 
 
-QUICK = ("collm/MiniBuild-v0", "collm/MiniCode-v1", "collm/MiniWriting-v2", "collm/TLDR-v1", "collm/StrBuild-v2")
+QUICK = ("collm/MiniBuild-v0", "collm/MiniCode-v1", "collm/MiniWriting-v2", "collm/TLDR-v2", "collm/StrBuild-v2")
 
 
 @pytest.mark.parametrize("id", [i if i in QUICK else pytest.param(i, marks=pytest.mark.slow) for i in OWN])

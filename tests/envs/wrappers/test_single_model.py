@@ -9,7 +9,7 @@ from collm.envs.players import scripted_player
 from collm.envs.wrappers import SingleModel
 from collm.envs.wrappers.single_model import MARKER
 
-TEXTS = ["collm/MiniShift-v0", "collm/MiniBuild-v0", "collm/StrBuild-v2", "collm/HouseBuild-v2", "collm/TLDR-v1"]
+TEXTS = ["collm/MiniShift-v0", "collm/MiniBuild-v0", "collm/StrBuild-v2", "collm/HouseBuild-v2", "collm/TLDR-v2"]
 
 
 def played(env, replies, seed=4):

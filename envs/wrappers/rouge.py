@@ -1,0 +1,57 @@
+"""A reward for agreement with summaries by people, by the `rouge-score` package."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from statistics import fmean
+from typing import Any
+
+from ..._extras import require
+from .reward_functions import JudgedTurn
+
+MEASURES = ("rouge2", "rougeL")
+
+
+@dataclass(frozen=True)
+class Rouge:
+    """Mean of ROUGE-2 F1 and ROUGE-L F1 of each reply and its nearest reference, averaged over the agents, 0 to 1.
+
+    The references lie in a column of the task that no agent reads. `make` takes an instance as a reward function, or
+    "collm.envs.wrappers.rouge:target" for the column "target" of SciTLDR.
+
+    Source: ROUGE (aclanthology.org/W04-1013), as `rouge_score` computes it, with stemming.
+
+    Args:
+        column: name of the column; a text, or a list of texts.
+
+    Raises:
+        ModuleNotFoundError: if `rouge-score` is not installed.
+        ValueError: in an episode whose task has no text in the column.
+    """
+
+    column: str
+    __name__ = "rouge"
+
+    def __call__(self, turn: JudgedTurn) -> float:
+        found = turn.task.get(self.column) if isinstance(turn.task, dict) else None
+        references = [found] if isinstance(found, str) else list(found or ())
+        if not any(references):
+            raise ValueError(f"the task has no reference text in the column {self.column!r}; name another column")
+        return fmean(max(_agreement(reference, reply) for reference in references) for reply in turn.replies.values())
+
+
+target = Rouge("target")
+
+
+def _agreement(reference: str, reply: str) -> float:
+    scores = _scorer().score(reference, reply)
+    return fmean(scores[name].fmeasure for name in MEASURES)
+
+
+@cache
+def _scorer() -> Any:
+    require("rouge_score")
+    from rouge_score.rouge_scorer import RougeScorer
+
+    return RougeScorer(MEASURES, use_stemmer=True)

@@ -1,0 +1,145 @@
+"""Groundedness: what people write has it, and salads of the source's words do not."""
+
+import json
+import random
+import re
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+
+from collm.envs.writing.documents.forms import sentences
+from collm.envs.writing.documents.grounding import (
+    NOT_GROUNDED,
+    _read,
+    extract_credit,
+    fluency,
+    groundedness,
+    support,
+)
+from collm.envs.writing.documents.lexicon import OWN
+
+SCITLDR = Path(__file__).parents[4].parent / "shared" / "data" / "scitldr"
+SAMPLES = Path(__file__).parents[4] / "envs" / "writing" / "documents" / "samples"
+SOURCE = "The old dog found a large bone in the garden. It buried the bone behind the shed before we could see it."
+
+
+def judged(sentence):
+    (told,) = sentences(sentence)
+    return tuple(judge(told, _read(SOURCE)) for judge in (fluency, support, extract_credit))
+
+
+@pytest.mark.parametrize(
+    ("sentence", "fluent", "supported", "extracted"),
+    [
+        ("The old dog found a large bone in the garden.", 1, 1, 1),
+        ("The old dog found a large bone.", 1, 1, 1),  # shortened
+        ("It buried the bone behind the shed.", 1, 1, 1),
+        ("In the garden, the old dog found a large bone.", 1, 1, 0),
+        ("The old dog did not find a large bone in the garden.", 1, 0, 0),  # a negation that the source lacks
+        ("Bone a garden found the in dog large old the.", 0, 0, 0),
+        ("The method is a new approach to the problem.", 1, 0, 0),  # about something else
+        ("Also for however if it is so and we are of the this that they were in a dog.", 0, 0, 0),  # fillers
+    ],
+)
+def test_sentences_by_hand(sentence, fluent, supported, extracted):
+    assert judged(sentence) == pytest.approx((fluent, supported, extracted), abs=0.1)
+
+
+def test_an_opening_is_no_part_of_the_sentence():
+    told = groundedness("However, the old dog found a large bone in the garden.", SOURCE)
+    assert (told.fluency, told.support, told.extracted) == (1, 1, 1)
+    other = groundedness("The neighbour, the old dog found a large bone in the garden.", SOURCE)
+    assert other.extracted < 0.8
+
+
+def test_a_half_of_a_sentence_with_a_half_of_another_is_no_extract():
+    assert (
+        groundedness("The old dog found a large the bone behind the shed before we could see it.", SOURCE).extracted
+        == 0
+    )
+
+
+def test_a_phrase_that_is_cut_in_the_middle_lowers_fluency():
+    whole = judged("First, it buried the bone behind the shed.")[0]
+    assert whole > 0.7 > judged("First, buried the bone behind the.")[0]
+    assert judged("First, old dog found a large.")[0] < 0.5
+
+
+def test_an_extract_has_the_whole_credit():
+    assert groundedness(SOURCE, SOURCE).credit == 1
+
+
+def test_repeats_lower_the_variety():
+    assert groundedness(" ".join([SOURCE] * 4), SOURCE).variety == pytest.approx(0.25, abs=0.02)
+    assert groundedness(" ".join([SOURCE] * 4), SOURCE).credit == 0
+
+
+def test_a_salad_sentence_spoils_itself_alone_and_counts_against_the_text():
+    mixed = f"{SOURCE} Bone a garden found the in dog large old the shed before it see."
+    assert 0.5 < groundedness(mixed, SOURCE).fluency < 0.8
+
+
+@pytest.mark.parametrize("text", ["", " \n", "!?", "\x00", "👍🏽 \u0301"])
+def test_nothing_is_not_grounded(text):
+    assert groundedness(text, SOURCE).credit == NOT_GROUNDED.credit == 0
+
+
+HONEST = {
+    "post-05": (
+        "My sister bought a long white dress for my wedding, and my mother says I should let it go. "
+        "I do not want a fight, but I also do not want to tell people in every photo which of us is the bride."
+    ),
+    "post-10": (
+        "I coach a team of nine-year-olds who lost all eleven matches this year. "
+        "I gave out a strange prize each week, and soon the kids hardly looked at the score."
+    ),
+}
+
+
+@pytest.mark.parametrize("id", HONEST)
+def test_a_summary_of_a_post_in_words_of_its_own_has_a_part_of_the_credit(id):
+    rows = map(json.loads, (SAMPLES / "posts_test.jsonl").read_text(encoding="utf-8").splitlines())
+    (post,) = [row["post"] for row in rows if row["id"] == id]
+    assert 0.3 < groundedness(HONEST[id], post).credit < 0.75
+
+
+def salads(source, rng):
+    told = [sentence.rstrip(".").split() for sentence in re.split(r"(?<=[.!?])\s+", source)]
+    words = source.split()
+    shuffled = [words[at : at + 5] for at in range(0, len(words), 5)]
+    rng.shuffle(shuffled)
+    subject = OWN.subject_words(source)
+    permuted = iter(rng.sample(subject, len(subject)))
+    clips = [words[len(words) * quarter // 4 :][:8] for quarter in range(4)]
+    yield "five words at a time", " ".join(word for five in shuffled for word in five)
+    yield "halves exchanged", ". ".join(" ".join(s[len(s) // 2 :] + s[: len(s) // 2]) for s in told)
+    yield "every second word", ". ".join(" ".join(s[::2]) for s in told)
+    yield (
+        "template",
+        ". ".join("the {} of {} and the {}".format(*subject[at : at + 3]) for at in range(len(subject) - 2)),
+    )
+    yield "permuted", re.sub(r"\w+", lambda m: m[0] if m[0].lower() in OWN.fillers else next(permuted, ""), source)
+    yield "not", re.sub(r"\w+", lambda m: m[0] if m[0].lower() in OWN.fillers else f"not {m[0]}", source)
+    yield "clippings", ". ".join("However, " + " ".join(clip).rstrip(".,") for clip in clips)
+
+
+def test_summaries_by_people_have_more_credit_than_salads_and_extracts_have_all():
+    if not SCITLDR.is_dir():
+        pytest.skip("the SciTLDR files are not here")
+    rng, credits = random.Random(0), {}
+    rows = [json.loads(line) for line in (SCITLDR / "dev.jsonl").read_text(encoding="utf-8").splitlines()[:80]]
+    for row, other in zip(rows, rows[1:] + rows[:1], strict=True):
+        source = " ".join(row["source"])
+        texts = [
+            ("extract", " ".join(row["source"][::2])),
+            ("people", row["target"][0]),
+            ("another source", " ".join(other["source"])),
+            *salads(source, rng),
+        ]
+        for name, text in texts:
+            credits.setdefault(name, []).append(groundedness(text, source).credit)
+    means = {name: fmean(found) for name, found in credits.items()}
+    assert means.pop("extract") > 0.9
+    assert means.pop("people") > 0.25
+    assert len(means) == 8 and max(means.values()) < 0.1, means
