@@ -15,6 +15,7 @@ from types import FrameType
 from .._errors import nearest
 from .._extras import require
 from .._terminal import shown
+from ..agents.config import CHAT
 from .errors import line_of
 
 COMMANDS = {
@@ -75,6 +76,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with _interruptions() as interruptions, _plain_warnings():
         try:
             require(*_NEEDS.get(name, ("torch", "transformers")))
+            if any(CHAT in each for each in rest):  # else torch is loaded before the model is
+                require("openai")
             module = importlib.import_module(COMMANDS[name][0])
             module.run(rest, COMMANDS) if name == "completion" else module.run(rest)
         except BrokenPipeError:  # the reader of our output, such as `head`, has gone

@@ -10,6 +10,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from ...envs.spaces.flattening import is_flattenable
 from ...envs.spaces.masks import MASK, OBSERVATION, flat_mask, has_mask
 
 
@@ -103,7 +104,7 @@ def _remedy(space: gymnasium.Space[Any]) -> str:
     if isinstance(space, gymnasium.spaces.Dict):
         usable = [name for name, part in space.items() if _is_vector(part)]
         ways += [f"observed={name}" for name in usable]
-    if space.is_np_flattenable:
+    if is_flattenable(space):
         ways.append("flatten=True")
     if not ways:
         return ""

@@ -75,7 +75,8 @@ def pickle_branches(subject: Subject) -> None:
         "pickle_branches",
         subject,
         lambda env: pickle.loads(pickle.dumps(env)),
-        "keep no lambdas, generators or open files as attributes, and do not inherit EzPickle",
+        "keep no lambdas, generators or open files as attributes, register a class and no lambda, and do not inherit "
+        "EzPickle",
     )
 
 

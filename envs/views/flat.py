@@ -10,6 +10,7 @@ from gymnasium.spaces import Box, Space
 from gymnasium.spaces.utils import flatten, flatten_space
 from numpy.typing import NDArray
 
+from ..spaces.flattening import is_flattenable
 from .view import View
 
 
@@ -27,7 +28,7 @@ class FlatObservations(View):
     """
 
     def seen_space(self, space: Space[Any]) -> Space[Any]:
-        if not _is_flattenable(space):
+        if not is_flattenable(space):
             raise TypeError(f"FlatObservations needs observations of a fixed size, but the space is {space}")
         flat = flatten_space(space)
         assert isinstance(flat, Box)  # what a flattenable space becomes
@@ -49,13 +50,6 @@ class NumericInfos(View):
 
     def told(self, info: dict[str, Any]) -> dict[str, Any]:
         return {key: value for key, value in info.items() if _is_numeric(value)}
-
-
-def _is_flattenable(space: Space[Any]) -> bool:
-    try:
-        return space.is_np_flattenable
-    except NotImplementedError:  # a space of somebody's own that does not say
-        return False
 
 
 def _is_numeric(value: Any) -> bool:

@@ -470,6 +470,24 @@ def _save_random_llama(directory, data):
     LlamaForCausalLM(config).save_pretrained(directory)
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        ["evaluate", "--env", "collm/MiniBuild-v0", "--model", "openai:m@http://127.0.0.1:9"],
+        ["train", "magrpo", "--env", "collm/MiniBuild-v0", "--partner", "builder_1=openai:m@http://127.0.0.1:9"],
+        ["play", "collm/MiniBuild-v0", "--policy", "openai:m@http://127.0.0.1:9"],
+    ],
+)
+def test_a_chat_model_without_its_package_is_refused_before_torch_is_loaded(call):
+    code = (
+        "import sys; sys.modules['openai'] = None; from collm.benchmarks.cli import main; "
+        f"print(main({call!r}), 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["2", "False"]
+    assert "openai" in done.stderr and "[chat]" in done.stderr
+
+
 def test_play_writes_an_animation_of_a_game(tmp_path):
     file = tmp_path / "houses.gif"
     assert main(["play", "collm/HouseBuild-v2", "--gif", str(file)]) == 0

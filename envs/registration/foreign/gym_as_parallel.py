@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium
 from gymnasium.spaces import Dict, flatten, flatten_space
 
+from ...spaces.flattening import is_flattenable
 from .gymnasium_team import GymnasiumTeam, in_space, made
 
 AGENT = "agent_0"
@@ -89,7 +90,7 @@ class Flat(gymnasium.ObservationWrapper[Any, Any, Any]):
 
     def __init__(self, env: gymnasium.Env[Any, Any]):
         super().__init__(env)
-        if not env.observation_space.is_np_flattenable:
+        if not is_flattenable(env.observation_space):
             raise TypeError(
                 f"flatten=True needs observations of a fixed size, but the space is {env.observation_space}"
             )

@@ -193,6 +193,30 @@ def test_the_key_comes_from_the_environment_and_goes_where_it_is_said(monkeypatc
     assert server.keys == ["Bearer none", "Bearer its own"]
 
 
+@pytest.mark.parametrize("url", ["http://models.example.org/v1", "http://192.168.0.7:8000/v1"])
+def test_a_key_sent_without_encryption_is_reported(monkeypatch, url):
+    monkeypatch.setenv("MINE", "secret")
+    with pytest.warns(UserWarning, match=r"MINE.*https") as warned:
+        ChatPolicy(url, "m", "MINE")
+    assert "secret" not in str(warned[0].message)
+
+
+@pytest.mark.parametrize(
+    "url, variable",
+    [
+        ("https://models.example.org/v1", "MINE"),
+        ("http://localhost:8000/v1", "MINE"),
+        ("http://127.0.0.9:8000/v1", "MINE"),
+        ("http://[::1]:8000/v1", "MINE"),
+        ("http://models.example.org/v1", None),
+    ],
+)
+def test_an_encrypted_or_local_key_and_no_key_are_not_reported(monkeypatch, recwarn, url, variable):
+    monkeypatch.setenv("MINE", "secret")
+    ChatPolicy(url, "m", variable)
+    assert not list(recwarn)
+
+
 @pytest.mark.parametrize(("name", "variable"), [("openai:gpt-x", "OPENAI_API_KEY"), ("openai:m@http://h/v1", "MINE")])
 def test_a_missing_key_is_one_line(monkeypatch, capsys, tmp_path, name, variable):
     monkeypatch.delenv(variable, raising=False)

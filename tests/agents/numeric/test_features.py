@@ -44,6 +44,10 @@ def test_a_vector_of_another_length_is_refused():
 BOX = gymnasium.spaces.Box(-1, 1, (2,))
 
 
+class Mission(gymnasium.spaces.Space):
+    """A space of a library's own, which does not define whether it can be flattened, like MiniGrid's."""
+
+
 @pytest.mark.parametrize(
     ("space", "ways"),
     [
@@ -52,6 +56,8 @@ BOX = gymnasium.spaces.Box(-1, 1, (2,))
         (gymnasium.spaces.Sequence(BOX), []),
         (gymnasium.spaces.Dict(image=BOX, mission=gymnasium.spaces.Text(5)), ["observed=image", "flatten=True"]),
         (gymnasium.spaces.Dict(near=BOX, far=gymnasium.spaces.Sequence(BOX)), ["observed=near"]),
+        (gymnasium.spaces.Dict(image=BOX, mission=Mission()), ["observed=image"]),
+        (Mission(), []),
     ],
 )
 def test_a_space_without_vectors_is_refused_with_the_arguments_that_make_some(space, ways):

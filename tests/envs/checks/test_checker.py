@@ -500,6 +500,11 @@ def test_an_order_that_depends_on_the_hash_seed_is_caught(tmp_path: Path, monkey
     sys.modules.pop("collm_hashed_world")
 
 
+def test_a_registered_lambda_is_named_where_the_environment_cannot_be_pickled():
+    with pytest.raises(CheckFailure, match=r"pickle_branches.*register"):
+        check_env(EnvSpec("test/Sound-v0", lambda **kwargs: Sound(**kwargs)))
+
+
 def test_hash_seeds_need_an_environment_that_another_process_can_build():
     with pytest.raises(ValueError, match="hash_seeds=True needs"):
         check_env(Sound, hash_seeds=True)

@@ -91,9 +91,14 @@ def test_a_flattened_environment_keeps_the_contract():
     assert "same_seed" in check_env(lambda: make("gymnasium/Blackjack-v1", flatten=True))
 
 
-def test_observations_without_a_fixed_size_cannot_be_flattened(clean_registry):
+class Mission(gymnasium.spaces.Space):
+    """A space of a library's own, which does not define whether it can be flattened, like MiniGrid's."""
+
+
+@pytest.mark.parametrize("space", [gymnasium.spaces.Sequence(gymnasium.spaces.Discrete(2)), Mission()])
+def test_observations_without_a_fixed_size_cannot_be_flattened(clean_registry, space):
     class Growing(gymnasium.Env):
-        observation_space = gymnasium.spaces.Sequence(gymnasium.spaces.Discrete(2))
+        observation_space = space
         action_space = gymnasium.spaces.Discrete(2)
 
     gymnasium.register("Growing-v0", Growing)
