@@ -501,7 +501,7 @@ def test_an_order_that_depends_on_the_hash_seed_is_caught(tmp_path: Path, monkey
 
 
 def test_a_registered_lambda_is_named_where_the_environment_cannot_be_pickled():
-    with pytest.raises(CheckFailure, match=r"pickle_branches.*register"):
+    with pytest.raises(CheckFailure, match=r"pickle_branches.*register a class"):
         check_env(EnvSpec("test/Sound-v0", lambda **kwargs: Sound(**kwargs)))
 
 
