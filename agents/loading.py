@@ -14,7 +14,7 @@ import torch
 from huggingface_hub import try_to_load_from_cache
 from huggingface_hub.constants import HF_HUB_OFFLINE
 from peft import LoraConfig, PeftModel, get_peft_model
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from .._errors import UserError
 from .._json import explained_content, read_json
@@ -242,7 +242,7 @@ def load_language_model(
         raise UserError(f"the model {name!r} cannot be loaded: {reason(error)}") from error
     check_loaded(name, loaded, found["missing_keys"])
     model = loaded.to(device)
-    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(where, trust_remote_code=False)
+    tokenizer = tokenizer_of(where, loaded.config)
     if adapters:
         model = with_adapters(
             model, adapters, config.lora_rank, alpha=config.lora_alpha, target_modules=config.lora_target_modules

@@ -127,6 +127,7 @@ def tokenizer_of(name: str | Path, config: PreTrainedConfig) -> PreTrainedTokeni
     found = {file.name: read_json(file) for file in files if file.is_file()}
     try:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+        tokenizer("a")  # settings of a wrong type fail only here
     except Exception as error:  # the Rust library raises bare Exceptions
         if "auto_map" in found.get("tokenizer_config.json", {}):
             raise UserError(_OWN_CODE.format(f"the tokenizer of the model {str(name)!r}")) from error

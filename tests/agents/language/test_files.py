@@ -43,6 +43,7 @@ def load(folder) -> None:
     [
         ("config.json", {"model_type": "own", "auto_map": FOREIGN}, "auto_map"),
         ("tokenizer_config.json", {"tokenizer_class": "Own", "auto_map": FOREIGN}, "auto_map"),
+        ("tokenizer_config.json", {"model_max_length": [3]}, "tokenizer"),
         ("config.json", {"attn_implementation": "owner/kernel"}, "owner/kernel"),
         ("config.json", {"_attn_implementation": "owner/kernel:attend"}, "owner/kernel"),
         ("config.json", {"num_hidden_layers": 10**9}, "num_hidden_layers"),
