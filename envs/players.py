@@ -95,7 +95,7 @@ def _honest(world: TextParallelEnv, name: str, agent: str, observation: Any) -> 
 
 
 def scripted_player(env: ParallelEnv[str, Any, Any], name: str, seed: int = 0) -> Player | None:
-    """A player by name, for all agents; None for a reference or an honest player that the environment does not have.
+    """A player by name, for all agents; None if the environment has no such reference, empty reply or honest player.
 
     Args:
         env: where it plays.
@@ -110,7 +110,8 @@ def scripted_player(env: ParallelEnv[str, Any, Any], name: str, seed: int = 0) -
     if name == "random":
         return RandomPlayer({agent: env.action_space(agent) for agent in env.possible_agents}, seed)
     if name == "empty":
-        return fixed_player("")
+        has_empty = all(env.action_space(agent).contains("") for agent in env.possible_agents)
+        return fixed_player("") if has_empty else None
     if name in HONEST_PLAYERS:
         return honest_player(env, name)
     if name in (own := exploits_of(env)):

@@ -39,8 +39,8 @@ class Partnered(BaseParallelWrapper[str, Any, Any]):
             raise ValueError(f"partners are given for {unknown}, but the agents are {agents}")
         if len(partners) == len(agents):
             raise ValueError(f"partners sit in all seats, {agents}; leave one to play")
-        if None in [scripted_player(env, name) for name in partners.values()]:
-            raise ValueError(f"{env} knows no reference replies; let partners be random or empty")
+        if missing := [name for name in partners.values() if scripted_player(env, name) is None]:
+            raise ValueError(f"{env} has no {missing[0]} player; let partners be random")
         super().__init__(env)
         self._partners = dict(partners)
         self._random = RandomPlayer({agent: env.action_space(agent) for agent in partners})

@@ -43,6 +43,11 @@ def test_an_environment_without_reference_replies_has_no_reference_player(env):
     assert scripted_player(env, "reference") is None
 
 
+def test_an_environment_without_text_has_no_empty_reply():
+    assert scripted_player(make("gymnasium/CartPole-v1"), "empty") is None
+    assert scripted_player(make("collm/MiniBuild-v0"), "empty")("builder_0", None) == ""
+
+
 def test_random_actions_are_the_seeds_and_leave_the_spaces_alone():
     spaces = {"a_0": OpenText(30, seed=7), "a_1": OpenText(30)}
     first, again = (RandomPlayer(spaces, seed=3) for _ in range(2))

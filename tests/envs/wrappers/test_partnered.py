@@ -76,5 +76,5 @@ def test_partners_that_cannot_be_are_refused(partners, told):
 
 
 def test_a_reference_is_refused_where_the_environment_knows_none():
-    with pytest.raises(ValueError, match="knows no reference replies"):
+    with pytest.raises(ValueError, match="has no reference player"):
         make("mpe2.simple_spread_v3:parallel_env", partners={"agent_1": "reference"})
