@@ -192,6 +192,8 @@ class Guard:
             self.is_active = True
 
     def _is_wrong(self, event: str, arguments: tuple[Any, ...]) -> bool:
+        if event in ("socket.connect", "pickle.find_class") and _is_between_processes():
+            return False
         if event == "import":
             return str(arguments[0]).partition(".")[0] == self.code
         if event == "ctypes.dlopen":
@@ -222,6 +224,14 @@ class Guard:
     def _is_in(self, path: Any, folder: Path) -> bool:
         found, root = os.path.realpath(os.fsdecode(path or "")), os.path.realpath(folder)
         return found == root or found.startswith(f"{root}{os.sep}")
+
+
+def _is_between_processes() -> bool:
+    """Whether the program talks to its own worker processes."""
+    frame = sys._getframe()
+    while frame is not None and not frame.f_globals["__name__"].startswith("multiprocessing."):
+        frame = frame.f_back
+    return frame is not None
 
 
 _CHANGES = {"os.rename": 2, "os.remove": 1, "os.mkdir": 1, "os.rmdir": 1, "os.truncate": 1, "shutil.rmtree": 1}

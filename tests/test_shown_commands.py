@@ -165,6 +165,9 @@ def test_the_commands_of_a_page_run_one_after_the_other(page, first_run, tmp_pat
     if any("--reward-model judge" in command for command in shown):  # which the page's Python makes
         tokenizer = AutoTokenizer.from_pretrained(TINY_DIRECTORY)
         RewardModel.small(tokenizer, hidden_dim=32, num_layers=1).save(tmp_path / "judge")
+    if any("my_module:" in command for command in shown):
+        (tmp_path / "my_module.py").write_text(fenced(page.read_text(), "python run")[0])
+        monkeypatch.syspath_prepend(tmp_path)
     for suite in fenced(page.read_text(), "toml suite"):
         (tmp_path / "suite.toml").write_text(suite)
     with ChatServer(lambda body: "wall wood") as server:

@@ -169,7 +169,7 @@ def test_a_node_of_hosts_that_is_taken_away_changes_no_episode(monkeypatch):
         found = [trainer.step()]
         before = set(processes("ray::Host"))
         nodes.remove_node(second)
-        assert len(before & set(processes("ray::Host"))) == 1  # each node had one
+        assert before - set(processes("ray::Host"))  # a host was lost
         found += stepped(trainer, 1)
         assert_same([episodes for episodes, _ in found], [episodes for episodes, _ in expected])
     finally:
