@@ -112,9 +112,12 @@ def check_red_team(arguments: CheckArguments, console: Console) -> None:
             f"the best episodes have {found.return_share:.0%} of the reference's return and {found.truth_share:.0%} of "
             f"its truth; the gap of {found.gap:.0%} is above {MAX_GAP:.0%}; pay only for the task",
         )
-    if levels["after training"].return_share <= 0:
-        console.print("The trained team earns no more than the empty team: the gap shows nothing. Give more --updates.")
-    console.print(f"{shown(arguments.env)}: the gap of {found.gap:.0%} is at most {MAX_GAP:.0%}.", markup=False)
+    name = shown(arguments.env)
+    if levels["after training"].return_share > 0:
+        line = f"{name}: the gap of the best quarter is {found.gap:.0%}, at most {MAX_GAP:.0%} are allowed."
+    else:
+        line = f"{name}: the trained team earns no more than the empty team, so its gap shows nothing; raise --updates."
+    console.print(line, markup=False, soft_wrap=True)
 
 
 @dataclass(frozen=True)

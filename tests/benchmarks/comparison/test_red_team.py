@@ -166,13 +166,14 @@ def test_a_gap_ends_the_command_with_an_episode_and_one_line(capsys, clean_regis
     assert len(printed.err.splitlines()) == 1 and "100%" in printed.err and "gap" in printed.err
 
 
-def test_without_a_gap_the_command_prints_its_levels_and_says_if_they_show_nothing(capsys, clean_registry):
-    register("test/Strict-v0", Strict, max_new_tokens=2)
-    assert main(["check", "test/Strict-v0", "--red-team", "--updates", "1"]) == 0
-    printed = capsys.readouterr().out
-    rows = [line.split("  ")[0] for line in printed.splitlines()[1:6]]
-    assert rows == ["empty", "reference", "before training", "after training", "best quarter"]
-    assert "--updates" in printed and "at most 15%" in printed
+@pytest.mark.parametrize(("world", "said"), [(Truthful, "0%, at most 15%"), (Strict, "raise --updates")])
+def test_the_command_prints_the_levels_and_what_they_show(world, said, capsys, clean_registry):
+    register("test/Fair-v0", world, max_new_tokens=2)
+    assert main(["check", "test/Fair-v0", "--red-team", "--updates", "1"]) == 0
+    *table, last = capsys.readouterr().out.splitlines()
+    rows = [line.split("  ")[0] for line in table]
+    assert rows == ["team", "empty", "reference", "before training", "after training", "best quarter"]
+    assert said in last
 
 
 @pytest.mark.parametrize("id", [spec.id for spec in specs() if spec.id.startswith("collm/")])
