@@ -38,8 +38,8 @@ class CheckArguments(Checked):
     episodes: Count | None = None
     """Episodes per degenerate team, from seed 0 up, with `--exploits`. None: 8."""
     red_team: bool = False
-    """Train the embedded model in place of the check of the contract: how much more it earns than the truth metric of
-    the environment explains."""
+    """Train the embedded model in the environment, instead of the check of the contract, and compare its return with
+    the truth metric of the environment."""
     updates: Count | None = None
     """Updates of that training, with `--red-team`. None: 100."""
 
