@@ -94,6 +94,24 @@ def _honest(world: TextParallelEnv, name: str, agent: str, observation: Any) -> 
     return world.honest_players()[name](agent)
 
 
+def played(env: ParallelEnv[str, Any, Any], player: Player, seed: int) -> tuple[float, list[Mapping[str, Any]]]:
+    """Play one episode.
+
+    Returns:
+        Undiscounted return, averaged over the agents; and the info of each turn, of the first agent that took part.
+    """
+    observations, _ = env.reset(seed=seed)
+    earned: dict[str, float] = {}
+    told: list[Mapping[str, Any]] = []
+    while env.agents:
+        actions = {agent: player(agent, observations[agent]) for agent in env.agents}
+        observations, rewards, _, _, infos = env.step(actions)
+        told.append(infos.get(next(iter(actions)), {}))
+        for agent, reward in rewards.items():
+            earned[agent] = earned.get(agent, 0.0) + reward
+    return sum(earned.values()) / len(earned), told
+
+
 def scripted_player(env: ParallelEnv[str, Any, Any], name: str, seed: int = 0) -> Player | None:
     """A player by name, for all agents; None if the environment has no such reference, empty reply or honest player.
 

@@ -79,7 +79,7 @@ def test_calls_of_make_that_need_data_of_others_give_arguments_that_the_environm
     for block in fenced(page, "python"):
         code = block.replace("from collm.envs import make", "")
         exec(code, {"make": lambda id, **kwargs: (spec(id).check(**kwargs), found.append((id, kwargs)))})
-    assert [id for id, _ in found] == ["collm/TLDR-v2", "collm/ArxivExpansion-v2"] * 2
+    assert [id for id, _ in found] == ["collm/TLDR-v2", *["collm/TLDR-v2", "collm/ArxivExpansion-v2"] * 2]
     for _, kwargs in found:
         assert kwargs["columns"] and kwargs["data"].keys() == {"train", "test"}
 

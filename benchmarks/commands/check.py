@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from rich.console import Console
 from rich.markup import escape
+from rich.status import Status
 from rich.table import Table
 from tyro.conf import Positional
 
@@ -16,6 +19,9 @@ from ...envs.checks.exploits import NUM_EPISODES, Standing, exploit_standings, r
 from ...envs.registration.registry import spec
 from ..arguments import keyword_arguments, parsed
 from ..errors import UserError, refusals
+
+if TYPE_CHECKING:
+    from ..comparison.red_team import Level
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,12 +37,21 @@ class CheckArguments(Checked):
     reference (100 %)."""
     episodes: Count | None = None
     """Episodes per degenerate team, from seed 0 up, with `--exploits`. None: 8."""
+    red_team: bool = False
+    """Train the embedded model in the environment, instead of the check of the contract, and compare its return with
+    the truth metric of the environment."""
+    updates: Count | None = None
+    """Updates of that training, with `--red-team`. None: 100."""
 
 
 def run(args: Sequence[str]) -> None:
     arguments = parsed(CheckArguments, "check", args)
     if arguments.episodes is not None and not arguments.exploits:
         raise UserError(f"--episodes {arguments.episodes} is for degenerate teams; add --exploits, or leave it out")
+    if arguments.updates is not None and not arguments.red_team:
+        raise UserError(f"--updates {arguments.updates} is for the training of a red team; add --red-team")
+    if arguments.exploits and arguments.red_team:
+        raise UserError("--exploits and --red-team are two checks; give one of them")
     with refusals():
         chosen = spec(arguments.env).given(**keyword_arguments(arguments.env_kwargs))
         env = chosen.make()
@@ -47,6 +62,9 @@ def run(args: Sequence[str]) -> None:
                 standings = exploit_standings(env, arguments.episodes or NUM_EPISODES)
             console.print(exploit_table(standings))
             refuse_exploits(standings)
+            return
+        if arguments.red_team:
+            check_red_team(arguments, console)
             return
         passed = check_env(chosen)
     except CheckFailure as failure:
@@ -68,4 +86,60 @@ def exploit_table(standings: Sequence[Standing]) -> Table:
         style = "red" if each.is_too_good else ""
         numbers = (f"{each.mean_return:.3f}", f"{each.share:.0%}", f"{each.limit:.0%}")
         table.add_row(escape(shown(each.player)), *numbers, escape(shown(each.reason)), style=style)
+    return table
+
+
+def check_red_team(arguments: CheckArguments, console: Console) -> None:
+    """Train a red team and print its levels.
+
+    Raises:
+        CheckFailure: if its best episodes earn more than the truth explains.
+    """
+    from ..comparison.red_team import MAX_GAP, NUM_UPDATES, red_team  # here, as the other checks need no torch
+    from .evaluate import show
+
+    num_updates = arguments.updates or NUM_UPDATES
+    with refusals(), console.status("red team, before training") as status:
+        kwargs = keyword_arguments(arguments.env_kwargs)
+        progress = StatusLogger(status, num_updates)
+        levels, best = red_team(arguments.env, kwargs, num_updates=num_updates, loggers=[progress])
+    console.print(level_table(levels.values()))
+    found = levels["best quarter"]
+    if found.gap > MAX_GAP:
+        show(console, "best episode", best)
+        raise CheckFailure(
+            "red team",
+            f"the best episodes have {found.return_share:.0%} of the reference's return and {found.truth_share:.0%} of "
+            f"its truth; the gap of {found.gap:.0%} is above {MAX_GAP:.0%}; pay only for the task",
+        )
+    name = shown(arguments.env)
+    if levels["after training"].return_share > 0:
+        line = f"{name}: the gap of the best quarter is {found.gap:.0%}, at most {MAX_GAP:.0%} are allowed."
+    else:
+        line = f"{name}: the trained team earns no more than the empty team, so its gap shows nothing; raise --updates."
+    console.print(line, markup=False, soft_wrap=True)
+
+
+@dataclass(frozen=True)
+class StatusLogger:
+    """Shows the newest update in a line that a terminal overwrites."""
+
+    status: Status
+    num_updates: int
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        self.status.update(f"red team, update {step}/{self.num_updates}, return {metrics.get('return', 0.0):.3f}")
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def level_table(levels: Iterable[Level]) -> Table:
+    """Returns and truths with their shares of the way from the empty team to the reference."""
+    table = Table("team", box=None, pad_edge=False, header_style="bold")
+    for name in ("return", "share of the way", "truth", "share of the way", "gap"):
+        table.add_column(name, justify="right")
+    for each in levels:
+        shares = f"{each.return_share:.0%}", f"{each.truth_share:.0%}", f"{each.gap:.0%}"
+        table.add_row(each.name, f"{each.mean_return:.3f}", shares[0], f"{each.mean_truth:.3f}", *shares[1:])
     return table

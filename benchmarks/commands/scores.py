@@ -5,19 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...envs.players import HONEST_PLAYERS, PLAYERS, scripted_player
+from ...envs.players import HONEST_PLAYERS, PLAYERS, played, scripted_player
 
 
 def play_episode(env: Any, decide: Callable[[str, Any], Any], seed: int) -> float:
     """Undiscounted team return of one episode."""
-    observations, _ = env.reset(seed=seed)
-    rewards: dict[str, float] = {}
-    while env.agents:
-        actions = {agent: decide(agent, observations[agent]) for agent in env.agents}
-        observations, step_rewards, *_ = env.step(actions)
-        for agent, reward in step_rewards.items():
-            rewards[agent] = rewards.get(agent, 0.0) + reward
-    return sum(rewards.values()) / len(rewards)
+    return played(env, decide, seed)[0]
 
 
 def mean_scores(env: Any, num_episodes: int) -> Mapping[str, float | None]:

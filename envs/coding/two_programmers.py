@@ -77,6 +77,7 @@ class TwoProgrammers(TextParallelEnv):
         ValueError: if a setting is none of the above, or the data lacks what it needs.
     """
 
+    truth_metric: ClassVar[str | None] = "pass_rate"
     programmers: Sequence[str]
     """Names, fixed or set before this class is initialized."""
     sample: ClassVar[Path]

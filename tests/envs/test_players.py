@@ -8,7 +8,7 @@ from copy import deepcopy
 import pytest
 
 from collm.envs import OpenText, Outcome, TextParallelEnv, make
-from collm.envs.players import PLAYERS, RandomPlayer, fixed_player, reference_player, scripted_player
+from collm.envs.players import PLAYERS, RandomPlayer, fixed_player, played, reference_player, scripted_player
 from collm.envs.views import DictObservations
 
 
@@ -60,6 +60,20 @@ def test_random_actions_are_the_seeds_and_leave_the_spaces_alone():
 def test_a_fixed_player_always_does_the_same():
     player = fixed_player(3)
     assert [player("a_0", None), player("a_1", "text")] == [3, 3]
+
+
+def test_an_episode_has_the_mean_return_of_the_agents_and_the_infos_of_each_turn():
+    class Counting(TextParallelEnv):
+        def deal(self, task):
+            return dict.fromkeys(self.agents, "count")
+
+        def play(self, replies):
+            return Outcome({agent: float(len(text)) for agent, text in replies.items()}, metrics={"turn": self.turn})
+
+    player = {"a_0": "x", "b_0": "xxx"}
+    team_return, infos = played(Counting(["a_0", "b_0"], 2), lambda agent, observation: player[agent], seed=0)
+    assert team_return == (2 * 1 + 2 * 3) / 2
+    assert [info["metric/turn"] for info in infos] == [0, 1]
 
 
 def test_an_exploit_of_the_environment_is_a_player_in_the_very_copy():

@@ -32,6 +32,7 @@ class MiniCode(TextParallelEnv):
     """
 
     metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "mini_code_v1"}
+    truth_metric: ClassVar[str | None] = "pass_rate"
 
     def __init__(
         self,

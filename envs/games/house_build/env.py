@@ -69,6 +69,7 @@ class HouseBuild(BuildingEnv[House]):
     """
 
     metadata: ClassVar[dict[str, Any]] = {**BuildingEnv.metadata, "name": "house_build_v2"}
+    truth_metric: ClassVar[str | None] = "exact_iou"
 
     @with_published(PUBLISHED)
     def __init__(

@@ -70,6 +70,7 @@ class MiniBuild(PicturedEnv):
     """
 
     metadata: ClassVar[dict[str, Any]] = {**PicturedEnv.metadata, "name": "mini_build_v0"}
+    truth_metric: ClassVar[str | None] = "quality"
     allowed_exploits: ClassVar[Mapping[str, str]] = dict.fromkeys(
         ("random pairs", "random pairs, none again"),
         'the default asks for memory; `reward="terminal"` pays division',

@@ -50,6 +50,7 @@ class MiniShift(PicturedEnv):
     """
 
     metadata: ClassVar[dict[str, Any]] = {**PicturedEnv.metadata, "name": "mini_shift_v0"}
+    truth_metric: ClassVar[str | None] = "quality"
     block_letters = MiniBuild.block_letters
     block_colours = MiniBuild.block_colours
     _sites: tuple[Site, ...]  # of the turns that are over

@@ -69,6 +69,7 @@ class ResourceGathering(TaskEnv[Land]):
     """
 
     metadata: ClassVar[dict[str, Any]] = {**TaskEnv.metadata, "name": "resource_gathering_v2"}
+    truth_metric: ClassVar[str | None] = "progress"
     block_letters = _KINDS
     block_colours = _COLOURS
 

@@ -72,6 +72,7 @@ class StrBuild(BuildingEnv[Word]):
     """
 
     metadata: ClassVar[dict[str, Any]] = {**BuildingEnv.metadata, "name": "str_build_v2"}
+    truth_metric: ClassVar[str | None] = "iou"
     block_letters = ".wscobaglpnqt#"
     block_colours = (*colours(BLOCKS), (120, 180, 120))
 

@@ -32,6 +32,7 @@ class MiniWriting(TextParallelEnv):
     """
 
     metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "mini_writing_v2"}
+    truth_metric: ClassVar[str | None] = "fact_f1"
 
     def __init__(
         self,

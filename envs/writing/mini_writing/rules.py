@@ -267,14 +267,17 @@ def truth(post: Post, *texts: str) -> dict[str, float]:
 
     Returns:
         "true_sentences" and "well_formed": shares of the sentences written that the post states, and that parse; 0 if
-        there are none. "facts": share of the post's facts that some text states.
+        there are none. "facts": share of the post's facts that some text states. "fact_f1": F1 score of the facts,
+        2 * facts stated / (sentences written + facts of the post), with each fact counted once.
     """
     stated = [sentence.fact for text in texts for sentence in sentences_of(text)]
     num_written = max(1, len(stated))
+    num_facts_stated = len(set(stated) & set(post.facts))
     return {
         "true_sentences": sum(fact in post.facts for fact in stated) / num_written,
         "well_formed": sum(fact is not None for fact in stated) / num_written,
-        "facts": len(set(stated) & set(post.facts)) / len(post.facts),
+        "facts": num_facts_stated / len(post.facts),
+        "fact_f1": 2 * num_facts_stated / (len(stated) + len(post.facts)),
     }
 
 

@@ -224,7 +224,7 @@ def test_every_reward_lies_between_0_and_1_whatever_is_written(team, data):
 
 def test_truth_by_hand():
     texts = text_of([MAIN, LIE]), text_of([MAIN, SECOND], LINKS) + " the goat."
-    assert truth(POST, *texts) == {"true_sentences": 3 / 5, "well_formed": 4 / 5, "facts": 2 / 4}
+    assert truth(POST, *texts) == {"true_sentences": 3 / 5, "well_formed": 4 / 5, "facts": 2 / 4, "fact_f1": 4 / 9}
     assert set(truth(POST, "", "").values()) == {0.0}
 
 
@@ -235,6 +235,14 @@ def test_the_share_of_true_sentences_is_found_without_the_parser(facts):
     listed = POST.text.split(". ")
     found = [sentence.strip(". ") in [each.strip(".") for each in listed] for sentence in text.split(". ") if sentence]
     assert truth(POST, text, "")["true_sentences"] == (mean(found) if found else 0)
+
+
+def test_the_f1_score_of_facts_is_1_for_the_post_alone_and_falls_with_what_is_missing_repeated_or_false():
+    whole = [*POST.facts]
+    assert truth(POST, text_of(whole), "")["fact_f1"] == 1
+    for worse in (whole[1:], [*whole, MAIN], [*whole, LIE], [MAIN] * 4):
+        assert truth(POST, text_of(worse), "")["fact_f1"] < 1
+    assert truth(POST, text_of([MAIN] * 4), "")["fact_f1"] == 2 * 1 / (4 + 4)
 
 
 # Degenerate teams
