@@ -40,6 +40,7 @@ SMALLER = {
     "collm benchmark smoke": "--seeds 0 --workers 1",
     "collm benchmark suite": "--seeds 0 --environment-steps 200 --workers 1 --config MAAC.critic_warmup=1",
     "collm benchmark variance": "--horizons 2 --known 8 --groups 2 --group-size 2",
+    "collm check collm/MiniWriting-v2 --red-team": "--updates 1",
     "collm demo": "--updates 3",
     "collm envs --scores": "--episodes 1",
     "collm evaluate --model": "--episodes 2 --max-new-tokens 8",
