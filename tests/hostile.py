@@ -192,7 +192,7 @@ class Guard:
             self.is_active = True
 
     def _is_wrong(self, event: str, arguments: tuple[Any, ...]) -> bool:
-        if event in ("socket.connect", "pickle.find_class") and _is_between_processes():
+        if _is_between_processes():
             return False
         if event == "import":
             return str(arguments[0]).partition(".")[0] == self.code
@@ -227,11 +227,14 @@ class Guard:
 
 
 def _is_between_processes() -> bool:
-    """Whether the program talks to its own worker processes."""
+    """Whether the program starts its own worker processes or talks to them."""
     frame = sys._getframe()
-    while frame is not None and not frame.f_globals["__name__"].startswith("multiprocessing."):
+    while frame is not None and not frame.f_globals["__name__"].startswith(_WORKERS):
         frame = frame.f_back
     return frame is not None
+
+
+_WORKERS = ("multiprocessing.", "collm.envs.vectors.processes", "collm.envs.vectors.workers")
 
 
 _CHANGES = {"os.rename": 2, "os.remove": 1, "os.mkdir": 1, "os.rmdir": 1, "os.truncate": 1, "shutil.rmtree": 1}
