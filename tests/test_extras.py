@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -129,11 +130,34 @@ def test_in_a_clone_the_clone_is_installed():
     assert (Path(folder.strip("'").removesuffix("[train]")) / "pyproject.toml").is_file()
 
 
-def test_elsewhere_the_repository_is_installed_and_never_a_package_of_the_index(monkeypatch, tmp_path):
+def lay_down(site: Path, origin: dict | None) -> None:
+    """The metadata of an installation, with the origin that pip records."""
+    described = site / "collm-0.1.0.dist-info"
+    described.mkdir()
+    repository = "Project-URL: Repository, https://example.org/collm\n"
+    (described / "METADATA").write_text(f"Metadata-Version: 2.1\nName: collm\nVersion: 0.1.0\n{repository}")
+    if origin is not None:
+        (described / "direct_url.json").write_text(json.dumps(origin))
+
+
+@pytest.mark.parametrize(
+    ("origin", "source"),
+    [
+        (None, "git+https://example.org/collm"),
+        ({"url": "file:///home/a%20b/collm.zip", "archive_info": {}}, "file:///home/a%20b/collm.zip"),
+        ({"url": "file:///home/collm", "dir_info": {}}, "file:///home/collm"),
+        (
+            {"url": "https://a.org/collm", "vcs_info": {"vcs": "git", "commit_id": "1a2b", "requested_revision": "x"}},
+            "git+https://a.org/collm@1a2b",
+        ),
+    ],
+)
+def test_elsewhere_it_is_installed_from_the_same_source_and_never_by_name(monkeypatch, tmp_path, origin, source):
+    lay_down(tmp_path, origin)
+    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(_extras, "_ROOT", tmp_path)
-    repository = "git+https://github.com/OWNER/collm"
-    assert install_command("train") == f'pip install "collm[train] @ {repository}"'
-    assert install_command() == f'pip install "collm @ {repository}"'
+    assert install_command("train") == f'pip install "collm[train] @ {source}"'
+    assert install_command() == f'pip install "collm @ {source}"'
 
 
 def test_a_missing_part_of_collm_is_an_incomplete_installation(monkeypatch, tmp_path):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
-from importlib.metadata import PackageNotFoundError, metadata, requires
+from importlib.metadata import PackageNotFoundError, distribution, requires
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -36,14 +37,14 @@ def explained(error: ModuleNotFoundError) -> ModuleNotFoundError | None:
 
 
 def install_command(extra: str = "") -> str:
-    """The command that installs collm with an extra: from the clone it is imported from, else from its repository.
+    """The command that installs collm with an extra: from its clone, else from where it was installed from.
 
     Never by the name alone: collm is not on the package index, where a package of that name could be anything.
     """
     chosen = f"[{extra}]" if extra else ""
     if (_ROOT / "pyproject.toml").is_file():
         return f"pip install -e {shlex.quote(f'{_ROOT}{chosen}')}"
-    return f'pip install "collm{chosen} @ git+{_repository()}"'
+    return f'pip install "collm{chosen} @ {_source()}"'
 
 
 def require(*packages: str) -> None:
@@ -58,10 +59,17 @@ def require(*packages: str) -> None:
             raise explained(error) or error
 
 
-def _repository() -> str:
-    """Address of the repository, as the installed package declares it."""
-    declared: list[str] = metadata("collm").get_all("Project-URL", [])
-    return dict(url.split(", ", 1) for url in declared)["Repository"]
+def _source() -> str:
+    """Address that collm was installed from, as pip recorded it (PEP 610); unrecorded: the declared repository."""
+    installed = distribution("collm")
+    recorded = installed.read_text("direct_url.json")
+    if recorded is None:
+        declared = installed.metadata.get_all("Project-URL", [])
+        return f"git+{dict(url.split(', ', 1) for url in declared)['Repository']}"
+    origin = json.loads(recorded)
+    if "vcs_info" in origin:
+        return f"{origin['vcs_info']['vcs']}+{origin['url']}@{origin['vcs_info']['commit_id']}"
+    return str(origin["url"])
 
 
 def _extras() -> dict[str, str]:

@@ -1,0 +1,114 @@
+"""Every form in which collm is installed gives the same modules and data files."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+LAYERS = ("envs", "agents", "algorithms", "benchmarks")
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def tracked_files(root: Path) -> set[str]:
+    """Files of the last commit that belong into the package, relative to the package."""
+    tracked = run("git", "ls-tree", "-r", "--name-only", "HEAD", "src/collm", *LAYERS, cwd=root).splitlines()
+    files = {name.removeprefix("src/collm/") for name in tracked if not name.startswith("benchmarks/results/")}
+    return files - set(LAYERS)  # the links
+
+
+def clone(root: Path, folder: Path, *options: str) -> Path:
+    run("git", "clone", "--quiet", "--shared", *options, root, folder / "clone", cwd=folder)
+    return folder / "clone"
+
+
+def clone_without_links(root: Path, folder: Path) -> Path:
+    """A clone as on Windows: each symbolic link is a text file."""
+    found = clone(root, folder, "-c", "core.symlinks=false")
+    assert (found / "src" / "collm" / "envs").is_file()
+    return found
+
+
+def zip_archive(root: Path, folder: Path) -> Path:
+    archive = folder / "collm-main.zip"
+    run("git", "archive", "--format=zip", "--prefix=collm-main/", "-o", archive, "HEAD", cwd=root)
+    return archive
+
+
+def built(source: Path, hook: str) -> Path:
+    """The file that a hook of the build backend makes."""
+    folder = source.parent / "built"
+    folder.mkdir()
+    run(sys.executable, "-c", f"import setuptools.build_meta as b; b.{hook}({str(folder)!r})", cwd=source)
+    (found,) = folder.iterdir()
+    return found
+
+
+FORMS: dict[str, Callable[[Path, Path], list[str | Path]]] = {
+    "clone": lambda root, folder: [clone(root, folder)],
+    "clone without links": lambda root, folder: [clone_without_links(root, folder)],
+    "zip": lambda root, folder: [zip_archive(root, folder)],
+    "git url": lambda root, folder: [f"collm @ git+{root.as_uri()}"],
+    "sdist": lambda root, folder: [built(clone(root, folder), "build_sdist")],
+    "sdist without links": lambda root, folder: [built(clone_without_links(root, folder), "build_sdist")],
+    "wheel": lambda root, folder: [built(clone(root, folder), "build_wheel")],
+    "editable": lambda root, folder: ["-e", clone(root, folder)],
+    "editable without links": lambda root, folder: ["-e", clone_without_links(root, folder)],
+}
+
+USE = f"""
+import importlib, json
+from pathlib import Path
+import collm
+from collm._extras import install_command
+
+collm.make("collm/MiniBuild-v0").reset(seed=0)
+files = []
+for layer in ("", *{LAYERS}):
+    package = Path(importlib.import_module(f"collm.{{layer}}".rstrip(".")).__file__).parent
+    names = [path.relative_to(package).as_posix() for path in package.rglob("*") if path.is_file()]
+    files += [f"{{layer}}/{{name}}".lstrip("/") for name in names if layer or name.partition("/")[0] not in {LAYERS}]
+print(json.dumps([collm.__file__, files, install_command("train")]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", FORMS)
+def test_an_installation_has_every_file_and_advises_a_command_that_works(root, tmp_path, form):
+    """Offline, in an environment of its own, which sees the packages of this one."""
+    pytest.importorskip("setuptools", minversion="77")
+    python = tmp_path / "environment" / "bin" / "python"
+    run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "environment", cwd=tmp_path)
+    site = run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=tmp_path).strip()
+    Path(site, "dependencies.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+    pip = [sys.executable, "-m", "pip", "--python", python]
+    offline = ["--no-index", "--no-deps", "--no-build-isolation", "--no-compile", "--ignore-installed"]
+    run(*pip, "install", *offline, *FORMS[form](root, tmp_path), cwd=tmp_path)
+
+    place, files, command = json.loads(run(python, "-I", "-B", "-c", USE, cwd=tmp_path))
+    assert Path(place).is_relative_to(tmp_path)
+    # benchmarks/results is read in the repository; an editable installation sees it, the others lack it.
+    packaged = {name for name in files if "__pycache__" not in name and not name.startswith("benchmarks/results/")}
+    assert packaged == tracked_files(root)
+    run(*pip, *shlex.split(command.removeprefix("pip")), *offline, "--dry-run", cwd=tmp_path)
+
+
+@pytest.mark.slow
+def test_a_build_without_a_layer_fails(root, tmp_path):
+    pytest.importorskip("setuptools", minversion="77")
+    source = clone_without_links(root, tmp_path)
+    shutil.rmtree(source / "agents")
+    with pytest.raises(AssertionError, match="'agents' does not exist"):
+        built(source, "build_wheel")
