@@ -147,16 +147,28 @@ def _mutable(value: Any, path: str) -> Iterator[tuple[str, Any]]:
             yield from _mutable(item, f"{path}[{number}]")
 
 
+IS_CHECKED = "COLLM_IS_CHECKED"
+"""Environment variable of the processes that `hash_seed` starts."""
+
+
 def hash_seed(subject: Subject) -> None:
-    """An episode is the same in processes with other `PYTHONHASHSEED`s: no order of a set shows."""
-    if subject.spec is None or not subject.is_portable:
+    """An episode is the same in processes with other `PYTHONHASHSEED`s: no order of a set shows.
+
+    A module that calls `check_env` when it is imported does not start processes without end: the rule does not apply
+    in a process that it started.
+    """
+    if subject.spec is None or not subject.is_portable or IS_CHECKED in os.environ:
         raise DoesNotApply
     seed = subject.seeds[0]
     record = subject.record(seed)
     task = pickle.dumps((subject.spec.to_json(), seed, record.actions))
     children = []
     for number in ("1", "2"):
-        environ = os.environ | {"PYTHONHASHSEED": number, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        environ = os.environ | {
+            IS_CHECKED: "1",
+            "PYTHONHASHSEED": number,
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        }
         command = [sys.executable, "-m", "collm.envs.checks.elsewhere"]
         pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
         children.append(subprocess.Popen(command, env=environ, **pipes))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import subprocess
 import sys
 from copy import deepcopy
 from pathlib import Path
@@ -503,6 +505,20 @@ def test_an_order_that_depends_on_the_hash_seed_is_caught(tmp_path: Path, monkey
 def test_a_registered_lambda_is_named_where_the_environment_cannot_be_pickled():
     with pytest.raises(CheckFailure, match=r"pickle_branches.*register a class"):
         check_env(EnvSpec("test/Sound-v0", lambda **kwargs: Sound(**kwargs)))
+
+
+def test_a_module_that_checks_itself_when_it_is_imported_starts_no_processes_without_end(tmp_path, monkeypatch):
+    """A chain of processes would not end, so that the call times out."""
+    (tmp_path / "collm_own_check.py").write_text(
+        "import collm\nfrom collm.envs.games.mini_build import MiniBuild as Own\n"
+        "collm.register('test/OwnCheck-v0', Own)\ncollm.check_env('test/OwnCheck-v0')\n"
+    )
+    environ = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)])}
+    code = "from collm.envs import check_env; print('hash_seed' in check_env('collm_own_check:Own', hash_seeds=True))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environ, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.stdout.strip().endswith("True"), done.stderr
 
 
 def test_hash_seeds_need_an_environment_that_another_process_can_build():
