@@ -1,8 +1,7 @@
 """The golden record: digests of all cells, and the arithmetic that they hold for.
 
-Hashes are equal only if torch and the project's own CPU kernels round alike. Elsewhere the metrics of the first update
-are compared with a tolerance: later updates start from AdamW's first steps, whose sign rounding decides for gradients
-near 0.
+Hashes are equal only if torch and the project's own CPU kernels round alike. Elsewhere metrics are compared with a
+tolerance. It is wider after the first update: rounding decides the sign of AdamW's first steps for gradients near 0.
 """
 
 from __future__ import annotations
@@ -20,8 +19,9 @@ from torch.nn import functional
 from collm.agents.decoding.cpu.layers import gated, normalised
 
 PATH = Path(__file__).with_name("record.json")
-TOLERANCE = 1e-3
-"""Relative, for metrics of the first update in another arithmetic."""
+TOLERANCES = (1e-3, 2e-2, 2e-2)
+"""Relative, by update, for metrics in another arithmetic. With the instructions of AVX2 in place of AVX512 and without
+the project's kernels they differed by 1e-5, 3e-5 and 1e-5, and in float16 by 1e-4, 2e-3 and 5e-3."""
 
 
 def load() -> dict[str, Any]:
@@ -68,14 +68,10 @@ def differences(found: dict[str, Any], recorded: dict[str, Any], *, is_exact: bo
     """Lines on the parts of an entry that differ from the record.
 
     Args:
-        is_exact: compare hashes and metrics exactly. False: metrics of the first update, to a relative `TOLERANCE`.
+        is_exact: compare hashes and metrics exactly. False: metrics alone, to `TOLERANCES`.
     """
-    if is_exact:
-        names = [*dict.fromkeys((*recorded, *found))]
-        lines = [f"{name}: another hash" for name in names if name != "shown" and found.get(name) != recorded.get(name)]
-        rows = range(len(next(iter(recorded["shown"].values()))))
-    else:
-        lines, rows = [], range(1)
+    names = [name for name in dict.fromkeys((*recorded, *found)) if is_exact and name != "shown"]
+    lines = [f"{name}: another hash" for name in names if found.get(name) != recorded.get(name)]
     for name in dict.fromkeys((*recorded["shown"], *found["shown"])):
         mine, theirs = (each["shown"].get(name) for each in (found, recorded))
         if mine is None or theirs is None:
@@ -83,16 +79,16 @@ def differences(found: dict[str, Any], recorded: dict[str, Any], *, is_exact: bo
             continue
         lines += [
             f"{name} of update {row + 1}: {theirs[row]!r} became {mine[row]!r}"
-            for row in rows
-            if not (mine[row] == theirs[row] if is_exact else _is_near(mine[row], theirs[row]))
+            for row, tolerance in enumerate(TOLERANCES)
+            if not _is_near(mine[row], theirs[row], 0 if is_exact else tolerance)
         ]
     return lines
 
 
-def _is_near(number: float | None, other: float | None) -> bool:
+def _is_near(number: float | None, other: float | None, tolerance: float) -> bool:
     if number is None or other is None:
         return number is other
-    return math.isclose(number, other, rel_tol=TOLERANCE, abs_tol=1e-5)
+    return math.isclose(number, other, rel_tol=tolerance, abs_tol=tolerance / 100)
 
 
 def _torch_digest() -> str:

@@ -34,7 +34,7 @@ def check(found, recorded):
     ]
     assert lines == []
     if other:
-        pytest.skip(f"the first update agrees to {record.TOLERANCE}; hashes need the recorded {'; '.join(other)}")
+        pytest.skip(f"metrics agree to {record.TOLERANCES}, hashes need the recorded arithmetic: {'; '.join(other)}")
 
 
 @pytest.mark.parametrize("name", QUICK)
@@ -60,11 +60,17 @@ def test_the_record_has_every_cell_and_no_other(recorded):
 
 def test_a_difference_is_read_from_the_names_and_numbers(recorded):
     entry = recorded["cells"]["iac-own-default"]
-    grad_norms = [None, 9.0, *entry["shown"]["grad_norm"][2:]]
-    other = {**entry, "policies": "0", "shown": {**entry["shown"], "grad_norm": grad_norms}}
+    first, second, third = entry["shown"]["grad_norm"]
+    assert first is None, "only critics learn"
+    other = {**entry, "policies": "0", "shown": {**entry["shown"], "grad_norm": [None, second * 1.01, third * 1.03]}}
     lines = record.differences(other, entry, is_exact=True)
-    assert [line.partition(":")[0] for line in lines] == ["policies", "grad_norm of update 2"]
-    assert record.differences(other, entry, is_exact=False) == []
+    assert [line.partition(":")[0] for line in lines] == ["policies", *(f"grad_norm of update {n}" for n in (2, 3))]
+    (line,) = record.differences(other, entry, is_exact=False)
+    assert line.startswith("grad_norm of update 3")
+    (line,) = record.differences(
+        {**entry, "shown": {**entry["shown"], "grad_norm": [first, None, third]}}, entry, is_exact=False
+    )
+    assert line.startswith("grad_norm of update 2") and line.endswith("became None")
 
 
 def test_another_arithmetic_is_named(recorded):
@@ -82,4 +88,4 @@ def test_a_checkpoint_of_an_older_version_is_resumed():
     _, metrics = trainer.step()
     trainer.close()
     found = {name: value for name, value in metrics.items() if not name.startswith(CLOCK)}
-    assert found == pytest.approx(expected, rel=record.TOLERANCE, abs=1e-5)
+    assert found == pytest.approx(expected, rel=1e-3, abs=1e-5)
