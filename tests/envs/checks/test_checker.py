@@ -507,18 +507,25 @@ def test_a_registered_lambda_is_named_where_the_environment_cannot_be_pickled():
         check_env(EnvSpec("test/Sound-v0", lambda **kwargs: Sound(**kwargs)))
 
 
-def test_a_module_that_checks_itself_when_it_is_imported_starts_no_processes_without_end(tmp_path, monkeypatch):
-    """A chain of processes would not end, so that the call times out."""
-    (tmp_path / "collm_own_check.py").write_text(
-        "import collm\nfrom collm.envs.games.mini_build import MiniBuild as Own\n"
-        "collm.register('test/OwnCheck-v0', Own)\ncollm.check_env('test/OwnCheck-v0')\n"
+def test_a_module_that_checks_itself_when_it_is_imported_starts_no_processes_without_end(tmp_path):
+    """Five imports: by this test, and by two processes for each of two checks. A chain would reach the limit of 9."""
+    module, imports = tmp_path / "collm_own_check.py", tmp_path / "imports"
+    module.write_text(
+        "import collm\n"
+        "from collm.envs.games.mini_build import MiniBuild\n"
+        "from pathlib import Path\n"
+        f"imports = Path({str(imports)!r})\n"
+        "with imports.open('a') as file:\n    file.write('x')\n"
+        "assert imports.stat().st_size < 9\n"
+        "class Own(MiniBuild):\n    pass\n"
+        "collm.register('test/OwnCheck-v0', Own)\n"
+        "collm.check_env('test/OwnCheck-v0')\n"
     )
-    environ = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)])}
     code = "from collm.envs import check_env; print('hash_seed' in check_env('collm_own_check:Own', hash_seeds=True))"
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environ, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.stdout.strip().endswith("True"), done.stderr
+    environ = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)])}
+    done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, timeout=120)
+    assert done.stdout == "True\n", done.stderr
+    assert imports.read_text() == "x" * 5
 
 
 def test_hash_seeds_need_an_environment_that_another_process_can_build():
