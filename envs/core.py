@@ -135,8 +135,8 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
 
     metadata: ClassVar[dict[str, Any]] = {"name": "text_v0", "render_modes": ["ansi", "human"], "render_fps": 1}
     truth_metric: ClassVar[str | None] = None
-    """Metric in `Outcome.metrics`, 0 to 1, that tells how well the task was done without the formula of the reward: for
-    example the share of tests passed. `collm check ID --red-team` compares the return with it. None: there is none."""
+    """Name of a metric in `Outcome.metrics` that measures the task independently of the reward, 0 to 1. An example is
+    the share of tests passed. `collm check ID --red-team` compares the return with it. None: no such metric."""
     spec: Any = None  # the EnvSpec it was made from; set by `make`
     task: Any = None
     """What the episode is about, for those who judge it: a row of the data, a goal, a map; set by `deal`."""

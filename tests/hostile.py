@@ -227,7 +227,7 @@ class Guard:
 
 
 def _is_between_processes() -> bool:
-    """Whether the program starts its own worker processes or talks to them."""
+    """Return True if the program starts its own worker processes or exchanges messages with them."""
     frame = sys._getframe()
     while frame is not None and not frame.f_globals["__name__"].startswith(_WORKERS):
         frame = frame.f_back

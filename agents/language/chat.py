@@ -281,20 +281,20 @@ def _key(url: str, variable: str | None) -> str:
     name = variable or OPENAI_KEY
     if not os.environ.get(name):
         raise UserError(f"the environment variable {name} is not set; it holds the key of {url}")
-    if not _is_private(url):
+    if not _is_protected(url):
         warnings.warn(f"the key in {name} is sent to {url} without encryption; use https", UserWarning, stacklevel=3)
     return os.environ[name]
 
 
-def _is_private(url: str) -> bool:
-    """Whether what is sent to an address is encrypted or stays on this machine."""
+def _is_protected(url: str) -> bool:
+    """Return True if messages to the address are encrypted or stay on this machine."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     if parts.scheme == "https" or host == "localhost":
         return True
     try:
         return ipaddress.ip_address(host).is_loopback
-    except ValueError:  # a name
+    except ValueError:  # a host name
         return False
 
 

@@ -249,7 +249,7 @@ class _Run:
             self.stop.check()
 
     def _evaluate_if_due(self) -> bool:
-        """Evaluate after this update if the settings ask for it and the run has not done so yet; returns whether."""
+        """Evaluate if an evaluation of this update is due and missing; return True if it was."""
         update, interval = self.trainer.update, self.config.eval_interval
         is_due = is_over(self.trainer) or (bool(interval) and update % interval == 0)
         if update == 0:

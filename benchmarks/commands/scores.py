@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ...envs.players import HONEST_PLAYERS, PLAYERS, played, scripted_player
-
-
-def play_episode(env: Any, decide: Callable[[str, Any], Any], seed: int) -> float:
-    """Undiscounted team return of one episode."""
-    return played(env, decide, seed)[0]
 
 
 def mean_scores(env: Any, num_episodes: int) -> Mapping[str, float | None]:
@@ -21,5 +16,5 @@ def mean_scores(env: Any, num_episodes: int) -> Mapping[str, float | None]:
         if decide is None:
             scores[name] = None
         else:
-            scores[name] = sum(play_episode(env, decide, seed) for seed in range(num_episodes)) / num_episodes
+            scores[name] = sum(played(env, decide, seed)[0] for seed in range(num_episodes)) / num_episodes
     return scores

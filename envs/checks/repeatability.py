@@ -154,8 +154,8 @@ IS_CHECKED = "COLLM_IS_CHECKED"
 def hash_seed(subject: Subject) -> None:
     """An episode is the same in processes with other `PYTHONHASHSEED`s: no order of a set shows.
 
-    A module that calls `check_env` when it is imported does not start processes without end: the rule does not apply
-    in a process that it started.
+    The rule does not apply in the processes that it starts. Otherwise a module that calls `check_env` when it is
+    imported would start processes without end.
     """
     if subject.spec is None or not subject.is_portable or IS_CHECKED in os.environ:
         raise DoesNotApply

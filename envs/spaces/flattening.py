@@ -8,7 +8,10 @@ from gymnasium.spaces import Space
 
 
 def is_flattenable(space: Space[Any]) -> bool:
-    """Whether Gymnasium flattens a space into a `Box`. A space that does not define it, like MiniGrid's, is not."""
+    """Return True if Gymnasium flattens the space into a `Box`.
+
+    Spaces that do not define `is_np_flattenable`, such as MiniGrid's mission, are not flattenable.
+    """
     try:
         return space.is_np_flattenable
     except NotImplementedError:  # the default of Space

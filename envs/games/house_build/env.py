@@ -132,7 +132,7 @@ class HouseBuild(BuildingEnv[House]):
 
     @property
     def allowed_exploits(self) -> Mapping[str, str]:
-        """Teams in which one builder does all, if the stock allows it, and teams in which the others do some of it."""
+        """Reasons by degenerate team; more teams are allowed if the stock lets one builder do all."""
         some = "a line fills a rectangle: two lines of a builder are an eighth of the house on average"
         if self._needs_both:
             return {"others for show": some}

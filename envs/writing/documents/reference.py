@@ -17,7 +17,7 @@ _OPENINGS = (
     "Even so overall,",
     "In fact as before,",
 )
-"""They hold a phrase of each of the twelve categories."""
+"""Openings that together hold a phrase of each of the twelve transition categories."""
 _FRAMES = (
     "it is important to note that",
     "it has recently been shown that",
@@ -40,7 +40,7 @@ _REMARKS = (
     "the costs are low and the benefits are high",
     "this will be useful in many real world situations",
 )
-"""General clauses, for sources that are too short; each writer begins elsewhere in the list."""
+"""General clauses that lengthen texts about short sources. Each writer starts at another place of the list."""
 
 _FRAMED = (range(0), range(0, 99, 3), range(0, 99, 2))
 """Places of the sentences that are put in a frame: none, a third, a half."""
@@ -48,7 +48,7 @@ _FRAMED = (range(0), range(0, 99, 3), range(0, 99, 2))
 _MAX_FIRST_TEXTS, _MAX_LATER_TEXTS = 30, 40
 
 
-@lru_cache(maxsize=256)  # all writers ask for theirs
+@lru_cache(maxsize=256)  # called once per writer
 def reference_team(form: Form, source: str, num_writers: int) -> tuple[str, ...]:
     """The best of a few teams of texts that are made of the source's own sentences.
 
@@ -56,7 +56,7 @@ def reference_team(form: Form, source: str, num_writers: int) -> tuple[str, ...]
     later writer has a stretch of its own, and the text of it that is best beside the first text and those before it.
     """
     best, best_score = [""] * num_writers, -1.0
-    units = _units(source)
+    units = source_sentences(source)
     for first in islice(_first_texts(form, source, units), _MAX_FIRST_TEXTS // (num_writers - 1)):
         texts = [first]
         for place in range(1, num_writers):
@@ -70,7 +70,7 @@ def reference_team(form: Form, source: str, num_writers: int) -> tuple[str, ...]
     return tuple(best)
 
 
-def _units(source: str) -> list[str]:
+def source_sentences(source: str) -> list[str]:
     """The sentences of a source, without the marks at their ends."""
     found = (unit.strip().rstrip(".!?").strip() for unit in re.split(r"(?<=[.!?])\s+", source))
     return [unit for unit in found if unit] or [source]

@@ -1,8 +1,8 @@
 """Scripted players as floors and ceilings."""
 
-from collm.benchmarks.commands.scores import mean_scores, play_episode
+from collm.benchmarks.commands.scores import mean_scores
 from collm.envs import make
-from collm.envs.players import scripted_player
+from collm.envs.players import played, scripted_player
 
 
 def test_scores_of_the_scripted_players():
@@ -14,7 +14,7 @@ def test_scores_of_the_scripted_players():
 
 def test_an_episode_of_a_player_repeats():
     env = make("collm/MiniBuild-v0")
-    first, second = (play_episode(env, scripted_player(env, "random"), seed=1) for _ in range(2))
+    first, second = (played(env, scripted_player(env, "random"), seed=1)[0] for _ in range(2))
     assert first == second
 
 

@@ -8,13 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collm.benchmarks.commands.scores import play_episode
 from collm.envs.games.bridge_build import Bridge, BridgeBuild, new_bridge
 from collm.envs.games.bridge_build.players import cheapest_way, known_cells, merged, message_of, read_message
 from collm.envs.games.bridge_build.prompts import fogged_rows
 from collm.envs.games.bridge_build.rules import MAX_COMMANDS, beginning, missing, missing_on_side
 from collm.envs.games.fog import num_words
-from collm.envs.players import scripted_player
+from collm.envs.players import played, scripted_player
 
 ROWS = ["##S##", ".....", ".Y.N.", ".....", "##T##"]
 BY_THE_WEST = ["/fill 1 1 2 1 oak_planks", "/fill 1 3 2 3 oak_planks"]
@@ -254,7 +253,7 @@ def share(env, player, num_episodes=25):
     earned = {}
     for name in (player, "reference"):
         decide = scripted_player(env, name)
-        earned[name] = sum(play_episode(env, decide, seed) for seed in range(num_episodes))
+        earned[name] = sum(played(env, decide, seed)[0] for seed in range(num_episodes))
     return earned[player] / earned["reference"]
 
 

@@ -6,9 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from collm.benchmarks.commands.scores import play_episode
 from collm.envs.games.house_build import HouseBuild, house, houses, new_house
-from collm.envs.players import scripted_player
+from collm.envs.players import played, scripted_player
 
 BENCHMARK = Path(__file__).parents[4] / "shared/data/minecraft/house_build.json"
 needs_benchmark = pytest.mark.skipif(not BENCHMARK.exists(), reason="the benchmark's own houses are not here")
@@ -212,7 +211,7 @@ def share(env, player, num_episodes=8):
     earned = {}
     for name in (player, "reference", "empty"):
         decide = scripted_player(env, name)
-        earned[name] = sum(play_episode(env, decide, seed) for seed in range(num_episodes))
+        earned[name] = sum(played(env, decide, seed)[0] for seed in range(num_episodes))
     return (earned[player] - earned["empty"]) / (earned["reference"] - earned["empty"])
 
 

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collm.benchmarks.commands.scores import play_episode
 from collm.envs.games.resource_gathering import Land, ResourceGathering, new_land
 from collm.envs.games.resource_gathering.prompts import land, row
 from collm.envs.games.resource_gathering.rules import Settings, beginning, steps_to_work, visible
-from collm.envs.players import scripted_player
+from collm.envs.players import played, scripted_player
 
 # A at x=0 wants the wood at 7, B at x=8 the stone and iron at 1; each is 5 away from where it can take them.
 STRIP = {
@@ -159,7 +158,7 @@ def share(env, player, num_episodes=25):
     earned = {}
     for name in (player, "reference"):
         decide = scripted_player(env, name)
-        earned[name] = sum(play_episode(env, decide, seed) for seed in range(num_episodes))
+        earned[name] = sum(played(env, decide, seed)[0] for seed in range(num_episodes))
     return earned[player] / earned["reference"]
 
 

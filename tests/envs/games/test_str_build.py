@@ -5,9 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from collm.benchmarks.commands.scores import play_episode
 from collm.envs.games.str_build import BLOCKS, StrBuild, new_word, score, word, words
-from collm.envs.players import scripted_player
+from collm.envs.players import played, scripted_player
 
 BENCHMARK = Path(__file__).parents[4] / "shared/data/minecraft/str_build.csv"
 needs_benchmark = pytest.mark.skipif(not BENCHMARK.exists(), reason="the benchmark's own words are not here")
@@ -103,7 +102,7 @@ def share(env, player, num_episodes=6):
     earned = {}
     for name in (player, "reference"):
         decide = scripted_player(env, name)
-        earned[name] = sum(play_episode(env, decide, seed) for seed in range(num_episodes))
+        earned[name] = sum(played(env, decide, seed)[0] for seed in range(num_episodes))
     return earned[player] / earned["reference"]
 
 
