@@ -107,10 +107,6 @@ class TrainConfig(Checked):
     collector_files: str | None = None
     """Folder whose modules the processes of `collectors` or `env_hosts` import, as an environment of one's own; Ray
     copies it to every machine. None: modules must be importable there already; on this machine they are."""
-    verify_share: Share = 0.0
-    """Share of the episodes from `collectors` that are verified here: played again from their seeds and actions, and
-    their log-probabilities computed again. A collector whose episode is not what it should be is named and expelled,
-    and its episodes are played by others. Costs one more copy of the models here. 0: collectors are trusted."""
 
     # Optimizing.
 

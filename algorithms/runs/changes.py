@@ -26,7 +26,6 @@ FREE = (
     "collector_cpus",
     "collector_gpus",
     "collector_files",
-    "verify_share",
     "kv_memory",
     "device",
     "critic_device",

@@ -76,10 +76,6 @@ def check_collecting(config: TrainConfig, model: ModelConfig) -> None:
                 f"turns_per_update={config.turns_per_update} goes on with episodes that are under way in one process, "
                 f"but collectors={config.collectors!r} play whole ones; leave one of them out"
             )
-    elif config.verify_share:
-        raise ValueError(
-            f"verify_share={config.verify_share:g} verifies what collectors play; name some, or leave it out"
-        )
 
 
 def check_devices(algorithm: Algorithm[Any], model: ModelConfig) -> None:

@@ -40,7 +40,6 @@ from ...memory.fitting import Task, canonical, check_fit
 from ...registry import AlgorithmSpec, algorithm_spec, register_algorithm
 from ...rollout.actors import Actors
 from ...rollout.collector import RolloutCollector
-from ...rollout.verification import Verifier
 from ..starting import StartingWeights
 from .contradictions import (
     check_collecting,
@@ -305,8 +304,7 @@ class Experiment:
     def _actors(self, num_envs: int) -> Actors:
         config = self.config
         blueprint = Blueprint.of(self, max(1, -(-num_envs // config.num_collectors)))
-        judge = Verifier(self.make_collector(1), config.verify_share) if config.verify_share else None
-        return Actors(blueprint, cluster_of(config), judge)
+        return Actors(blueprint, cluster_of(config))
 
 
 @dataclass(frozen=True)
