@@ -61,16 +61,10 @@ class TrainConfig(Checked):
     num_workers: CountOrZero = 0
     """Worker processes in which the environment copies step. 0: this process steps them; workers pay where a turn takes
     long."""
-    env_hosts: str | None = None
-    """Ray cluster whose processes step the environment copies, with their sandboxes, while the models stay in this
-    process: "ray" starts one on this machine, "ray://HOST:PORT" joins the one of `ray start --head` at that port (6379
-    unless told otherwise). Needs collm[ray]. Results are the same. None: this machine steps them."""
-    num_env_hosts: Count = 2
-    """Processes that step the copies, with `env_hosts`, spread evenly over the cluster's machines."""
     timeout_s: Positive | None = None
-    """Time limit per turn of an environment, in seconds, with `num_workers` or `env_hosts`: a process that takes longer
-    is replaced, and its episodes are played again up to there; an episode that fails twice, on hosts three times, is
-    skipped. None: no limit, and without such processes a turn that never ends stops the run for ever."""
+    """Time limit per turn of an environment, in seconds, with `num_workers`: a process that takes longer is replaced,
+    and its episodes are replayed up to there; an episode that fails twice is skipped. None: no limit, so that a turn
+    that never ends stops the run."""
     early_termination_threshold: Finite | None = None
     """Team reward per turn above which a training episode ends, as if the game did. None: never."""
     difficulty_schedule: str | None = None
@@ -105,8 +99,8 @@ class TrainConfig(Checked):
     collector_gpus: NotNegative = 0.0
     """GPUs, or a share of one, that Ray reserves per actor, with `collectors`. 0: actors play on CPUs."""
     collector_files: str | None = None
-    """Folder whose modules the processes of `collectors` or `env_hosts` import, as an environment of one's own; Ray
-    copies it to every machine. None: modules must be importable there already; on this machine they are."""
+    """Folder whose modules `collectors` import, such as a user's environment; Ray copies the folder to every machine.
+    None: modules must be importable there already; on this machine they are."""
 
     # Optimizing.
 

@@ -124,11 +124,7 @@ class Run:
         num_episodes = len(seeds)
         if num_episodes < 1:
             raise ValueError(f"num_episodes must be at least 1, got {num_episodes}")
-        experiment = replace(
-            self.experiment,
-            env_kwargs={**self.experiment.env_kwargs, **env_kwargs},
-            config=replace(self.experiment.config, env_hosts=None),  # here, wherever it was trained
-        )
+        experiment = replace(self.experiment, env_kwargs={**self.experiment.env_kwargs, **env_kwargs})
         limit = experiment.config.eval_max_turns if eval_max_turns is None else eval_max_turns
         vector = experiment.make_vector(split, min(num_episodes, MAX_DEFAULT_ENVS), has_shares=True)
         try:

@@ -16,8 +16,6 @@ FREE = (
     "save_interval_minutes",
     "num_envs",
     "num_workers",
-    "env_hosts",
-    "num_env_hosts",
     "timeout_s",
     "max_batch_tokens",
     "side_by_side",

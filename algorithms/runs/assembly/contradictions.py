@@ -33,22 +33,11 @@ def check_settings(config: TrainConfig) -> None:
 
 
 def check_workers(config: TrainConfig) -> None:
-    """Refuse time limits without anyone who can be stopped, and two kinds of helpers for the same environments."""
-    if config.timeout_s is not None and not config.num_workers and config.env_hosts is None:
+    """Refuse time limits without worker processes, which alone can be stopped."""
+    if config.timeout_s is not None and not config.num_workers:
         raise ValueError(
-            f"timeout_s={config.timeout_s:g} needs num_workers of at least 1, or env_hosts: a turn in this process "
-            "cannot be stopped"
+            f"timeout_s={config.timeout_s:g} needs num_workers of at least 1: a turn in this process cannot be stopped"
         )
-    if config.env_hosts is None:
-        return
-    others = {"num_workers": config.num_workers, "collectors": config.collectors}
-    for name, value in others.items():
-        if value:
-            raise ValueError(
-                f"env_hosts={config.env_hosts!r} step the environment copies, but {name}={value!r} do so too; leave "
-                "one of them out"
-            )
-    Cluster(address=config.env_hosts, files=config.collector_files).check()
 
 
 def check_collecting(config: TrainConfig, model: ModelConfig) -> None:

@@ -22,7 +22,6 @@ from ....agents.numeric.config import NetworkConfig
 from ....agents.registry import PolicySpec, register_policy, registered_policy
 from ....envs.core import TextParallelEnv
 from ....envs.registration.registry import EnvSpec, make, registry, spec, versioned
-from ....envs.vectors.hosts import HostVector
 from ....envs.vectors.processes import ProcessVector
 from ....envs.vectors.vector import SyncVector, VectorEnv
 from ....envs.views import with_truth
@@ -143,7 +142,7 @@ class Experiment:
         return make(self.env, **(self.env_kwargs_of(split) if split != "train" else self.env_kwargs))
 
     def make_vector(self, split: str, num_envs: int, *, has_shares: bool = False) -> VectorEnv:
-        """Environment copies on the tasks of a split, in this process, in worker processes or on hosts.
+        """Environment copies on the tasks of a split, in this process or in worker processes.
 
         Args:
             split: of the environment's tasks.
@@ -155,15 +154,6 @@ class Experiment:
         # Bound here, as an environment's arguments may have the same names as the vector's own.
         build = partial(_made, spec(self.env), kwargs, self.make_algorithm().reads_truth, has_shares)
         config = self.config
-        if config.env_hosts is not None:
-            return HostVector(
-                build,
-                num_envs,
-                address=config.env_hosts,
-                num_hosts=config.num_env_hosts,
-                files=config.collector_files,
-                timeout_s=config.timeout_s,
-            )
         if config.num_workers:
             return ProcessVector(build, num_envs, num_workers=config.num_workers, timeout_s=config.timeout_s)
         return SyncVector(build, num_envs)

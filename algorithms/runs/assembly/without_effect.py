@@ -101,12 +101,10 @@ _OF_TEXT = " ".join(each.name for each in fields(ModelConfig) if each.name not i
 _OF_VECTORS = " ".join(each.name for each in fields(NetworkConfig))
 _OF_CRITICS = "critic_learning_rate critic_steps critic_batch_size critic_replay critic_warmup critic_warmup_window"
 RULES = (
-    Rule("num_collectors collector_cpus collector_gpus", "collectors", lambda s: s.config.collectors is not None),
-    Rule("num_env_hosts", "env_hosts", lambda s: s.config.env_hosts is not None),
     Rule(
-        "collector_files",
-        "collectors or env_hosts",
-        lambda s: s.config.collectors is not None or s.config.env_hosts is not None,
+        "num_collectors collector_cpus collector_gpus collector_files",
+        "collectors",
+        lambda s: s.config.collectors is not None,
     ),
     Rule("fsdp", "several processes (torchrun)", lambda s: current().size > 1),
     Rule("fsdp_copy_memory", "fsdp", lambda s: s.config.fsdp),
@@ -191,7 +189,6 @@ class Surplus(NamedTuple):
 
 SURPLUS = (
     Surplus("num_workers", lambda s: s.num_envs, "environment copies (num_envs)"),
-    Surplus("num_env_hosts", lambda s: s.num_envs, "environment copies (num_envs)"),
     Surplus("num_collectors", lambda s: s.config.rollout_buffer_size, "episodes per update (rollout_buffer_size)"),
     Surplus("num_envs", lambda s: s.config.rollout_buffer_size, "episodes per update (rollout_buffer_size)"),
 )

@@ -274,12 +274,12 @@ def test_a_password_in_an_address_is_refused_and_not_repeated(url):
         assert "secret" not in str(raised.value) and "bob" not in str(raised.value)
 
 
-@pytest.mark.parametrize("option", ["--model", "--server", "--env-hosts", "--partner", "--config"])
+@pytest.mark.parametrize("option", ["--model", "--server", "--collectors", "--partner", "--config"])
 def test_a_password_in_an_address_is_never_written(tmp_path, capsys, option):
     url = "http://bob:sekretpw@127.0.0.1:9"
     value = {
         "--server": f"{url},{url}1",
-        "--env-hosts": url.replace("http", "ray"),
+        "--collectors": url.replace("http", "ray"),
         "--partner": f"builder_1=openai:m@{url}",
     }
     (tmp_path / "settings.toml").write_text(f'model = "openai:m@{url}"\n')
