@@ -41,7 +41,7 @@ class TrainConfig(Checked):
 
     # Collecting.
 
-    num_updates: Annotated[Count, Also("steps")] = 100
+    num_updates: Annotated[Count, Also("max_steps")] = 100
     """Number of updates; each collects episodes and learns from them."""
     max_environment_steps: Count | None = None
     """Budget in environment steps (joint turns): the update that reaches it is the last. None: `num_updates` alone

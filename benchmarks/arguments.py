@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, is_dataclass, make_dataclass
 from itertools import pairwise
 from typing import Annotated, Any, TypeVar
 
 from .._errors import UserError
+from .._removed import replacement
 from .._settings import Setting, settings_of
 
 Arguments = TypeVar("Arguments")
@@ -49,6 +50,8 @@ def parsed(
     if examples:
         about += "\n\nexamples:\n" + "\n".join(f"  {example}" for example in examples)
     _refuse_empty_paths([each for each in settings.values() if "Path" in str(each.hint)], args)
+    if inside:
+        _refuse_removed(command, settings.values(), args)
     options = (tyro.conf.OmitArgPrefixes,)
     filled: Any = tyro.cli(form, prog=f"collm {command}", description=about, args=list(args), config=options)
     values = {name: value for group in vars(filled).values() for name, value in vars(group).items()}
@@ -105,6 +108,21 @@ def _refuse_empty_paths(settings: Sequence[Setting], args: Sequence[str]) -> Non
             raise UserError(f"{option} is empty; give a path, or . for this folder")
         if word == "" and has_positional and not before.startswith("-"):
             raise UserError("a path is empty; give one, or . for this folder")
+
+
+def _refuse_removed(command: str, settings: Iterable[Setting], args: Sequence[str]) -> None:
+    """Refuse options that are no settings but have a known replacement.
+
+    Raises:
+        UserError: naming the replacement.
+    """
+    known = {name for each in settings for name in (each.name, *each.also)}
+    for word in args:
+        option = word.partition("=")[0]
+        name = option.removeprefix("--").replace("-", "_")
+        instead = replacement(name) or replacement(name.removeprefix("no_"))
+        if option.startswith("--") and name not in known and instead:
+            raise UserError(f"collm {command} has no {option}; {instead}")
 
 
 def _form(settings: Mapping[str, Setting], leading: Sequence[str], given: Mapping[str, Any]) -> type:

@@ -9,9 +9,14 @@ import pytest
 
 from collm._errors import UserError
 from collm._ranges import Also, Checked, Count, Positive
+from collm._removed import REMOVED
 from collm._settings import UnknownSettingError, settings_of, sorted_out
 from collm.agents.config import ModelConfig
+from collm.agents.numeric.config import NetworkConfig
 from collm.algorithms.config import MAPPOConfig
+from collm.algorithms.registry import algorithm_specs
+from collm.algorithms.runs.loggers.sinks import LogConfig
+from collm.benchmarks.commands.train import TrainArguments
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +63,17 @@ def test_values_go_to_the_first_class_that_has_them_by_any_name():
 def test_an_unknown_name_is_told_with_the_nearest_of_all_names():
     with pytest.raises(UnknownSettingError, match=r"run.toml has no setting 'how_dep'; did you mean 'how_deep'\?"):
         sorted_out({"how_dep": 3}, [Garden], "run.toml")
+
+
+def test_a_removed_name_is_refused_with_its_replacement():
+    with pytest.raises(UnknownSettingError, match="'num_env_hosts'; use num_collectors"):
+        sorted_out({"num_env_hosts": 2}, [Garden], "run.toml")
+
+
+def test_no_removed_name_is_a_setting():
+    kinds = (TrainArguments, LogConfig, ModelConfig, NetworkConfig, *(spec.config for spec in algorithm_specs()))
+    names = {name for kind in kinds for each in settings_of(kind).values() for name in (each.name, *each.also)}
+    assert not names & set(REMOVED)
 
 
 def test_a_setting_by_two_names_is_refused():

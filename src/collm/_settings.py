@@ -23,6 +23,7 @@ from typing import Any
 
 from ._errors import UserError, nearest
 from ._ranges import Also, allowed
+from ._removed import replacement
 from ._syntax import parse
 
 
@@ -90,7 +91,7 @@ def sorted_out(given: Mapping[str, Any], kinds: Iterable[type], where: str, list
         listed: where all names are listed, which ends the message where no name is near.
 
     Raises:
-        UnknownSettingError: if no class has a setting of a name; with the nearest.
+        UnknownSettingError: if no class has a setting of a name; with its replacement, or the nearest name.
         UserError: if a setting is given by two names.
     """
     classes = list(kinds)
@@ -104,7 +105,7 @@ def sorted_out(given: Mapping[str, Any], kinds: Iterable[type], where: str, list
         if name not in owners:
             near = nearest(name, owners)
             hint = near if near.startswith("did you mean") or not listed else listed
-            raise UnknownSettingError(f"{where} has no setting {name!r}; {hint}")
+            raise UnknownSettingError(f"{where} has no setting {name!r}; {replacement(name) or hint}")
         number, own = owners[name]
         if own in found[number]:
             raise UserError(f"{where} gives {own!r} twice, also as {name!r}; give it once")

@@ -11,6 +11,8 @@ import re
 import pytest
 
 from collm import algorithms
+from collm._errors import UserError
+from collm._removed import REMOVED
 from collm.agents.config import ModelConfig
 from collm.agents.numeric.config import NetworkConfig
 from collm.algorithms import (
@@ -84,6 +86,28 @@ def test_a_run_that_is_older_than_the_denominator_s_setting_keeps_the_sampled_on
     assert old.config.loss_denominator == "sampled"
     with pytest.raises(ValueError, match="loss_denominator = 'sampled', not 'fixed'"):
         changes(old.to_json(), experiment.to_json())
+
+
+STORED = {name: removed.default for name, removed in REMOVED.items() if removed.is_stored}
+
+
+def older(**config):
+    """A run's config.json with settings that earlier versions had."""
+    saved = json.loads(
+        json.dumps(Experiment(algorithm="maac", config=MAACConfig(), env="collm/MiniBuild-v0").to_json())
+    )
+    return saved | {"config": saved["config"] | config}
+
+
+def test_a_stored_setting_that_was_removed_is_accepted_at_its_last_default():
+    assert Experiment.from_json(json.loads(json.dumps(older(**STORED)))) == Experiment.from_json(older())
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_a_stored_setting_that_was_removed_is_refused_with_its_replacement_at_another_value(name):
+    with pytest.raises(UserError) as refused:
+        Experiment.from_json(older(**{name: "another"}))
+    assert f"{name}='another'" in str(refused.value) and str(refused.value).endswith(REMOVED[name].instead)
 
 
 def test_the_published_settings_are_those_of_the_paper():

@@ -28,7 +28,7 @@ from collm.benchmarks.cli import COMMANDS, main
 from collm.benchmarks.commands import envs as envs_command
 from collm.envs import Outcome, TextParallelEnv, make, register, specs
 
-SMALL = ["--steps", "2", "--rollout-buffer-size", "4", "--eval-num-samples", "2", "--max-new-tokens", "12"]
+SMALL = ["--num-updates", "2", "--rollout-buffer-size", "4", "--eval-num-samples", "2", "--max-new-tokens", "12"]
 
 NAMES = [spec.name for spec in algorithm_specs()]
 

@@ -42,7 +42,7 @@ def started(monkeypatch):
 def test_a_file_says_all_and_flags_override_it(tmp_path, started):
     file = tmp_path / "run.toml"
     file.write_text(FLAT)
-    call = ["--config", str(file), "--steps", "3", "--env-kwargs", "reward=end", "--out", str(tmp_path / "run")]
+    call = ["--config", str(file), "--num-updates", "3", "--env-kwargs", "reward=end", "--out", str(tmp_path / "run")]
     experiment, folder, options = started(*call)
     assert (experiment.algorithm, experiment.env) == ("maac", "collm/MiniBuild-v0")
     assert experiment.env_kwargs == {"max_turns": 2, "reward": "end"}
@@ -74,6 +74,14 @@ def test_settings_of_a_run_that_is_older_than_a_setting_keep_the_old_form(tmp_pa
     file.write_text(json.dumps(saved))
     experiment, *_ = started("--config", str(file), "--out", str(tmp_path / "run"))
     assert experiment.config.loss_denominator == "sampled"
+
+
+def test_a_runs_own_settings_may_have_removed_ones_at_their_last_defaults(tmp_path, started):
+    saved = Experiment(algorithm="maac", config=MAACConfig(), env="collm/MiniBuild-v0").to_json()
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(saved | {"config": saved["config"] | {"env_hosts": None, "num_env_hosts": 2}}))
+    experiment, *_ = started("--config", str(file), "--out", str(tmp_path / "run"))
+    assert experiment.to_json() == saved
 
 
 def test_code_that_a_file_names_runs_where_the_command_line_names_it_too(tmp_path, started, capsys):

@@ -14,6 +14,7 @@ import torch.utils.deterministic
 from pettingzoo import ParallelEnv
 
 from ...._errors import UserError
+from ...._removed import replacement, without_removed
 from ....agents.config import ModelConfig
 from ....agents.core import Policy, TrainablePolicy
 from ....agents.language.reward_model import RewardModel
@@ -392,13 +393,15 @@ def _room(device: str) -> int:
 
 def _settings(kind: type[Kind], saved: Mapping[str, Any]) -> Kind:
     """Settings of a class, from a file."""
-    known = {each.name for each in fields(kind)}
-    if unknown := sorted(set(saved) - known):
+    kept = without_removed(saved)
+    if unknown := sorted(set(kept) - {each.name for each in fields(kind)}):
+        name = unknown[0]
+        known = f"which {kind.__name__} does not know: another version of collm wrote it; read the run with that one"
         raise UserError(
-            f"the run's config.json has the setting {unknown[0]!r}, which {kind.__name__} does not know: another "
-            "version of collm wrote it; read the run with that one"
+            f"the run's config.json has the setting {name}={kept[name]!r:.80}, "
+            + (f"which was removed; {instead}" if (instead := replacement(name)) else known)
         )
-    return kind(**saved)
+    return kind(**kept)
 
 
 def _with_tuples(saved: Mapping[str, Any]) -> dict[str, Any]:

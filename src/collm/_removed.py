@@ -1,0 +1,44 @@
+"""Names that are no settings, with what replaces each: settings of earlier versions, and names of other libraries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+_NEVER_STORED = object()
+
+
+class Removed(NamedTuple):
+    """A name that is no setting."""
+
+    instead: str
+    """Replacement, as the end of an error message."""
+    default: Any = _NEVER_STORED
+    """Last default, as JSON reads it. The config.json of an earlier run may hold it, as it changes nothing."""
+
+    @property
+    def is_stored(self) -> bool:
+        """True if config.json of earlier runs has this name."""
+        return self.default is not _NEVER_STORED
+
+
+REMOVED: Mapping[str, Removed] = MappingProxyType(
+    {
+        "env_hosts": Removed("use collectors, which play whole episodes on other machines", None),
+        "num_env_hosts": Removed("use num_collectors", 2),
+        "steps": Removed("use num_updates"),
+        "verify_share": Removed("collectors are trusted; use a cluster that only trusted people can reach", 0.0),
+    }
+)
+
+
+def replacement(name: str) -> str | None:
+    """What replaces a name that is no setting; None for a name that never was one."""
+    found = REMOVED.get(name)
+    return None if found is None else found.instead
+
+
+def without_removed(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a config.json, without removed ones that hold their last defaults."""
+    return {name: value for name, value in stored.items() if name not in REMOVED or value != REMOVED[name].default}
