@@ -26,7 +26,13 @@ class Removed(NamedTuple):
 REMOVED: Mapping[str, Removed] = MappingProxyType(
     {
         "env_hosts": Removed("use collectors, which play whole episodes on other machines", None),
+        "log_entity": Removed("use the environment variable WANDB_ENTITY"),
+        "log_group": Removed("use the environment variable WANDB_RUN_GROUP"),
+        "log_name": Removed("use the environment variable WANDB_NAME"),
+        "log_project": Removed("use the environment variable WANDB_PROJECT"),
+        "log_tags": Removed("use the environment variable WANDB_TAGS"),
         "num_env_hosts": Removed("use num_collectors", 2),
+        "run_name": Removed("use the environment variable WANDB_NAME"),
         "steps": Removed("use num_updates"),
         "verify_share": Removed("collectors are trusted; use a cluster that only trusted people can reach", 0.0),
     }
