@@ -94,13 +94,10 @@ class TrainConfig(Checked):
     process plays."""
     num_collectors: Count = 2
     """Actors that play, with `collectors`."""
-    collector_cpus: Positive = 1.0
-    """CPU cores that Ray reserves per actor, with `collectors`."""
-    collector_gpus: NotNegative = 0.0
-    """GPUs, or a share of one, that Ray reserves per actor, with `collectors`. 0: actors play on CPUs."""
-    collector_files: str | None = None
-    """Folder whose modules `collectors` import, such as a user's environment; Ray copies the folder to every machine.
-    None: modules must be importable there already; on this machine they are."""
+    collector_options: Mapping[str, bool | int | float | str] = field(default_factory=dict)
+    """Options of each actor of `collectors`, as `ray.remote` takes them, for example `num_cpus 4 num_gpus 1`; num_cpus
+    is 1 if it is not given. working_dir is a folder that Ray copies to every machine and whose modules actors import,
+    such as a user's environment."""
 
     # Optimizing.
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ..._cluster import Cluster, first_line, import_from, leave, surroundings
+from ..._cluster import Cluster, first_line, import_from, leave
 from ..._errors import UserError
 from ..distribution.ranks import sendable
 from .collector import Played, RolloutCollector, together
@@ -189,16 +189,8 @@ class Actors(Players):
         leave()
 
     def _start(self) -> None:
-        cluster = self._cluster
-        # Ray's own restarts would give the same actor its tasks again; here any actor may take them over at once.
-        kind = self._ray.remote(
-            num_cpus=cluster.num_cpus,
-            num_gpus=cluster.num_gpus,
-            max_restarts=0,
-            scheduling_strategy="SPREAD",
-            runtime_env=surroundings(),
-        )(Collecting)
-        handle = kind.remote([self._make], sys.path, max(1, int(cluster.num_cpus)))
+        kind = self._ray.remote(**self._cluster.actor_options())(Collecting)
+        handle = kind.remote([self._make], sys.path, max(1, int(self._cluster.num_cpus)))
         actor = _Actor(self._num_started, handle)
         self._num_started += 1
         self._actors.append(actor)
@@ -244,7 +236,7 @@ class Actors(Players):
         return (
             f"no collector has started within {START_S:g} s: each takes {cluster.num_cpus:g} CPU and "
             f"{cluster.num_gpus:g} GPU, and the cluster has {has.get('CPU', 0):g} CPU and {has.get('GPU', 0):g} GPU in "
-            "all; give it more, or lower --collector-cpus and --collector-gpus"
+            "all; give it more, or lower num_cpus and num_gpus of --collector-options"
         )
 
 

@@ -25,6 +25,9 @@ class Removed(NamedTuple):
 
 REMOVED: Mapping[str, Removed] = MappingProxyType(
     {
+        "collector_cpus": Removed("use collector_options with num_cpus", 1.0),
+        "collector_files": Removed("use collector_options with working_dir", None),
+        "collector_gpus": Removed("use collector_options with num_gpus", 0.0),
         "env_hosts": Removed("use collectors, which play whole episodes on other machines", None),
         "log_entity": Removed("use the environment variable WANDB_ENTITY"),
         "log_group": Removed("use the environment variable WANDB_RUN_GROUP"),

@@ -209,10 +209,12 @@ def check_critic(algorithm: Algorithm[Any], *, is_text: bool) -> None:
 def cluster_of(config: TrainConfig) -> Cluster:
     """The cluster whose actors play a run's episodes."""
     assert config.collectors is not None  # who asks has looked
+    options: dict[str, Any] = dict(config.collector_options)
     return Cluster(
         address=config.collectors,
         num_actors=config.num_collectors,
-        num_cpus=config.collector_cpus,
-        num_gpus=config.collector_gpus,
-        files=config.collector_files,
+        num_cpus=options.pop("num_cpus", 1.0),
+        num_gpus=options.pop("num_gpus", 0.0),
+        files=options.pop("working_dir", None),
+        options=options,
     )

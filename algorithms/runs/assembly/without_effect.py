@@ -101,11 +101,7 @@ _OF_TEXT = " ".join(each.name for each in fields(ModelConfig) if each.name not i
 _OF_VECTORS = " ".join(each.name for each in fields(NetworkConfig))
 _OF_CRITICS = "critic_learning_rate critic_steps critic_batch_size critic_replay critic_warmup critic_warmup_window"
 RULES = (
-    Rule(
-        "num_collectors collector_cpus collector_gpus collector_files",
-        "collectors",
-        lambda s: s.config.collectors is not None,
-    ),
+    Rule("num_collectors collector_options", "collectors", lambda s: s.config.collectors is not None),
     Rule("fsdp", "several processes (torchrun)", lambda s: current().size > 1),
     Rule("fsdp_copy_memory", "fsdp", lambda s: s.config.fsdp),
     Rule("offload", "a GPU", Setup.on_gpu),

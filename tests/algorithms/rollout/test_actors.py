@@ -52,6 +52,10 @@ def test_a_cluster_that_cannot_be_joined_is_one_line_before_anything_begins(monk
             Cluster(address=address).check()
     with pytest.raises(UserError, match="there is no folder"):
         Cluster(files="/nowhere").check()
+    with pytest.raises(UserError, match="cpus"):
+        experiment(collectors="ray", collector_options={"cpus": 1}).check()
+    with pytest.raises(UserError, match="max_restarts"):
+        experiment(collectors="ray", collector_options={"max_restarts": 1}).check()
     with pytest.raises(ValueError, match=r"turns_per_update=2 .* collectors='ray'"):
         experiment(collectors="ray", turns_per_update=2).check()
 
@@ -103,7 +107,7 @@ def kill_all(processes):
 
 @pytest.mark.slow
 def test_three_of_four_actors_and_then_all_lost_at_once_cost_no_episode_and_change_none(cluster):
-    orders = Orders(rollout_buffer_size=64, num_collectors=4, collector_cpus=0.25)
+    orders = Orders(rollout_buffer_size=64, num_collectors=4, collector_options={"num_cpus": 0.25})
     actors = orders.actors()
     weights = orders.local.weights()
     for count in (3, 4):

@@ -58,8 +58,8 @@ def test_settings_with_an_effect_are_not_reported(algorithm, config, parts):
 
 
 def test_settings_with_one_reason_share_a_line():
-    (line,) = lines("iac", IACConfig(num_collectors=3, collector_cpus=2.0))
-    assert line == "num_collectors=3, collector_cpus=2.0 have no effect: they need collectors"
+    (line,) = lines("iac", IACConfig(num_collectors=3, collector_options={"num_cpus": 2}))
+    assert line == "num_collectors=3, collector_options={'num_cpus': 2} have no effect: they need collectors"
 
 
 def test_an_algorithm_with_a_loss_of_its_own_may_read_any_setting(monkeypatch):
