@@ -71,17 +71,12 @@ class ModelConfig(Checked):
     server_logprobs: Literal["learner", "server"] = "learner"
     """Log-probabilities of what vLLM servers sample: computed again by the model that learns ("learner"), or the
     servers' own ("server"), whose other rounding truncated importance weights correct: see `importance_cap`."""
-    server_patience_s: NotNegative = 60.0
-    """Seconds to wait while none of a model's vLLM servers answers, before the run ends."""
     kv_memory: Positive | None = None
     """Memory for keys and values while decoding, in GiB per model: as many sequences are decoded at a time as fit.
     None: what the memory plan leaves; without a plan 40 % of a GPU's free memory, and no limit on a CPU."""
     device: str = "auto"
     """Device: "cpu", "cuda", "cuda:1", …; "auto" takes a GPU where there is one; or a device per agent, separated by
     commas."""
-    allows_tf32: bool = False
-    """TF32: let a GPU round the factors of float32 matrix products to 10 bits, which is several times as fast. False:
-    full float32, as on a CPU. Forward passes in another `compute_dtype` do not depend on it."""
 
     # Chat servers.
 

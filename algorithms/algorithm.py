@@ -11,7 +11,6 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 from torch import Tensor
@@ -21,7 +20,6 @@ from .config import ActorCriticConfig, TrainConfig
 from .functions.advantages import critic_targets, estimated_advantages
 from .functions.losses import (
     clipped_policy_loss,
-    has_stopped_rising,
     importance_weights,
     policy_gradient_loss,
     token_advantages,
@@ -166,7 +164,7 @@ class Algorithm(ABC, Generic[Settings]):
 
     @property
     def critic_warmup(self) -> int:
-        """Updates at the start in which only a separate critic learns, at most."""
+        """Updates at the start in which only a separate critic learns."""
         return 0
 
     def warms_up(self, update: int, metrics: Mapping[str, float]) -> bool:
@@ -236,11 +234,6 @@ class ActorCritic(Algorithm[Settings], ABC):
 
     config: ActorCriticConfig  # type: ignore[assignment]  # Settings narrows it
 
-    def __init__(self, config: Settings):
-        super().__init__(config)
-        self._explained: list[float] = []  # of the updates of the warm-up
-        self._is_warm = False
-
     def advantages(self, grid: Grid) -> Tensor:
         config = self.config
         if grid.action_values is not None:
@@ -273,25 +266,6 @@ class ActorCritic(Algorithm[Settings], ABC):
     def critic_warmup(self) -> int:
         return 0 if self.has_actor_heads else self.config.critic_warmup
 
-    def warms_up(self, update: int, metrics: Mapping[str, float]) -> bool:
-        window = self.config.critic_warmup_window
-        if self._is_warm or not super().warms_up(update, metrics):
-            return False
-        if window is None:
-            return True
-        if isfinite(explained := metrics["explained_variance"]):  # not so where all returns were equal
-            self._explained.append(explained)
-        self._is_warm = has_stopped_rising(self._explained, window)
-        return not self._is_warm
-
-    def state_dict(self) -> dict[str, Any]:
-        if self.config.critic_warmup_window is None:
-            return super().state_dict()
-        return {"explained": list(self._explained), "is_warm": self._is_warm}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._explained, self._is_warm = list(state.get("explained", ())), bool(state.get("is_warm", False))
-
     def check(self) -> None:
         super().check()
         config = self.config
@@ -299,12 +273,6 @@ class ActorCritic(Algorithm[Settings], ABC):
             raise ValueError(
                 f"critic_warmup={config.critic_warmup} leaves no update for the policies of num_updates="
                 f"{config.num_updates}; lower the one or raise the other"
-            )
-        window = config.critic_warmup_window
-        if window is not None and not self.has_actor_heads and 2 * window > config.critic_warmup:
-            raise ValueError(
-                f"critic_warmup_window={window} compares the last {window} updates with the {window} before, but "
-                f"critic_warmup={config.critic_warmup} ends before there are as many; give it {2 * window} or more"
             )
         if config.critic_model_name_or_path == BAG_OF_WORDS and not self.has_actor_heads:
             if config.critic_type == "q":

@@ -71,9 +71,6 @@ class TrainConfig(Checked):
     """Curriculum: difficulty of training's tasks by the share of `num_updates` that is done. A number or a range for
     all of training ("3", "2-4"), stages with the share at which each begins ("0: 1, 0.3: 1-3, 0.7: 1-5"), or a range
     gone through evenly ("linear: 1-5"). Evaluations keep the environment's own difficulty. None: training does too."""
-    log_shares: bool = False
-    """Each agent's share of the return (`metric/share/<agent>`) in the metrics of training too, as in those of
-    evaluations: one more play of each episode per agent, without new replies."""
 
     # Collecting elsewhere and ahead.
 
@@ -139,9 +136,6 @@ class TrainConfig(Checked):
     AdamW's moments of language models, critics and references, and decodes with a whole copy in `compute_dtype`, or by
     vLLM servers (`server`) without one. Models with adapters stay whole. False: each rank keeps all of them, as one
     process does in any case."""
-    fsdp_copy_memory: Positive = 20.0
-    """Memory limit of that whole copy with `fsdp`, in GiB per model. A larger model is refused, unless vLLM servers
-    sample."""
 
     # Credit.
 
@@ -172,8 +166,6 @@ class TrainConfig(Checked):
     """Normalization of advantages to mean 0 and standard deviation 1: over all agents and turns ("batch"), per agent,
     per turn, per agent and turn, or none. A group of one turn is divided by the root mean square of the whole batch.
     The standard deviation is the population's (divisor n, not n - 1)."""
-    normalization_epsilon: Positive = 1e-6
-    """Epsilon added to the standard deviation that advantages are divided by, in the unit of the rewards."""
 
     # Rewards.
 
@@ -282,11 +274,7 @@ class ActorCriticConfig(TrainConfig):
     critic_replay: Count = 16
     """Replay length of a separate critic: most recent updates whose episodes it learns from."""
     critic_warmup: CountOrZero = 5
-    """Critic warm-up: updates at the start in which only a separate critic learns; the most of them where
-    `critic_warmup_window` ends it."""
-    critic_warmup_window: Count | None = None
-    """Critic warm-up that ends once the explained variance stops rising: its mean over the last updates of this number
-    is not above that of as many before. None: after `critic_warmup` updates in any case."""
+    """Critic warm-up: updates at the start in which only a separate critic learns."""
     value_loss_coef: NotNegative = 0.6
     """Value loss coefficient: weight of the value loss beside the policy's, where both share weights."""
     value_clip_range: Positive | None = None

@@ -29,7 +29,6 @@ FREE = (
     "recomputes_activations",
     "offload",
     "fsdp",
-    "fsdp_copy_memory",
 )
 """Settings that may change: how long a run goes on, what it writes when, and where it computes."""
 

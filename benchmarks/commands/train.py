@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
-from ..._ranges import Also, Checked, Count, Finite
+from ..._ranges import Also, Checked, Count
 from ..._settings import settings_of, sorted_out
 from ...agents.config import ModelConfig
 from ...agents.numeric.config import NetworkConfig
@@ -75,9 +75,8 @@ class TrainArguments(Checked, Generic[Settings]):
     prompts: Path | None = None
     """Folder of prompt templates `<agent>.txt` in place of the environment's prompts. None: the environment's."""
     reward_funcs: tuple[str, ...] = ()
-    """Reward functions in place of the environment's reward, as package.module:name; own: the environment's."""
-    reward_weights: tuple[Finite, ...] = ()
-    """Weights of the reward functions, one each. None given: 1 each."""
+    """Reward functions in place of the environment's reward, as package.module:name; own: the environment's. Their
+    weights are an argument of the environment: `--env-kwargs 'reward_weights=[1, 0.5]'`."""
     logging: LogConfig = field(default_factory=LogConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     network: NetworkConfig = field(default_factory=NetworkConfig)
@@ -232,8 +231,6 @@ def environment_arguments(arguments: TrainArguments[Any], given: Given) -> dict[
         found["prompts"] = str(arguments.prompts)
     if arguments.reward_funcs:
         found["reward_funcs"] = list(arguments.reward_funcs)
-    if arguments.reward_weights:
-        found["reward_weights"] = list(arguments.reward_weights)
     return found
 
 

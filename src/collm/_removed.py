@@ -25,17 +25,28 @@ class Removed(NamedTuple):
 
 REMOVED: Mapping[str, Removed] = MappingProxyType(
     {
+        "allows_tf32": Removed(
+            "set the environment variable TORCH_ALLOW_TF32_CUBLAS_OVERRIDE=1, or call "
+            "torch.set_float32_matmul_precision('high')",
+            False,
+        ),
         "collector_cpus": Removed("use collector_options with num_cpus", 1.0),
         "collector_files": Removed("use collector_options with working_dir", None),
         "collector_gpus": Removed("use collector_options with num_gpus", 0.0),
+        "critic_warmup_window": Removed("use critic_warmup alone", None),
         "env_hosts": Removed("use collectors, which play whole episodes on other machines", None),
+        "fsdp_copy_memory": Removed("the memory plan decides which copies fit", 20.0),
         "log_entity": Removed("use the environment variable WANDB_ENTITY"),
         "log_group": Removed("use the environment variable WANDB_RUN_GROUP"),
         "log_name": Removed("use the environment variable WANDB_NAME"),
         "log_project": Removed("use the environment variable WANDB_PROJECT"),
+        "log_shares": Removed("train in an environment wrapped by collm.envs.wrappers.Shares", False),
         "log_tags": Removed("use the environment variable WANDB_TAGS"),
+        "normalization_epsilon": Removed("it is 1e-6", 1e-6),
         "num_env_hosts": Removed("use num_collectors", 2),
+        "reward_weights": Removed("give them to the environment: --env-kwargs 'reward_weights=[1, 0.5]'"),
         "run_name": Removed("use the environment variable WANDB_NAME"),
+        "server_patience_s": Removed("it is 60 s", 60.0),
         "steps": Removed("use num_updates"),
         "verify_share": Removed("collectors are trusted; use a cluster that only trusted people can reach", 0.0),
     }

@@ -256,7 +256,7 @@ class Experiment:
                 )
             players = partial(self._actors, num_envs)
             num_envs = 1 if not algorithm.crosses_rollouts else num_envs
-        vector = self.make_vector("train", num_envs, has_shares=config.log_shares)
+        vector = self.make_vector("train", num_envs)
         policies = make_policies(algorithm, vector, self.team_model, self.network, policies)
         if config.deterministic:
             fix_shapes(policies)
@@ -286,7 +286,7 @@ class Experiment:
     def make_collector(self, num_envs: int) -> RolloutCollector:
         """A collector of training episodes, with models and environments of its own."""
         algorithm = self.make_algorithm()
-        vector = self.make_vector("train", num_envs, has_shares=self.config.log_shares)
+        vector = self.make_vector("train", num_envs)
         policies = make_policies(algorithm, vector, self.team_model, self.network)
         if self.config.deterministic:
             fix_shapes(policies)

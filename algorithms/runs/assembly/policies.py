@@ -15,7 +15,7 @@ from pettingzoo import ParallelEnv
 from ...._errors import UserError
 from ....agents.config import ModelConfig
 from ....agents.core import Policy, TrainablePolicy
-from ....agents.loading import check_device, load_policies, named_policy, set_float32_precision
+from ....agents.loading import check_device, load_policies, named_policy
 from ....agents.loading import load_team as load_language_team
 from ....agents.numeric.config import NetworkConfig
 from ....agents.numeric.policy import SETTINGS_FILE, NumericPolicy
@@ -42,7 +42,6 @@ def make_policies(
     Raises:
         ValueError: if a policy is given for an agent that does not exist.
     """
-    set_float32_precision(model)
     agents = env.possible_agents
     config = algorithm.config
     made: dict[str, Policy] = dict(given or {})
@@ -93,7 +92,6 @@ def saved_team(directory: Path, env: Any, model: ModelConfig) -> dict[str, Polic
         env: environment that they will play, or one with the same spaces.
         model: settings of the run's models.
     """
-    set_float32_precision(model)
     agents = list(env.possible_agents)
     check_names(agents)
     team: dict[str, Policy] = {}

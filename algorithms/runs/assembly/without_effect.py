@@ -99,11 +99,10 @@ class Rule(NamedTuple):
 
 _OF_TEXT = " ".join(each.name for each in fields(ModelConfig) if each.name not in ("weights", "device"))
 _OF_VECTORS = " ".join(each.name for each in fields(NetworkConfig))
-_OF_CRITICS = "critic_learning_rate critic_steps critic_batch_size critic_replay critic_warmup critic_warmup_window"
+_OF_CRITICS = "critic_learning_rate critic_steps critic_batch_size critic_replay critic_warmup"
 RULES = (
     Rule("num_collectors collector_options", "collectors", lambda s: s.config.collectors is not None),
     Rule("fsdp", "several processes (torchrun)", lambda s: current().size > 1),
-    Rule("fsdp_copy_memory", "fsdp", lambda s: s.config.fsdp),
     Rule("offload", "a GPU", Setup.on_gpu),
     Rule(
         "importance_cap",
@@ -115,16 +114,11 @@ RULES = (
     ),
     Rule("target_kl", "ppo_epochs above 1", lambda s: s.config.ppo_epochs > 1),
     Rule(
-        "normalization_epsilon",
-        "advantage_normalization or divide_by_std",
-        lambda s: s.config.advantage_normalization != "none" or getattr(s.config, "divide_by_std", False),
-    ),
-    Rule(
         "reference_kl_in reference_kl_estimator reference_device",
         "reference_kl_coef above 0",
         lambda s: s.config.reference_kl_coef > 0,
     ),
-    Rule("credit divide_by_length log_shares", "agents that write texts", lambda s: s.writes or s.has_own_loss),
+    Rule("credit divide_by_length", "agents that write texts", lambda s: s.writes or s.has_own_loss),
     Rule("trace", "estimator='gae' or critic_target='gae'", lambda s: s.estimates("gae")),
     Rule("num_steps", "estimator='n_step' or critic_target='n_step'", lambda s: s.estimates("n_step")),
     Rule("estimator", "critic_type='v'", lambda s: s.config.critic_type == "v"),
@@ -161,14 +155,13 @@ RULES = (
     Rule("lora_rank lora_alpha lora_target_modules", "weights='adapters'", lambda s: s.model.weights == "adapters"),
     Rule("template_kwargs", "is_chat=True", lambda s: s.model.is_chat),
     Rule("learns_filtered", "top_p or top_k", lambda s: s.model.top_p != 1 or s.model.top_k != 0),
-    Rule("server_weights server_logprobs server_patience_s", "server", lambda s: s.model.server is not None),
+    Rule("server_weights server_logprobs", "server", lambda s: s.model.server is not None),
     Rule("server_weights", "full weights, not weights='adapters'", lambda s: s.model.weights != "adapters"),
     Rule(
         " ".join(each.name for each in fields(ModelConfig) if each.name.startswith("chat_")),
         f"a model of a chat server ({CHAT}MODEL@URL)",
         lambda s: CHAT in s.model.model,
     ),
-    Rule("allows_tf32", "a GPU", Setup.on_gpu),
 )
 """What settings need to have an effect; the first rule that is not met is reported."""
 

@@ -13,7 +13,7 @@ from collm.algorithms import Experiment, MAACConfig
 from collm.algorithms.runs.api import load_run
 from collm.algorithms.runs.assembly.trust import UntrustedCodeError
 from collm.benchmarks.cli import main
-from collm.envs.wrappers import RewardFunctions
+from collm.envs.wrappers import RewardFunctions, Shares
 
 SMALL = {"num_updates": 2, "rollout_buffer_size": 4, "eval_num_samples": 4, "max_new_tokens": 8, "progress": False}
 WRITING = "collm/MiniWriting-v2"
@@ -163,10 +163,10 @@ def test_shares_of_the_work_are_told_in_evaluations_and_not_in_training(run):
     assert sum(shares_of(run.evaluate(3).metrics).values()) == pytest.approx(1.0)
 
 
-def test_a_wrapper_that_is_passed_as_an_object_is_trained_in_and_shares_are_told_on_request(tmp_path):
+def test_a_wrapper_that_is_passed_as_an_object_is_trained_in_and_so_are_its_shares(tmp_path):
     """The id of the environment inside would leave the wrapper out."""
-    wrapped = RewardFunctions(collm.make(WRITING), ["own", brevity], [1.0, 0.001])
-    call = {"env": wrapped, "out": tmp_path / "run", "log_shares": True, "num_generations": 2, **SMALL}
+    wrapped = Shares(RewardFunctions(collm.make(WRITING), ["own", brevity], [1.0, 0.001]))
+    call = {"env": wrapped, "out": tmp_path / "run", "num_generations": 2, **SMALL}
     run = collm.train("mareinforce", **call)
     for row in run.metrics:
         assert row["return"] == pytest.approx(row["reward/own"] + row["reward/brevity"])

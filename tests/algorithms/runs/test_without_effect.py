@@ -45,7 +45,7 @@ def test_the_rules_name_settings_that_exist():
         ("iac", IACConfig(estimator="td", critic_target="n_step", num_steps=2), {}),
         ("iac", IACConfig(use_separate_critic=False, value_loss_coef=2.0, value_head_hidden_dim=3), {}),
         ("iac", IACConfig(critic_model_name_or_path="bag_of_words", critic_l2=3.0), {}),
-        ("magrpo", ReinforceConfig(advantage_normalization="none", divide_by_std=True, normalization_epsilon=1.0), {}),
+        ("magrpo", ReinforceConfig(advantage_normalization="none", divide_by_std=True), {}),
         ("iac", IACConfig(num_envs=4, num_workers=4), {}),
         ("iac", IACConfig(turns_per_update=2, num_envs=64), {}),
         ("ippo", None, {"env": VECTORS, "network": NetworkConfig(hidden_dims=(8,), is_squashed=True)}),
