@@ -21,6 +21,7 @@ from .._ranges import (
     Finite,
     LearningRate,
     NotNegative,
+    Parts,
     Positive,
     Seed,
     Share,
@@ -107,12 +108,13 @@ class TrainConfig(Checked):
     """Schedule by which the learning rates fall to 0 over the updates, after the warm-up."""
     warmup_updates: CountOrZero = 0
     """Updates over which the learning rates rise linearly from 0."""
-    adam_beta1: Decay = 0.9
-    """AdamW's beta1: decay of the running mean of gradients."""
-    adam_beta2: Decay = 0.999
-    """AdamW's beta2: decay of the running mean of squared gradients."""
-    adam_epsilon: Positive = 1e-8
-    """AdamW's epsilon: added to the root of the mean squared gradient."""
+    adam: Annotated[tuple[Decay, Decay, Positive], Parts("adam_beta1", "adam_beta2", "adam_epsilon")] = (
+        0.9,
+        0.999,
+        1e-8,
+    )
+    """AdamW's beta1 and beta2, the decays of the running means of gradients and squared gradients, and epsilon, which
+    is added to the root of the latter."""
     weight_decay: NotNegative = 0.0
     """AdamW's decoupled weight decay."""
     max_grad_norm: Positive = 1.0
@@ -283,9 +285,7 @@ class ActorCriticConfig(TrainConfig):
     value_normalization: bool = True
     """Value normalization: the critic predicts in units of the running mean and deviation of its targets."""
     value_head_hidden_dim: Count | None = None
-    """Width of a tanh layer in the value head on an actor. None: linear head."""
-    critic_value_head_hidden_dim: Count | None = None
-    """Width of a tanh layer in the head of a separate critic. None: linear head."""
+    """Width of a tanh layer in the value heads: of separate critics, or those on the actors. None: linear heads."""
 
 
 @dataclass(frozen=True, kw_only=True)

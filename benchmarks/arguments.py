@@ -52,6 +52,7 @@ def parsed(
     _refuse_empty_paths([each for each in settings.values() if "Path" in str(each.hint)], args)
     if inside:
         _refuse_removed(command, settings.values(), args)
+        args = _with_whole_tuples(settings.values(), given or {}, args)
     options = (tyro.conf.OmitArgPrefixes,)
     filled: Any = tyro.cli(form, prog=f"collm {command}", description=about, args=list(args), config=options)
     values = {name: value for group in vars(filled).values() for name, value in vars(group).items()}
@@ -118,11 +119,39 @@ def _refuse_removed(command: str, settings: Iterable[Setting], args: Sequence[st
     """
     known = {name for each in settings for name in (each.name, *each.also)}
     for word in args:
-        option = word.partition("=")[0]
-        name = option.removeprefix("--").replace("-", "_")
+        name = _name_of(word)
         instead = replacement(name) or replacement(name.removeprefix("no_"))
-        if option.startswith("--") and name not in known and instead:
-            raise UserError(f"collm {command} has no {option}; {instead}")
+        if instead and name not in known:
+            raise UserError(f"collm {command} has no {word.partition('=')[0]}; {instead}")
+
+
+def _with_whole_tuples(settings: Iterable[Setting], given: Mapping[str, Any], args: Sequence[str]) -> list[str]:
+    """Replace options of single values, such as --adam-beta1 0.8, by the option of the whole tuple.
+
+    Raises:
+        UserError: if the whole tuple is given too, or if a single value is missing.
+    """
+    words = list(args)
+    for setting in (each for each in settings if each.parts):
+        values = list(given.get(setting.name, setting.default))
+        found = [place for place, word in enumerate(words) if _name_of(word) in setting.parts]
+        if found and any(_name_of(word) in (setting.name, *setting.also) for word in words):
+            raise UserError(f"{words[found[0]].partition('=')[0]} is part of --{setting.name}; give one of them")
+        for place in reversed(found):
+            option, equals, value = words.pop(place).partition("=")
+            if not equals:
+                if place == len(words):
+                    raise UserError(f"{option} needs a value")
+                value = words.pop(place)
+            values[setting.parts.index(_name_of(option))] = value
+        if found:
+            words += [f"--{setting.name.replace('_', '-')}", *map(str, values)]
+    return words
+
+
+def _name_of(word: str) -> str:
+    """Setting that a word of the command line names as an option; empty for other words."""
+    return word.partition("=")[0].removeprefix("--").replace("-", "_") if word.startswith("--") else ""
 
 
 def _form(settings: Mapping[str, Setting], leading: Sequence[str], given: Mapping[str, Any]) -> type:

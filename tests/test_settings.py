@@ -8,7 +8,7 @@ from typing import Annotated
 import pytest
 
 from collm._errors import UserError
-from collm._ranges import Also, Checked, Count, Positive
+from collm._ranges import Also, Checked, Count, Parts, Positive
 from collm._removed import REMOVED
 from collm._settings import UnknownSettingError, settings_of, sorted_out
 from collm.agents.config import ModelConfig
@@ -36,6 +36,7 @@ class Ground(Checked):
 @dataclass(frozen=True, kw_only=True)
 class Garden(Ground):
     depth: int = 5
+    size: Annotated[tuple[Count, Positive], Parts("rows", "space")] = (3, 0.5)
 
     # Planting.
 
@@ -58,6 +59,21 @@ def test_settings_stand_in_the_group_whose_title_is_above_them():
 def test_values_go_to_the_first_class_that_has_them_by_any_name():
     given = {"how_deep": 3, "model_name_or_path": "tiny", "plants": 1}
     assert sorted_out(given, [Garden, ModelConfig], "run.toml") == [{"depth": 3, "plants": 1}, {"model": "tiny"}]
+
+
+def test_single_values_of_a_tuple_are_given_by_their_own_names():
+    assert sorted_out({"space": 2.0}, [Garden], "run.toml") == [{"size": (3, 2.0)}]
+    assert sorted_out({"space": 2.0, "rows": 4}, [Garden], "run.toml") == [{"size": (4, 2.0)}]
+    for both in ({"size": (1, 1.0), "rows": 4}, {"rows": 4, "size": (1, 1.0)}):
+        with pytest.raises(UserError, match="'size' twice"):
+            sorted_out(both, [Garden], "run.toml")
+
+
+def test_each_value_of_a_tuple_has_its_own_range_and_none_may_lack():
+    with pytest.raises(UserError, match=r"size\[0\] must be a whole number of at least 1, got 0"):
+        Garden(plants=1, size=(0, 0.5))
+    with pytest.raises(UserError, match="size must be 2 values"):
+        Garden(plants=1, size=(3,))
 
 
 def test_an_unknown_name_is_told_with_the_nearest_of_all_names():

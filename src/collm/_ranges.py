@@ -61,6 +61,16 @@ class Also:
         object.__setattr__(self, "names", names)
 
 
+@dataclass(frozen=True)
+class Parts:
+    """Names of the single values of a setting that is a tuple, as metadata of its type. Each may be given alone."""
+
+    names: tuple[str, ...]
+
+    def __init__(self, *names: str):
+        object.__setattr__(self, "names", names)
+
+
 Count = Annotated[int, InRange(1)]
 CountOrZero = Annotated[int, InRange(0)]
 Finite = Annotated[float, InRange()]
@@ -129,8 +139,12 @@ def _check(name: str, value: Any, hint: Any) -> None:
             for key, item in value.items():
                 _check(f"{name}[{key!r}]", item, get_args(option)[1])
         elif isinstance(value, (tuple, list)) and _kind(option) is Sequence:
+            hints = get_args(option)
+            is_fixed = get_origin(option) is tuple and Ellipsis not in hints
+            if is_fixed and len(value) != len(hints):
+                raise UserError(f"{name} must be {len(hints)} values, got {value!r:.200}")
             for number, item in enumerate(value):
-                _check(f"{name}[{number}]", item, get_args(option)[0])
+                _check(f"{name}[{number}]", item, hints[number] if is_fixed else hints[0])
 
 
 def _is_allowed(value: Any, hint: Any) -> bool:

@@ -23,6 +23,7 @@ class Removed(NamedTuple):
         return self.default is not _NEVER_STORED
 
 
+_POLICIES = "give collm.train policies whose heads are GaussianHead or SquashedGaussianHead with this argument"
 REMOVED: Mapping[str, Removed] = MappingProxyType(
     {
         "allows_tf32": Removed(
@@ -33,14 +34,19 @@ REMOVED: Mapping[str, Removed] = MappingProxyType(
         "collector_cpus": Removed("use collector_options with num_cpus", 1.0),
         "collector_files": Removed("use collector_options with working_dir", None),
         "collector_gpus": Removed("use collector_options with num_gpus", 0.0),
+        "critic_value_head_hidden_dim": Removed("use value_head_hidden_dim", None),
         "critic_warmup_window": Removed("use critic_warmup alone", None),
         "env_hosts": Removed("use collectors, which play whole episodes on other machines", None),
         "fsdp_copy_memory": Removed("the memory plan decides which copies fit", 20.0),
+        "has_state_std": Removed('use gaussian="state"', False),
+        "initial_log_std": Removed(_POLICIES, 0.0),
+        "is_squashed": Removed('use gaussian="squashed"', False),
         "log_entity": Removed("use the environment variable WANDB_ENTITY"),
         "log_group": Removed("use the environment variable WANDB_RUN_GROUP"),
         "log_name": Removed("use the environment variable WANDB_NAME"),
         "log_project": Removed("use the environment variable WANDB_PROJECT"),
         "log_shares": Removed("train in an environment wrapped by collm.envs.wrappers.Shares", False),
+        "log_std_bounds": Removed(_POLICIES, [-20.0, 2.0]),
         "log_tags": Removed("use the environment variable WANDB_TAGS"),
         "normalization_epsilon": Removed("it is 1e-6", 1e-6),
         "num_env_hosts": Removed("use num_collectors", 2),

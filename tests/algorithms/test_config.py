@@ -103,6 +103,12 @@ def test_a_stored_setting_that_was_removed_is_accepted_at_its_last_default():
     assert Experiment.from_json(older(**STORED)) == Experiment.from_json(older())
 
 
+def test_stored_values_that_are_one_tuple_now_are_read():
+    saved = older(adam_beta1=0.8, adam_beta2=0.99, adam_epsilon=1e-5)
+    del saved["config"]["adam"]
+    assert Experiment.from_json(saved).config.adam == (0.8, 0.99, 1e-5)
+
+
 @pytest.mark.parametrize("name", STORED)
 def test_a_stored_setting_that_was_removed_is_refused_with_its_replacement_at_another_value(name):
     with pytest.raises(UserError) as refused:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -15,6 +15,7 @@ from pettingzoo import ParallelEnv
 
 from ...._errors import UserError
 from ...._removed import replacement, without_removed
+from ...._settings import settings_of, sorted_out
 from ....agents.config import ModelConfig
 from ....agents.core import Policy, TrainablePolicy
 from ....agents.language.reward_model import RewardModel
@@ -104,8 +105,8 @@ class Experiment:
             config=_settings(algorithm_spec(saved["algorithm"]).config, {**OLDER_VALUES, **saved["config"]}),
             env=saved["env"],
             env_kwargs=saved["env_kwargs"],
-            model=_settings(ModelConfig, _with_tuples(saved["model"])),
-            network=_settings(NetworkConfig, _with_tuples(saved.get("network", {}))),
+            model=_settings(ModelConfig, saved["model"]),
+            network=_settings(NetworkConfig, saved.get("network", {})),
         )
 
     @property
@@ -393,17 +394,16 @@ def _room(device: str) -> int:
 
 def _settings(kind: type[Kind], saved: Mapping[str, Any]) -> Kind:
     """Settings of a class, from a file."""
+    known = {name for each in settings_of(kind).values() for name in (each.name, *each.parts)}
     kept = without_removed(saved)
-    if unknown := sorted(set(kept) - {each.name for each in fields(kind)}):
-        name = unknown[0]
-        known = f"which {kind.__name__} does not know: another version of collm wrote it; read the run with that one"
+    for name in sorted(set(kept) - known):
+        what = f"the run's config.json has the setting {name}={kept[name]!r:.80}, which"
+        if instead := replacement(name):
+            raise UserError(f"{what} was removed; {instead}")
         raise UserError(
-            f"the run's config.json has the setting {name}={kept[name]!r:.80}, "
-            + (f"which was removed; {instead}" if (instead := replacement(name)) else known)
+            f"{what} {kind.__name__} does not know: another version of collm wrote it; read the run with that one"
         )
-    return kind(**kept)
-
-
-def _with_tuples(saved: Mapping[str, Any]) -> dict[str, Any]:
-    """JSON has no tuples; settings have no lists."""
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in saved.items()}
+    # JSON has no tuples; settings have no lists.
+    values = {name: tuple(value) if isinstance(value, list) else value for name, value in kept.items()}
+    (sorted_values,) = sorted_out(values, [kind], "the run's config.json")
+    return kind(**sorted_values)

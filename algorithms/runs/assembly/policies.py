@@ -186,10 +186,8 @@ def _perceptrons(
         return NumericPolicy.for_spaces(
             env.observation_space(agent),
             env.action_space(agent),
-            is_squashed=network.is_squashed,
-            initial_log_std=network.initial_log_std,
-            has_state_std=network.has_state_std,
-            log_std_bounds=network.log_std_bounds,
+            is_squashed=network.gaussian == "squashed",
+            has_state_std=network.gaussian == "state",
             hidden_dims=network.hidden_dims,
             activation=network.activation,
             images=network.images,

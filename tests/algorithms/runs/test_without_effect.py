@@ -48,7 +48,7 @@ def test_the_rules_name_settings_that_exist():
         ("magrpo", ReinforceConfig(advantage_normalization="none", divide_by_std=True), {}),
         ("iac", IACConfig(num_envs=4, num_workers=4), {}),
         ("iac", IACConfig(turns_per_update=2, num_envs=64), {}),
-        ("ippo", None, {"env": VECTORS, "network": NetworkConfig(hidden_dims=(8,), is_squashed=True)}),
+        ("ippo", None, {"env": VECTORS, "network": NetworkConfig(hidden_dims=(8,), gaussian="squashed")}),
         ("iac", IACConfig(), {"model": ModelConfig(weights="adapters", lora_rank=4, top_p=0.5, learns_filtered=True)}),
     ],
 )
