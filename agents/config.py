@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from .._ranges import Also, Checked, Count, CountOrZero, InRange, NotNegative, Positive
+from .._ranges import Also, Checked, Count, CountOrZero, InRange, Positive
 
 TINY = "tiny"
 BAG_OF_WORDS = "bag_of_words"
@@ -25,7 +25,7 @@ class ModelConfig(Checked):
     model: Annotated[str, Also("model_name_or_path")] = TINY
     """Model, or one per agent separated by commas: "tiny" (the embedded model), a folder in Hugging Face format, a hub
     name, a name given to `register_policy`, or "openai:MODEL@URL" (a chat server, whose model plays and does not
-    learn)."""
+    learn; its options stand behind the address, as in openai:MODEL@URL?key=VARIABLE)."""
     weights: Literal["own", "shared", "adapters"] = "own"
     """Sharing of weights: a separate copy per agent ("own"), one copy for all ("shared"), or one frozen base with a
     LoRA adapter per agent ("adapters")."""
@@ -77,26 +77,6 @@ class ModelConfig(Checked):
     device: str = "auto"
     """Device: "cpu", "cuda", "cuda:1", …; "auto" takes a GPU where there is one; or a device per agent, separated by
     commas."""
-
-    # Chat servers.
-
-    chat_key: str | None = None
-    """Environment variable with the key of the chat servers. None: OPENAI_API_KEY at OpenAI's own address, and no key
-    at any other."""
-    chat_requests: Count = 32
-    """Requests to one chat server under way at the same time."""
-    chat_timeout_s: Positive = 300.0
-    """Seconds that a chat server may take for one attempt at an answer."""
-    chat_retries: CountOrZero = 8
-    """Retries of a request that a chat server failed or refused for now, with exponential back-off or as it says."""
-    chat_seeds: bool = True
-    """Send seeds to chat servers. False: for servers that refuse the field."""
-    chat_prompt_price: NotNegative = 0.0
-    """Price per million tokens that a chat model reads, in any currency, for the count of costs."""
-    chat_completion_price: NotNegative = 0.0
-    """Price per million tokens that a chat model writes, in any currency, for the count of costs."""
-    chat_body: Mapping[str, bool | int | float | str] = field(default_factory=dict)
-    """Further fields of requests to chat servers, for example `reasoning_effort low`."""
 
     def names(self, num_agents: int) -> list[str]:
         """The model's name for each agent.

@@ -126,7 +126,8 @@ def refuse_password(address: str) -> None:
     if found := re.search(r"(\w+)://.*@", address, re.DOTALL):
         raise UserError(
             f"an address must not hold a user or a password, {found[1]}://user:password@host: it is saved in the run "
-            "folder; leave them out, and name the environment variable of a key with --chat-key VARIABLE (chat_key)"
+            "folder; leave them out, and name the environment variable of a chat server's key behind its address: "
+            "?key=VARIABLE"
         )
 
 

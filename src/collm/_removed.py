@@ -24,8 +24,19 @@ class Removed(NamedTuple):
 
 
 _POLICIES = "give collm.train policies whose heads are GaussianHead or SquashedGaussianHead with this argument"
+_CHAT = {
+    "key": None,
+    "requests": 32,
+    "timeout_s": 300.0,
+    "retries": 8,
+    "seeds": True,
+    "prompt_price": 0.0,
+    "completion_price": 0.0,
+}
 REMOVED: Mapping[str, Removed] = MappingProxyType(
     {
+        **{f"chat_{name}": Removed(f"write openai:MODEL@URL?{name}=VALUE", value) for name, value in _CHAT.items()},
+        "chat_body": Removed("write openai:MODEL@URL?body.NAME=VALUE", {}),
         "allows_tf32": Removed(
             "set the environment variable TORCH_ALLOW_TF32_CUBLAS_OVERRIDE=1, or call "
             "torch.set_float32_matmul_precision('high')",

@@ -13,7 +13,7 @@ from gymnasium.spaces import Box
 from pettingzoo import ParallelEnv
 
 from ...._settings import settings_of
-from ....agents.config import BAG_OF_WORDS, CHAT, ModelConfig
+from ....agents.config import BAG_OF_WORDS, ModelConfig
 from ....agents.loading import device_named
 from ....agents.numeric.config import NetworkConfig
 from ....agents.registry import registered_critic, registered_policy
@@ -153,11 +153,6 @@ RULES = (
     Rule("learns_filtered", "top_p or top_k", lambda s: s.model.top_p != 1 or s.model.top_k != 0),
     Rule("server_weights server_logprobs", "server", lambda s: s.model.server is not None),
     Rule("server_weights", "full weights, not weights='adapters'", lambda s: s.model.weights != "adapters"),
-    Rule(
-        " ".join(each.name for each in fields(ModelConfig) if each.name.startswith("chat_")),
-        f"a model of a chat server ({CHAT}MODEL@URL)",
-        lambda s: CHAT in s.model.model,
-    ),
 )
 """What settings need to have an effect; the first rule that is not met is reported."""
 

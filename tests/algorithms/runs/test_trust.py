@@ -73,7 +73,7 @@ def reason(saved: dict, directory=None) -> str | None:
         (with_env(prompts="/home/me/prompts"), "/home/me/prompts"),
         (with_model(model="openai:m@http://evil/v1"), "openai:m@http://evil/v1"),
         (with_model(model="tiny,openai:m@http://evil/v1"), "openai:m@http://evil/v1"),
-        (with_model(model="openai:m@http://evil/v1", chat_key="A_SECRET"), "A_SECRET"),
+        (with_model(model="openai:m@http://evil/v1?key=A_SECRET"), "A_SECRET"),
         (with_model(model="/home/me/model"), "/home/me/model"),
         (with_model(model="~/model"), "~/model"),
         (with_model(model="../model"), "../model"),
