@@ -13,6 +13,7 @@ from .._removed import replacement
 from .._settings import Setting, settings_of
 
 Arguments = TypeVar("Arguments")
+HELP_ALL = "--help-all"
 PYTHON = {"True": True, "False": False, "None": None}
 
 
@@ -28,6 +29,8 @@ def parsed(
     examples: Sequence[str] = (),
 ) -> Arguments:
     """Read a dataclass from the command line; the settings of nested dataclasses are options without a prefix.
+
+    --help shows the settings that are not advanced, --help-all shows all of them.
 
     Args:
         kind: dataclass of the command's arguments.
@@ -45,8 +48,14 @@ def parsed(
     settings = {name: each for name, each in settings_of(kind).items() if name not in inside}
     for other in inside.values():
         settings |= {name: each for name, each in settings_of(other).items() if name not in left_out}
-    form = _form(settings, leading, given or {})
-    about = " ".join((kind.__doc__ or "").split())
+    shown, about, args = settings, " ".join((kind.__doc__ or "").split()), list(args)
+    if HELP_ALL in args:
+        args = ["--help"]
+    elif {"-h", "--help"} & set(args):
+        shown = {name: each for name, each in settings.items() if not each.is_advanced}
+        if num_hidden := len(settings) - len(shown):
+            about += f"\n\n`collm {command} {HELP_ALL}` shows {num_hidden} more options."
+    form = _form(shown, leading, given or {})
     if examples:
         about += "\n\nexamples:\n" + "\n".join(f"  {example}" for example in examples)
     _refuse_empty_paths([each for each in settings.values() if "Path" in str(each.hint)], args)

@@ -8,12 +8,12 @@ from typing import Annotated
 import pytest
 
 from collm._errors import UserError
-from collm._ranges import Also, Checked, Count, Parts, Positive
+from collm._ranges import Advanced, Also, Checked, Count, Parts, Positive
 from collm._removed import REMOVED
 from collm._settings import UnknownSettingError, settings_of, sorted_out
 from collm.agents.config import ModelConfig
 from collm.agents.numeric.config import NetworkConfig
-from collm.algorithms.config import MAPPOConfig
+from collm.algorithms.config import IPPOConfig, MAPPOConfig, MARLOOConfig
 from collm.algorithms.registry import algorithm_specs
 from collm.algorithms.runs.loggers.sinks import LogConfig
 from collm.benchmarks.commands.train import TrainArguments
@@ -42,6 +42,8 @@ class Garden(Ground):
 
     plants: Count
     """Number of plants."""
+    weeds: Advanced[Annotated[Count | None, Also("unwanted")]] = None
+    """Number of weeds."""
 
 
 def test_a_class_that_changes_a_default_keeps_docstring_group_and_other_names():
@@ -50,9 +52,20 @@ def test_a_class_that_changes_a_default_keeps_docstring_group_and_other_names():
     assert depth.default == 5 and not depth.is_required
 
 
+def test_an_advanced_setting_keeps_its_type_and_its_other_names():
+    weeds = settings_of(Garden)["weeds"]
+    assert weeds.is_advanced and weeds.also == ("unwanted",)
+    assert not settings_of(Garden)["depth"].is_advanced
+    with pytest.raises(UserError, match="weeds must be a whole number of at least 1, or None, got 0"):
+        Garden(plants=1, weeds=0)
+
+
 def test_settings_stand_in_the_group_whose_title_is_above_them():
     groups = {name: each.group for name, each in settings_of(Garden).items()}
-    assert groups == {"early": "Ground", "depth": "Digging", "width": "Digging", "plants": "Planting"}
+    assert groups == {
+        **{"early": "Ground", "depth": "Digging", "width": "Digging"},
+        **{"size": "Garden", "plants": "Planting", "weeds": "Planting"},
+    }
     assert settings_of(Garden)["plants"].is_required
 
 
@@ -97,7 +110,11 @@ def test_a_setting_by_two_names_is_refused():
         sorted_out({"depth": 3, "deep": 4}, [Garden], "run.toml")
 
 
-def test_no_two_settings_of_a_run_share_a_name():
-    names = [name for kind in (MAPPOConfig, ModelConfig) for each in settings_of(kind).values() for name in each.also]
-    own = {name for kind in (MAPPOConfig, ModelConfig) for name in settings_of(kind)}
-    assert len(set(names)) == len(names) and not own & set(names)
+@pytest.mark.parametrize("config", [MAPPOConfig, IPPOConfig, MARLOOConfig])
+def test_no_two_settings_of_a_run_share_a_name(config):
+    kinds = (config, ModelConfig, NetworkConfig, LogConfig, TrainArguments)
+    settings = [
+        each for kind in kinds for each in settings_of(kind).values() if (kind, each.name) != (TrainArguments, "model")
+    ]
+    names = [name for each in settings for name in (each.name, *each.also, *each.parts)]
+    assert sorted(set(names)) == sorted(names)

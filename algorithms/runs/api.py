@@ -421,7 +421,7 @@ def default_directory(experiment: Experiment) -> Path:
 def _settings(spec: AlgorithmSpec, given: Mapping[str, Any]) -> tuple[Any, ModelConfig, NetworkConfig, LogConfig]:
     """Settings by keyword, sorted into the classes that declare them."""
     classes: tuple[type[Any], ...] = (spec.config, ModelConfig, NetworkConfig, LogConfig)
-    listed = f"`collm train {spec.name} --help` lists them"
+    listed = f"`collm train {spec.name} --help-all` lists them"
     parts = sorted_out(given, classes, f"the algorithm {spec.name!r}", listed)
     config, model, network, log = (kind(**part) for kind, part in zip(classes, parts, strict=True))
     return config, model, network, log

@@ -20,9 +20,11 @@ from dataclasses import dataclass
 from functools import cache
 from numbers import Integral, Real
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from ._errors import UserError
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,18 @@ class Also:
 
     def __init__(self, *names: str):
         object.__setattr__(self, "names", names)
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A mark on a setting, as metadata of its type."""
+
+    name: str
+
+
+ADVANCED = Mark("advanced")
+Advanced: TypeAlias = Annotated[T, ADVANCED]
+"""Type of a setting that only --help-all shows."""
 
 
 @dataclass(frozen=True)

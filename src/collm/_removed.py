@@ -42,6 +42,9 @@ REMOVED: Mapping[str, Removed] = MappingProxyType(
             "torch.set_float32_matmul_precision('high')",
             False,
         ),
+        "batch_size": Removed(
+            "use rollout_buffer_size (episodes per update) or mini_batch_size (episodes per optimizer step)"
+        ),
         "collector_cpus": Removed("use collector_options with num_cpus", 1.0),
         "collector_files": Removed("use collector_options with working_dir", None),
         "collector_gpus": Removed("use collector_options with num_gpus", 0.0),
@@ -61,6 +64,12 @@ REMOVED: Mapping[str, Removed] = MappingProxyType(
         "log_tags": Removed("use the environment variable WANDB_TAGS"),
         "normalization_epsilon": Removed("it is 1e-6", 1e-6),
         "num_env_hosts": Removed("use num_collectors", 2),
+        "num_train_epochs": Removed(
+            "use num_updates, updates of rollout_buffer_size episodes each: tasks are drawn without end, not in epochs"
+        ),
+        "per_device_train_batch_size": Removed(
+            "use mini_batch_size (episodes per optimizer step) or max_batch_tokens (tokens per forward pass)"
+        ),
         "reward_weights": Removed("give them to the environment: --env-kwargs 'reward_weights=[1, 0.5]'"),
         "run_name": Removed("use the environment variable WANDB_NAME"),
         "server_patience_s": Removed("it is 60 s", 60.0),

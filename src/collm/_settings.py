@@ -8,7 +8,8 @@
         \"\"\"Number of updates.\"\"\"
 
 A comment of one line that is a title, as `# Optimizing.`, begins a group of settings; what stands before the first one
-is in the group that its class names, `Settings` here. Help, settings files and keyword arguments all read this.
+is in the group that its class names, `Settings` here. Help, settings files and keyword arguments all read this. A
+setting of the type `Advanced[...]` is shown by --help-all only.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from functools import cache
 from typing import Any
 
 from ._errors import UserError, nearest
-from ._ranges import Also, Parts, allowed
+from ._ranges import ADVANCED, Also, Parts, allowed
 from ._removed import replacement
 from ._syntax import parse
 
@@ -50,6 +51,11 @@ class Setting:
     """Other names, as those of other libraries."""
     parts: tuple[str, ...]
     """Names of its single values; empty if they have none."""
+
+    @property
+    def is_advanced(self) -> bool:
+        """True if only --help-all shows it."""
+        return ADVANCED in getattr(self.hint, "__metadata__", ())
 
     @property
     def is_required(self) -> bool:

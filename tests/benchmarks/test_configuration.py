@@ -102,6 +102,16 @@ def test_partners_sit_where_they_are_told(tmp_path, started):
     assert frozen.config.agent_learning_rates == {"builder_0": 0.0} and frozen.model.model == "tiny"
 
 
+def test_names_of_other_libraries_lead_to_the_settings(started, tmp_path):
+    call = "--gamma 0.9 --lr 1e-4 --beta 0.1 --epsilon 0.2 --gae-lambda 0.5 --num-iterations 2 --max-steps 7 --n-step 4"
+    call += " --advantage-estimator td --loss-unit token --max-off-policy-steps 1"
+    experiment, *_ = started("maac", "--env", "collm/MiniBuild-v0", "--out", str(tmp_path / "run"), *call.split())
+    config = experiment.config
+    assert (config.discount, config.agent_learning_rate, config.reference_kl_coef) == (0.9, 1e-4, 0.1)
+    assert (config.clip_range, config.trace, config.ppo_epochs, config.num_updates) == (0.2, 0.5, 2, 7)
+    assert (config.num_steps, config.estimator, config.credit, config.max_staleness) == (4, "td", "token", 1)
+
+
 def test_the_ten_settings_that_matter_come_first(capsys):
     with pytest.raises(SystemExit):
         main(["train", "maac", "--help"])

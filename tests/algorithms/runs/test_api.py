@@ -67,7 +67,7 @@ def test_a_team_is_evaluated_in_another_environment(run):
     ("given", "error", "reason"),
     [
         ({"num_update": 3}, TypeError, "'maac' has no setting 'num_update'; did you mean 'num_updates'?"),
-        ({"xyzzy": 3}, TypeError, "`collm train maac --help` lists them"),
+        ({"xyzzy": 3}, TypeError, "`collm train maac --help-all` lists them"),
         ({"env": "collm/MiniWritin-v0"}, LookupError, "did you mean 'collm/MiniWriting-v2'"),
         ({"env": 3}, TypeError, "env must be an id, an environment, or what builds one, got 3"),
         ({"algorithm": "mack"}, LookupError, "did you mean"),
