@@ -27,6 +27,7 @@ from .functions.losses import (
 )
 from .rollout.episode import Episode
 
+DEFAULT_WARMUP = 5
 CriticReads = Literal["nothing", "own", "joint"]
 Settings = TypeVar("Settings", bound=TrainConfig)
 
@@ -233,6 +234,7 @@ class ActorCritic(Algorithm[Settings], ABC):
     """Advantages from a critic's values, by the estimator that the settings name."""
 
     config: ActorCriticConfig  # type: ignore[assignment]  # Settings narrows it
+    _warmup: int | None = None  # of the run that was resumed
 
     def advantages(self, grid: Grid) -> Tensor:
         config = self.config
@@ -264,7 +266,15 @@ class ActorCritic(Algorithm[Settings], ABC):
 
     @property
     def critic_warmup(self) -> int:
-        return 0 if self.has_actor_heads else self.config.critic_warmup
+        if self.has_actor_heads:
+            return 0
+        return warmup_of(self.config) if self._warmup is None else self._warmup
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"critic_warmup": self.critic_warmup}  # a prolonged run has more updates, but no second warm-up
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._warmup = state.get("critic_warmup")
 
     def check(self) -> None:
         super().check()
@@ -287,7 +297,14 @@ class ActorCritic(Algorithm[Settings], ABC):
                 )
         least = config.rollout_buffer_size if config.turns_per_update is None else config.turns_per_update
         if not self.has_actor_heads:  # an episode has at least one step and one token
-            check_warmup_budget(config, config.critic_warmup * least, config.critic_warmup * least)
+            check_warmup_budget(config, self.critic_warmup * least, self.critic_warmup * least)
+
+
+def warmup_of(config: ActorCriticConfig) -> int:
+    """Updates of the critic's warm-up: `critic_warmup`, or the default that leaves updates for the policies."""
+    if config.critic_warmup is not None:
+        return config.critic_warmup
+    return DEFAULT_WARMUP if config.num_updates > DEFAULT_WARMUP else config.num_updates // 2
 
 
 def check_warmup_budget(config: ActorCriticConfig, num_steps: int, num_tokens: int) -> None:
@@ -304,6 +321,6 @@ def check_warmup_budget(config: ActorCriticConfig, num_steps: int, num_tokens: i
         limit = getattr(config, name)
         if limit is not None and used >= limit:
             raise ValueError(
-                f"critic_warmup={config.critic_warmup} updates use up {name}={limit} before any policy learns; lower "
+                f"critic_warmup={warmup_of(config)} updates use up {name}={limit} before any policy learns; lower "
                 "the one or raise the other"
             )

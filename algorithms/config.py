@@ -278,8 +278,9 @@ class ActorCriticConfig(TrainConfig):
     replay."""
     critic_replay: Advanced[Count] = 16
     """Replay length of a separate critic: most recent updates whose episodes it learns from."""
-    critic_warmup: CountOrZero = 5
-    """Critic warm-up: updates at the start in which only a separate critic learns."""
+    critic_warmup: CountOrZero | None = None
+    """Critic warm-up: updates at the start in which only a separate critic learns. None: 5, or half of `num_updates` if
+    these are no more than 5."""
     value_loss_coef: Advanced[Annotated[NotNegative, Also("vf_coef")]] = 0.6
     """Value loss coefficient: weight of the value loss beside the policy's, where both share weights."""
     value_clip_range: Advanced[Positive | None] = None

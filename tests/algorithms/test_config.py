@@ -251,6 +251,20 @@ def test_the_registry_s_names_are_those_of_the_package():
     assert set(algorithms.__all__) <= set(dir(algorithms))
 
 
+@pytest.mark.parametrize(("num_updates", "expected"), [(1, 0), (2, 1), (5, 2), (6, 5), (100, 5)])
+def test_the_usual_warm_up_leaves_updates_for_the_policies(num_updates, expected):
+    assert MAAC(MAACConfig(num_updates=num_updates)).critic_warmup == expected
+
+
+def test_a_prolonged_run_keeps_its_warm_up():
+    short, prolonged = (MAAC(MAACConfig(num_updates=num_updates)) for num_updates in (3, 100))
+    prolonged.load_state_dict(short.state_dict())
+    assert prolonged.critic_warmup == short.critic_warmup == 1
+    older = MAAC(MAACConfig(critic_warmup=4))
+    older.load_state_dict({})  # a checkpoint from before
+    assert older.critic_warmup == 4
+
+
 def test_a_critic_on_the_actor_has_no_warm_up_that_could_outlast_the_run():
     head = IAC(IACConfig(use_separate_critic=False, critic_warmup=5, num_updates=5))
     assert head.critic_warmup == 0
