@@ -16,6 +16,8 @@ class Removed(NamedTuple):
     """Replacement, as the end of an error message."""
     default: Any = _NEVER_STORED
     """Last default, as JSON reads it. The config.json of an earlier run may hold it, as it changes nothing."""
+    is_now: Mapping[str, Any] = MappingProxyType({})
+    """Settings that mean the same as a stored True. Empty: True is refused."""
 
     @property
     def is_stored(self) -> bool:
@@ -52,9 +54,9 @@ REMOVED: Mapping[str, Removed] = MappingProxyType(
         "critic_warmup_window": Removed("use critic_warmup alone", None),
         "env_hosts": Removed("use collectors, which play whole episodes on other machines", None),
         "fsdp_copy_memory": Removed("the memory plan decides which copies fit", 20.0),
-        "has_state_std": Removed('use gaussian="state"', False),
+        "has_state_std": Removed('use gaussian="state"', False, {"gaussian": "state"}),
         "initial_log_std": Removed(_POLICIES, 0.0),
-        "is_squashed": Removed('use gaussian="squashed"', False),
+        "is_squashed": Removed('use gaussian="squashed"', False, {"gaussian": "squashed"}),
         "log_entity": Removed("use the environment variable WANDB_ENTITY"),
         "log_group": Removed("use the environment variable WANDB_RUN_GROUP"),
         "log_name": Removed("use the environment variable WANDB_NAME"),
@@ -86,5 +88,11 @@ def replacement(name: str) -> str | None:
 
 
 def without_removed(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of a config.json, without removed ones that hold their last defaults."""
-    return {name: value for name, value in stored.items() if name not in REMOVED or value != REMOVED[name].default}
+    """Settings of a config.json without removed ones, as far as these hold their last defaults or mean present ones."""
+    found = {name: value for name, value in stored.items() if name not in REMOVED or value != REMOVED[name].default}
+    for name in found.keys() & REMOVED.keys():
+        now = REMOVED[name].is_now
+        if found[name] is True and now and not now.keys() & found.keys():
+            del found[name]
+            found |= now
+    return found

@@ -109,6 +109,13 @@ def test_stored_values_that_are_one_tuple_now_are_read():
     assert Experiment.from_json(saved).config.adam == (0.8, 0.99, 1e-5)
 
 
+def test_stored_switches_of_gaussian_actions_are_read():
+    assert Experiment.from_json(older() | {"network": {"is_squashed": True}}).network.gaussian == "squashed"
+    assert Experiment.from_json(older() | {"network": {"has_state_std": True}}).network.gaussian == "state"
+    with pytest.raises(UserError, match="which was removed"):
+        Experiment.from_json(older() | {"network": {"is_squashed": True, "has_state_std": True}})
+
+
 @pytest.mark.parametrize("name", STORED)
 def test_a_stored_setting_that_was_removed_is_refused_with_its_replacement_at_another_value(name):
     with pytest.raises(UserError) as refused:
@@ -148,7 +155,6 @@ class OwnJoint(ActorCritic):
             lambda: MAAC(MAACConfig(max_environment_steps=160)),
             "critic_warmup=5 updates use up max_environment_steps=160",
         ),
-        (lambda: MAAC(MAACConfig(critic_warmup_window=3)), "critic_warmup_window=3 compares the last 3 updates"),
         (lambda: IAC(IACConfig(max_sampled_tokens=160)), "updates use up max_sampled_tokens=160"),
         (lambda: MAAC(MAACConfig(turns_per_update=4, max_environment_steps=20)), "use up max_environment_steps=20"),
         (lambda: MAAC(MAACConfig(trace=1.5)), "trace must be a finite number from 0 to 1, got 1.5"),
