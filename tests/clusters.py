@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 
 from collm.agents.config import ModelConfig
@@ -47,6 +49,28 @@ def assert_same(found, expected):
     for episodes, others in zip(found, expected, strict=True):
         assert said(episodes) == said(others)
         np.testing.assert_allclose(logprobs(episodes), logprobs(others), atol=1e-5)
+
+
+def processes(title):
+    """Processes on this machine that Ray itself started and that bear a title; not what these have started."""
+    found = []
+    for name in filter(str.isdecimal, os.listdir("/proc")):
+        try:
+            if _words(name).startswith(title) and "raylet" in _words(_parent(name)):
+                found.append(int(name))
+        except OSError:  # it has ended
+            continue
+    return sorted(found)
+
+
+def _words(process):
+    with open(f"/proc/{process}/cmdline", encoding="utf-8", errors="replace") as file:
+        return file.read()
+
+
+def _parent(process):
+    with open(f"/proc/{process}/stat") as file:
+        return file.read().rpartition(")")[2].split()[1]
 
 
 def two_nodes():

@@ -394,7 +394,8 @@ def _room(device: str) -> int:
 
 def _settings(kind: type[Kind], saved: Mapping[str, Any]) -> Kind:
     """Settings of a class, from a file."""
-    known = {name for setting in settings_of(kind).values() for name in (setting.name, *setting.parts)}
+    settings = settings_of(kind)
+    known = settings.keys() | {part for setting in settings.values() for part in setting.parts}
     kept = without_removed(saved)
     for name in sorted(set(kept) - known):
         what = f"the run's config.json has the setting {name}={kept[name]!r:.80}, which"
