@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from .._ranges import Also, Checked, Count, CountOrZero, InRange, NotNegative, Positive
+from .._ranges import Advanced, Also, Checked, Count, CountOrZero, InRange, Positive
 
 TINY = "tiny"
 BAG_OF_WORDS = "bag_of_words"
@@ -25,83 +25,58 @@ class ModelConfig(Checked):
     model: Annotated[str, Also("model_name_or_path")] = TINY
     """Model, or one per agent separated by commas: "tiny" (the embedded model), a folder in Hugging Face format, a hub
     name, a name given to `register_policy`, or "openai:MODEL@URL" (a chat server, whose model plays and does not
-    learn)."""
+    learn; its options stand behind the address, as in openai:MODEL@URL?key=VARIABLE)."""
     weights: Literal["own", "shared", "adapters"] = "own"
     """Sharing of weights: a separate copy per agent ("own"), one copy for all ("shared"), or one frozen base with a
     LoRA adapter per agent ("adapters")."""
     lora_rank: Annotated[Count, Also("lora_r")] = 16
     """Rank of the LoRA adapters."""
-    lora_alpha: Count | None = None
+    lora_alpha: Advanced[Count | None] = None
     """LoRA alpha: the adapters' output is scaled by alpha / rank. None: twice the rank."""
-    lora_target_modules: tuple[str, ...] = (ALL_LINEAR,)
+    lora_target_modules: Advanced[tuple[str, ...]] = (ALL_LINEAR,)
     """Names of the layers that get LoRA adapters, such as q_proj v_proj; all-linear: every linear layer but the
     head."""
     is_chat: bool = False
     """Feed messages through the tokenizer's chat template. False: as plain text."""
-    template_kwargs: Mapping[str, bool | int | str] = field(default_factory=dict)
+    template_kwargs: Advanced[Mapping[str, bool | int | str]] = field(default_factory=dict)
     """Arguments of the chat template, for example `enable_thinking False`."""
     max_new_tokens: Annotated[Count | None, Also("max_completion_length")] = None
     """Tokens after which a completion is cut. None: what the environment declares (48 in MiniWriting and MiniCode, 8 in
     MiniBuild and MiniShift), else 256."""
     temperature: Annotated[float, InRange(1e-4, 10_000)] = 1.0
     """Sampling temperature; the distribution that is learned is the tempered one."""
-    top_p: Annotated[float, InRange(above=0, most=1)] = 1.0
+    top_p: Advanced[Annotated[float, InRange(above=0, most=1)]] = 1.0
     """Nucleus sampling: keep the likeliest tokens that hold this much probability. 1 is off."""
-    top_k: CountOrZero = 0
+    top_k: Advanced[CountOrZero] = 0
     """Top-k sampling: keep this many likeliest tokens. 0 is off."""
-    learns_filtered: bool = False
+    learns_filtered: Advanced[bool] = False
     """Learn the filtered distribution: log-probabilities, entropies and gradients are those after top-k and top-p, from
     which tokens are drawn. False: those before the filters, whose gradient is biased."""
-    compute_dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    compute_dtype: Advanced[Annotated[Literal["float32", "bfloat16", "float16"], Also("dtype")]] = "float32"
     """Data type of forward passes. Weights that learn stay float32, or updates near 1e-6 would round to nothing."""
-    recomputes_activations: Annotated[bool | None, Also("gradient_checkpointing")] = None
+    recomputes_activations: Advanced[Annotated[bool | None, Also("gradient_checkpointing")]] = None
     """Activation recomputation (gradient checkpointing): keep only the layers' inputs and run the layers again in the
     backward pass. Less memory, a third more time. None: where the memory plan needs it."""
-    sampler: Literal["arena", "graphs", "continuous"] = "arena"
+    sampler: Advanced[Literal["arena", "graphs", "continuous"]] = "arena"
     """Decoder in this process: the project's own ("arena"), the same with its steps recorded as CUDA graphs ("graphs",
     on a GPU), or transformers' continuous batching with paged attention ("continuous"), whose samples another batch or
     a resumed run does not repeat."""
-    server: str | None = None
+    server: Advanced[str | None] = None
     """Address of a vLLM server that samples, "http://host:port", or one per agent separated by commas. Several servers
     of one model are joined by "+": requests are shared out among them, and one that fails is set aside until it answers
     again. None: this process samples."""
-    server_weights: Literal["folder", "nccl", "ipc"] = "folder"
+    server_weights: Advanced[Literal["folder", "nccl", "ipc"]] = "folder"
     """Transfer of full weights to vLLM servers: a folder that they load ("folder"), NCCL broadcasts from GPU to GPU
     ("nccl"), or CUDA IPC on one GPU ("ipc"). Adapters are always loaded from a folder."""
-    server_logprobs: Literal["learner", "server"] = "learner"
+    server_logprobs: Advanced[Literal["learner", "server"]] = "learner"
     """Log-probabilities of what vLLM servers sample: computed again by the model that learns ("learner"), or the
     servers' own ("server"), whose other rounding truncated importance weights correct: see `importance_cap`."""
-    server_patience_s: NotNegative = 60.0
-    """Seconds to wait while none of a model's vLLM servers answers, before the run ends."""
-    kv_memory: Positive | None = None
+    kv_memory: Advanced[Positive | None] = None
     """Memory for keys and values while decoding, in GiB per model: as many sequences are decoded at a time as fit.
     None: what the memory plan leaves; without a plan 40 % of a GPU's free memory, and no limit on a CPU."""
     device: str = "auto"
     """Device: "cpu", "cuda", "cuda:1", …; "auto" takes a GPU where there is one; or a device per agent, separated by
     commas."""
-    allows_tf32: bool = False
-    """TF32: let a GPU round the factors of float32 matrix products to 10 bits, which is several times as fast. False:
-    full float32, as on a CPU. Forward passes in another `compute_dtype` do not depend on it."""
-
-    # Chat servers.
-
-    chat_key: str | None = None
-    """Environment variable with the key of the chat servers. None: OPENAI_API_KEY at OpenAI's own address, and no key
-    at any other."""
-    chat_requests: Count = 32
-    """Requests to one chat server under way at the same time."""
-    chat_timeout_s: Positive = 300.0
-    """Seconds that a chat server may take for one attempt at an answer."""
-    chat_retries: CountOrZero = 8
-    """Retries of a request that a chat server failed or refused for now, with exponential back-off or as it says."""
-    chat_seeds: bool = True
-    """Send seeds to chat servers. False: for servers that refuse the field."""
-    chat_prompt_price: NotNegative = 0.0
-    """Price per million tokens that a chat model reads, in any currency, for the count of costs."""
-    chat_completion_price: NotNegative = 0.0
-    """Price per million tokens that a chat model writes, in any currency, for the count of costs."""
-    chat_body: Mapping[str, bool | int | float | str] = field(default_factory=dict)
-    """Further fields of requests to chat servers, for example `reasoning_effort low`."""
 
     def names(self, num_agents: int) -> list[str]:
         """The model's name for each agent.

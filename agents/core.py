@@ -304,16 +304,6 @@ class TrainablePolicy(Policy, Learnable):
         sizes = [self.num_tokens(track) for track in tracks]
         return list(micro_batches(sizes, items, max_tokens))
 
-    def is_own(self, observation: Any, previous: Completion | None, completion: Completion) -> bool:
-        """Whether a completion's tokens are what this policy reads of the observation, and writes as the action.
-
-        Args:
-            observation: what the agent was shown.
-            previous: its completion before; None at the first turn.
-            completion: the completion, which somebody else may have made up.
-        """
-        return True
-
     @abstractmethod
     def reference(self, device: torch.device | None = None) -> TrainablePolicy:
         """What the policy starts from, frozen, as the anchor of a KL penalty: a copy, or a base that is shared.

@@ -131,11 +131,6 @@ def device_named(name: str) -> torch.device:
     return torch.device(name if name != "auto" else "cuda" if torch.cuda.is_available() else "cpu")
 
 
-def set_float32_precision(config: ModelConfig) -> None:
-    """Tell torch, for this process, whether float32 matrix products may be rounded."""
-    torch.set_float32_matmul_precision("high" if config.allows_tf32 else "highest")
-
-
 def sampling_of(config: ModelConfig) -> Sampling:
     """How the settings sample."""
     return Sampling(
@@ -267,7 +262,6 @@ def _serving(config: ModelConfig, addresses: Sequence[str]) -> Serving | None:
         addresses=tuple(addresses),
         weights=config.server_weights,
         keeps_logprobs=config.server_logprobs == "server",
-        patience_s=config.server_patience_s,
     )
 
 

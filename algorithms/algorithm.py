@@ -11,7 +11,6 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 from torch import Tensor
@@ -21,7 +20,6 @@ from .config import ActorCriticConfig, TrainConfig
 from .functions.advantages import critic_targets, estimated_advantages
 from .functions.losses import (
     clipped_policy_loss,
-    has_stopped_rising,
     importance_weights,
     policy_gradient_loss,
     token_advantages,
@@ -29,6 +27,7 @@ from .functions.losses import (
 )
 from .rollout.episode import Episode
 
+DEFAULT_WARMUP = 5
 CriticReads = Literal["nothing", "own", "joint"]
 Settings = TypeVar("Settings", bound=TrainConfig)
 
@@ -166,7 +165,7 @@ class Algorithm(ABC, Generic[Settings]):
 
     @property
     def critic_warmup(self) -> int:
-        """Updates at the start in which only a separate critic learns, at most."""
+        """Updates at the start in which only a separate critic learns."""
         return 0
 
     def warms_up(self, update: int, metrics: Mapping[str, float]) -> bool:
@@ -235,11 +234,7 @@ class ActorCritic(Algorithm[Settings], ABC):
     """Advantages from a critic's values, by the estimator that the settings name."""
 
     config: ActorCriticConfig  # type: ignore[assignment]  # Settings narrows it
-
-    def __init__(self, config: Settings):
-        super().__init__(config)
-        self._explained: list[float] = []  # of the updates of the warm-up
-        self._is_warm = False
+    _warmup: int | None = None  # of the run that was resumed
 
     def advantages(self, grid: Grid) -> Tensor:
         config = self.config
@@ -271,26 +266,15 @@ class ActorCritic(Algorithm[Settings], ABC):
 
     @property
     def critic_warmup(self) -> int:
-        return 0 if self.has_actor_heads else self.config.critic_warmup
-
-    def warms_up(self, update: int, metrics: Mapping[str, float]) -> bool:
-        window = self.config.critic_warmup_window
-        if self._is_warm or not super().warms_up(update, metrics):
-            return False
-        if window is None:
-            return True
-        if isfinite(explained := metrics["explained_variance"]):  # not so where all returns were equal
-            self._explained.append(explained)
-        self._is_warm = has_stopped_rising(self._explained, window)
-        return not self._is_warm
+        if self.has_actor_heads:
+            return 0
+        return warmup_of(self.config) if self._warmup is None else self._warmup
 
     def state_dict(self) -> dict[str, Any]:
-        if self.config.critic_warmup_window is None:
-            return super().state_dict()
-        return {"explained": list(self._explained), "is_warm": self._is_warm}
+        return {"critic_warmup": self.critic_warmup}  # a prolonged run has more updates, but no second warm-up
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._explained, self._is_warm = list(state.get("explained", ())), bool(state.get("is_warm", False))
+        self._warmup = state.get("critic_warmup")
 
     def check(self) -> None:
         super().check()
@@ -299,12 +283,6 @@ class ActorCritic(Algorithm[Settings], ABC):
             raise ValueError(
                 f"critic_warmup={config.critic_warmup} leaves no update for the policies of num_updates="
                 f"{config.num_updates}; lower the one or raise the other"
-            )
-        window = config.critic_warmup_window
-        if window is not None and not self.has_actor_heads and 2 * window > config.critic_warmup:
-            raise ValueError(
-                f"critic_warmup_window={window} compares the last {window} updates with the {window} before, but "
-                f"critic_warmup={config.critic_warmup} ends before there are as many; give it {2 * window} or more"
             )
         if config.critic_model_name_or_path == BAG_OF_WORDS and not self.has_actor_heads:
             if config.critic_type == "q":
@@ -319,7 +297,14 @@ class ActorCritic(Algorithm[Settings], ABC):
                 )
         least = config.rollout_buffer_size if config.turns_per_update is None else config.turns_per_update
         if not self.has_actor_heads:  # an episode has at least one step and one token
-            check_warmup_budget(config, config.critic_warmup * least, config.critic_warmup * least)
+            check_warmup_budget(config, self.critic_warmup * least, self.critic_warmup * least)
+
+
+def warmup_of(config: ActorCriticConfig) -> int:
+    """Updates of the critic's warm-up: `critic_warmup`, or the default that leaves updates for the policies."""
+    if config.critic_warmup is not None:
+        return config.critic_warmup
+    return DEFAULT_WARMUP if config.num_updates > DEFAULT_WARMUP else config.num_updates // 2
 
 
 def check_warmup_budget(config: ActorCriticConfig, num_steps: int, num_tokens: int) -> None:
@@ -336,6 +321,6 @@ def check_warmup_budget(config: ActorCriticConfig, num_steps: int, num_tokens: i
         limit = getattr(config, name)
         if limit is not None and used >= limit:
             raise ValueError(
-                f"critic_warmup={config.critic_warmup} updates use up {name}={limit} before any policy learns; lower "
+                f"critic_warmup={warmup_of(config)} updates use up {name}={limit} before any policy learns; lower "
                 "the one or raise the other"
             )

@@ -29,7 +29,7 @@ class PublishedConfig(ActorCriticConfig):
     value_normalization: bool = False
     critic_steps: int = 1
     critic_replay: int = 1
-    critic_warmup: int = 0
+    critic_warmup: int | None = 0
     critic_model_name_or_path: str = "actor"
 
 

@@ -36,7 +36,6 @@ class Reinforce(Algorithm[ReinforceConfig], ABC):
             grid.is_real,
             group_size=config.num_generations,
             divide_by_std=config.divide_by_std,
-            epsilon=config.normalization_epsilon,
         )
 
     @property

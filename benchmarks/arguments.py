@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, is_dataclass, make_dataclass
 from itertools import pairwise
 from typing import Annotated, Any, TypeVar
 
 from .._errors import UserError
+from .._removed import replacement
 from .._settings import Setting, settings_of
 
 Arguments = TypeVar("Arguments")
+HELP_ALL = "--help-all"
 PYTHON = {"True": True, "False": False, "None": None}
 
 
@@ -27,6 +29,8 @@ def parsed(
     examples: Sequence[str] = (),
 ) -> Arguments:
     """Read a dataclass from the command line; the settings of nested dataclasses are options without a prefix.
+
+    --help shows the settings that are not advanced, --help-all shows all of them.
 
     Args:
         kind: dataclass of the command's arguments.
@@ -44,11 +48,20 @@ def parsed(
     settings = {name: each for name, each in settings_of(kind).items() if name not in inside}
     for other in inside.values():
         settings |= {name: each for name, each in settings_of(other).items() if name not in left_out}
-    form = _form(settings, leading, given or {})
-    about = " ".join((kind.__doc__ or "").split())
+    shown, about, args = settings, " ".join((kind.__doc__ or "").split()), list(args)
+    if HELP_ALL in args:
+        args = ["--help"]
+    elif {"-h", "--help"} & set(args):
+        shown = {name: each for name, each in settings.items() if not each.is_advanced}
+        if num_hidden := len(settings) - len(shown):
+            about += f"\n\n`collm {command} {HELP_ALL}` shows {num_hidden} more options."
+    form = _form(shown, leading, given or {})
     if examples:
         about += "\n\nexamples:\n" + "\n".join(f"  {example}" for example in examples)
     _refuse_empty_paths([each for each in settings.values() if "Path" in str(each.hint)], args)
+    if inside:
+        _refuse_removed(command, settings.values(), args)
+        args = _with_whole_tuples(settings.values(), given or {}, args)
     options = (tyro.conf.OmitArgPrefixes,)
     filled: Any = tyro.cli(form, prog=f"collm {command}", description=about, args=list(args), config=options)
     values = {name: value for group in vars(filled).values() for name, value in vars(group).items()}
@@ -105,6 +118,49 @@ def _refuse_empty_paths(settings: Sequence[Setting], args: Sequence[str]) -> Non
             raise UserError(f"{option} is empty; give a path, or . for this folder")
         if word == "" and has_positional and not before.startswith("-"):
             raise UserError("a path is empty; give one, or . for this folder")
+
+
+def _refuse_removed(command: str, settings: Iterable[Setting], args: Sequence[str]) -> None:
+    """Refuse options that are no settings but have a known replacement.
+
+    Raises:
+        UserError: naming the replacement.
+    """
+    known = {name for each in settings for name in (each.name, *each.also)}
+    for word in args:
+        name = _name_of(word)
+        instead = replacement(name) or replacement(name.removeprefix("no_"))
+        if instead and name not in known:
+            raise UserError(f"collm {command} has no {word.partition('=')[0]}; {instead}")
+
+
+def _with_whole_tuples(settings: Iterable[Setting], given: Mapping[str, Any], args: Sequence[str]) -> list[str]:
+    """Replace options of single values, such as --adam-beta1 0.8, by the option of the whole tuple.
+
+    Raises:
+        UserError: if the whole tuple is given too, or if a single value is missing.
+    """
+    words = list(args)
+    for setting in (each for each in settings if each.parts):
+        values = list(given.get(setting.name, setting.default))
+        found = [place for place, word in enumerate(words) if _name_of(word) in setting.parts]
+        if found and any(_name_of(word) in (setting.name, *setting.also) for word in words):
+            raise UserError(f"{words[found[0]].partition('=')[0]} is part of --{setting.name}; give one of them")
+        for place in reversed(found):
+            option, equals, value = words.pop(place).partition("=")
+            if not equals:
+                if place == len(words):
+                    raise UserError(f"{option} needs a value")
+                value = words.pop(place)
+            values[setting.parts.index(_name_of(option))] = value
+        if found:
+            words += [f"--{setting.name.replace('_', '-')}", *map(str, values)]
+    return words
+
+
+def _name_of(word: str) -> str:
+    """Setting that a word of the command line names as an option; empty for other words."""
+    return word.partition("=")[0].removeprefix("--").replace("-", "_") if word.startswith("--") else ""
 
 
 def _form(settings: Mapping[str, Setting], leading: Sequence[str], given: Mapping[str, Any]) -> type:

@@ -10,6 +10,7 @@ from typing import Any
 
 from .._errors import UserError
 from .._json import read_json
+from .._removed import without_removed
 from ..algorithms.config import OLDER_VALUES
 
 if sys.version_info >= (3, 11):
@@ -54,6 +55,7 @@ def given_settings(args: list[str]) -> Given:
     settings: dict[str, Any] = {}
     if path.suffix == ".json" and isinstance(found.get("config"), Mapping):  # a run's, which may be an old one
         found["config"] = {**OLDER_VALUES, **found["config"]}
+        found |= {name: without_removed(found[name]) for name in PARTS if isinstance(found.get(name), Mapping)}
     for name, value in found.items():
         inner = value if name in PARTS and isinstance(value, Mapping) else {name: value}
         if twice := sorted(set(settings) & set(inner)):

@@ -15,7 +15,6 @@ from .registration.registry import (
 )
 from .spaces import OpenText
 from .vectors.faults import EnvironmentFault
-from .vectors.hosts import HostVector
 from .vectors.processes import ProcessVector
 from .vectors.vector import SyncVector, VectorEnv
 
@@ -25,7 +24,6 @@ __all__ = [
     "CheckFailure",
     "EnvSpec",
     "EnvironmentFault",
-    "HostVector",
     "Message",
     "OpenText",
     "Outcome",

@@ -15,7 +15,7 @@ NODE = {"num_cpus": 1, "object_store_memory": 100_000_000}
 
 def experiment(env="collm/MiniWriting-v2", **settings):
     chosen = {"num_updates": 3, "rollout_buffer_size": 8, "critic_warmup": 0, "eval_num_samples": 2}
-    config = MAACConfig(**(chosen | {"collector_cpus": 0.4, "max_batch_tokens": 512} | settings))
+    config = MAACConfig(**(chosen | {"collector_options": {"num_cpus": 0.4}, "max_batch_tokens": 512} | settings))
     model = ModelConfig(max_new_tokens=8, device="cpu")
     return Experiment(algorithm="maac", config=config, env=env, model=model)
 

@@ -435,7 +435,7 @@ def served(group, server, fsdp, num_updates=2):
     from collm.algorithms.runs.evaluation import evaluate
 
     asked = experiment(num_updates, fsdp)
-    model = replace(asked.model, weights="shared", server=server, max_new_tokens=12, server_patience_s=20.0)
+    model = replace(asked.model, weights="shared", server=server, max_new_tokens=12)
     trainer = replace(asked, model=model, config=replace(asked.config, agent_learning_rate=1e-4)).make_trainer()
     said, metrics = [], []
     for _ in range(num_updates):

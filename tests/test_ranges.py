@@ -105,7 +105,7 @@ def numbers_of(hint: Any) -> bool:
 def test_every_number_among_the_settings_has_a_range(kind):
     """A number without one could be infinite, NaN or negative and nobody would notice."""
     bare = get_type_hints(kind)
-    free = {"template_kwargs", "chat_body"}  # any value that a chat template or a chat server reads
+    free = {"template_kwargs", "collector_options"}  # any value that a chat template or Ray reads
     without = [
         each.name
         for each in fields(kind)

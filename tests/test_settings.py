@@ -8,10 +8,15 @@ from typing import Annotated
 import pytest
 
 from collm._errors import UserError
-from collm._ranges import Also, Checked, Count, Positive
+from collm._ranges import Advanced, Also, Checked, Count, Parts, Positive
+from collm._removed import REMOVED
 from collm._settings import UnknownSettingError, settings_of, sorted_out
 from collm.agents.config import ModelConfig
-from collm.algorithms.config import MAPPOConfig
+from collm.agents.numeric.config import NetworkConfig
+from collm.algorithms.config import IPPOConfig, MAPPOConfig, MARLOOConfig
+from collm.algorithms.registry import algorithm_specs
+from collm.algorithms.runs.loggers.sinks import LogConfig
+from collm.benchmarks.commands.train import TrainArguments
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,11 +36,14 @@ class Ground(Checked):
 @dataclass(frozen=True, kw_only=True)
 class Garden(Ground):
     depth: int = 5
+    size: Annotated[tuple[Count, Positive], Parts("rows", "space")] = (3, 0.5)
 
     # Planting.
 
     plants: Count
     """Number of plants."""
+    weeds: Advanced[Annotated[Count | None, Also("unwanted")]] = None
+    """Number of weeds."""
 
 
 def test_a_class_that_changes_a_default_keeps_docstring_group_and_other_names():
@@ -44,9 +52,20 @@ def test_a_class_that_changes_a_default_keeps_docstring_group_and_other_names():
     assert depth.default == 5 and not depth.is_required
 
 
+def test_an_advanced_setting_keeps_its_type_and_its_other_names():
+    weeds = settings_of(Garden)["weeds"]
+    assert weeds.is_advanced and weeds.also == ("unwanted",)
+    assert not settings_of(Garden)["depth"].is_advanced
+    with pytest.raises(UserError, match="weeds must be a whole number of at least 1, or None, got 0"):
+        Garden(plants=1, weeds=0)
+
+
 def test_settings_stand_in_the_group_whose_title_is_above_them():
     groups = {name: each.group for name, each in settings_of(Garden).items()}
-    assert groups == {"early": "Ground", "depth": "Digging", "width": "Digging", "plants": "Planting"}
+    assert groups == {
+        **{"early": "Ground", "depth": "Digging", "width": "Digging"},
+        **{"size": "Garden", "plants": "Planting", "weeds": "Planting"},
+    }
     assert settings_of(Garden)["plants"].is_required
 
 
@@ -55,9 +74,35 @@ def test_values_go_to_the_first_class_that_has_them_by_any_name():
     assert sorted_out(given, [Garden, ModelConfig], "run.toml") == [{"depth": 3, "plants": 1}, {"model": "tiny"}]
 
 
+def test_single_values_of_a_tuple_are_given_by_their_own_names():
+    assert sorted_out({"space": 2.0}, [Garden], "run.toml") == [{"size": (3, 2.0)}]
+    assert sorted_out({"space": 2.0, "rows": 4}, [Garden], "run.toml") == [{"size": (4, 2.0)}]
+    for both in ({"size": (1, 1.0), "rows": 4}, {"rows": 4, "size": (1, 1.0)}):
+        with pytest.raises(UserError, match="'size' twice"):
+            sorted_out(both, [Garden], "run.toml")
+
+
+def test_each_value_of_a_tuple_has_its_own_range_and_none_may_lack():
+    with pytest.raises(UserError, match=r"size\[0\] must be a whole number of at least 1, got 0"):
+        Garden(plants=1, size=(0, 0.5))
+    with pytest.raises(UserError, match="size must be 2 values"):
+        Garden(plants=1, size=(3,))
+
+
 def test_an_unknown_name_is_told_with_the_nearest_of_all_names():
     with pytest.raises(UnknownSettingError, match=r"run.toml has no setting 'how_dep'; did you mean 'how_deep'\?"):
         sorted_out({"how_dep": 3}, [Garden], "run.toml")
+
+
+def test_a_removed_name_is_refused_with_its_replacement():
+    with pytest.raises(UnknownSettingError, match="'num_env_hosts'; use num_collectors"):
+        sorted_out({"num_env_hosts": 2}, [Garden], "run.toml")
+
+
+def test_no_removed_name_is_a_setting():
+    kinds = (TrainArguments, LogConfig, ModelConfig, NetworkConfig, *(spec.config for spec in algorithm_specs()))
+    names = {name for kind in kinds for each in settings_of(kind).values() for name in (each.name, *each.also)}
+    assert not names & set(REMOVED)
 
 
 def test_a_setting_by_two_names_is_refused():
@@ -65,7 +110,11 @@ def test_a_setting_by_two_names_is_refused():
         sorted_out({"depth": 3, "deep": 4}, [Garden], "run.toml")
 
 
-def test_no_two_settings_of_a_run_share_a_name():
-    names = [name for kind in (MAPPOConfig, ModelConfig) for each in settings_of(kind).values() for name in each.also]
-    own = {name for kind in (MAPPOConfig, ModelConfig) for name in settings_of(kind)}
-    assert len(set(names)) == len(names) and not own & set(names)
+@pytest.mark.parametrize("config", [MAPPOConfig, IPPOConfig, MARLOOConfig])
+def test_no_two_settings_of_a_run_share_a_name(config):
+    kinds = (config, ModelConfig, NetworkConfig, LogConfig, TrainArguments)
+    settings = [
+        each for kind in kinds for each in settings_of(kind).values() if (kind, each.name) != (TrainArguments, "model")
+    ]
+    names = [name for each in settings for name in (each.name, *each.also, *each.parts)]
+    assert sorted(set(names)) == sorted(names)

@@ -5,20 +5,21 @@ from __future__ import annotations
 import asyncio
 import atexit
 import ipaddress
+import json
 import os
 import re
 import threading
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from gymnasium.spaces import Text
 
-from ..._errors import UserError
+from ..._errors import UserError, nearest
 from ..._extras import install_command
-from ..._ranges import refuse_password
+from ..._ranges import Checked, Count, CountOrZero, NotNegative, Positive, refuse_password
 from ...envs.core import as_chat, messages_of
 from ..config import CHAT, MAX_NEW_TOKENS
 from ..core import Completion, Policy, Request
@@ -35,6 +36,8 @@ OPENAI_KEY = "OPENAI_API_KEY"
 _NAME = re.compile(r"openai:(?P<model>((?!@https?://)[^\s,])+)(@(?P<url>\S+))?")
 _NO_KEY = "none"  # the client wants some text; servers without keys read none
 _TOKENS_PER_PRICE = 1_000_000
+_BODY = "body."  # begins the names of further fields of requests
+_LITERALS = {"True": True, "False": False, "None": None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,26 @@ class Usage:
         said += f", {self.retries} retries" if self.retries else ""
         said += f", {self.unmetered} answers without a count of tokens" if self.unmetered else ""
         return said + (f", cost {self.cost:.4g}" if self.cost else "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChatOptions(Checked):
+    """Options of a chat server, which stand behind its address: openai:MODEL@URL?key=VARIABLE&requests=8."""
+
+    key: str | None = None
+    """Environment variable with the key. None: OPENAI_API_KEY at OpenAI's own address, and no key at any other."""
+    requests: Count = 32
+    """Requests to the server under way at the same time."""
+    timeout_s: Positive = 300.0
+    """Time limit of one attempt, in seconds."""
+    retries: CountOrZero = 8
+    """Retries of a request that failed or was refused for now, with exponential back-off or as the server says."""
+    seeds: bool = True
+    """Send seeds. False: for servers that refuse the field."""
+    prompt_price: NotNegative = 0.0
+    """Price per million tokens that the model reads, in any currency, for the count of costs."""
+    completion_price: NotNegative = 0.0
+    """Price per million tokens that the model writes, in any currency, for the count of costs."""
 
 
 class ChatPolicy(Policy):
@@ -219,17 +242,20 @@ def chat_spec(name: str) -> PolicySpec | None:
     """How the chat model of a name is made; None for a name of another form.
 
     Args:
-        name: "openai:MODEL@URL", or "openai:MODEL" at OpenAI's own address; no spaces or commas.
+        name: "openai:MODEL@URL", or "openai:MODEL" at OpenAI's own address; no spaces or commas. `ChatOptions` may
+            follow as "?key=VARIABLE&requests=8", and further fields of requests as "body.reasoning_effort=low".
 
     Raises:
-        UserError: if it begins so and goes on otherwise.
+        UserError: if it begins with "openai:" and has another form, or an option that does not exist.
     """
     if not name.startswith(CHAT):
         return None
     refuse_password(name)
-    parts = _NAME.fullmatch(name)
+    place, _, query = name.partition("?")
+    parts = _NAME.fullmatch(place)
     if parts is None:
         raise UserError(f"{name!r} is not of the form openai:MODEL@URL, such as openai:my-model@http://localhost:8000")
+    options, body = _options(query)
     url, model = parts["url"], parts["model"]
 
     def make(seat: Seat) -> ChatPolicy:
@@ -239,20 +265,46 @@ def chat_spec(name: str) -> PolicySpec | None:
         return ChatPolicy(
             url,
             model,
-            settings.chat_key,
-            max_requests=settings.chat_requests,
-            timeout_s=settings.chat_timeout_s,
-            max_retries=settings.chat_retries,
+            options.key,
+            max_requests=options.requests,
+            timeout_s=options.timeout_s,
+            max_retries=options.retries,
             temperature=settings.temperature,
             top_p=settings.top_p,
             top_k=settings.top_k,
             max_new_tokens=settings.max_new_tokens or MAX_NEW_TOKENS,
-            sends_seed=settings.chat_seeds,
-            prices=(settings.chat_prompt_price, settings.chat_completion_price),
-            body=settings.chat_body,
+            sends_seed=options.seeds,
+            prices=(options.prompt_price, options.completion_price),
+            body=body,
         )
 
     return PolicySpec(make, check=make)
+
+
+def _options(query: str) -> tuple[ChatOptions, dict[str, Any]]:
+    """Options of a chat server and further fields of its requests, from the text behind the "?" of its name.
+
+    Raises:
+        UserError: if a pair is malformed, an option does not exist, or a value is outside of its range.
+    """
+    given: dict[str, Any] = {}
+    body: dict[str, Any] = {}
+    for pair in filter(None, query.split("&")):
+        name, equals, text = (unquote(each) for each in pair.partition("="))
+        if not equals:
+            raise UserError(f"options of a chat server are name=value pairs joined by &, got {pair!r}")
+        into = body if name.startswith(_BODY) else given
+        try:
+            into[name.removeprefix(_BODY)] = _LITERALS[text] if text in _LITERALS else json.loads(text)
+        except (ValueError, RecursionError):
+            into[name.removeprefix(_BODY)] = text
+    known = {each.name for each in fields(ChatOptions)}
+    for name in given.keys() - known:
+        raise UserError(
+            f"a chat server has no option {name!r}; {nearest(name, sorted(known))}; {_BODY}{name} is a field of its "
+            "requests"
+        )
+    return ChatOptions(**given), body
 
 
 def address(url: str | None) -> str:

@@ -369,14 +369,6 @@ class LanguagePolicy(TrainablePolicy):
         ids, is_extension = self.language_model.encoder.prompt(observation, previous)
         return Completion("", tokens=TokenRecord(ids, np.zeros(0, dtype=np.int64), is_extension, observation))
 
-    def is_own(self, observation: Any, previous: Completion | None, completion: Completion) -> bool:
-        encoder, tokens = self.language_model.encoder, completion.tokens
-        if not isinstance(tokens, TokenRecord) or len(tokens.completion_ids) > self.max_new_tokens:
-            return False
-        ids, is_extension = encoder.prompt(observation, previous)
-        is_read = np.array_equal(ids, tokens.prompt_ids) and is_extension == tokens.is_extension
-        return is_read and encoder.text(tokens.completion_ids) == completion.action
-
     def num_tokens(self, track: Sequence[Completion]) -> int:
         return num_tokens(track)
 

@@ -214,14 +214,6 @@ class NumericPolicy(NumericNetwork, TrainablePolicy):
             raise ValueError("the policy has no value head; make it with has_value_head=True")
         return values
 
-    def is_own(self, observation: Any, previous: Completion | None, completion: Completion) -> bool:
-        record = completion.tokens
-        if not isinstance(record, NumericRecord) or not np.array_equal(
-            self.observation.vector(observation), record.features
-        ):
-            return False
-        return np.array_equal(np.asarray(self.head.action(record.raw)), np.asarray(completion.action))
-
     def num_tokens(self, track: Sequence[Completion]) -> int:
         return len(track)
 

@@ -140,7 +140,7 @@ class Replicas:
                 return ready
             if time.monotonic() >= deadline:
                 faults = "; ".join(dict.fromkeys(str(replica.fault) for replica in self.all))
-                raise ServerError(f"no server answered for {self._patience_s:g} s (server_patience_s): {faults}")
+                raise ServerError(f"no server answered for {self._patience_s:g} s: {faults}")
             time.sleep(min(PROBE_S, max(0.0, deadline - time.monotonic())))
 
     def _is_ready(self, replica: Replica) -> bool:

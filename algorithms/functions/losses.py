@@ -14,7 +14,7 @@ the same number and the same gradient, however ragged the micro-batches. To weig
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -315,13 +315,6 @@ def explained_variance(values: Tensor, targets: Tensor) -> Tensor:
     share = 1 - (targets - values).var(correction=0) / variance
     rounding = 8 * torch.finfo(targets.dtype).eps * torch.maximum(targets.abs().max(), values.abs().max())
     return torch.where(variance > rounding.square(), share, torch.nan)
-
-
-def has_stopped_rising(series: Sequence[float], window: int) -> bool:
-    """Whether the mean of the last `window` numbers is not above that of as many before; False for fewer than both."""
-    if len(series) < 2 * window:
-        return False
-    return sum(series[-window:]) <= sum(series[-2 * window : -window])
 
 
 def _check_tokens(per_token: Tensor, turn_of_token: Tensor) -> None:

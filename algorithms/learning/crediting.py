@@ -194,7 +194,6 @@ def _normalized(
         every,
         groups[mode],
         subtract_mean=algorithm.centers_advantages,
-        epsilon=algorithm.config.normalization_epsilon,
     )
     pieces = torch.split(scaled, [len(credit.advantages) for credit in credits.values()])
     return {

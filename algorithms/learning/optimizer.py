@@ -56,8 +56,8 @@ class Optimizer:
         self.adamw = torch.optim.AdamW(
             self.share.weights,
             lr=learning_rate,
-            betas=(config.adam_beta1, config.adam_beta2),
-            eps=config.adam_epsilon,
+            betas=config.adam[:2],
+            eps=config.adam[2],
             weight_decay=config.weight_decay,
             fused=True,  # once through memory, without a copy of the weights' size
         )

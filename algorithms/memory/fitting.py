@@ -197,7 +197,6 @@ def check_fit(algorithm: Algorithm[Any], model: ModelConfig, task: Task, capacit
     Raises:
         NoRoom: if it does not fit, with what would.
     """
-    _check_copies(algorithm, model, task)
     found = fit(algorithm, model, task, capacity)
     if found is not None:
         return found
@@ -210,19 +209,6 @@ def check_fit(algorithm: Algorithm[Any], model: ModelConfig, task: Task, capacit
         f"the training needs {least.peak.total / GIB:.1f} GiB on {device} ({least.peak.name}), which has "
         f"{capacity(device) / GIB:.1f}; {mend}"
     )
-
-
-def _check_copies(algorithm: Algorithm[Any], model: ModelConfig, task: Task) -> None:
-    """Refuse models that are too large for each rank to decode with a whole copy."""
-    limit = algorithm.config.fsdp_copy_memory
-    for member in (each for own in members_of(algorithm, model, task).values() for each in own):
-        if member.copy > limit * GIB:
-            raise NoRoom(
-                f"with fsdp each rank decodes with a whole copy of the model of {member.name}, which takes "
-                f"{member.copy / GIB:.1f} GiB in {model.compute_dtype}, more than fsdp_copy_memory={limit:g}; let vLLM "
-                "servers sample (--server), raise fsdp_copy_memory if the devices have room, compute in bfloat16, or "
-                "give a smaller model"
-            )
 
 
 def _choices(algorithm: Algorithm[Any], model: ModelConfig) -> Iterator[tuple[bool, int]]:

@@ -11,7 +11,6 @@ import socket
 import sys
 import threading
 import time
-import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ..._cluster import Cluster, first_line, import_from, leave, surroundings
+from ..._cluster import Cluster, first_line, import_from, leave
 from ..._errors import UserError
 from ..distribution.ranks import sendable
 from .collector import Played, RolloutCollector, together
@@ -37,8 +36,6 @@ MAX_FAILURES = 3
 
 Share = Sequence[tuple[int, Plan]]
 Maker = Callable[[], RolloutCollector]
-Judge = Callable[[Order, Weights, Share, Played], "str | None"]
-"""Says what is wrong with what a collector says it has played; None if nothing is."""
 
 
 class LostCollectorsError(UserError):
@@ -123,13 +120,11 @@ class Actors(Players):
     Args:
         make: makes an actor's collector; it is sent to the actors.
         cluster: where they run.
-        judge: looks at what each of them says it has played; None: all are trusted.
     """
 
-    def __init__(self, make: Maker, cluster: Cluster, judge: Judge | None = None):
+    def __init__(self, make: Maker, cluster: Cluster):
         self._is_closed = threading.Event()
         self._cluster = cluster
-        self._judge = judge
         cluster.join()
         import ray
 
@@ -138,7 +133,6 @@ class Actors(Players):
         self._num_started = 0
         self._actors: list[_Actor] = []
         self._starting: dict[Any, _Actor] = {}  # by the reference of what `ready` will return
-        self._expelled: list[str] = []
         for _ in range(cluster.num_actors):
             self._start()
 
@@ -171,15 +165,13 @@ class Actors(Players):
                     self._started(reference)
                     continue
                 actor, task = busy.pop(reference)
-                answered = self._received(actor, task, reference, order, weights)
+                answered = self._received(actor, task, reference)
                 if answered is None:
                     waiting.appendleft(task)
                 else:
                     parts.append(answered[0])
                     for phase, spent in answered[1].items():
                         seconds[phase] = seconds.get(phase, 0.0) + spent
-            if not busy and not self._actors:
-                raise LostCollectorsError(f"no collector is left: {'; '.join(self._expelled)}")
             if not busy and time.monotonic() - since > START_S:
                 raise LostCollectorsError(self._why_none_starts())
         skipped = [fault for part in parts for fault in part.skipped]
@@ -197,16 +189,8 @@ class Actors(Players):
         leave()
 
     def _start(self) -> None:
-        cluster = self._cluster
-        # Ray's own restarts would give the same actor its tasks again; here any actor may take them over at once.
-        kind = self._ray.remote(
-            num_cpus=cluster.num_cpus,
-            num_gpus=cluster.num_gpus,
-            max_restarts=0,
-            scheduling_strategy="SPREAD",
-            runtime_env=surroundings(),
-        )(Collecting)
-        handle = kind.remote([self._make], sys.path, max(1, int(cluster.num_cpus)))
+        kind = self._ray.remote(**self._cluster.actor_options())(Collecting)
+        handle = kind.remote([self._make], sys.path, max(1, int(self._cluster.num_cpus)))
         actor = _Actor(self._num_started, handle)
         self._num_started += 1
         self._actors.append(actor)
@@ -223,10 +207,8 @@ class Actors(Players):
             raise error
         actor.is_ready = True
 
-    def _received(
-        self, actor: _Actor, task: _Task, reference: Any, order: Order, weights: Weights
-    ) -> tuple[Played, Mapping[str, float]] | None:
-        """What an actor played; None if it is lost or expelled, and others have to play that."""
+    def _received(self, actor: _Actor, task: _Task, reference: Any) -> tuple[Played, Mapping[str, float]] | None:
+        """Return what an actor played; None if the actor is lost, so that others have to play it."""
         try:
             answer: _Answer = self._ray.get(reference)
         except (self._ray.exceptions.RayActorError, self._ray.exceptions.ObjectLostError) as error:
@@ -242,14 +224,7 @@ class Actors(Players):
         if answer.error is not None:
             raise answer.error
         assert answer.played is not None  # where there is no error
-        problem = None if self._judge is None else self._judge(order, weights, task.share, answer.played)
-        if problem is None:
-            return answer.played, answer.seconds
-        self._expelled.append(f"{actor}: {problem}")
-        warnings.warn(f"expelled: {self._expelled[-1]}; others play its episodes", RuntimeWarning, stacklevel=2)
-        self._actors.remove(actor)
-        self._ray.kill(actor.handle)
-        return None
+        return answer.played, answer.seconds
 
     def _replace(self, actor: _Actor) -> None:
         self._actors.remove(actor)
@@ -261,7 +236,7 @@ class Actors(Players):
         return (
             f"no collector has started within {START_S:g} s: each takes {cluster.num_cpus:g} CPU and "
             f"{cluster.num_gpus:g} GPU, and the cluster has {has.get('CPU', 0):g} CPU and {has.get('GPU', 0):g} GPU in "
-            "all; give it more, or lower --collector-cpus and --collector-gpus"
+            "all; give it more, or lower num_cpus and num_gpus of --collector-options"
         )
 
 

@@ -124,11 +124,7 @@ class Run:
         num_episodes = len(seeds)
         if num_episodes < 1:
             raise ValueError(f"num_episodes must be at least 1, got {num_episodes}")
-        experiment = replace(
-            self.experiment,
-            env_kwargs={**self.experiment.env_kwargs, **env_kwargs},
-            config=replace(self.experiment.config, env_hosts=None),  # here, wherever it was trained
-        )
+        experiment = replace(self.experiment, env_kwargs={**self.experiment.env_kwargs, **env_kwargs})
         limit = experiment.config.eval_max_turns if eval_max_turns is None else eval_max_turns
         vector = experiment.make_vector(split, min(num_episodes, MAX_DEFAULT_ENVS), has_shares=True)
         try:
@@ -425,7 +421,7 @@ def default_directory(experiment: Experiment) -> Path:
 def _settings(spec: AlgorithmSpec, given: Mapping[str, Any]) -> tuple[Any, ModelConfig, NetworkConfig, LogConfig]:
     """Settings by keyword, sorted into the classes that declare them."""
     classes: tuple[type[Any], ...] = (spec.config, ModelConfig, NetworkConfig, LogConfig)
-    listed = f"`collm train {spec.name} --help` lists them"
+    listed = f"`collm train {spec.name} --help-all` lists them"
     parts = sorted_out(given, classes, f"the algorithm {spec.name!r}", listed)
     config, model, network, log = (kind(**part) for kind, part in zip(classes, parts, strict=True))
     return config, model, network, log

@@ -16,17 +16,12 @@ FREE = (
     "save_interval_minutes",
     "num_envs",
     "num_workers",
-    "env_hosts",
-    "num_env_hosts",
     "timeout_s",
     "max_batch_tokens",
     "side_by_side",
     "collectors",
     "num_collectors",
-    "collector_cpus",
-    "collector_gpus",
-    "collector_files",
-    "verify_share",
+    "collector_options",
     "kv_memory",
     "device",
     "critic_device",
@@ -34,7 +29,6 @@ FREE = (
     "recomputes_activations",
     "offload",
     "fsdp",
-    "fsdp_copy_memory",
 )
 """Settings that may change: how long a run goes on, what it writes when, and where it computes."""
 

@@ -178,7 +178,7 @@ def run_prepared(
             run.evaluated = group.by_writer(lambda: last_evaluated(directory))
         if group.is_writer:
             sinks = () if log is None else log.log
-            made = make_loggers(directory, sinks, experiment.to_json(), update=trainer.update, place=log)
+            made = make_loggers(directory, sinks, experiment.to_json(), update=trainer.update)
             run.records = {name: JsonLines(directory / name, num_lines[name]) for name in RECORDS}
             config = experiment.config
             # Returns are logged as the environment pays them, which need not be what is learned from.

@@ -1,4 +1,4 @@
-"""`collm throughput [rollout|decode|update|threads|comlrl|sandbox|games|hosts|all|gpu]`: the speed of this machine."""
+"""`collm throughput [rollout|decode|update|threads|comlrl|sandbox|games|all|gpu]`: the speed of this machine."""
 
 from __future__ import annotations
 
@@ -22,16 +22,14 @@ from ..throughput.timing import Watch, watching
 class ThroughputArguments(Checked):
     """Measure this machine: rates per CPU second, and their ratios within one run."""
 
-    what: Positional[
-        Literal["rollout", "decode", "update", "threads", "comlrl", "sandbox", "games", "hosts", "all"]
-    ] = "rollout"
+    what: Positional[Literal["rollout", "decode", "update", "threads", "comlrl", "sandbox", "games", "all"]] = "rollout"
     """Measurement: environment steps by phase (rollout); tokens, and FLOP/s as a share of the machine's limit (decode);
     learning by phase (update); two models one after the other and side by side, by wall time (threads); whole training
     steps beside comlrl (comlrl); runs of untrusted code (sandbox); turns of the building games (games);
-    environment steps in one process and on Ray's hosts and collectors, by wall time (hosts); or all.
+    or all.
     `collm throughput gpu` has options of its own."""
     env: str = "collm/MiniWriting-v2"
-    """Registered id of the text environment that rollout, update and hosts play."""
+    """Registered id of the text environment that rollout and update play."""
     repeats: Count = 5
     """Rounds in which the compared workloads take turns, after one to warm up; medians count. The command looks at the
     load of other processes before and after each round."""
@@ -173,17 +171,6 @@ def _games(_: ThroughputArguments) -> str:
     return games.table(games.measure())
 
 
-def _hosts(arguments: ThroughputArguments) -> str:
-    from ..._extras import require
-    from ..throughput.growth import steps
-
-    try:
-        require("ray")
-    except ModuleNotFoundError as error:
-        return f"Not measured: {error}"
-    return steps.table(steps.measure(arguments.env, repeats=arguments.repeats), arguments.env)
-
-
 MEASUREMENTS: Mapping[str, Callable[[ThroughputArguments], str]] = {
     "rollout": _rollout,
     "decode": _decode,
@@ -192,5 +179,4 @@ MEASUREMENTS: Mapping[str, Callable[[ThroughputArguments], str]] = {
     "comlrl": _comlrl,
     "sandbox": _sandbox,
     "games": _games,
-    "hosts": _hosts,
 }

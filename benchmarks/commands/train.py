@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
-from ..._ranges import Also, Checked, Count, Finite
+from ..._ranges import Advanced, Also, Checked, Count
 from ..._settings import settings_of, sorted_out
 from ...agents.config import ModelConfig
 from ...agents.numeric.config import NetworkConfig
 from ...algorithms.config import TrainConfig
 from ...algorithms.registry import algorithm_spec, algorithm_specs
 from ...algorithms.runs.loggers.sinks import LogConfig
-from ..arguments import keyword_arguments, nested_classes, parsed
+from ..arguments import HELP_ALL, keyword_arguments, nested_classes, parsed
 from ..configuration import CONFIG, Given, given_settings
 from ..errors import UserError, check_folder, refusals
 
@@ -60,24 +60,23 @@ class TrainArguments(Checked, Generic[Settings]):
     """Arguments of the environment as key=value; values may be JSON."""
     out: Annotated[Path | None, Also("output_dir")] = None
     """Folder of the run. None: runs/<environment>-<algorithm>-<time>."""
-    resume: Annotated[bool, Also("resume_from_checkpoint")] = False
+    resume: Advanced[Annotated[bool, Also("resume_from_checkpoint")]] = False
     """Continue the run in --out from its last checkpoint, or from the beginning where it has none. `collm resume` does
     so without the other settings."""
-    init_from: Path | None = None
+    init_from: Advanced[Path | None] = None
     """Run directory whose policies and critics the new run begins with. None: the models that the settings name."""
-    threads: Count | None = None
+    threads: Advanced[Count | None] = None
     """Threads of torch. None: 1 for the embedded model on a CPU, where more only wait, else torch's own choice."""
 
     # Team and task.
 
     partner: Annotated[tuple[str, ...], Also("partners")] = ()
     """Partners that do not learn, as AGENT=WHO: reference, random, empty, or a model's folder or name."""
-    prompts: Path | None = None
+    prompts: Advanced[Path | None] = None
     """Folder of prompt templates `<agent>.txt` in place of the environment's prompts. None: the environment's."""
     reward_funcs: tuple[str, ...] = ()
-    """Reward functions in place of the environment's reward, as package.module:name; own: the environment's."""
-    reward_weights: tuple[Finite, ...] = ()
-    """Weights of the reward functions, one each. None given: 1 each."""
+    """Reward functions in place of the environment's reward, as package.module:name; own: the environment's. Their
+    weights are an argument of the environment: `--env-kwargs 'reward_weights=[1, 0.5]'`."""
     logging: LogConfig = field(default_factory=LogConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     network: NetworkConfig = field(default_factory=NetworkConfig)
@@ -85,7 +84,7 @@ class TrainArguments(Checked, Generic[Settings]):
 
 
 def run(args: Sequence[str]) -> None:
-    if not args or args[0] in ("-h", "--help"):
+    if not args or args[0] in ("-h", "--help", HELP_ALL):
         print(listing())
         return
     name, arguments, given = training(list(args), "train")
@@ -207,7 +206,7 @@ def values_of(given: Given, settings: type[TrainConfig]) -> dict[str, Any]:
     if given.path is None:
         return {}
     classes: tuple[type[Any], ...] = (settings, ModelConfig, NetworkConfig, LogConfig)
-    listed = "`collm train ALGORITHM --help` lists them"
+    listed = "`collm train ALGORITHM --help-all` lists them"
     tables = {"config", "settings", *nested_classes(TrainArguments)} - {"model"}  # model is a setting, too
     for name in tables & set(given.settings):
         raise UserError(
@@ -232,8 +231,6 @@ def environment_arguments(arguments: TrainArguments[Any], given: Given) -> dict[
         found["prompts"] = str(arguments.prompts)
     if arguments.reward_funcs:
         found["reward_funcs"] = list(arguments.reward_funcs)
-    if arguments.reward_weights:
-        found["reward_weights"] = list(arguments.reward_weights)
     return found
 
 
@@ -280,6 +277,6 @@ def listing() -> str:
             "examples:",
             *(f"  {example.format(name='maac')}" for example in EXAMPLES),
             "",
-            "`collm train ALGORITHM --help` explains all options.",
+            "`collm train ALGORITHM --help` explains the usual options, --help-all all of them.",
         ]
     )

@@ -101,7 +101,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         algorithm="ippo",
         config=IPPOConfig(**_PENDULUM),
         env="gymnasium/Pendulum-v1",
-        network=NetworkConfig(is_squashed=True),
+        network=NetworkConfig(gaussian="squashed"),
     ),
     "spread-ippo": _spread("ippo", IPPOConfig(**_SPREAD, credited_reward="own")),
     "spread-mappo": _spread("mappo", MAPPOConfig(**_SPREAD)),

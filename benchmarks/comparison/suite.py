@@ -40,6 +40,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from ..._errors import UserError, nearest
 from ..._ranges import Checked, Finite, Seed
+from ..._removed import replacement
 from ...agents.config import ModelConfig
 from ...agents.numeric.config import NetworkConfig
 from ...algorithms.registry import UnknownAlgorithmError, algorithm_spec
@@ -399,4 +400,4 @@ def _refuse_partial(
 def _refuse_unknown(where: str, given: Mapping[str, Any], known: set[str]) -> None:
     for name in given:
         if name not in known:
-            raise UserError(f"{where} has no {name!r}; {nearest(name, sorted(known))}")
+            raise UserError(f"{where} has no {name!r}; {replacement(name) or nearest(name, sorted(known))}")

@@ -1,34 +1,38 @@
-"""What a worker has of a vector: its copies of the environment, and answers to messages about them."""
+"""The environment copies of a worker process, and its answers to messages about them.
+
+Each answer holds a digest of the turn's result. It shows whether an episode that is replayed in another process takes
+the same course.
+"""
 
 from __future__ import annotations
 
 import pickle
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
 from typing import Any, Literal, TypeAlias
 
+import numpy as np
+
 from ..registration.turn_limit import declared_turn_limit
-from .faults import EnvironmentFault, Watch, name_of
-from .marks import mark
+from .faults import EnvironmentFault, StepResult, Watch, name_of
 from .vector import Builder, as_step
 
 What: TypeAlias = Literal["reset", "step", "replay"]
-Dumps: TypeAlias = Callable[[Any], bytes]
+DIGEST_BYTES = 8
 
 
 class Copies:
-    """What a worker has: copies that are built once, and answers to messages about them.
+    """Environment copies that are built once, and answers to messages about them.
 
     Args:
         build: builds one.
         indices: their numbers.
         sends_state: whether answers have the state.
-        dumps: makes bytes of answers.
     """
 
-    def __init__(self, build: Builder, indices: Sequence[int], sends_state: bool, dumps: Dumps = pickle.dumps):
+    def __init__(self, build: Builder, indices: Sequence[int], sends_state: bool):
         self._sends_state = sends_state
-        self._dumps = dumps
         self._envs = {number: build() for number in indices}
         self._first = self._envs[indices[0]]
         self._watches = {number: Watch(self._first) for number in indices}
@@ -48,12 +52,12 @@ class Copies:
         """The answer to a message."""
         message, what, index, argument = pickle.loads(payload)
         try:
-            return self._dumps((message, index, None, self._answer(index, what, argument)))
+            return pickle.dumps((message, index, None, self._answer(index, what, argument)))
         except EnvironmentFault as fault:
-            return self._dumps((message, index, (fault.problem, fault.agent, traceback.format_exc()), None))
+            return pickle.dumps((message, index, (fault.problem, fault.agent, traceback.format_exc()), None))
         except Exception as error:  # pickle raises whatever it likes
             problem = f"{what} returned what cannot be sent between processes: {error}"
-            return self._dumps((message, index, (problem, None, traceback.format_exc()), None))
+            return pickle.dumps((message, index, (problem, None, traceback.format_exc()), None))
 
     def close(self) -> None:
         """Let go of all copies."""
@@ -64,22 +68,53 @@ class Copies:
         env, watch = self._envs[index], self._watches[index]
         if what == "step":
             result = watch.step(env, argument)
-            marks = [mark(result)]
+            digests = [digest_of(result)]
         else:
             seed, options, *played = argument
             result = as_step(watch.reset(env, seed, options))
-            marks = [mark(result)]
+            digests = [digest_of(result)]
             for actions in played[0] if played else ():
                 result = watch.step(env, actions)
-                marks.append(mark(result))
-        return list(env.agents), watch.state(env) if self._sends_state else None, result, marks
+                digests.append(digest_of(result))
+        return list(env.agents), watch.state(env) if self._sends_state else None, result, digests
 
 
-def built(make: Callable[[], Copies], dumps: Dumps = pickle.dumps) -> tuple[Copies | None, bytes]:
-    """A worker's copies and its first answer; without copies, where they could not be built."""
+def built(make: Callable[[], Copies]) -> tuple[Copies | None, bytes]:
+    """The copies of a worker and its first answer; None and the reason if they could not be built."""
     try:
         copies = make()
-        return copies, dumps((None, None, None, copies.description()))
+        return copies, pickle.dumps((None, None, None, copies.description()))
     except (Exception, SystemExit) as error:  # an environment that exits is at fault like one that raises
         problem = f"it could not be built: {type(error).__name__}: {error}"
-        return None, dumps((None, None, (problem, None, traceback.format_exc()), None))
+        return None, pickle.dumps((None, None, (problem, None, traceback.format_exc()), None))
+
+
+def digest_of(result: StepResult) -> bytes:
+    """Digest of a turn: observations, rewards, terminations and truncations. Infos may differ, such as times."""
+    digest = blake2b(digest_size=DIGEST_BYTES)
+    for part in result[:4]:
+        _feed(digest, part)
+    return digest.digest()
+
+
+def _feed(digest: Any, value: Any) -> None:
+    if isinstance(value, str):
+        _feed_bytes(digest, "text", value.encode(errors="surrogatepass"))
+    elif isinstance(value, Mapping):  # sorted: the order of a set of texts differs between processes
+        digest.update(f"mapping {len(value)} ".encode())
+        for key in sorted(value, key=repr):
+            _feed(digest, key)
+            _feed(digest, value[key])
+    elif isinstance(value, (tuple, list)):
+        digest.update(f"row {len(value)} ".encode())
+        for each in value:
+            _feed(digest, each)
+    elif (array := np.asarray(value)).dtype.kind != "O":
+        _feed_bytes(digest, f"{array.dtype.str} {array.shape}", array.tobytes())
+    else:
+        _feed_bytes(digest, "object", pickle.dumps(value))
+
+
+def _feed_bytes(digest: Any, kind: str, content: bytes) -> None:
+    digest.update(f"{kind} {len(content)} ".encode())
+    digest.update(content)

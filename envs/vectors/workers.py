@@ -1,7 +1,7 @@
-"""Copies of an environment in workers elsewhere: which of their answers count, and what becomes of those that are lost.
+"""Base of vectors in worker processes: messages, time limits, restart and replay.
 
-Every copy has messages of its own, so that its turn is known when it is done and not when its whole worker is. A worker
-answers its messages in their order, so that what it is at is the oldest that it has not answered.
+Each copy has its own messages, so that its result arrives before the worker's other copies are done. A worker answers
+its messages in order: it is working on the oldest unanswered one.
 """
 
 from __future__ import annotations
@@ -48,12 +48,8 @@ class WorkerVector(VectorEnv):
     workers that were lost, or that is another one when it is played again, is given up, and told by `lost`.
     """
 
-    worker = "worker process"
-    """What messages call a worker."""
     max_failures = 2
     """Workers that one episode may lose or let hang, before it is given up."""
-    max_starts = 1
-    """Workers that may be lost one after the other in one place while they build their copies."""
 
     num_workers: int
     _observation_spaces: dict[str, Space[Any]]
@@ -68,7 +64,7 @@ class WorkerVector(VectorEnv):
         self._is_closed = False
         self._agents: list[list[str]] = [[] for _ in range(num_envs)]
         self._states: list[Any] = [None] * num_envs
-        self._marks: list[list[bytes]] = [[] for _ in range(num_envs)]  # of each present episode's results so far
+        self._digests: list[list[bytes]] = [[] for _ in range(num_envs)]  # of each present episode's results so far
         self._num_failures = [0] * num_envs  # of each copy's present episode
         self._lost: dict[int, EnvironmentFault] = {}
         self._num_sent = 0
@@ -78,7 +74,6 @@ class WorkerVector(VectorEnv):
         self._held: list[deque[tuple[int, Task, bytes]]] = [deque() for _ in range(count)]  # by worker: not sent yet
         self._arrived: dict[int, tuple[list[str], Any, StepResult]] = {}
         self._is_starting = [True] * count
-        self._num_starts = [0] * count  # that came to nothing, since a worker was last there
         self._busy_since = [0.0] * count  # when each worker began what it does now, by the monotonic clock
 
     # What a kind of workers is.
@@ -115,10 +110,6 @@ class WorkerVector(VectorEnv):
         """Whether a worker can be sent a further message now."""
         return True
 
-    def _why_late(self) -> str:
-        """What may be the reason where a worker does not start."""
-        return ""
-
     # The vector.
 
     def reset(
@@ -137,7 +128,7 @@ class WorkerVector(VectorEnv):
     def send_reset(self, index: int, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
         self.courses[index] = Course(seed, options)
         self._num_failures[index] = 0
-        self._marks[index] = []
+        self._digests[index] = []
         self._begun[index] = self._num_sent + 1
         self._send(index, "reset", (seed, options))
 
@@ -244,7 +235,7 @@ class WorkerVector(VectorEnv):
         for number in set(busy) - set(answering):
             if self._time_left(number) == 0 and not self._answering([number], 0):
                 if self._is_starting[number]:
-                    self._fail(None, (f"was not built within {START_S:g} s{self._why_late()}", None, ""))
+                    self._fail(None, (f"was not built within {START_S:g} s", None, ""))
                 self._replace(number, f"gave no answer within {self._limit_s(number):g} s")
 
     def _read(self, number: int) -> None:
@@ -263,7 +254,6 @@ class WorkerVector(VectorEnv):
             self._busy_since[number] = time.monotonic()
             if message is None:  # a new worker has built its copies
                 self._is_starting[number] = False
-                self._num_starts[number] = 0
                 self._describe(answer)
                 continue
             task = self._unanswered[number].pop(message)
@@ -283,19 +273,19 @@ class WorkerVector(VectorEnv):
             self.turn_limit,
         ) = description
 
-    def _is_as_known(self, task: Task, marks: list[bytes]) -> bool:
-        """Keep the marks of an answer. An episode that was played again and came out otherwise is given up."""
-        known = self._marks[task.index]
+    def _is_as_known(self, task: Task, digests: list[bytes]) -> bool:
+        """Keep the digests of an answer. Give up an episode whose replay has other results."""
+        known = self._digests[task.index]
         if task.what == "step":
-            known += marks
+            known += digests
             return True
-        self._marks[task.index] = marks
-        if marks[: len(known)] == known:
+        self._digests[task.index] = digests
+        if digests[: len(known)] == known:
             return True
-        turn = next(turn for turn, (one, other) in enumerate(zip(known, marks, strict=False)) if one != other)
+        turn = next(turn for turn, (one, other) in enumerate(zip(known, digests, strict=False)) if one != other)
         self._give_up(
             task.index,
-            f"its {self.worker} was lost, and when it was played again in another one "
+            "its worker process was lost, and when it was played again in another one "
             f"{f'turn {turn}' if turn else 'the reset'} gave other observations, rewards or ends: it does not repeat "
             "itself for the same seed and actions (`collm check` says where)",
         )
@@ -327,12 +317,8 @@ class WorkerVector(VectorEnv):
         """
         tasks = [*self._unanswered[number].items(), *((message, task) for message, task, _ in self._held[number])]
         if self._is_starting[number]:
-            self._num_starts[number] += 1
-            if self._num_starts[number] >= self.max_starts:
-                times = f" ({self.max_starts} times)" if self.max_starts > 1 else ""
-                self._fail(None, (f"its {self.worker} {reason} while it was built{times}", None, ""))
-        else:
-            self._num_failures[tasks[0][1].index] += 1
+            self._fail(None, (f"its worker process {reason} while it was built", None, ""))
+        self._num_failures[tasks[0][1].index] += 1
         awaited = {task.index for message, task in tasks if message == self._latest[task.index]}
         self._kill(number)
         self._unanswered[number].clear()
@@ -342,10 +328,9 @@ class WorkerVector(VectorEnv):
             course = self.courses[index]
             live = self._arrived[index][0] if index in self._arrived else self._agents[index]
             if self._num_failures[index] >= self.max_failures:
-                others = "another" if self.max_failures == 2 else f"{self.max_failures - 1} others"
                 self._give_up(
                     index,
-                    f"the {self.worker} that plays it {reason}, and so did {others} in its place: an endless loop, an "
+                    f"the worker process that plays it {reason}, and so did another in its place: an endless loop, an "
                     "environment that ends its process, or no memory left",
                 )
             elif index in awaited or live:

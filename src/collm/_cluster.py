@@ -6,8 +6,8 @@ import math
 import os
 import socket
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from ._errors import UserError
@@ -37,12 +37,26 @@ class Cluster:
     """GPUs, or a share of one, per actor."""
     files: str | None = None
     """Folder whose modules actors import; None: none."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Further options of each actor, as `ray.remote` takes them."""
+
+    def actor_options(self) -> dict[str, Any]:
+        """Options of an actor, as `ray.remote` takes them."""
+        return {
+            "num_cpus": self.num_cpus,
+            "num_gpus": self.num_gpus,
+            "scheduling_strategy": "SPREAD",
+            **self.options,
+            # Ray's own restarts would give the same actor its tasks again; here any actor may take them over at once.
+            "max_restarts": 0,
+            "runtime_env": surroundings(),
+        }
 
     def check(self) -> None:
         """Refuse what cannot be joined, before anything is started.
 
         Raises:
-            UserError: if the address is none, or the folder is not there.
+            UserError: if the address is none, the folder is not there, or Ray does not take the options.
             ModuleNotFoundError: without Ray, with the command that installs it.
         """
         refuse_password(self.address)
@@ -51,7 +65,15 @@ class Cluster:
             raise UserError(f'a cluster is "{LOCAL}" or "{PREFIX}HOST:PORT", got {self.address!r}')
         if self.files is not None and not os.path.isdir(self.files):
             raise UserError(f"there is no folder {self.files!r} for actors to import from")
+        for name in {"max_restarts", "runtime_env"} & self.options.keys():
+            raise UserError(f"the option {name} of actors is set by collm; leave it out")
         require("ray")
+        import ray
+
+        try:
+            ray.remote(**self.actor_options())(_Probe)
+        except (TypeError, ValueError) as error:
+            raise UserError(f"Ray does not take these options of actors: {first_line(error)}") from error
 
     def join(self) -> None:
         """Connect this process, which then also has to `leave`; where it is connected already, that connection serves.
@@ -88,6 +110,10 @@ class Cluster:
                 f'"{LOCAL}" for one on this machine'
             ) from error
         _num_members = 1
+
+
+class _Probe:
+    """Class whose options Ray checks before anything is started."""
 
 
 def leave() -> None:

@@ -20,9 +20,11 @@ from dataclasses import dataclass
 from functools import cache
 from numbers import Integral, Real
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from ._errors import UserError
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,28 @@ class InRange:
 @dataclass(frozen=True)
 class Also:
     """Other names of a setting, as metadata of its type: those that people know from other libraries."""
+
+    names: tuple[str, ...]
+
+    def __init__(self, *names: str):
+        object.__setattr__(self, "names", names)
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A mark on a setting, as metadata of its type."""
+
+    name: str
+
+
+ADVANCED = Mark("advanced")
+Advanced: TypeAlias = Annotated[T, ADVANCED]
+"""Type of a setting that only --help-all shows."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Names of the single values of a setting that is a tuple, as metadata of its type. Each may be given alone."""
 
     names: tuple[str, ...]
 
@@ -116,7 +140,8 @@ def refuse_password(address: str) -> None:
     if found := re.search(r"(\w+)://.*@", address, re.DOTALL):
         raise UserError(
             f"an address must not hold a user or a password, {found[1]}://user:password@host: it is saved in the run "
-            "folder; leave them out, and name the environment variable of a key with --chat-key VARIABLE (chat_key)"
+            "folder; leave them out, and name the environment variable of a chat server's key behind its address: "
+            "?key=VARIABLE"
         )
 
 
@@ -129,8 +154,12 @@ def _check(name: str, value: Any, hint: Any) -> None:
             for key, item in value.items():
                 _check(f"{name}[{key!r}]", item, get_args(option)[1])
         elif isinstance(value, (tuple, list)) and _kind(option) is Sequence:
+            hints = get_args(option)
+            is_fixed = get_origin(option) is tuple and Ellipsis not in hints
+            if is_fixed and len(value) != len(hints):
+                raise UserError(f"{name} must be {len(hints)} values, got {value!r:.200}")
             for number, item in enumerate(value):
-                _check(f"{name}[{number}]", item, get_args(option)[0])
+                _check(f"{name}[{number}]", item, hints[number] if is_fixed else hints[0])
 
 
 def _is_allowed(value: Any, hint: Any) -> bool:

@@ -8,7 +8,8 @@
         \"\"\"Number of updates.\"\"\"
 
 A comment of one line that is a title, as `# Optimizing.`, begins a group of settings; what stands before the first one
-is in the group that its class names, `Settings` here. Help, settings files and keyword arguments all read this.
+is in the group that its class names, `Settings` here. Help, settings files and keyword arguments all read this. A
+setting of the type `Advanced[...]` is shown by --help-all only.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from functools import cache
 from typing import Any
 
 from ._errors import UserError, nearest
-from ._ranges import Also, allowed
+from ._ranges import ADVANCED, Also, Parts, allowed
+from ._removed import replacement
 from ._syntax import parse
 
 
@@ -47,6 +49,13 @@ class Setting:
     """Title of the group that it is declared in."""
     also: tuple[str, ...]
     """Other names, as those of other libraries."""
+    parts: tuple[str, ...]
+    """Names of its single values; empty if they have none."""
+
+    @property
+    def is_advanced(self) -> bool:
+        """True if only --help-all shows it."""
+        return ADVANCED in getattr(self.hint, "__metadata__", ())
 
     @property
     def is_required(self) -> bool:
@@ -76,7 +85,8 @@ def _settings_of(kind: Any) -> Mapping[str, Setting]:
     found = {}
     for each in fields(kind):
         text, group = texts.get(each.name, ("", kind.__name__))
-        found[each.name] = Setting(each.name, hints[each.name], each, text, group, _also(hints[each.name]))
+        hint = hints[each.name]
+        found[each.name] = Setting(each.name, hint, each, text, group, _names(hint, Also), _names(hint, Parts))
     return found
 
 
@@ -84,31 +94,36 @@ def sorted_out(given: Mapping[str, Any], kinds: Iterable[type], where: str, list
     """Values by name, one dictionary per class: each goes to the first class that has a setting of this name.
 
     Args:
-        given: values by the settings' names, or by their other names.
+        given: values by the settings' names, by their other names, or by the names of their parts.
         kinds: settings classes.
         where: what the values come from, which begins the message of an error.
         listed: where all names are listed, which ends the message where no name is near.
 
     Raises:
-        UnknownSettingError: if no class has a setting of a name; with the nearest.
+        UnknownSettingError: if no class has a setting of a name; with its replacement, or the nearest name.
         UserError: if a setting is given by two names.
     """
     classes = list(kinds)
-    owners: dict[str, tuple[int, str]] = {}
+    owners: dict[str, tuple[int, Setting]] = {}
     for number, kind in enumerate(classes):
         for setting in settings_of(kind).values():
-            for name in (setting.name, *setting.also):
-                owners.setdefault(name, (number, setting.name))
+            for name in (setting.name, *setting.also, *setting.parts):
+                owners.setdefault(name, (number, setting))
     found: list[dict[str, Any]] = [{} for _ in classes]
+    single: dict[str, dict[str, Any]] = {}  # values of parts by setting
     for name, value in given.items():
         if name not in owners:
             near = nearest(name, owners)
             hint = near if near.startswith("did you mean") or not listed else listed
-            raise UnknownSettingError(f"{where} has no setting {name!r}; {hint}")
-        number, own = owners[name]
-        if own in found[number]:
-            raise UserError(f"{where} gives {own!r} twice, also as {name!r}; give it once")
-        found[number][own] = value
+            raise UnknownSettingError(f"{where} has no setting {name!r}; {replacement(name) or hint}")
+        number, setting = owners[name]
+        if setting.name in found[number] and not (name in setting.parts and setting.name in single):
+            raise UserError(f"{where} gives {setting.name!r} twice, also as {name!r}; give it once")
+        if name in setting.parts:
+            values = single.setdefault(setting.name, {})
+            values[name] = value
+            value = tuple(values.get(part, each) for part, each in zip(setting.parts, setting.default, strict=True))
+        found[number][setting.name] = value
     return found
 
 
@@ -137,6 +152,6 @@ def _text(node: ast.stmt | None) -> str:
     return " ".join(value.value.split()) if is_text else ""  # type: ignore[union-attr]
 
 
-def _also(hint: Any) -> tuple[str, ...]:
+def _names(hint: Any, kind: type[Also] | type[Parts]) -> tuple[str, ...]:
     metadata = getattr(hint, "__metadata__", ())
-    return tuple(name for each in metadata if isinstance(each, Also) for name in each.names)
+    return tuple(name for each in metadata if isinstance(each, kind) for name in each.names)

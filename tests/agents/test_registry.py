@@ -88,7 +88,7 @@ def test_a_registered_critic_values_what_its_seat_says():
     register_critic("mine", small)
     vector = SyncVector(lambda: TextProbe("constant"), 2)
     policies = {agent: word_policy(number) for number, agent in enumerate(vector.possible_agents)}
-    settings = {"critic_model_name_or_path": "mine", "critic_value_head_hidden_dim": 7, "seed": 5}
+    settings = {"critic_model_name_or_path": "mine", "value_head_hidden_dim": 7, "seed": 5}
     make_critics(MAAC(MAACConfig(**settings)), policies, vector)
     make_critics(IAC(IACConfig(**settings, critic_type="q")), policies, vector)
     assert [seat.agent for seat in seats] == [None, *vector.possible_agents]

@@ -11,6 +11,8 @@ import re
 import pytest
 
 from collm import algorithms
+from collm._errors import UserError
+from collm._removed import REMOVED
 from collm.agents.config import ModelConfig
 from collm.agents.numeric.config import NetworkConfig
 from collm.algorithms import (
@@ -86,6 +88,41 @@ def test_a_run_that_is_older_than_the_denominator_s_setting_keeps_the_sampled_on
         changes(old.to_json(), experiment.to_json())
 
 
+STORED = {name: removed.default for name, removed in REMOVED.items() if removed.is_stored}
+
+
+def older(**config):
+    """A run's config.json with settings that earlier versions had."""
+    saved = json.loads(
+        json.dumps(Experiment(algorithm="maac", config=MAACConfig(), env="collm/MiniBuild-v0").to_json())
+    )
+    return saved | {"config": saved["config"] | config}
+
+
+def test_a_stored_setting_that_was_removed_is_accepted_at_its_last_default():
+    assert Experiment.from_json(older(**STORED)) == Experiment.from_json(older())
+
+
+def test_stored_values_that_are_one_tuple_now_are_read():
+    saved = older(adam_beta1=0.8, adam_beta2=0.99, adam_epsilon=1e-5)
+    del saved["config"]["adam"]
+    assert Experiment.from_json(saved).config.adam == (0.8, 0.99, 1e-5)
+
+
+def test_stored_switches_of_gaussian_actions_are_read():
+    assert Experiment.from_json(older() | {"network": {"is_squashed": True}}).network.gaussian == "squashed"
+    assert Experiment.from_json(older() | {"network": {"has_state_std": True}}).network.gaussian == "state"
+    with pytest.raises(UserError, match="which was removed"):
+        Experiment.from_json(older() | {"network": {"is_squashed": True, "has_state_std": True}})
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_a_stored_setting_that_was_removed_is_refused_with_its_replacement_at_another_value(name):
+    with pytest.raises(UserError) as refused:
+        Experiment.from_json(older(**{name: "another"}))
+    assert f"{name}='another'" in str(refused.value) and str(refused.value).endswith(REMOVED[name].instead)
+
+
 def test_the_published_settings_are_those_of_the_paper():
     for name, has_separate_critic in (("collm-cc", None), ("collm-dc", True)):
         spec = algorithm_spec(name)
@@ -118,7 +155,6 @@ class OwnJoint(ActorCritic):
             lambda: MAAC(MAACConfig(max_environment_steps=160)),
             "critic_warmup=5 updates use up max_environment_steps=160",
         ),
-        (lambda: MAAC(MAACConfig(critic_warmup_window=3)), "critic_warmup_window=3 compares the last 3 updates"),
         (lambda: IAC(IACConfig(max_sampled_tokens=160)), "updates use up max_sampled_tokens=160"),
         (lambda: MAAC(MAACConfig(turns_per_update=4, max_environment_steps=20)), "use up max_environment_steps=20"),
         (lambda: MAAC(MAACConfig(trace=1.5)), "trace must be a finite number from 0 to 1, got 1.5"),
@@ -219,6 +255,20 @@ def test_an_unknown_algorithm_is_refused_with_those_that_exist():
 
 def test_the_registry_s_names_are_those_of_the_package():
     assert set(algorithms.__all__) <= set(dir(algorithms))
+
+
+@pytest.mark.parametrize(("num_updates", "expected"), [(1, 0), (2, 1), (5, 2), (6, 5), (100, 5)])
+def test_the_usual_warm_up_leaves_updates_for_the_policies(num_updates, expected):
+    assert MAAC(MAACConfig(num_updates=num_updates)).critic_warmup == expected
+
+
+def test_a_prolonged_run_keeps_its_warm_up():
+    short, prolonged = (MAAC(MAACConfig(num_updates=num_updates)) for num_updates in (3, 100))
+    prolonged.load_state_dict(short.state_dict())
+    assert prolonged.critic_warmup == short.critic_warmup == 1
+    older = MAAC(MAACConfig(critic_warmup=4))
+    older.load_state_dict({})  # a checkpoint from before
+    assert older.critic_warmup == 4
 
 
 def test_a_critic_on_the_actor_has_no_warm_up_that_could_outlast_the_run():

@@ -24,10 +24,10 @@ def test_the_help_lists_every_algorithm(capsys):
 @pytest.mark.parametrize("env", ["collm/MiniWriting-v2", "gymnasium/CartPole-v1"])
 @pytest.mark.parametrize("name", ASKED_FOR)
 def test_one_update_runs_from_the_command_line(name, env, tmp_path):
-    call = ["train", name, "--env", env, "--out", str(tmp_path / "run"), "--steps", "1", "--max-new-tokens", "8"]
+    call = ["train", name, "--env", env, "--out", str(tmp_path / "run"), "--num-updates", "1", "--max-new-tokens", "8"]
     call += ["--rollout-buffer-size", "8", "--eval-num-samples", "2"]
     if issubclass(algorithm_spec(name).config, ActorCriticConfig):
-        call += ["--critic-warmup", "0", "--critic-steps", "1"]
+        call += ["--critic-steps", "1"]
     assert main(call) == 0
     (update,) = [line for line in read_lines(tmp_path / "run" / "metrics.jsonl") if "policy_loss" in line]
     assert update["update"] == 1 and math.isfinite(update["policy_loss"]) and update["grad_norm"] >= 0

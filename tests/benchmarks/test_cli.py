@@ -21,14 +21,18 @@ from rich.console import Console
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from collm._settings import settings_of
+from collm.agents.config import ModelConfig
+from collm.agents.numeric.config import NetworkConfig
 from collm.algorithms import algorithm_spec, algorithm_specs
-from collm.algorithms.runs.loggers import read_lines
+from collm.algorithms.runs.loggers import LogConfig, read_lines
 from collm.benchmarks.arguments import keyword_arguments
 from collm.benchmarks.cli import COMMANDS, main
 from collm.benchmarks.commands import envs as envs_command
+from collm.benchmarks.commands.train import TrainArguments
 from collm.envs import Outcome, TextParallelEnv, make, register, specs
 
-SMALL = ["--steps", "2", "--rollout-buffer-size", "4", "--eval-num-samples", "2", "--max-new-tokens", "12"]
+SMALL = ["--num-updates", "2", "--rollout-buffer-size", "4", "--eval-num-samples", "2", "--max-new-tokens", "12"]
 
 NAMES = [spec.name for spec in algorithm_specs()]
 
@@ -85,11 +89,27 @@ def test_help_names_every_command(capsys):
 @pytest.mark.parametrize("algorithm", NAMES)
 def test_the_help_of_an_algorithm_explains_every_field(algorithm, capsys):
     with pytest.raises(SystemExit):
-        main(["train", algorithm, "--help"])
+        main(["train", algorithm, "--help-all"])
     text = " ".join(capsys.readouterr().out.split())
     config = algorithm_spec(algorithm).config
     for field in config.__dataclass_fields__:
         assert f"--{field.replace('_', '-')}" in text
+
+
+@pytest.mark.parametrize("algorithm", NAMES)
+def test_the_usual_help_leaves_out_advanced_settings(algorithm, capsys):
+    kinds = (TrainArguments, LogConfig, ModelConfig, NetworkConfig, algorithm_spec(algorithm).config)
+    settings = {name: each for kind in kinds for name, each in settings_of(kind).items()}
+
+    def shown(option):
+        with pytest.raises(SystemExit):
+            main(["train", algorithm, option])
+        text = capsys.readouterr().out
+        return {name for name in settings if re.search(rf"--{name.replace('_', '-')}[ ,\n]", text)}
+
+    everything = shown("--help-all")
+    assert shown("--help") == {name for name in everything if not settings[name].is_advanced}
+    assert len(shown("--help")) <= 36 and len(everything) <= 110
 
 
 def settings_of_commands(root):

@@ -42,7 +42,7 @@ def started(monkeypatch):
 def test_a_file_says_all_and_flags_override_it(tmp_path, started):
     file = tmp_path / "run.toml"
     file.write_text(FLAT)
-    call = ["--config", str(file), "--steps", "3", "--env-kwargs", "reward=end", "--out", str(tmp_path / "run")]
+    call = ["--config", str(file), "--num-updates", "3", "--env-kwargs", "reward=end", "--out", str(tmp_path / "run")]
     experiment, folder, options = started(*call)
     assert (experiment.algorithm, experiment.env) == ("maac", "collm/MiniBuild-v0")
     assert experiment.env_kwargs == {"max_turns": 2, "reward": "end"}
@@ -76,6 +76,14 @@ def test_settings_of_a_run_that_is_older_than_a_setting_keep_the_old_form(tmp_pa
     assert experiment.config.loss_denominator == "sampled"
 
 
+def test_a_runs_own_settings_may_have_removed_ones_at_their_last_defaults(tmp_path, started):
+    saved = Experiment(algorithm="maac", config=MAACConfig(), env="collm/MiniBuild-v0").to_json()
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(saved | {"config": saved["config"] | {"env_hosts": None, "num_env_hosts": 2}}))
+    experiment, *_ = started("--config", str(file), "--out", str(tmp_path / "run"))
+    assert experiment.to_json() == saved
+
+
 def test_code_that_a_file_names_runs_where_the_command_line_names_it_too(tmp_path, started, capsys):
     file = tmp_path / "run.toml"
     file.write_text('algorithm = "iac"\nenv = "collm/MiniBuild-v0"\nreward_funcs = ["tests.judges:brevity"]')
@@ -92,6 +100,16 @@ def test_partners_sit_where_they_are_told(tmp_path, started):
     assert scripted.env_kwargs == {"partners": {"builder_1": "reference"}}
     frozen, *_ = started(*call, "--partner", "builder_0=tiny", "--model", "tiny,tiny")
     assert frozen.config.agent_learning_rates == {"builder_0": 0.0} and frozen.model.model == "tiny"
+
+
+def test_names_of_other_libraries_lead_to_the_settings(started, tmp_path):
+    call = "--gamma 0.9 --lr 1e-4 --beta 0.1 --epsilon 0.2 --gae-lambda 0.5 --num-iterations 2 --max-steps 7 --n-step 4"
+    call += " --advantage-estimator td --loss-unit token --max-off-policy-steps 1"
+    experiment, *_ = started("maac", "--env", "collm/MiniBuild-v0", "--out", str(tmp_path / "run"), *call.split())
+    config = experiment.config
+    assert (config.discount, config.agent_learning_rate, config.reference_kl_coef) == (0.9, 1e-4, 0.1)
+    assert (config.clip_range, config.trace, config.ppo_epochs, config.num_updates) == (0.2, 0.5, 2, 7)
+    assert (config.num_steps, config.estimator, config.credit, config.max_staleness) == (4, "td", "token", 1)
 
 
 def test_the_ten_settings_that_matter_come_first(capsys):

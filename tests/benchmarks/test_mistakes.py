@@ -162,6 +162,7 @@ def write_suites(folder: Path) -> None:
         "model-key": 'model = {modl = "tiny"}\n' + whole,
         "threshold": BUDGET + ENVIRONMENT + 'threshold = "high"\n' + ALGORITHM,
         "size": "config = {rollout_buffer_size = 0}\n" + whole,
+        "removed": 'config = {env_hosts = "ray"}\n' + whole,
         "twice": whole + ALGORITHM,
     }.items():
         (folder / f"{name}.toml").write_text(text)
@@ -174,6 +175,7 @@ def write_settings(folder: Path) -> None:
     for name, text in {
         "typo": whole + "num_updats = 3",
         "alias-typo": whole + "learning_rat = 3",
+        "removed": whole + "num_env_hosts = 2",
         "other-algorithm": whole.replace("maac", "maacc"),
         "no-algorithm": "num_updates = 3",
         "out-of-range": whole + 'num_updates = "many"',

@@ -33,22 +33,11 @@ def check_settings(config: TrainConfig) -> None:
 
 
 def check_workers(config: TrainConfig) -> None:
-    """Refuse time limits without anyone who can be stopped, and two kinds of helpers for the same environments."""
-    if config.timeout_s is not None and not config.num_workers and config.env_hosts is None:
+    """Refuse time limits without worker processes, which alone can be stopped."""
+    if config.timeout_s is not None and not config.num_workers:
         raise ValueError(
-            f"timeout_s={config.timeout_s:g} needs num_workers of at least 1, or env_hosts: a turn in this process "
-            "cannot be stopped"
+            f"timeout_s={config.timeout_s:g} needs num_workers of at least 1: a turn in this process cannot be stopped"
         )
-    if config.env_hosts is None:
-        return
-    others = {"num_workers": config.num_workers, "collectors": config.collectors}
-    for name, value in others.items():
-        if value:
-            raise ValueError(
-                f"env_hosts={config.env_hosts!r} step the environment copies, but {name}={value!r} do so too; leave "
-                "one of them out"
-            )
-    Cluster(address=config.env_hosts, files=config.collector_files).check()
 
 
 def check_collecting(config: TrainConfig, model: ModelConfig) -> None:
@@ -76,10 +65,6 @@ def check_collecting(config: TrainConfig, model: ModelConfig) -> None:
                 f"turns_per_update={config.turns_per_update} goes on with episodes that are under way in one process, "
                 f"but collectors={config.collectors!r} play whole ones; leave one of them out"
             )
-    elif config.verify_share:
-        raise ValueError(
-            f"verify_share={config.verify_share:g} verifies what collectors play; name some, or leave it out"
-        )
 
 
 def check_devices(algorithm: Algorithm[Any], model: ModelConfig) -> None:
@@ -224,10 +209,12 @@ def check_critic(algorithm: Algorithm[Any], *, is_text: bool) -> None:
 def cluster_of(config: TrainConfig) -> Cluster:
     """The cluster whose actors play a run's episodes."""
     assert config.collectors is not None  # who asks has looked
+    options: dict[str, Any] = dict(config.collector_options)
     return Cluster(
         address=config.collectors,
         num_actors=config.num_collectors,
-        num_cpus=config.collector_cpus,
-        num_gpus=config.collector_gpus,
-        files=config.collector_files,
+        num_cpus=options.pop("num_cpus", 1.0),
+        num_gpus=options.pop("num_gpus", 0.0),
+        files=options.pop("working_dir", None),
+        options=options,
     )

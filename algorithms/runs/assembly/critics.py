@@ -69,7 +69,7 @@ def text_critic(config: ActorCriticConfig, actor: LanguagePolicy, *, seed: int) 
     name = config.critic_model_name_or_path
     if name == BAG_OF_WORDS:
         return BagOfWordsCritic(config.critic_l2)
-    hidden_dim = config.critic_value_head_hidden_dim
+    hidden_dim = config.value_head_hidden_dim
     model = actor.language_model
     device = model.device if config.critic_device is None else device_named(config.critic_device)
     if name == "small":
@@ -143,7 +143,7 @@ def _critic_seat(
         policy=policy,
         observation_space=vector.observation_space(agent) if is_own and vector and agent else None,
         action_spaces=spaces,
-        head_hidden_dim=config.critic_value_head_hidden_dim,
+        head_hidden_dim=config.value_head_hidden_dim,
         seed=config.seed + number,
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -14,6 +14,8 @@ import torch.utils.deterministic
 from pettingzoo import ParallelEnv
 
 from ...._errors import UserError
+from ...._removed import replacement, without_removed
+from ...._settings import settings_of, sorted_out
 from ....agents.config import ModelConfig
 from ....agents.core import Policy, TrainablePolicy
 from ....agents.language.reward_model import RewardModel
@@ -22,7 +24,6 @@ from ....agents.numeric.config import NetworkConfig
 from ....agents.registry import PolicySpec, register_policy, registered_policy
 from ....envs.core import TextParallelEnv
 from ....envs.registration.registry import EnvSpec, make, registry, spec, versioned
-from ....envs.vectors.hosts import HostVector
 from ....envs.vectors.processes import ProcessVector
 from ....envs.vectors.vector import SyncVector, VectorEnv
 from ....envs.views import with_truth
@@ -40,7 +41,6 @@ from ...memory.fitting import Task, canonical, check_fit
 from ...registry import AlgorithmSpec, algorithm_spec, register_algorithm
 from ...rollout.actors import Actors
 from ...rollout.collector import RolloutCollector
-from ...rollout.verification import Verifier
 from ..starting import StartingWeights
 from .contradictions import (
     check_collecting,
@@ -105,8 +105,8 @@ class Experiment:
             config=_settings(algorithm_spec(saved["algorithm"]).config, {**OLDER_VALUES, **saved["config"]}),
             env=saved["env"],
             env_kwargs=saved["env_kwargs"],
-            model=_settings(ModelConfig, _with_tuples(saved["model"])),
-            network=_settings(NetworkConfig, _with_tuples(saved.get("network", {}))),
+            model=_settings(ModelConfig, saved["model"]),
+            network=_settings(NetworkConfig, saved.get("network", {})),
         )
 
     @property
@@ -144,7 +144,7 @@ class Experiment:
         return make(self.env, **(self.env_kwargs_of(split) if split != "train" else self.env_kwargs))
 
     def make_vector(self, split: str, num_envs: int, *, has_shares: bool = False) -> VectorEnv:
-        """Environment copies on the tasks of a split, in this process, in worker processes or on hosts.
+        """Environment copies on the tasks of a split, in this process or in worker processes.
 
         Args:
             split: of the environment's tasks.
@@ -156,15 +156,6 @@ class Experiment:
         # Bound here, as an environment's arguments may have the same names as the vector's own.
         build = partial(_made, spec(self.env), kwargs, self.make_algorithm().reads_truth, has_shares)
         config = self.config
-        if config.env_hosts is not None:
-            return HostVector(
-                build,
-                num_envs,
-                address=config.env_hosts,
-                num_hosts=config.num_env_hosts,
-                files=config.collector_files,
-                timeout_s=config.timeout_s,
-            )
         if config.num_workers:
             return ProcessVector(build, num_envs, num_workers=config.num_workers, timeout_s=config.timeout_s)
         return SyncVector(build, num_envs)
@@ -266,7 +257,7 @@ class Experiment:
                 )
             players = partial(self._actors, num_envs)
             num_envs = 1 if not algorithm.crosses_rollouts else num_envs
-        vector = self.make_vector("train", num_envs, has_shares=config.log_shares)
+        vector = self.make_vector("train", num_envs)
         policies = make_policies(algorithm, vector, self.team_model, self.network, policies)
         if config.deterministic:
             fix_shapes(policies)
@@ -296,7 +287,7 @@ class Experiment:
     def make_collector(self, num_envs: int) -> RolloutCollector:
         """A collector of training episodes, with models and environments of its own."""
         algorithm = self.make_algorithm()
-        vector = self.make_vector("train", num_envs, has_shares=self.config.log_shares)
+        vector = self.make_vector("train", num_envs)
         policies = make_policies(algorithm, vector, self.team_model, self.network)
         if self.config.deterministic:
             fix_shapes(policies)
@@ -305,8 +296,7 @@ class Experiment:
     def _actors(self, num_envs: int) -> Actors:
         config = self.config
         blueprint = Blueprint.of(self, max(1, -(-num_envs // config.num_collectors)))
-        judge = Verifier(self.make_collector(1), config.verify_share) if config.verify_share else None
-        return Actors(blueprint, cluster_of(config), judge)
+        return Actors(blueprint, cluster_of(config))
 
 
 @dataclass(frozen=True)
@@ -404,15 +394,17 @@ def _room(device: str) -> int:
 
 def _settings(kind: type[Kind], saved: Mapping[str, Any]) -> Kind:
     """Settings of a class, from a file."""
-    known = {each.name for each in fields(kind)}
-    if unknown := sorted(set(saved) - known):
+    settings = settings_of(kind)
+    known = settings.keys() | {part for setting in settings.values() for part in setting.parts}
+    kept = without_removed(saved)
+    for name in sorted(set(kept) - known):
+        what = f"the run's config.json has the setting {name}={kept[name]!r:.80}, which"
+        if instead := replacement(name):
+            raise UserError(f"{what} was removed; {instead}")
         raise UserError(
-            f"the run's config.json has the setting {unknown[0]!r}, which {kind.__name__} does not know: another "
-            "version of collm wrote it; read the run with that one"
+            f"{what} {kind.__name__} does not know: another version of collm wrote it; read the run with that one"
         )
-    return kind(**saved)
-
-
-def _with_tuples(saved: Mapping[str, Any]) -> dict[str, Any]:
-    """JSON has no tuples; settings have no lists."""
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in saved.items()}
+    # JSON has no tuples; settings have no lists.
+    values = {name: tuple(value) if isinstance(value, list) else value for name, value in kept.items()}
+    (sorted_values,) = sorted_out(values, [kind], "the run's config.json")
+    return kind(**sorted_values)

@@ -15,7 +15,7 @@ from pettingzoo import ParallelEnv
 from ...._errors import UserError
 from ....agents.config import ModelConfig
 from ....agents.core import Policy, TrainablePolicy
-from ....agents.loading import check_device, load_policies, named_policy, set_float32_precision
+from ....agents.loading import check_device, load_policies, named_policy
 from ....agents.loading import load_team as load_language_team
 from ....agents.numeric.config import NetworkConfig
 from ....agents.numeric.policy import SETTINGS_FILE, NumericPolicy
@@ -42,7 +42,6 @@ def make_policies(
     Raises:
         ValueError: if a policy is given for an agent that does not exist.
     """
-    set_float32_precision(model)
     agents = env.possible_agents
     config = algorithm.config
     made: dict[str, Policy] = dict(given or {})
@@ -93,7 +92,6 @@ def saved_team(directory: Path, env: Any, model: ModelConfig) -> dict[str, Polic
         env: environment that they will play, or one with the same spaces.
         model: settings of the run's models.
     """
-    set_float32_precision(model)
     agents = list(env.possible_agents)
     check_names(agents)
     team: dict[str, Policy] = {}
@@ -188,10 +186,8 @@ def _perceptrons(
         return NumericPolicy.for_spaces(
             env.observation_space(agent),
             env.action_space(agent),
-            is_squashed=network.is_squashed,
-            initial_log_std=network.initial_log_std,
-            has_state_std=network.has_state_std,
-            log_std_bounds=network.log_std_bounds,
+            is_squashed=network.gaussian == "squashed",
+            has_state_std=network.gaussian == "state",
             hidden_dims=network.hidden_dims,
             activation=network.activation,
             images=network.images,

@@ -34,7 +34,6 @@ MODELS = ("model", "critic_model_name_or_path", "reward_model")
 HARMLESS = (
     *("difficulty_schedule", "agent_learning_rates", "lora_target_modules", "template_kwargs"),
     *("device", "critic_device", "reference_device"),
-    *("chat_key", "chat_body"),  # only read with a chat server's model, which needs trust by itself
 )
 """Settings of free text that name no code, file or server."""
 _CONFINED = ("auto", "A")  # values of isolation= that are not weaker than the default
@@ -124,7 +123,7 @@ def _reasons(saved: Mapping[str, Any], directory: Path | None) -> Iterator[str]:
                 continue
             if name in MODELS:
                 names = [each.strip() for each in str(value).split(",")]
-                reasons = (_model_reason(name, each, directory, saved[part].get("chat_key")) for each in names)
+                reasons = (_model_reason(name, each, directory) for each in names)
                 yield from filter(None, reasons)
             elif setting.is_required or value != setting.default:
                 yield f"has the setting {name}={_short(value)}, which may name a server or a file elsewhere"
@@ -161,13 +160,12 @@ def _argument_reason(env: str, name: str, value: Any, directory: Path | None) ->
     return None if strange is None else "which may name code, a file or a server"
 
 
-def _model_reason(setting: str, name: Any, directory: Path | None, key: str | None = None) -> str | None:
+def _model_reason(setting: str, name: Any, directory: Path | None) -> str | None:
     """Why the name of a model needs trust."""
     if not isinstance(name, str):
         return f"has no name of a model in {setting}, but {_short(name)}"
     if name.startswith(CHAT):
-        sent = "" if key is None else f", with the key in the environment variable {key!r}"
-        return f"sends texts to the chat server of {name!r}{sent}"
+        return f"sends texts to the chat server of {name!r}, with the key in the environment variable that it names"
     if name in _BUILT_IN_MODELS or registered_policy(name) is not None or registered_critic(name) is not None:
         return None
     try:

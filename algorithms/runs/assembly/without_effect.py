@@ -13,7 +13,7 @@ from gymnasium.spaces import Box
 from pettingzoo import ParallelEnv
 
 from ...._settings import settings_of
-from ....agents.config import BAG_OF_WORDS, CHAT, ModelConfig
+from ....agents.config import BAG_OF_WORDS, ModelConfig
 from ....agents.loading import device_named
 from ....agents.numeric.config import NetworkConfig
 from ....agents.registry import registered_critic, registered_policy
@@ -99,17 +99,10 @@ class Rule(NamedTuple):
 
 _OF_TEXT = " ".join(each.name for each in fields(ModelConfig) if each.name not in ("weights", "device"))
 _OF_VECTORS = " ".join(each.name for each in fields(NetworkConfig))
-_OF_CRITICS = "critic_learning_rate critic_steps critic_batch_size critic_replay critic_warmup critic_warmup_window"
+_OF_CRITICS = "critic_learning_rate critic_steps critic_batch_size critic_replay critic_warmup"
 RULES = (
-    Rule("num_collectors collector_cpus collector_gpus", "collectors", lambda s: s.config.collectors is not None),
-    Rule("num_env_hosts", "env_hosts", lambda s: s.config.env_hosts is not None),
-    Rule(
-        "collector_files",
-        "collectors or env_hosts",
-        lambda s: s.config.collectors is not None or s.config.env_hosts is not None,
-    ),
+    Rule("num_collectors collector_options", "collectors", lambda s: s.config.collectors is not None),
     Rule("fsdp", "several processes (torchrun)", lambda s: current().size > 1),
-    Rule("fsdp_copy_memory", "fsdp", lambda s: s.config.fsdp),
     Rule("offload", "a GPU", Setup.on_gpu),
     Rule(
         "importance_cap",
@@ -121,60 +114,45 @@ RULES = (
     ),
     Rule("target_kl", "ppo_epochs above 1", lambda s: s.config.ppo_epochs > 1),
     Rule(
-        "normalization_epsilon",
-        "advantage_normalization or divide_by_std",
-        lambda s: s.config.advantage_normalization != "none" or getattr(s.config, "divide_by_std", False),
-    ),
-    Rule(
         "reference_kl_in reference_kl_estimator reference_device",
         "reference_kl_coef above 0",
         lambda s: s.config.reference_kl_coef > 0,
     ),
-    Rule("credit divide_by_length log_shares", "agents that write texts", lambda s: s.writes or s.has_own_loss),
+    Rule("credit divide_by_length", "agents that write texts", lambda s: s.writes or s.has_own_loss),
     Rule("trace", "estimator='gae' or critic_target='gae'", lambda s: s.estimates("gae")),
     Rule("num_steps", "estimator='n_step' or critic_target='n_step'", lambda s: s.estimates("n_step")),
     Rule("estimator", "critic_type='v'", lambda s: s.config.critic_type == "v"),
     Rule("value_loss_coef", "use_separate_critic=False", lambda s: s.algorithm.has_actor_heads),
     Rule(
-        "value_head_hidden_dim",
-        "use_separate_critic=False and agents that write texts",
-        lambda s: s.algorithm.has_actor_heads and s.writes,
-    ),
-    Rule(
-        f"critic_model_name_or_path critic_value_head_hidden_dim {_OF_CRITICS}",
+        f"critic_model_name_or_path {_OF_CRITICS}",
         "use_separate_critic=True",
         lambda s: not s.algorithm.has_actor_heads,
     ),
     Rule(
-        "critic_model_name_or_path critic_value_head_hidden_dim",
+        "critic_model_name_or_path",
         "agents that write texts",
         lambda s: s.algorithm.has_actor_heads or not s.has_vector_critic,
     ),
     Rule(
-        "critic_learning_rate critic_steps critic_batch_size critic_value_head_hidden_dim value_clip_range",
+        "value_head_hidden_dim",
+        "agents that write texts",
+        lambda s: s.writes if s.algorithm.has_actor_heads else not s.has_vector_critic,
+    ),
+    Rule(
+        "critic_learning_rate critic_steps critic_batch_size value_head_hidden_dim value_clip_range",
         f"another critic than {BAG_OF_WORDS!r}",
         lambda s: s.algorithm.has_actor_heads or not s.has_bag_of_words,
     ),
     Rule("critic_l2", f"critic_model_name_or_path={BAG_OF_WORDS!r}", lambda s: s.has_bag_of_words),
     Rule(_OF_TEXT, "agents that write texts", lambda s: s.writes or s.is_registered),
     Rule(_OF_VECTORS, "agents that act by numbers", lambda s: not s.writes or s.is_registered),
-    Rule(
-        "is_squashed initial_log_std has_state_std log_std_bounds",
-        "continuous actions",
-        lambda s: s.writes or s.has_boxes(),
-    ),
+    Rule("gaussian", "continuous actions", lambda s: s.writes or s.has_boxes()),
     Rule("images", "observations with three axes", lambda s: s.writes or s.has_images()),
     Rule("lora_rank lora_alpha lora_target_modules", "weights='adapters'", lambda s: s.model.weights == "adapters"),
     Rule("template_kwargs", "is_chat=True", lambda s: s.model.is_chat),
     Rule("learns_filtered", "top_p or top_k", lambda s: s.model.top_p != 1 or s.model.top_k != 0),
-    Rule("server_weights server_logprobs server_patience_s", "server", lambda s: s.model.server is not None),
+    Rule("server_weights server_logprobs", "server", lambda s: s.model.server is not None),
     Rule("server_weights", "full weights, not weights='adapters'", lambda s: s.model.weights != "adapters"),
-    Rule(
-        " ".join(each.name for each in fields(ModelConfig) if each.name.startswith("chat_")),
-        f"a model of a chat server ({CHAT}MODEL@URL)",
-        lambda s: CHAT in s.model.model,
-    ),
-    Rule("allows_tf32", "a GPU", Setup.on_gpu),
 )
 """What settings need to have an effect; the first rule that is not met is reported."""
 
@@ -191,7 +169,6 @@ class Surplus(NamedTuple):
 
 SURPLUS = (
     Surplus("num_workers", lambda s: s.num_envs, "environment copies (num_envs)"),
-    Surplus("num_env_hosts", lambda s: s.num_envs, "environment copies (num_envs)"),
     Surplus("num_collectors", lambda s: s.config.rollout_buffer_size, "episodes per update (rollout_buffer_size)"),
     Surplus("num_envs", lambda s: s.config.rollout_buffer_size, "episodes per update (rollout_buffer_size)"),
 )

@@ -1,8 +1,9 @@
-"""Services that draw curves of runs: Weights & Biases, TensorBoard, trackio and aim, behind one interface."""
+"""Loggers of Weights & Biases, TensorBoard and trackio, behind one interface."""
 
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,12 +14,11 @@ from ...._extras import install_command
 from ...._ranges import Also, Checked
 from ..files import write_file
 
-Sink = Literal["wandb", "tensorboard", "trackio", "aim"]
+Sink = Literal["wandb", "tensorboard", "trackio"]
 _PACKAGES: dict[Sink, str] = {
     "wandb": "wandb",
     "tensorboard": "torch.utils.tensorboard",
     "trackio": "trackio",
-    "aim": "aim",
 }
 WANDB_FILE = "wandb_id.txt"
 TRANSCRIPT_COLUMNS = ("played", "seed", "return", "agent", "text")
@@ -26,22 +26,13 @@ TRANSCRIPT_COLUMNS = ("played", "seed", "return", "agent", "text")
 
 @dataclass(frozen=True, kw_only=True)
 class LogConfig(Checked):
-    """How a run is called where its curves go."""
+    """Services that a run logs to."""
 
     # Logging.
 
     log: Annotated[tuple[Sink, ...], Also("report_to")] = ()
-    """Places that metrics go to besides metrics.jsonl."""
-    log_project: str = "collm"
-    """Project of the run there (aim: experiment)."""
-    log_entity: str | None = None
-    """User or team that owns the project (wandb). None: the account's own."""
-    log_group: str | None = None
-    """Group of runs that it belongs to (wandb, trackio). None: no group."""
-    log_tags: tuple[str, ...] = ()
-    """Tags of the run (wandb, aim)."""
-    log_name: Annotated[str | None, Also("run_name")] = None
-    """Name of the run there. None: that of its folder."""
+    """Services that metrics are sent to besides metrics.jsonl, under the names in the environment variables
+    WANDB_PROJECT, WANDB_NAME, WANDB_ENTITY, WANDB_RUN_GROUP and WANDB_TAGS."""
 
 
 @dataclass(frozen=True)
@@ -77,30 +68,20 @@ class EvaluationLogger(Protocol):
 
 
 class WandbLogger:
-    """Logs to Weights & Biases, which its environment variables (WANDB_MODE=offline, …) configure too.
+    """Logs to Weights & Biases, which its environment variables configure (WANDB_MODE=offline, WANDB_ENTITY, …).
 
     The run's id there is kept in the folder, so that a resumed run goes on with its curves; what it logs again, up to
     the last step that arrived, is ignored there.
     """
 
-    def __init__(self, directory: Path, config: Mapping[str, Any], place: LogConfig):
+    def __init__(self, directory: Path, config: Mapping[str, Any]):
         import wandb
 
         self._wandb = wandb
         file = directory / WANDB_FILE
         known = file.read_text(encoding="utf-8").strip() if file.is_file() else None
-        names: dict[str, Any] = {
-            "project": place.log_project,
-            "name": place.log_name or directory.name,
-            "dir": str(directory),
-        }
-        others: dict[str, Any] = {
-            "entity": place.log_entity,
-            "group": place.log_group,
-            "tags": list(place.log_tags) or None,
-        }
         goes_on: dict[str, Any] = {} if known is None else {"id": known, "resume": "allow"}
-        self._run = wandb.init(**names, **others, **goes_on, config=dict(config))
+        self._run = wandb.init(**_names(directory), **goes_on, dir=str(directory), config=dict(config))
         write_file(file, f"{self._run.id}\n")
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -165,15 +146,13 @@ class TensorboardLogger:
 
 
 class TrackioLogger:
-    """Logs to trackio, whose functions are named after those of wandb."""
+    """Logs to trackio, whose functions are named after those of wandb, under the names that wandb would read."""
 
-    def __init__(self, directory: Path, config: Mapping[str, Any], place: LogConfig):
+    def __init__(self, directory: Path, config: Mapping[str, Any]):
         import trackio
 
-        name = place.log_name or directory.name
-        self._run = trackio.init(
-            project=place.log_project, name=name, group=place.log_group, config=dict(config), resume="allow"
-        )
+        group = os.environ.get("WANDB_RUN_GROUP")
+        self._run = trackio.init(**_names(directory), group=group, config=dict(config), resume="allow")
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         self._run.log(dict(metrics), step=step)
@@ -183,29 +162,6 @@ class TrackioLogger:
 
     def close(self) -> None:
         self._run.finish()
-
-
-class AimLogger:
-    """Logs to the aim repository of the working directory."""
-
-    def __init__(self, directory: Path, config: Mapping[str, Any], place: LogConfig):
-        import aim
-
-        self._run = aim.Run(experiment=place.log_project)
-        self._run.name = place.log_name or directory.name
-        self._run["settings"] = dict(config)
-        for tag in place.log_tags:
-            self._run.add_tag(tag)
-
-    def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        for name, value in metrics.items():
-            self._run.track(value, name=name, step=step)
-
-    def log_evaluation(self, step: int, evaluated: Evaluated) -> None:
-        self.log(step, evaluated.metrics)
-
-    def close(self) -> None:
-        self._run.close()
 
 
 def check_sinks(sinks: Sequence[Sink]) -> None:
@@ -227,7 +183,6 @@ def make_loggers(
     config: Mapping[str, Any],
     *,
     update: int = 0,
-    place: LogConfig | None = None,
 ) -> list[Logger]:
     """A logger for each sink besides the run's own records.
 
@@ -236,20 +191,25 @@ def make_loggers(
         sinks: where to log.
         config: settings of the run, which the services show.
         update: updates that a resumed run has done.
-        place: project and names there.
 
     Raises:
         UserError: if a sink's package is missing; the message says what to install.
     """
     check_sinks(sinks)
-    place = place or LogConfig()
     made: dict[Sink, Any] = {
-        "wandb": lambda: WandbLogger(directory, config, place),
+        "wandb": lambda: WandbLogger(directory, config),
         "tensorboard": lambda: TensorboardLogger(directory, update),
-        "trackio": lambda: TrackioLogger(directory, config, place),
-        "aim": lambda: AimLogger(directory, config, place),
+        "trackio": lambda: TrackioLogger(directory, config),
     }
     return [made[sink]() for sink in sinks]
+
+
+def _names(directory: Path) -> dict[str, str]:
+    """Project and name of a run, as wandb's environment variables say."""
+    return {
+        "project": os.environ.get("WANDB_PROJECT", "collm"),
+        "name": os.environ.get("WANDB_NAME", directory.name),
+    }
 
 
 def _array(values: Sequence[float]) -> Any:

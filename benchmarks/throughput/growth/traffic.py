@@ -46,8 +46,6 @@ HOST_RATE = 1e9
 """Bytes per second in which a process of Python takes in pickled episodes."""
 EPISODE_BYTES = 36
 """Bytes of a pickled episode of four turns per token of its rows, as synthetic episodes have: a test counts them."""
-TEST_SECONDS = (0.1, 1.0, 10.0)
-"""Seconds that one core works on a joint turn in the environment, such as tests in a sandbox."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +131,6 @@ def episode_bytes() -> float:
     return EPISODE_BYTES * NUM_AGENTS * ROW_TOKENS
 
 
-def turns_per_second(shape: ModelShape) -> float:
-    """Joint turns that one GPU asks of its environments in a second of playing."""
-    return EPISODES_PER_GPU * NUM_TURNS / play_seconds(shape)
-
-
 def ranks_table() -> str:
     """`on_ranks` in Markdown."""
     header = ("model", "GPUs", "play", "learn", "gradients", "sent per GPU", "episodes", "gathered per rank", "bound")
@@ -149,16 +142,6 @@ def collectors_table() -> str:
     header = ("model", "GPUs", "play", "learn on 8", "weights", "sent", "episodes", "gathered", "bound")
     counts = [2 * GPUS_PER_MACHINE, *NUM_GPUS[1:]]
     return _table(header, {model: [(n, with_collectors(shape_of(model), n)) for n in counts] for model in MODELS})
-
-
-def hosts_table() -> str:
-    """Cores of hosts that keep up with one GPU, in Markdown."""
-    header = ("model", "joint turns per second", *(f"{seconds:g} s per turn" for seconds in TEST_SECONDS))
-    rows = []
-    for model in MODELS:
-        rate = turns_per_second(shape_of(model))
-        rows.append((_short(model), f"{rate:.0f}", *(f"{rate * seconds:.0f} cores" for seconds in TEST_SECONDS)))
-    return markdown_table(header, rows)
 
 
 def _table(header: tuple[str, ...], found: Mapping[str, list[tuple[int, Update]]]) -> str:
@@ -179,4 +162,4 @@ def _short(model: str) -> str:
 
 
 if __name__ == "__main__":
-    print(ranks_table(), collectors_table(), hosts_table(), sep="\n\n")
+    print(ranks_table(), collectors_table(), sep="\n\n")

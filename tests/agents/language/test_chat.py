@@ -14,6 +14,7 @@ import pytest
 from chat_server import ChatServer
 
 import collm
+from collm._errors import UserError
 from collm.agents import ChatPolicy, ModelConfig, Request
 from collm.agents.language import chat
 from collm.agents.language.chat import address, chat_spec
@@ -217,16 +218,17 @@ def test_an_encrypted_or_local_key_and_no_key_are_not_reported(monkeypatch, recw
     assert not list(recwarn)
 
 
-@pytest.mark.parametrize(("name", "variable"), [("openai:gpt-x", "OPENAI_API_KEY"), ("openai:m@http://h/v1", "MINE")])
+@pytest.mark.parametrize(
+    ("name", "variable"), [("openai:gpt-x", "OPENAI_API_KEY"), ("openai:m@http://h/v1?key=MINE", "MINE")]
+)
 def test_a_missing_key_is_one_line(monkeypatch, capsys, tmp_path, name, variable):
     monkeypatch.delenv(variable, raising=False)
-    given = ["--chat-key", variable] if variable == "MINE" else []
     out = tmp_path / "run"
     for call in (
         ["play", ENV, "--policy", name],
         ["train", "magrpo", "--env", ENV, "--model", f"tiny,{name}", "--out", str(out)],
     ):
-        assert main([*call, *given]) == 2
+        assert main(call) == 2
         told = capsys.readouterr()
         assert told.err.strip().splitlines()[-1].startswith(f"error: the environment variable {variable} is not set")
         assert len(told.err.strip().splitlines()) == 1
@@ -246,6 +248,24 @@ def test_a_name_says_which_model_and_where(monkeypatch, name, model, url):
     monkeypatch.setenv("OPENAI_API_KEY", "k")
     made = chat_spec(name).make(Seat(agent="a_0", observation_space=OpenText(9), action_space=OpenText(9)))
     assert (made.model, made.url) == (model, url or "https://api.openai.com/v1")
+
+
+def test_options_and_fields_of_requests_stand_behind_the_address():
+    with ChatServer() as server:
+        name = f"openai:stub@{server.url}?requests=2&seeds=False&timeout_s=9&body.reasoning_effort=low&body.top_k=3"
+        made = chat_spec(name).make(Seat(agent="a_0", observation_space=OpenText(9), action_space=OpenText(9)))
+        made.act([request()])
+    assert made.max_requests == 2 and "seed" not in server.requests[0]
+    assert (server.requests[0]["reasoning_effort"], server.requests[0]["top_k"]) == ("low", 3)
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [("retries=-1", "retries .*-1"), ("requsts=3", "'requests'"), ("key", "'key'"), ("seeds=2", "seeds .*2")],
+)
+def test_an_option_that_cannot_be_is_refused(query, told):
+    with pytest.raises(UserError, match=told):
+        chat_spec(f"openai:m@http://h?{query}")
 
 
 @pytest.mark.parametrize("name", ["openai:", "openai:a b", "openai:@http://h"])
@@ -269,17 +289,17 @@ def test_what_is_no_address_is_refused(url):
 )
 def test_a_password_in_an_address_is_refused_and_not_repeated(url):
     for refused in (lambda: address(url), lambda: chat_spec(f"openai:m@{url}"), lambda: VLLMClient(url, 1.0)):
-        with pytest.raises(ValueError, match="--chat-key") as raised:
+        with pytest.raises(ValueError, match="key=VARIABLE") as raised:
             refused()
         assert "secret" not in str(raised.value) and "bob" not in str(raised.value)
 
 
-@pytest.mark.parametrize("option", ["--model", "--server", "--env-hosts", "--partner", "--config"])
+@pytest.mark.parametrize("option", ["--model", "--server", "--collectors", "--partner", "--config"])
 def test_a_password_in_an_address_is_never_written(tmp_path, capsys, option):
     url = "http://bob:sekretpw@127.0.0.1:9"
     value = {
         "--server": f"{url},{url}1",
-        "--env-hosts": url.replace("http", "ray"),
+        "--collectors": url.replace("http", "ray"),
         "--partner": f"builder_1=openai:m@{url}",
     }
     (tmp_path / "settings.toml").write_text(f'model = "openai:m@{url}"\n')
@@ -287,7 +307,7 @@ def test_a_password_in_an_address_is_never_written(tmp_path, capsys, option):
     call = ["train", "magrpo", "--env", ENV, "--out", str(tmp_path / "run"), option, given]
     assert main(call) == 2
     printed = capsys.readouterr()
-    assert "--chat-key" in printed.err and "sekretpw" not in printed.err + printed.out
+    assert "key=VARIABLE" in printed.err and "sekretpw" not in printed.err + printed.out
     assert not (tmp_path / "run").exists()
 
 
@@ -308,11 +328,11 @@ def test_a_chat_model_plays_beside_a_model_that_learns(tmp_path):
     config = tmp_path / "run" / "config.json"
     saved = json.loads(config.read_text())
     assert saved["model"]["model"] == f"tiny,{name}"
-    saved["model"]["chat_key"] = "A_SECRET_OF_THE_READER"
+    saved["model"]["model"] += "?key=A_SECRET_OF_THE_READER"
     config.write_text(json.dumps(saved))
-    with pytest.raises(UntrustedCodeError, match="the key in the environment variable 'A_SECRET_OF_THE_READER'"):
+    with pytest.raises(UntrustedCodeError, match="key=A_SECRET_OF_THE_READER"):
         load_experiment(tmp_path / "run")
-    assert load_experiment(tmp_path / "run", trust=True).model.chat_key == "A_SECRET_OF_THE_READER"
+    assert load_experiment(tmp_path / "run", trust=True).model.model == saved["model"]["model"]
 
 
 def test_the_command_plays_with_a_chat_model(capsys):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
 from cases import case
@@ -273,39 +271,6 @@ def test_policies_forget_what_they_computed_while_critics_warm_up():
         assert forgotten.count(AGENTS[0]) == forgotten.count(AGENTS[1]) >= min(expected, 2)
         if expected == 1:
             assert len(forgotten) == 2
-
-
-def test_a_warm_up_ends_where_what_the_critic_explains_stops_rising_by_hand():
-    """Means of two: 0.2, 0.5 (rising), then 0.5, 0.45; updates in which all returns were equal tell nothing."""
-    series = (0.1, 0.3, float("nan"), 0.4, 0.6, 0.5, 0.4)
-    settings = {"critic_warmup": 9, "critic_warmup_window": 2}
-    algorithm = trainer_of("maac", **settings).algorithm
-    found = []
-    for update, explained in enumerate(series):
-        state = algorithm.state_dict()
-        algorithm = trainer_of("maac", **settings).algorithm  # each update in a run that goes on from a checkpoint
-        algorithm.load_state_dict(state)
-        found.append(algorithm.warms_up(update, {"explained_variance": explained}))
-    # After 0.5 the pairs are (0.3, 0.4) and (0.6, 0.5); after 0.4 they are (0.4, 0.6) and (0.5, 0.4).
-    assert found == [True] * 6 + [False]
-    assert not algorithm.warms_up(7, {"explained_variance": 0.9}), "it does not begin again"
-    assert trainer_of("maac", critic_warmup=9).algorithm.state_dict() == {}
-    patient = trainer_of("maac", critic_warmup=4, critic_warmup_window=2).algorithm
-    assert [patient.warms_up(i, {"explained_variance": i / 9}) for i in range(6)] == [True] * 4 + [False] * 2
-
-
-def test_policies_begin_to_learn_in_the_update_that_ends_the_warm_up():
-    trainer = trainer_of("maac", critic_warmup=12, critic_warmup_window=2, critic_learning_rate=1e-2, num_updates=20)
-    explained, has_ended = [], False
-    while not has_ended:
-        before = weights(trainer)
-        metrics = trainer.step()[1]
-        if not math.isnan(metrics["explained_variance"]):
-            explained.append(metrics["explained_variance"])
-        has_ended = len(explained) >= 4 and sum(explained[-2:]) <= sum(explained[-4:-2])
-        assert trainer.update < 12
-        assert are_equal(before, weights(trainer)) != has_ended
-        assert ("policy_loss" in metrics) == has_ended
 
 
 class Losing(SyncVector):

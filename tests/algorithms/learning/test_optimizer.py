@@ -34,7 +34,7 @@ def step(parameter, optimizer, gradient):
 
 
 def test_steps_are_those_of_adamw_with_its_gradient_clipped():
-    settings = {"adam_beta1": 0.8, "adam_beta2": 0.9, "adam_epsilon": 0.01, "weight_decay": 0.3, "max_grad_norm": 1.0}
+    settings = {"adam": (0.8, 0.9, 0.01), "weight_decay": 0.3, "max_grad_norm": 1.0}
     parameter, optimizer = made([1.0, -2.0], **settings)
     weight, mean, square = np.array([1.0, -2.0]), np.zeros(2), np.zeros(2)
     for number, gradient in enumerate(([3.0, 4.0], [0.3, -0.4], [0.0, 6.0]), start=1):

@@ -12,7 +12,7 @@ from collm.agents.core import CriticInput
 from collm.agents.language.critics import TextCritic
 from collm.agents.language.policy import LanguageModel, LanguagePolicy
 from collm.agents.language.reward_model import RewardModel
-from collm.agents.loading import load_language_model, load_policies, set_float32_precision
+from collm.agents.loading import load_language_model, load_policies
 from collm.algorithms import IAC, IACConfig, MAACConfig
 from collm.algorithms.learning.critic_learner import CriticLearner
 from collm.algorithms.learning.policy_learner import PolicyLearner, TurnBatch
@@ -225,12 +225,3 @@ def test_a_reference_keeps_its_matrices_in_the_type_it_computes_in_and_says_the_
     reference = policy.reference()
     assert torch.equal(reference.evaluate(tracks).logprobs, policy.evaluate(tracks).logprobs)
     assert sum(weight.nbytes for weight in reference.parameters()) < sum(each.nbytes for each in policy.parameters())
-
-
-@pytest.mark.parametrize("allows", [True, False])
-def test_tf32_is_allowed_where_the_settings_say_so(allows):
-    try:
-        set_float32_precision(ModelConfig(allows_tf32=allows))
-        assert torch.get_float32_matmul_precision() == ("high" if allows else "highest")
-    finally:
-        torch.set_float32_matmul_precision("highest")

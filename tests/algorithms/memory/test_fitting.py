@@ -69,15 +69,6 @@ def test_ranks_are_offered_to_share_what_does_not_fit_on_each():
         check_fit(shared, model("4B", max_new_tokens=224), TASK, of(80 * 10**9))
 
 
-def test_copies_to_decode_with_have_a_limit_beyond_which_servers_are_needed():
-    config = replace(MAAC_OF_ACTORS.config, fsdp=True, fsdp_copy_memory=12.0)
-    with pytest.raises(NoRoom, match=r"copy of the model of fox_0, which takes 1\d\.\d GiB .* \(--server\)"):
-        check_fit(MAAC(config), model("8B"), replace(TASK, num_ranks=16), of(10**12))
-    check_fit(MAAC(replace(config, fsdp_copy_memory=20.0)), model("8B"), replace(TASK, num_ranks=16), of(10**12))
-    served = model("8B", server="http://a:1,http://b:1")
-    check_fit(MAAC(config), served, replace(TASK, num_ranks=16), of(10**12))
-
-
 def test_agents_and_critics_on_devices_of_their_own_are_planned_there():
     config = replace(MAAC_OF_ACTORS.config, critic_device="cuda:2", reference_device="cuda:3", reference_kl_coef=0.1)
     found = members_of(MAAC(config), model("0.6B", device="cuda:0,cuda:1"), TASK)
@@ -141,6 +132,15 @@ def test_to_learn_one_after_the_other_is_offered_where_that_fits(monkeypatch):
     between = (peak(fixed) + peak(replace(fixed, side_by_side=False))) // 2
     with pytest.raises(NoRoom, match=r"it fits with --side-by-side False"):
         check_fit(MAAC(fixed), replace(on_cpu, recomputes_activations=False), TASK, lambda device: between)
+
+
+def test_whole_copies_to_decode_with_count_unless_servers_sample():
+    config, sixteen = replace(MAAC_OF_ACTORS.config, fsdp=True), replace(TASK, num_ranks=16)
+
+    def peak(asked):
+        return fit(MAAC(config), asked, sixteen, of(10**12)).plans["cuda:0"].peak.total
+
+    assert peak(model("8B")) > peak(model("8B", server="http://a:1,http://b:1")) + 12 * GIB
 
 
 def test_heads_on_actors_are_no_models_of_their_own():

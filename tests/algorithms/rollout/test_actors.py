@@ -52,10 +52,12 @@ def test_a_cluster_that_cannot_be_joined_is_one_line_before_anything_begins(monk
             Cluster(address=address).check()
     with pytest.raises(UserError, match="there is no folder"):
         Cluster(files="/nowhere").check()
+    with pytest.raises(UserError, match="cpus"):
+        experiment(collectors="ray", collector_options={"cpus": 1}).check()
+    with pytest.raises(UserError, match="max_restarts"):
+        experiment(collectors="ray", collector_options={"max_restarts": 1}).check()
     with pytest.raises(ValueError, match=r"turns_per_update=2 .* collectors='ray'"):
         experiment(collectors="ray", turns_per_update=2).check()
-    with pytest.raises(ValueError, match=r"verify_share=0.5 .* name some"):
-        experiment(verify_share=0.5).check()
 
 
 class Orders:
@@ -63,15 +65,13 @@ class Orders:
 
     def __init__(self, **settings):
         self.experiment = experiment(collectors="ray", **settings)
-        self.local = replace(
-            self.experiment, config=replace(self.experiment.config, collectors=None, verify_share=0.0)
-        ).make_trainer()
+        self.local = replace(self.experiment, config=replace(self.experiment.config, collectors=None)).make_trainer()
 
     def order(self, update):
         return replace(self.local._order(update, update), version=update)
 
-    def actors(self, make=None, judge=None):
-        return Actors(make or Blueprint.of(self.experiment, 4), cluster_of(self.experiment.config), judge)
+    def actors(self):
+        return Actors(Blueprint.of(self.experiment, 4), cluster_of(self.experiment.config))
 
     def played_here(self, update):
         self.local.collector.next_index = self.order(update).first
@@ -107,7 +107,7 @@ def kill_all(processes):
 
 @pytest.mark.slow
 def test_three_of_four_actors_and_then_all_lost_at_once_cost_no_episode_and_change_none(cluster):
-    orders = Orders(rollout_buffer_size=64, num_collectors=4, collector_cpus=0.25)
+    orders = Orders(rollout_buffer_size=64, num_collectors=4, collector_options={"num_cpus": 0.25})
     actors = orders.actors()
     weights = orders.local.weights()
     for count in (3, 4):
@@ -161,50 +161,6 @@ def test_what_is_registered_in_this_process_alone_reaches_the_actors_and_its_fau
     with pytest.raises(EnvironmentFault, match="the floor is wet") as fault:
         stepped(falling.make_trainer(), 1)
     assert fault.value.update == 1 and fault.value.episode is not None
-
-
-class Cheating:
-    """Makes collectors of which the first one tells of rewards that nobody paid."""
-
-    def __init__(self, make, flag):
-        self.make, self.flag = make, flag
-
-    def __call__(self):
-        made = self.make()
-        try:
-            os.close(os.open(self.flag, os.O_CREAT | os.O_EXCL))
-        except FileExistsError:
-            return made
-        honest = made.play
-
-        def play(share, num_plans, *, greedy=False):
-            played = honest(share, num_plans, greedy=greedy)
-            for number, episode in enumerate(played.done):
-                tracks = {
-                    agent: tuple(replace(turn, reward=turn.reward + 1) for turn in track)
-                    for agent, track in episode.tracks.items()
-                }
-                played.done[number] = replace(episode, tracks=tracks)
-            return played
-
-        made.play = play
-        return made
-
-
-@pytest.mark.slow
-def test_a_cheating_collector_is_named_and_expelled_and_others_play_its_episodes(cluster, tmp_path):
-    from collm.algorithms.rollout.verification import Verifier
-
-    orders = Orders(verify_share=1.0)
-    judge = Verifier(orders.experiment.make_collector(1), 1.0)
-    actors = orders.actors(Cheating(Blueprint.of(orders.experiment, 4), str(tmp_path / "first")), judge)
-    weights = orders.local.weights()
-    expected = r"expelled: collector \d \(.*process \d+\): episode \d+ \(seed \d+\) pays writer_0"
-    with pytest.warns(RuntimeWarning, match=expected):
-        found = [actors.play(orders.order(0), weights), actors.play(orders.order(1), weights)]
-    assert_same([each.episodes for each in found], [orders.played_here(0), orders.played_here(1)])
-    assert len(actors._actors) == 1
-    actors.close()
 
 
 @pytest.mark.slow

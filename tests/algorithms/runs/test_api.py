@@ -13,7 +13,7 @@ from collm.algorithms import Experiment, MAACConfig
 from collm.algorithms.runs.api import load_run
 from collm.algorithms.runs.assembly.trust import UntrustedCodeError
 from collm.benchmarks.cli import main
-from collm.envs.wrappers import RewardFunctions
+from collm.envs.wrappers import RewardFunctions, Shares
 
 SMALL = {"num_updates": 2, "rollout_buffer_size": 4, "eval_num_samples": 4, "max_new_tokens": 8, "progress": False}
 WRITING = "collm/MiniWriting-v2"
@@ -67,7 +67,7 @@ def test_a_team_is_evaluated_in_another_environment(run):
     ("given", "error", "reason"),
     [
         ({"num_update": 3}, TypeError, "'maac' has no setting 'num_update'; did you mean 'num_updates'?"),
-        ({"xyzzy": 3}, TypeError, "`collm train maac --help` lists them"),
+        ({"xyzzy": 3}, TypeError, "`collm train maac --help-all` lists them"),
         ({"env": "collm/MiniWritin-v0"}, LookupError, "did you mean 'collm/MiniWriting-v2'"),
         ({"env": 3}, TypeError, "env must be an id, an environment, or what builds one, got 3"),
         ({"algorithm": "mack"}, LookupError, "did you mean"),
@@ -163,10 +163,10 @@ def test_shares_of_the_work_are_told_in_evaluations_and_not_in_training(run):
     assert sum(shares_of(run.evaluate(3).metrics).values()) == pytest.approx(1.0)
 
 
-def test_a_wrapper_that_is_passed_as_an_object_is_trained_in_and_shares_are_told_on_request(tmp_path):
+def test_a_wrapper_that_is_passed_as_an_object_is_trained_in_and_so_are_its_shares(tmp_path):
     """The id of the environment inside would leave the wrapper out."""
-    wrapped = RewardFunctions(collm.make(WRITING), ["own", brevity], [1.0, 0.001])
-    call = {"env": wrapped, "out": tmp_path / "run", "log_shares": True, "num_generations": 2, **SMALL}
+    wrapped = Shares(RewardFunctions(collm.make(WRITING), ["own", brevity], [1.0, 0.001]))
+    call = {"env": wrapped, "out": tmp_path / "run", "num_generations": 2, **SMALL}
     run = collm.train("mareinforce", **call)
     for row in run.metrics:
         assert row["return"] == pytest.approx(row["reward/own"] + row["reward/brevity"])

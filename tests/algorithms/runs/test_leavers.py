@@ -26,7 +26,7 @@ SMALL = {
 }
 ACTOR_CRITIC = {"critic_warmup": 0, "critic_batch_size": 8, "critic_steps": 2}
 CASES = {
-    "magrpo": ("magrpo", {"num_generations": 4, "log_shares": True}, "rebuilt"),
+    "magrpo": ("magrpo", {"num_generations": 4}, "rebuilt"),
     "magrpo kept": (
         "magrpo",
         {"num_generations": 4, "ppo_epochs": 2, "clip_range": 0.2, "mini_batch_size": 16},

@@ -10,7 +10,7 @@ from PIL import Image
 
 from collm.agents.scripted import reference_policy
 from collm.algorithms.rollout.collector import Plan, RolloutCollector
-from collm.algorithms.runs.loggers import Evaluated, LogConfig, make_loggers
+from collm.algorithms.runs.loggers import Evaluated, make_loggers
 from collm.algorithms.runs.loggers.evaluated import evaluated
 from collm.algorithms.runs.loggers.sinks import EvaluationLogger
 from collm.envs import make
@@ -100,16 +100,15 @@ def test_an_environment_without_pictures_has_no_animation(tmp_path):
     assert len(found.transcripts) == 2, "an episode that is both the best and the worst stands there once"
 
 
-def test_wandb_gets_evaluations_under_the_names_that_were_asked_for(shown, tmp_path, monkeypatch):
+def test_wandb_gets_evaluations_under_the_names_of_its_environment_variables(shown, tmp_path, monkeypatch):
     module = Wandb()
     monkeypatch.setitem(sys.modules, "wandb", module)
-    place = LogConfig(log_project="p", log_entity="e", log_group="g", log_tags=("a", "b"), log_name="n")
-    (logger,) = make_loggers(tmp_path, ("wandb",), {"seed": 1}, place=place)
+    monkeypatch.setenv("WANDB_PROJECT", "p")
+    monkeypatch.setenv("WANDB_NAME", "n")
+    (logger,) = make_loggers(tmp_path, ("wandb",), {"seed": 1})
     assert isinstance(logger, EvaluationLogger)
     logger.log_evaluation(3, shown)
-    names = {key: module.calls[0][key] for key in ("project", "entity", "group", "tags", "name", "config")}
-    told = {"project": "p", "entity": "e", "group": "g", "tags": ["a", "b"], "name": "n"}
-    assert names == told | {"config": {"seed": 1}}
+    assert module.calls == [{"project": "p", "name": "n", "dir": str(tmp_path), "config": {"seed": 1}}]
     ((_, step, logged),) = module.logged
     assert step == 3 and logged["evaluation/sampled/return"] == 0.5
     assert logged["evaluation/sampled/returns"] == ("histogram", list(shown.returns["sampled"]))
@@ -136,44 +135,15 @@ def test_tensorboard_gets_evaluations(shown, tmp_path):
     assert len(texts) == 2
 
 
-class Aim:
-    """Stands for the module."""
-
-    def __init__(self):
-        self.tracked, self.tags, self.settings = [], [], {}
-        module = self
-
-        class Run:
-            def __init__(self, experiment):
-                module.experiment = experiment
-
-            def __setitem__(self, name, value):
-                module.settings[name] = value
-
-            def add_tag(self, tag):
-                module.tags.append(tag)
-
-            def track(self, value, name, step):
-                module.tracked.append((name, value, step))
-
-            def close(self):
-                module.is_closed = True
-
-        self.Run = Run
-
-
-def test_aim_and_trackio_get_metrics_and_evaluations(shown, tmp_path, monkeypatch):
-    aim, trackio = Aim(), Wandb()
-    monkeypatch.setitem(sys.modules, "aim", aim)
+def test_trackio_gets_metrics_and_evaluations(shown, tmp_path, monkeypatch):
+    trackio = Wandb()
     monkeypatch.setitem(sys.modules, "trackio", trackio)
-    place = LogConfig(log_project="p", log_group="g", log_tags=("a",))
-    for logger in make_loggers(tmp_path, ("aim", "trackio"), {"seed": 1}, place=place):
-        logger.log(1, {"return": 0.25})
-        logger.log_evaluation(1, shown)
-        logger.close()
-    assert (aim.experiment, aim.tags, aim.settings, aim.is_closed) == ("p", ["a"], {"settings": {"seed": 1}}, True)
-    assert aim.tracked == [("return", 0.25, 1), *((name, value, 1) for name, value in METRICS.items())]
+    monkeypatch.setenv("WANDB_RUN_GROUP", "g")
+    (logger,) = make_loggers(tmp_path, ("trackio",), {"seed": 1})
+    logger.log(1, {"return": 0.25})
+    logger.log_evaluation(1, shown)
+    logger.close()
     assert trackio.calls == [
-        {"project": "p", "name": tmp_path.name, "group": "g", "config": {"seed": 1}, "resume": "allow"}
+        {"project": "collm", "name": tmp_path.name, "group": "g", "config": {"seed": 1}, "resume": "allow"}
     ]
     assert [entry[1:] for entry in trackio.logged] == [(1, {"return": 0.25}), (1, METRICS)]

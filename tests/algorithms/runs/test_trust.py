@@ -27,7 +27,7 @@ from collm.envs import register
 from collm.envs.registration.registry import accepted_arguments, specs
 
 SETTINGS = Experiment(algorithm="maac", config=MAACConfig(), env="collm/HumanEval-v1").to_json()
-ELSEWHERE = ("server", "env_hosts", "collectors", "collector_files")
+ELSEWHERE = ("server", "collectors", "collector_options")
 LOOKED_AT = {"isolation", "packages", "data", "prompts", "expert"}
 """Arguments of this package's environments that name code or files, or confine code. All others are words and numbers,
 checked by the environment itself."""
@@ -73,16 +73,15 @@ def reason(saved: dict, directory=None) -> str | None:
         (with_env(prompts="/home/me/prompts"), "/home/me/prompts"),
         (with_model(model="openai:m@http://evil/v1"), "openai:m@http://evil/v1"),
         (with_model(model="tiny,openai:m@http://evil/v1"), "openai:m@http://evil/v1"),
-        (with_model(model="openai:m@http://evil/v1", chat_key="A_SECRET"), "A_SECRET"),
+        (with_model(model="openai:m@http://evil/v1?key=A_SECRET"), "A_SECRET"),
         (with_model(model="/home/me/model"), "/home/me/model"),
         (with_model(model="~/model"), "~/model"),
         (with_model(model="../model"), "../model"),
         (with_model(model="a/b/c"), "a/b/c"),
         (with_model(model="tiny\0"), "tiny"),
         (with_model(server="http://evil:8000"), "server"),
-        (with_config(env_hosts="ray"), "env_hosts"),
         (with_config(collectors="ray://evil:1"), "collectors"),
-        (with_config(collector_files="."), "collector_files"),
+        (with_config(collector_options={"working_dir": "."}), "collector_options"),
         (with_config(critic_model_name_or_path="/home/me/critic"), "/home/me/critic"),
         (with_config(reward_model="./judge"), "./judge"),
     ],
