@@ -1,19 +1,20 @@
-"""PolicyLearner: advantages → gradient steps of one policy, for all agents that share it."""
+"""PolicyLearner: the update of one policy, in epochs, mini-batches and micro-batches, for all agents that share it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...agents.batching import sent
-from ...agents.core import Completion, Evaluation, TrainablePolicy
+from ...agents.core import Completion, Evaluation, TrainablePolicy, Workplace
 from ..algorithm import Algorithm, PolicyBatch
 from ..distribution.group import current
 from ..functions.losses import (
@@ -23,8 +24,10 @@ from ..functions.losses import (
     turn_logprobs,
     value_loss,
 )
-from .finiteness import Tally, numbers_of
-from .optimizer import Descent, Optimizer
+from ..rollout.episode import Episode
+from .executor import Update
+from .metrics import Numbers, Tally, means
+from .optimizer import Optimizer
 from .passes import Pass, dealt, tokens_per_pass
 
 MEASURED_EVERY = 8
@@ -33,7 +36,7 @@ MEASURED_EVERY = 8
 
 @dataclass(frozen=True, slots=True)
 class TurnBatch:
-    """Turns that one policy learns from. Axes: N turns of all tracks in a row, K tokens of all turns in a row."""
+    """Turns that one policy learns from. Axes: N turns of all tracks, K tokens of all turns."""
 
     tracks: Sequence[Sequence[Completion]]
     advantages: Tensor  # [N]
@@ -41,17 +44,20 @@ class TurnBatch:
     old_values: Tensor | None = None  # [N] normalized, as predicted before the update
     reference_logprobs: Tensor | None = None  # [K], for a KL penalty in the loss
     max_turns: int | None = None  # largest N possible, for a fixed denominator of the loss; None: N
-    version: int = 0  # of the weights that learn: the number of updates behind them
+    version: int = 0  # of the weights that learn: the number of updates done
 
 
 class PolicyLearner:
-    """Trains one policy; owns its optimizer.
+    """Trains one policy.
 
     Args:
         policy: the policy that learns.
         algorithm: source of the loss, the epochs and the learning-rate schedule.
         generator: source of the order of mini-batches.
         learning_rate: peak learning rate. None: `agent_learning_rate`, else the policy's own default.
+
+    Attributes:
+        agents: agents that play the policy; set by the trainer.
     """
 
     def __init__(
@@ -61,6 +67,7 @@ class PolicyLearner:
         generator: torch.Generator,
         learning_rate: float | None = None,
     ):
+        self.agents: list[str] = []
         self.policy = policy
         self.algorithm = algorithm
         self.config = config = algorithm.config
@@ -90,9 +97,55 @@ class PolicyLearner:
         found = current().union(found)
         return [found[i] for i in range(len(tracks))]
 
+    def parameters(self) -> list[nn.Parameter]:
+        return self.policy.parameters()
+
+    def workplace(self) -> Workplace | None:
+        return self.policy.workplace()
+
+    def free_gradients(self) -> None:
+        self.optimizer.zero_grad()
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """Inside the block rank 0 has all weights and moments, also if ranks hold shards (collective)."""
+        with self.policy.whole(), self.optimizer.whole():
+            yield
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"policy": self.policy.state_dict(), "optimizer": self.optimizer.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.policy.load_state_dict(state["policy"])
+        self.optimizer.load_state_dict(state["optimizer"])
+
+    def start_update(self, update: int, episodes: Sequence[Episode]) -> None:
+        """Set the learning rate of an update, counted from 0, and observe its episodes.
+
+        A policy with observation statistics updates them here, in the order of the episodes: the order in which
+        decisions were made depends on timing.
+        """
+        self.optimizer.set_progress(update)
+        seen = [completion for agent in self.agents for track in tracks_of(episodes, agent) for completion in track]
+        if seen:
+            self.policy.observe(seen)
+
+    def rescored(self, episodes: Sequence[Episode]) -> list[Episode]:
+        """Episodes with the log-probabilities that a server did not return; see `TrainablePolicy.is_scored_later`."""
+        scored = list(episodes)
+        places = [(n, agent) for n, each in enumerate(episodes) for agent in self.agents if agent in each.tracks]
+        if not self.policy.is_scored_later or not places:
+            return scored
+        found = self.scored([[turn.completion for turn in episodes[n].tracks[agent]] for n, agent in places])
+        for (n, agent), completions in zip(places, found, strict=True):
+            pairs = zip(scored[n].tracks[agent], completions, strict=True)
+            track = tuple(replace(turn, completion=completion) for turn, completion in pairs)
+            scored[n] = replace(scored[n], tracks={**scored[n].tracks, agent: track})
+        return scored
+
     @torch.no_grad()
     def scored(self, tracks: Sequence[Sequence[Completion]]) -> list[tuple[Completion, ...]]:
-        """The tracks with what only the learner can tell of them: see `TrainablePolicy.is_scored_later`."""
+        """Tracks with log-probabilities and entropies of the present weights; see `TrainablePolicy.scored`."""
         found: dict[int, Tensor] = {}
         for batch, _ in self._passes(self.policy, tracks, range(len(tracks))):
             evaluation = self.policy.evaluate([tracks[i] for i in batch])
@@ -104,47 +157,49 @@ class PolicyLearner:
         return self.policy.scored(tracks, [logprobs for logprobs, _ in whole], [entropies for _, entropies in whole])
 
     def update(self, batch: TurnBatch) -> dict[str, float]:
-        """Learn from the batch; returns metrics, averaged over the update's optimizer steps."""
-        return self.prepared(batch)()
+        """Learn from a batch; returns metrics, averaged over the optimizer steps."""
+        return self.prepare(batch).run()
 
-    def prepared(self, batch: TurnBatch) -> Callable[[], dict[str, float]]:
-        """The update from the batch, to be done later, beside those of other policies.
+    def prepare(self, batch: TurnBatch) -> Update:
+        """Prepare the update from a batch: draw the order of the mini-batches.
 
-        The order of its mini-batches is drawn here: all learners draw from one generator, one after the other.
+        All learners draw from one generator, so they prepare one after the other, before any of them learns.
         """
         tracks = batch.tracks
         if self.policy.reads_turns_alone and self.config.mini_batch_size is not None:
             tracks = [(turn,) for track in tracks for turn in track]
-        return partial(self._update, batch, tracks, list(self._steps(len(tracks))))
+        return Update(self, partial(self._update, batch, tracks, list(self._mini_batches(len(tracks)))))
 
     def _update(
-        self, batch: TurnBatch, tracks: Sequence[Sequence[Completion]], steps: Sequence[Sequence[int]]
+        self, batch: TurnBatch, tracks: Sequence[Sequence[Completion]], mini_batches: Sequence[Sequence[int]]
     ) -> dict[str, float]:
         rows = _Rows.of(tracks, self.device)
         is_off = self._is_off_policy(tracks, batch.version)
         parts = _Parts(*(None if part is None else sent(part, self.device) for part in (*_parts(batch), is_off)))
-        limit = self.config.target_kl
-        descent = Descent(self.optimizer, None if limit is None else ("kl_to_sampler", limit))
-        per_epoch = len(steps) // self.config.ppo_epochs
-        for number, chosen in enumerate(steps, start=1):
-            # A limit is looked at once per epoch, as it may spare the rest; all else when all steps are queued.
-            reads = number == len(steps) or (limit is not None and number % per_epoch == 0)
-            if not descent.step(partial(self._gradient, parts, rows, chosen, batch.max_turns), reads=reads):
+        steps: list[Numbers] = []
+        for chosen in mini_batches:
+            numbers = None
+            while numbers is None:  # again if a float16 gradient overflowed: the loss scale is then smaller
+                self.optimizer.zero_grad()
+                numbers = self.optimizer.take_step(self._gradient(parts, rows, chosen, batch.max_turns))
+            steps.append(numbers)
+            if self.config.target_kl is not None and numbers.sums["kl_to_sampler"] > self.config.target_kl:
                 break
         moved = self._kl_after_update(rows)
         self.policy.forget()
-        first = descent.taken[0]
-        means = {name: descent.mean(name) for name in first.sums}
-        error = first.largest["logprob_error"]
-        num_steps = float(len(descent.taken))
-        return means | {"kl_after_update": moved, "logprob_error": error, "optimizer_steps": num_steps}
+        error = steps[0].largest["logprob_error"]
+        return means([each.sums for each in steps]) | {
+            "kl_after_update": moved,
+            "logprob_error": error,
+            "optimizer_steps": float(len(steps)),
+        }
 
     @torch.no_grad()
     def _kl_after_update(self, rows: _Rows) -> float:
         """KL(policy at sampling || policy now) in nats per token, estimated on every eighth track.
 
-        `kl_to_sampler` is measured in the passes that the steps are made of, so it does not see the last step: with one
-        step per update it is always about 0.
+        `kl_to_sampler` is measured in the forward passes of the steps, before each step: with one step per update it
+        is about 0.
         """
         chosen = [i for i in range(len(rows.tracks)) if len(rows.tokens[i])][::MEASURED_EVERY]
         num_tokens = sum(len(rows.tokens[i]) for i in chosen)
@@ -154,15 +209,13 @@ class PolicyLearner:
             sampled = rows.sampled[sent(torch.cat([rows.tokens[i] for i in micro]), self.device)]
             tally = counted if weight else spare
             tally.add("kl_after_update", approximate_kl(logprobs, sampled), len(sampled) / num_tokens)
-        (found,) = numbers_of([counted])
-        return found.sums["kl_after_update"]
+        return counted.read().sums["kl_after_update"]
 
     def _gradient(self, batch: _Parts, rows: _Rows, chosen: Sequence[int], max_turns: int | None) -> Tally:
-        """Add up the gradient of a mini-batch.
+        """Accumulate the gradient of a mini-batch over its micro-batches.
 
         Returns:
-            The mini-batch's metrics, and under "logprob_error" the largest difference of a log-probability from the
-            sampler's in each pass.
+            The mini-batch's metrics. "logprob_error" is the largest difference of a log-probability from the sampler's.
         """
         counts = _Counts.of(rows, chosen)
         scale = self._scale(rows, chosen, counts, max_turns)
@@ -177,7 +230,7 @@ class PolicyLearner:
             tally.compare("logprob_error", (evaluation.logprobs.detach() - sampled).abs().max())
             share = len(sampled) / counts.tokens
             tally.add("kl_to_sampler", approximate_kl(evaluation.logprobs, sampled), share)
-            self.optimizer.backward(weight * scale * loss)
+            torch.autograd.backward(self.optimizer.scaled(weight * scale * loss))
         return counted
 
     def _scale(self, rows: _Rows, chosen: Sequence[int], counts: _Counts, max_turns: int | None) -> float:
@@ -200,7 +253,7 @@ class PolicyLearner:
     def _passes(
         self, policy: TrainablePolicy, tracks: Sequence[Sequence[Completion]], chosen: Sequence[int]
     ) -> list[Pass]:
-        """This rank's share of the passes over some tracks."""
+        """This rank's micro-batches of some tracks."""
         num_tokens = sum(policy.num_tokens(tracks[i]) for i in chosen)
         return dealt(lambda limit: policy.batches(tracks, chosen, limit), num_tokens, self.max_tokens)
 
@@ -214,7 +267,7 @@ class PolicyLearner:
         counts: _Counts,
         tally: Tally,
     ) -> Tensor:
-        """Loss of a micro-batch: its part of the sum that makes the mini-batch's loss."""
+        """Loss of a micro-batch; the sum over the micro-batches is the mini-batch's loss."""
         config = self.config
         assert batch.advantages is not None
         micro = PolicyBatch(
@@ -267,15 +320,15 @@ class PolicyLearner:
         return per_token, micro.num_tokens
 
     def _is_off_policy(self, tracks: Sequence[Sequence[Completion]], version: int) -> Tensor | None:
-        """[N] where another distribution sampled a turn than these weights': older ones, or other arithmetic."""
+        """[N] True if a turn was sampled by older weights, or in other arithmetic. None: no turn was."""
         if self.policy.is_sampled_elsewhere:
             return torch.ones(sum(len(track) for track in tracks), dtype=torch.bool)
         if self.config.max_staleness:
             return torch.tensor([turn.version < version for track in tracks for turn in track])
         return None
 
-    def _steps(self, num_tracks: int) -> Iterator[list[int]]:
-        """Indices of the tracks of each optimizer step, epoch after epoch."""
+    def _mini_batches(self, num_tracks: int) -> Iterator[list[int]]:
+        """Indices of the tracks of each mini-batch, epoch after epoch."""
         size = self.config.mini_batch_size
         for _ in range(self.config.ppo_epochs):
             if size is None:
@@ -313,7 +366,7 @@ def _parts(batch: TurnBatch) -> tuple[Tensor | None, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The tracks of an update, and where their turns and tokens stand in flat tensors."""
+    """Tracks of an update, with the positions of their turns and tokens in flat tensors."""
 
     tracks: Sequence[Sequence[Completion]]
     turns: list[Tensor]  # indices of each track's turns
@@ -329,6 +382,11 @@ class _Rows:
             _slices([sum(len(turn.logprobs) for turn in track) for track in tracks]),
             sent(np.concatenate(logprobs), device),
         )
+
+
+def tracks_of(episodes: Sequence[Episode], agent: str) -> list[tuple[Completion, ...]]:
+    """Completions of an agent's tracks, one per episode that the agent took part in."""
+    return [tuple(turn.completion for turn in each.tracks[agent]) for each in episodes if agent in each.tracks]
 
 
 def _slices(counts: Sequence[int]) -> list[Tensor]:

@@ -18,10 +18,10 @@ from ...agents.core import Completion, Policy, Request, TrainablePolicy
 from ...envs.vectors.faults import EnvironmentFault
 from .collector import Played, RolloutCollector
 from .episode import Episode
-from .orders import Order, Weights
-from .players import load
 from .plays import Plan
 from .replay import is_same
+from .requests import RolloutRequest, Weights
+from .sources import load_weights
 
 MAX_ERROR = 0.05
 """Largest difference of a token's log-probability, in nats: twice what bfloat16 on another device was seen to make."""
@@ -62,7 +62,9 @@ class Verifier:
         self._version: int | None = None
         self._team = dict(collector.policies)
 
-    def __call__(self, order: Order, weights: Weights, share: Sequence[tuple[int, Plan]], played: Played) -> str | None:
+    def __call__(
+        self, order: RolloutRequest, weights: Weights, share: Sequence[tuple[int, Plan]], played: Played
+    ) -> str | None:
         """What is wrong; None if nothing is.
 
         Args:
@@ -76,7 +78,7 @@ class Verifier:
             return problem
         if self._version != order.version:
             self.collector.policies = self._team
-            load(self.collector, weights)
+            load_weights(self.collector, weights)
             self._version = order.version
         for episode in played.done:
             if self._random.random() < self.share:
@@ -136,7 +138,7 @@ class Verifier:
         return None
 
 
-def _not_as_ordered(order: Order, share: Sequence[tuple[int, Plan]], played: Played) -> str | None:
+def _not_as_ordered(order: RolloutRequest, share: Sequence[tuple[int, Plan]], played: Played) -> str | None:
     """What is wrong as can be seen without playing anything."""
     plans = dict(share)
     missing = {index for index, plan in share if plan.group not in played.lost}

@@ -17,8 +17,8 @@ from ...agents.core import SMALL_LEARNING_RATE, Policy
 from ...envs.registration.turn_limit import watched_turns
 from ..config import ActorCriticConfig
 from ..distribution.group import current
-from ..learning.crediting import Credit
-from ..learning.shaping import RewardProcessor
+from ..learning.credit import Credit
+from ..learning.cross_rollouts import RewardProcessor
 from ..learning.trainer import Trainer
 from ..rollout.collector import RolloutCollector
 from ..rollout.episode import Episode
@@ -290,7 +290,7 @@ class _Run:
         episodes: dict[str, Sequence[Episode]] = {}
         for name, greedy in (("sampled", False), ("greedy", True)):
             self.held_out.before_turn = partial(self._evaluating, name)
-            with failures_kept(self.directory, self.env, "test"), self.trainer.telling_update():
+            with failures_kept(self.directory, self.env, "test"), self.trainer.errors_annotated():
                 result = evaluate(
                     self.held_out,
                     self.config.eval_num_samples,
@@ -417,10 +417,10 @@ def high_rates(trainer: Trainer) -> list[str]:
     for agent, learner in trainer.learners.items():
         key = ("agent_learning_rate", learner.optimizer.learning_rate, learner.policy.default_learning_rate)
         found.setdefault(key, []).append(agent)
-    for name, critic in trainer.unique_critics().items():
+    for critic in trainer.unique_critics:
         if critic.optimizer is not None:
             key = ("critic_learning_rate", critic.optimizer.learning_rate, ActorCriticConfig.critic_learning_rate)
-            found.setdefault(key, []).append(name)
+            found.setdefault(key, []).append(critic.agents[0])
     return [
         f"{setting}={rate:g} of {', '.join(names)} is very high: a step of AdamW moves each weight by about as much, "
         f"and {usual:g} is usual for this kind of model"

@@ -13,8 +13,8 @@ from collm.agents.core import Divergence
 from collm.algorithms import algorithm_spec
 from collm.algorithms.config import ActorCriticConfig
 from collm.algorithms.learning import trainer as trainers
-from collm.algorithms.learning.shaping import with_rewards
-from collm.algorithms.learning.trainer import task_seeds
+from collm.algorithms.learning.rewards import with_rewards
+from collm.algorithms.rollout.requests import task_seeds
 from collm.algorithms.runs.assembly.trainers import make_trainer
 from collm.envs.core import Outcome
 from collm.envs.vectors.faults import EnvironmentFault

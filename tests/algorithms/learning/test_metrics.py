@@ -12,7 +12,7 @@ from torch import nn
 
 from collm.agents.core import Completion, Critic, CriticInput, Evaluation, TrainablePolicy
 from collm.algorithms import IAC, IPPO, IACConfig, IPPOConfig, MAACConfig
-from collm.algorithms.learning.crediting import CriticBatch, critic_metrics
+from collm.algorithms.learning.credit import CriticBatch, critic_metrics
 from collm.algorithms.learning.critic_learner import CriticLearner
 from collm.algorithms.learning.policy_learner import PolicyLearner, TurnBatch
 

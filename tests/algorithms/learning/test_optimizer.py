@@ -17,7 +17,7 @@ from torch import nn
 from collm.algorithms.config import TrainConfig
 from collm.algorithms.distribution.group import member
 from collm.algorithms.learning import optimizer as optimizers
-from collm.algorithms.learning.finiteness import Tally
+from collm.algorithms.learning.metrics import Tally
 from collm.algorithms.learning.optimizer import Descent, Optimizer, scheduled
 
 

@@ -16,7 +16,7 @@ from collm.agents.numeric.config import NetworkConfig
 from collm.algorithms import algorithm_spec, algorithm_specs
 from collm.algorithms.config import ActorCriticConfig
 from collm.algorithms.learning.state import packed, unpacked
-from collm.algorithms.learning.trainer import task_seeds
+from collm.algorithms.rollout.requests import task_seeds
 from collm.algorithms.runs.assembly.policies import make_policies
 from collm.algorithms.runs.assembly.trainers import make_trainer
 from collm.envs.vectors.vector import SyncVector

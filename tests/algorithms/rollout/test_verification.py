@@ -11,7 +11,7 @@ from probes import AGENTS, NumberProbe, TextProbe, word_policy
 
 from collm.agents.numeric.policy import NumericPolicy
 from collm.algorithms.rollout.collector import RolloutCollector
-from collm.algorithms.rollout.orders import Order
+from collm.algorithms.rollout.requests import Order
 from collm.algorithms.rollout.plays import grouped_plans
 from collm.algorithms.rollout.verification import Verifier
 from collm.envs.vectors.vector import SyncVector

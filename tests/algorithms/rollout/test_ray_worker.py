@@ -14,7 +14,7 @@ from faulty_worlds import Texts
 
 from collm._cluster import Cluster, leave
 from collm._errors import UserError
-from collm.algorithms.rollout.actors import Actors, LostCollectorsError
+from collm.algorithms.rollout.ray_worker import Actors, LostCollectorsError
 from collm.algorithms.runs.assembly.contradictions import cluster_of
 from collm.algorithms.runs.assembly.experiment import Blueprint
 from collm.envs import Outcome, TextParallelEnv, register

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from collm.agents.core import Divergence
-from collm.algorithms.learning.finiteness import Tally, check_finite, numbers_of
+from collm.algorithms.learning.metrics import Tally, check_finite, numbers_of
 
 
 def test_a_tally_sums_by_name_with_weights_and_keeps_the_largest_of_what_is_compared():

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collm.algorithms.rollout.ahead import Ahead
-from collm.algorithms.rollout.orders import Delivery, Order
-from collm.algorithms.rollout.players import Players
+from collm.algorithms.rollout.sources import Ahead
+from collm.algorithms.rollout.requests import Delivery, Order
+from collm.algorithms.rollout.sources import Players
 
 PAUSES = st.sampled_from([0.0, 0.0, 0.0005, 0.002])
 

@@ -23,9 +23,9 @@ from collm.algorithms import (
     MARLOOConfig,
     ReinforceConfig,
 )
-from collm.algorithms.learning.crediting import assign_credit, critic_metrics
+from collm.algorithms.learning.credit import assign_credit, critic_metrics
 from collm.algorithms.learning.critic_learner import CriticLearner
-from collm.algorithms.learning.grids import agent_grid, joint_grid, of_agent
+from collm.algorithms.learning.credit import agent_grid, joint_grid, of_agent
 from collm.algorithms.rollout.episode import Episode, Turn
 
 AGENTS = ("a_0", "b_0")
