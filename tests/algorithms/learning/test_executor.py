@@ -17,9 +17,9 @@ from collm.algorithms.runs.assembly.trainers import make_trainer
 from collm.envs.vectors.vector import SyncVector
 
 
-def trainer_of(name, offload):
+def trainer_of(name, offload, **changes):
     spec = algorithm_spec(name)
-    config = spec.config(rollout_buffer_size=4, critic_warmup=0, critic_batch_size=2, offload=offload)
+    config = spec.config(rollout_buffer_size=4, critic_warmup=0, critic_batch_size=2, offload=offload, **changes)
     algorithm = spec.make(config)
     policies = {
         agent: word_policy(i, max_new_tokens=2, has_value_head=algorithm.has_actor_heads)
@@ -76,6 +76,23 @@ def test_only_the_learner_at_work_is_on_the_device(moving, monkeypatch):
     # values, the critic's steps, and each actor's update; between them all is there that decides
     assert present == [critic, actors, critic, actors, one, actors, other, actors]
     assert all(weight.grad is None for each in trainer.collector.policies.values() for weight in each.parameters())
+
+
+def test_actors_are_on_the_device_while_references_are_read(moving, monkeypatch):
+    """An adapter's reference is the actor's own base, and a copy as reference is not moved at all."""
+    trainer = trainer_of("maac", "learner", reference_kl_coef=0.1)
+    actors = {id(each) for each in trainer.unique_learners().values()}
+    present, read_with = [actors], []
+    monkeypatch.setattr(
+        trainer._turns, "only", lambda owners, old=trainer._turns.only: (present.append(set(owners)), old(owners))
+    )
+    for learner in trainer.unique_learners().values():
+        monkeypatch.setattr(
+            learner, "logprobs", lambda *args, old=learner.logprobs: (read_with.append(present[-1]), old(*args))[1]
+        )
+    trainer.step()
+    trainer.step()
+    assert read_with == [actors] * 4
 
 
 def test_on_a_cpu_nothing_moves():

@@ -146,6 +146,54 @@ def test_a_budget_that_ends_within_the_warm_up_is_refused(budget, num_updates):
         run(trainer, num_updates)
 
 
+def test_the_update_whose_warm_up_uses_up_a_budget_is_counted_and_recorded_without_metrics():
+    trainer = text_trainer("maac", critic_warmup=1, max_environment_steps=20)
+    recorded = []
+    with pytest.raises(ValueError, match="max_environment_steps=20"):
+        trainer.step(lambda update, episodes, credits: recorded.append((update, len(episodes), set(credits))))
+    assert recorded == [(1, 8, set(AGENTS))]
+    assert (trainer.update, trainer.num_turns, trainer.last_metrics) == (1, 24, {})
+
+
+@pytest.mark.parametrize(
+    ("settings_of_critic", "asked"),
+    [({}, [0, 1, 2]), ({"critic_warmup": 0}, [0, 1, 2]), ({"use_separate_critic": False}, [])],
+)
+def test_an_algorithm_is_asked_once_per_update_if_a_separate_critic_warms_up(settings_of_critic, asked):
+    """`warms_up` may keep what it is told: with a second call it would count an update twice."""
+    trainer = text_trainer("iac", **{"critic_warmup": 2, **settings_of_critic})
+    calls, told = [], trainer.algorithm.warms_up
+
+    def noting(update, metrics):
+        calls.append((update, metrics["explained_variance"]))
+        return told(update, metrics)
+
+    trainer.algorithm.warms_up = noting
+    found = [metrics["explained_variance"] for metrics in run(trainer, 3)]
+    np.testing.assert_equal(calls, [(update, found[update]) for update in asked])
+
+
+def test_the_state_has_the_keys_of_checkpoints_that_are_already_written():
+    trainer = text_trainer("iac")
+    run(trainer, 1)
+    state = trainer.state_dict()
+    counters = {"update", "num_turns", "num_tokens", "seconds"}
+    assert set(state) == counters | {"generator", "algorithm", "collector", "learners", "learner_of", "critics"}
+    assert set(state["collector"]) == {"next_index", "unfinished"}
+    assert set(state["learners"]) == set(state["critics"]) == set(AGENTS)
+    assert state["learner_of"] == {agent: agent for agent in AGENTS}
+    for agent in AGENTS:
+        assert set(state["learners"][agent]) == {"policy", "optimizer"}
+        assert set(state["critics"][agent]) == {"critic", "optimizer", "moments", "replay", "generator"}
+    ahead = text_trainer("iac", max_staleness=1)
+    run(ahead, 1)
+    try:
+        assert set(ahead.state_dict()) == {*state, "ahead"}
+        assert set(ahead.state_dict()["ahead"]) == {"kept", "state"}
+    finally:
+        ahead.close()
+
+
 def test_a_budget_that_ends_after_the_warm_up_is_kept_to():
     trainer = text_trainer("maac", critic_warmup=1, max_environment_steps=25)
     assert "grad_norm" not in run(trainer, 1)[0]

@@ -1,0 +1,91 @@
+"""Trainings end in the bits of the golden record, in one piece and resumed; `traps.md` says what each cell guards."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from golden import record
+from golden.cells import CELLS, NUM_RANKS, OLDER, QUICK
+from golden.play import play, play_all
+from killed import CLOCK
+from ranked import results
+
+from collm.algorithms.runs.checkpoint import newest_checkpoint
+
+SINGLE = [name for name, cell in CELLS.items() if cell.num_ranks == 1]
+OLDER_RUN = Path(__file__).with_name("older_run")
+ON_RANKS = [name for name, cell in CELLS.items() if cell.num_ranks == NUM_RANKS]
+
+
+@pytest.fixture(scope="module")
+def recorded():
+    return record.load()
+
+
+def check(found, recorded):
+    """Compare entries with the record, exactly if the arithmetic is the recorded one."""
+    other = record.differing_arithmetic(recorded["arithmetic"])
+    lines = [
+        f"{name}: {line}"
+        for name, entry in found.items()
+        for line in record.differences(entry, recorded["cells"][name], is_exact=not other)
+    ]
+    assert lines == []
+    if other:
+        pytest.skip(f"metrics agree to {record.TOLERANCES}, hashes need the recorded arithmetic: {'; '.join(other)}")
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_training_ends_in_the_recorded_bits(name, recorded, tmp_path):
+    check({name: play(CELLS[name], tmp_path)}, recorded)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in SINGLE if name not in QUICK])
+def test_so_does_every_other_training_of_one_process(name, recorded, tmp_path):
+    check({name: play(CELLS[name], tmp_path)}, recorded)
+
+
+@pytest.mark.slow
+def test_so_do_trainings_of_two_ranks(recorded, tmp_path):
+    check(results(play_all, NUM_RANKS, ON_RANKS, tmp_path)[0], recorded)
+
+
+def test_the_record_has_every_cell_and_no_other(recorded):
+    assert sorted(recorded["cells"]) == sorted(CELLS)
+    assert record.PATH.stat().st_size < 300_000
+
+
+def test_a_difference_is_read_from_the_names_and_numbers(recorded):
+    entry = recorded["cells"]["iac-own-default"]
+    first, second, third = entry["shown"]["grad_norm"]
+    assert first is None, "only critics learn"
+    other = {**entry, "policies": "0", "shown": {**entry["shown"], "grad_norm": [None, second * 1.01, third * 1.03]}}
+    lines = record.differences(other, entry, is_exact=True)
+    assert [line.partition(":")[0] for line in lines] == ["policies", *(f"grad_norm of update {n}" for n in (2, 3))]
+    (line,) = record.differences(other, entry, is_exact=False)
+    assert line.startswith("grad_norm of update 3")
+    (line,) = record.differences(
+        {**entry, "shown": {**entry["shown"], "grad_norm": [first, None, third]}}, entry, is_exact=False
+    )
+    assert line.startswith("grad_norm of update 2") and line.endswith("became None")
+
+
+def test_another_arithmetic_is_named(recorded):
+    here = record.arithmetic()
+    assert record.differing_arithmetic(here) == []
+    (line,) = record.differing_arithmetic({**here, "torch": "0.1"})
+    assert line.startswith("torch '0.1'")
+
+
+def test_a_checkpoint_of_an_older_version_is_resumed():
+    """It holds a rollout that was played ahead, episodes under way, a replay, moments and three optimizers."""
+    expected = json.loads((OLDER_RUN / "next.json").read_text())
+    trainer = OLDER.experiment().make_trainer()
+    trainer.load_state_dict(newest_checkpoint(OLDER_RUN).trainer)
+    _, metrics = trainer.step()
+    trainer.close()
+    found = {name: value for name, value in metrics.items() if not name.startswith(CLOCK)}
+    assert found == pytest.approx(expected, rel=1e-3, abs=1e-5)
