@@ -32,7 +32,6 @@ from ...config import OLDER_VALUES, TrainConfig
 from ...distribution.group import current
 from ...distribution.launch import ranks_on
 from ...learning.cross_rollouts import RewardProcessor
-from ...rollout.curriculum import check_curriculum
 from ...learning.learners import agent_learning_rates
 from ...learning.preferences import ModelRewards
 from ...learning.trainer import Trainer
@@ -40,6 +39,7 @@ from ...memory.devices import capacity
 from ...memory.fitting import Task, canonical, check_fit
 from ...registry import AlgorithmSpec, algorithm_spec, register_algorithm
 from ...rollout.collector import RolloutCollector
+from ...rollout.curriculum import check_curriculum
 from ...rollout.ray_worker import RayWorker
 from ...rollout.verification import Verifier
 from ..starting import StartingWeights

@@ -9,38 +9,52 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collm.algorithms.rollout.sources import Ahead
-from collm.algorithms.rollout.requests import Delivery, Order
-from collm.algorithms.rollout.sources import Players
+from collm.algorithms.config import TrainConfig
+from collm.algorithms.rollout.requests import Rollout, RolloutRequest
+from collm.algorithms.rollout.sources import AsyncSource, RolloutWorker
 
 PAUSES = st.sampled_from([0.0, 0.0, 0.0005, 0.002])
 
 
-class Slow(Players):
-    """Plays at a given pace, and counts what is ordered and not yet taken."""
+class Slow(RolloutWorker):
+    """Plays at a given pace, and counts what it is asked for."""
 
     def __init__(self, pauses):
         self.pauses = pauses
         self.seen = []
         self.is_closed = threading.Event()
 
-    def play(self, order, weights):
-        time.sleep(self.pauses[order.update % len(self.pauses)])
-        self.seen.append((order.update, order.version, weights["a"]))
-        return Delivery([f"episode of update {order.update} by {weights['a']}"])
+    def play(self, request, weights):
+        time.sleep(self.pauses[request.update % len(self.pauses)])
+        self.seen.append((request.update, request.version, weights["a"]))
+        return Rollout([f"episode of update {request.update} by {weights['a']}"])
 
     def close(self):
         self.is_closed.set()
 
 
-def order_of(update, version):
-    return Order(update, version, (), update * 10)
+class Collector:
+    """The part of a collector that an asynchronous source uses."""
+
+    before_turn = None
 
 
-def through_checkpoint(ahead, version, bound, num_updates, pauses):
-    state = ahead.state_dict(version)
-    ahead.close()
-    again = Ahead(Slow(pauses), bound, num_updates)
+def source_of(worker, bound, num_updates):
+    """A source whose weights are named after the number of updates done."""
+    source = AsyncSource(
+        worker,
+        lambda update, version: RolloutRequest(update, version, (), update * 10),
+        lambda: {"a": f"weights {source.collector.version}"},
+        TrainConfig(max_staleness=bound, num_updates=num_updates),
+        Collector(),
+    )
+    return source
+
+
+def through_checkpoint(source, version, bound, num_updates, pauses):
+    state = source.state_dict(version)
+    source.close()
+    again = source_of(Slow(pauses), bound, num_updates)
     again.load_state_dict(state)
     return again
 
@@ -56,20 +70,18 @@ def through_checkpoint(ahead, version, bound, num_updates, pauses):
 def test_staleness_is_the_bound_at_most_whoever_is_faster_and_wherever_a_run_resumes(
     bound, num_updates, playing, learning, resumed
 ):
-    ahead = Ahead(Slow(playing), bound, num_updates)
+    source = source_of(Slow(playing), bound, num_updates)
     for update in range(num_updates):
-        order, delivery = ahead.take(update, order_of, lambda: {"a": f"weights {update}"})  # noqa: B023
-        assert order.update == update
-        assert 0 <= update - order.version <= bound
-        # At any speed the same: that many updates old, but where there are not so many yet.
-        assert order.version == max(0, update - bound)
-        assert delivery.episodes == [f"episode of update {update} by weights {order.version}"]
-        assert len(ahead._begun) <= bound
-        assert all(each.order.update < num_updates for each in ahead._begun.values())
+        rollout = source.next(update)
+        # At any speed the same age, except at the beginning, when there are no weights of that age.
+        assert rollout.episodes == [f"episode of update {update} by weights {max(0, update - bound)}"]
+        assert source.collector.next_index == update * 10
+        assert len(source._submitted) <= bound
+        assert all(each.request.update < num_updates for each in source._submitted.values())
         time.sleep(learning[update % len(learning)])
         if update + 1 in resumed:
-            ahead = through_checkpoint(ahead, update + 1, bound, num_updates, playing)
-    ahead.close()
+            source = through_checkpoint(source, update + 1, bound, num_updates, playing)
+    source.close()
 
 
 def test_learning_and_playing_go_on_at_the_same_time():
@@ -77,33 +89,33 @@ def test_learning_and_playing_go_on_at_the_same_time():
     learning, playing = threading.Event(), threading.Event()
 
     class Meeting(Slow):
-        def play(self, order, weights):
-            if order.update == 1:
+        def play(self, request, weights):
+            if request.update == 1:
                 playing.set()
                 assert learning.wait(10)
-            return super().play(order, weights)
+            return super().play(request, weights)
 
-    ahead = Ahead(Meeting([0.0]), 1, 2)
-    ahead.take(0, order_of, lambda: {"a": 0})
+    source = source_of(Meeting([0.0]), 1, 2)
+    source.next(0)
     assert playing.wait(10)
     learning.set()
-    ahead.take(1, order_of, lambda: {"a": 1})
-    ahead.close()
+    source.next(1)
+    source.close()
 
 
 def test_what_goes_wrong_in_playing_is_raised_by_the_update_that_needs_it_and_keeps_no_checkpoint_from_being_written():
     class Failing(Slow):
-        def play(self, order, weights):
-            if order.update == 1:
+        def play(self, request, weights):
+            if request.update == 1:
                 raise ValueError("no such task")
-            return super().play(order, weights)
+            return super().play(request, weights)
 
-    ahead = Ahead(Failing([0.0]), 1, 3)
-    ahead.take(0, order_of, lambda: {"a": 0})
-    assert ahead.state_dict(1)["kept"] == {}
+    source = source_of(Failing([0.0]), 1, 3)
+    source.next(0)
+    assert source.state_dict(1)["ahead"]["kept"] == {}
     with pytest.raises(ValueError, match="no such task"):
-        ahead.take(1, order_of, lambda: {"a": 1})
-    ahead.close()
+        source.next(1)
+    source.close()
 
 
 def test_a_stop_that_is_asked_for_while_an_update_waits_leaves_its_episodes_to_be_taken_again():
@@ -116,13 +128,14 @@ def test_a_stop_that_is_asked_for_while_an_update_waits_leaves_its_episodes_to_b
     may_end = threading.Event()
 
     class Waiting(Slow):
-        def play(self, order, weights):
+        def play(self, request, weights):
             assert may_end.wait(10)
-            return super().play(order, weights)
+            return super().play(request, weights)
 
-    ahead = Ahead(Waiting([0.0]), 0, 1)
+    source = source_of(Waiting([0.0]), 0, 1)
+    source.collector.before_turn = stop
     with pytest.raises(Asked):
-        ahead.take(0, order_of, lambda: {"a": 0}, stop)
+        source.next(0)
     may_end.set()
-    assert ahead.take(0, order_of, lambda: {"a": 1})[1].episodes == ["episode of update 0 by 0"]
-    ahead.close()
+    assert source.next(0).episodes == ["episode of update 0 by weights 0"]
+    source.close()

@@ -11,8 +11,8 @@ from probes import AGENTS, NumberProbe, TextProbe, word_policy
 
 from collm.agents.numeric.policy import NumericPolicy
 from collm.algorithms.rollout.collector import RolloutCollector
-from collm.algorithms.rollout.requests import Order
 from collm.algorithms.rollout.plays import grouped_plans
+from collm.algorithms.rollout.requests import RolloutRequest
 from collm.algorithms.rollout.verification import Verifier
 from collm.envs.vectors.vector import SyncVector
 
@@ -35,7 +35,7 @@ def weights_of(each):
     }
 
 
-ORDER = Order(update=7, version=5, plans=tuple(grouped_plans([11, 12], 2)), first=28)
+ORDER = RolloutRequest(update=7, version=5, plans=tuple(grouped_plans([11, 12], 2)), first=28)
 
 
 def played(is_text=True):
