@@ -66,10 +66,14 @@ class Executor:
         Raises:
             Divergence: if a number is not finite, with the agents of the learner.
         """
-        if self._offloader is not None or current().is_orderly:
-            return means([self._run_one(update) for update in updates])
-        tasks = [Task(update.learner.workplace(), partial(self._run_one, update)) for update in updates]
-        return means(self._threads.results(tasks))
+        models = {model for update in updates if (model := update.learner.workplace()) is not None}
+        if self._offloader is None and not current().is_orderly and self._threads.uses_threads(list(models)):
+            tasks = [Task(update.learner.workplace(), partial(self._run_one, update)) for update in updates]
+            return means(self._threads.results(tasks))
+        metrics = []
+        for update in updates:
+            metrics.append(self._run_one(update))
+        return means(metrics)
 
     @contextmanager
     def on_device(self, learners: Sequence[Learner]) -> Iterator[None]:

@@ -14,21 +14,16 @@ import torch
 from torch import Tensor, nn
 
 from ...agents.batching import sent
-from ...agents.core import Completion, Evaluation, TrainablePolicy, Workplace
-from ..algorithm import Algorithm, PolicyBatch
+from ...agents.core import Completion, TrainablePolicy, Workplace
+from ..algorithm import Algorithm
 from ..distribution.group import current
-from ..functions.losses import (
-    KL_ESTIMATORS,
-    approximate_kl,
-    entropy_bonus,
-    turn_logprobs,
-    value_loss,
-)
+from ..functions.losses import approximate_kl
 from ..rollout.episode import Episode
 from .executor import Update
 from .metrics import Numbers, Tally, means
 from .optimizer import Optimizer
 from .passes import Pass, dealt, tokens_per_pass
+from .policy_loss import LossParts, counts_turns, policy_loss
 
 MEASURED_EVERY = 8
 """Step between the tracks on which the policy is evaluated again after an update."""
@@ -83,8 +78,6 @@ class PolicyLearner:
         device = policy.parameters()[0].device
         self.device = device
         self.max_tokens = tokens_per_pass(config, device)
-        self._is_fixed: bool = config.loss_denominator == "fixed"
-        self._is_per_turn: bool = config.credit == "turn" or config.divide_by_length  # each turn is one item of a loss
 
     @torch.no_grad()
     def logprobs(self, policy: TrainablePolicy, tracks: Sequence[Sequence[Completion]]) -> list[Tensor]:
@@ -174,8 +167,13 @@ class PolicyLearner:
         self, batch: TurnBatch, tracks: Sequence[Sequence[Completion]], mini_batches: Sequence[Sequence[int]]
     ) -> dict[str, float]:
         rows = _Rows.of(tracks, self.device)
-        is_off = self._is_off_policy(tracks, batch.version)
-        parts = _Parts(*(None if part is None else sent(part, self.device) for part in (*_parts(batch), is_off)))
+        parts = LossParts(
+            batch.advantages,
+            batch.targets,
+            batch.old_values,
+            batch.reference_logprobs,
+            self._is_off_policy(tracks, batch.version),
+        ).to(self.device)
         steps: list[Numbers] = []
         for chosen in mini_batches:
             numbers = None
@@ -211,7 +209,7 @@ class PolicyLearner:
             tally.add("kl_after_update", approximate_kl(logprobs, sampled), len(sampled) / num_tokens)
         return counted.read().sums["kl_after_update"]
 
-    def _gradient(self, batch: _Parts, rows: _Rows, chosen: Sequence[int], max_turns: int | None) -> Tally:
+    def _gradient(self, parts: LossParts, rows: _Rows, chosen: Sequence[int], max_turns: int | None) -> Tally:
         """Accumulate the gradient of a mini-batch over its micro-batches.
 
         Returns:
@@ -226,7 +224,7 @@ class PolicyLearner:
             turn_index = sent(torch.cat([rows.turns[i] for i in micro]), self.device)
             token_index = sent(torch.cat([rows.tokens[i] for i in micro]), self.device)
             sampled = rows.sampled[token_index]
-            loss = self._loss(batch, evaluation, sampled, turn_index, token_index, counts, tally)
+            loss = policy_loss(self.algorithm, evaluation, sampled, parts.at(turn_index, token_index), *counts, tally)
             tally.compare("logprob_error", (evaluation.logprobs.detach() - sampled).abs().max())
             share = len(sampled) / counts.tokens
             tally.add("kl_to_sampler", approximate_kl(evaluation.logprobs, sampled), share)
@@ -239,14 +237,14 @@ class PolicyLearner:
         The mean over a sampled number of turns or tokens is a ratio of two random numbers, which is biased. The factor
         multiplies all terms of the loss, so their weights stay the same. The logged losses stay means.
         """
-        if max_turns is None or not self._is_fixed:
+        if max_turns is None or self.config.loss_denominator != "fixed":
             return 1.0
         denominator = max_turns * len(chosen) / len(rows.tracks)
         size = self.config.mini_batch_size
         if size is not None and self.policy.reads_turns_alone:
             # An epoch of a longer update has more mini-batches of turns, so each of them has to count less.
             denominator *= math.ceil(len(rows.tracks) / size) / math.ceil(max_turns / size)
-        if self._is_per_turn:
+        if counts_turns(self.config):
             return counts.turns / denominator
         return counts.tokens / (denominator * self.policy.max_tokens_per_turn)
 
@@ -256,68 +254,6 @@ class PolicyLearner:
         """This rank's micro-batches of some tracks."""
         num_tokens = sum(policy.num_tokens(tracks[i]) for i in chosen)
         return dealt(lambda limit: policy.batches(tracks, chosen, limit), num_tokens, self.max_tokens)
-
-    def _loss(
-        self,
-        batch: _Parts,
-        evaluation: Evaluation,
-        sampled: Tensor,
-        turn_index: Tensor,
-        token_index: Tensor,
-        counts: _Counts,
-        tally: Tally,
-    ) -> Tensor:
-        """Loss of a micro-batch; the sum over the micro-batches is the mini-batch's loss."""
-        config = self.config
-        assert batch.advantages is not None
-        micro = PolicyBatch(
-            evaluation.logprobs,
-            sampled,
-            evaluation.turn_of_token,
-            batch.advantages[turn_index],
-            counts.turns,
-            counts.tokens,
-            None if batch.is_off_policy is None else batch.is_off_policy[turn_index],
-        )
-        loss, metrics = self.algorithm.loss(micro)
-        for name, share in metrics.items():
-            tally.add(name, share)
-        tally.add("policy_loss", loss)
-        if config.entropy_coef:
-            entropies, items = self._token_means(evaluation.entropies, micro)
-            loss = loss - config.entropy_coef * entropy_bonus(entropies, items)
-        if batch.reference_logprobs is not None:
-            estimate = KL_ESTIMATORS[config.reference_kl_estimator or "k2"]
-            divergence = estimate(evaluation.logprobs, batch.reference_logprobs[token_index])
-            tally.add("reference_kl", divergence.sum().double() / counts.turns)
-            if config.reference_kl_in == "loss":
-                items = counts.turns
-                if config.credit == "token":
-                    divergence, items = self._token_means(divergence, micro)
-                loss = loss + config.reference_kl_coef * divergence.sum() / items
-        if batch.targets is not None and evaluation.values is not None:
-            old = None if batch.old_values is None else batch.old_values[turn_index]
-            error = value_loss(
-                evaluation.values,
-                batch.targets[turn_index],
-                counts.turns,
-                old if config.value_clip_range is not None else None,
-                config.value_clip_range,
-            )
-            tally.add("value_loss", error)
-            loss = loss + config.value_loss_coef * error
-        return loss
-
-    def _token_means(self, per_token: Tensor, micro: PolicyBatch) -> tuple[Tensor, int]:
-        """Return items and a denominator: the mean per token of the mini-batch is the sum of all items divided by it.
-
-        With a fixed denominator, the items are those of the policy loss: the turns' own means if each turn counts once.
-        The mean over all tokens of the mini-batch would then be a ratio of two random numbers.
-        """
-        if self._is_fixed and self._is_per_turn:
-            num_turns = len(micro.advantages)
-            return turn_logprobs(per_token, micro.turn_of_token, num_turns, average_over_tokens=True), micro.num_turns
-        return per_token, micro.num_tokens
 
     def _is_off_policy(self, tracks: Sequence[Sequence[Completion]], version: int) -> Tensor | None:
         """[N] True if a turn was sampled by older weights, or in other arithmetic. None: no turn was."""
@@ -348,20 +284,6 @@ class _Counts(NamedTuple):
     @classmethod
     def of(cls, rows: _Rows, chosen: Sequence[int]) -> _Counts:
         return cls(sum(len(rows.turns[i]) for i in chosen), sum(len(rows.tokens[i]) for i in chosen))
-
-
-class _Parts(NamedTuple):
-    """The tensors of a `TurnBatch`, on the device."""
-
-    advantages: Tensor | None
-    targets: Tensor | None
-    old_values: Tensor | None
-    reference_logprobs: Tensor | None
-    is_off_policy: Tensor | None
-
-
-def _parts(batch: TurnBatch) -> tuple[Tensor | None, ...]:
-    return batch.advantages, batch.targets, batch.old_values, batch.reference_logprobs
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,7 +172,7 @@ def run_prepared(
             with explained_content(checkpoint.path):
                 trainer.load_state_dict(checkpoint.trainer)
             num_lines = group.by_writer(lambda: _go_on(experiment, directory, checkpoint, on_notice))
-        run = _Run(experiment, directory, trainer, held_out)
+        run = _TrainingLoop(experiment, directory, trainer, held_out)
         run.stop = stop
         if checkpoint is not None:  # an evaluation after its update may have been interrupted
             run.evaluated = group.by_writer(lambda: last_evaluated(directory))
@@ -197,14 +197,14 @@ def run_prepared(
         return trainer
 
 
-class _Run:
-    """The updates of a run, and what the writer keeps and tells of each.
+class _TrainingLoop:
+    """Takes a run's updates; logs, evaluates and saves after each of them.
 
     Attributes:
         records: files by name; only the writer has any.
         loggers, on_update, on_evaluation, on_progress, on_notice: only the writer has any.
-        stop: signals that ask to stop. None: nothing asks.
-        evaluated: update after which the run was evaluated last. None: it was not.
+        stop: signals that ask to stop. None: never stop early.
+        evaluated: update of the last evaluation. None: there was none.
     """
 
     def __init__(self, experiment: Experiment, directory: Path, trainer: Trainer, held_out: RolloutCollector):
@@ -233,7 +233,9 @@ class _Run:
                 self._save()
             while not is_over(trainer):
                 current().together(self._check)
-                self._update()
+                with failures_kept(self.directory, self.env):
+                    _, metrics = trainer.step(self._record_episodes)
+                self._log(metrics)
                 self._evaluate_if_due()
                 self._save_if_due()
         except StopAsked as asked:
@@ -267,9 +269,7 @@ class _Run:
         if is_over(self.trainer) or current().agreed(is_due):  # clocks differ
             self._save()
 
-    def _update(self) -> None:
-        with failures_kept(self.directory, self.env):
-            _, metrics = self.trainer.step(self._record_episodes)
+    def _log(self, metrics: Mapping[str, float]) -> None:
         report_skipped(self.trainer.collector, self.directory, self.env)
         self._write("metrics.jsonl", lambda: [{"update": self.trainer.update, **metrics}])
         for logger in self.loggers:
