@@ -47,6 +47,7 @@ SMALLER = {
     "collm evaluate runs": "--episodes 2",
     "collm evaluate --suite core --model": "--env collm/MiniBuild-v0",
     "collm train magrpo": "--num-updates 3 --rollout-buffer-size 8 --eval-num-samples 2",
+    "collm check collm/MiniBuild-v0 --red-team": "--updates 1",  # after 100 it fails, as the page says
     "collm train ": "--num-updates 3 --critic-warmup 1 --rollout-buffer-size 8 --eval-num-samples 2",
 }
 """Options by which a command, told by its beginning, takes seconds in place of minutes."""
