@@ -202,8 +202,8 @@ def trained(case) -> Found:
     reset = vector.send_reset
     vector.send_reset = lambda *args: (started.append(args), reset(*args))[1]
     gradients: dict[int, list[Any]] = {}
-    optimizers = [learner.optimizer for learner in trainer.unique_learners().values()]
-    optimizers += [critic.optimizer for critic in trainer.unique_critics().values() if critic.optimizer is not None]
+    optimizers = [learner.optimizer for learner in trainer.unique_learners]
+    optimizers += [critic.optimizer for critic in trainer.unique_critics if critic.optimizer is not None]
     for number, optimizer in enumerate(optimizers):
         _note_gradients(optimizer, number, gradients)
     said, metrics = [], []

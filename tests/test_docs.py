@@ -114,6 +114,17 @@ def test_the_links_of_a_page_lead_somewhere(page):
     assert [link for link in links if not (page.parent / link).exists() and page.parent / link not in made] == []
 
 
+def test_links_to_lines_of_code_lead_to_the_code_that_they_name():
+    wrong = []
+    for page in PAGES:
+        for label, path, line in re.findall(r"\[`([^`]+)`\]\(([^)#]+)#L(\d+)\)", page.read_text()):
+            lines = (page.parent / path).read_text().splitlines()
+            if label not in lines[int(line) - 1]:
+                now = [number for number, text in enumerate(lines, start=1) if label in text]
+                wrong.append(f"{page.name}: {label} is not in line {line} of {path}, but in {now}")
+    assert wrong == []
+
+
 def test_every_page_has_its_place_in_the_site():
     """`make docs` is strict about it, too, but takes minutes."""
     shown = set(re.findall(r"(?m)^ .*?([\w/]+\.(?:md|ipynb))$", (ROOT / "mkdocs.yml").read_text()))

@@ -1,23 +1,26 @@
-"""CriticLearner: inputs and targets → gradient steps of one critic, with a replay of recent updates."""
+"""CriticLearner: regression of one critic on value targets, with a replay of recent updates."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...agents.batching import micro_batches, sent
-from ...agents.core import Critic, CriticInput, FittedCritic, HeadCritic
+from ...agents.core import Critic, CriticInput, FittedCritic, HeadCritic, Workplace
 from ...agents.numeric.moments import RunningMoments
 from ..config import ActorCriticConfig
 from ..distribution.group import current
 from ..functions.losses import value_loss
-from .finiteness import Tally, diverged
-from .optimizer import Descent, Optimizer
+from .executor import Update
+from .metrics import Numbers, Tally, diverged, means
+from .optimizer import NORM, Optimizer
 from .passes import Pass, dealt, tokens_per_pass
 
 
@@ -28,19 +31,34 @@ class ReplayEntry(NamedTuple):
     targets: Tensor  # [N] in reward units
 
 
+@dataclass(frozen=True, slots=True)
+class CriticBatch:
+    """Inputs of one critic with value targets: per input those of its histories, then, for Q, those of its actions."""
+
+    critic: CriticLearner
+    inputs: Sequence[CriticInput]  # without the last history, which only bootstraps
+    targets: Tensor  # [N] flat, in reward units
+    values: Tensor  # [N] predicted before the update, in reward units
+    moments: RunningMoments  # units of the critic's outputs when it predicted `values`
+
+
 class CriticLearner:
-    """Trains one critic, whose outputs are in units of the running mean and deviation of its targets.
+    """Trains one critic. Its outputs are in units of the running mean and deviation of its targets.
 
     A value head on a policy has no optimizer here: it only predicts, and learns with the policy. A fitted critic has
-    none either: it is fitted anew to the replay, in the unit of the rewards.
+    none either: each update fits it to the whole replay, in reward units.
 
     Args:
         critic: the critic that learns.
         config: settings of its learning rate, steps and replay.
         generator: source of the draws from the replay.
+
+    Attributes:
+        agents: agents that the critic serves, or "joint"; set by the trainer.
     """
 
     def __init__(self, critic: Critic, config: ActorCriticConfig, generator: torch.Generator):
+        self.agents: list[str] = []
         self.critic = critic
         self.config = config
         self.generator = generator
@@ -60,6 +78,27 @@ class CriticLearner:
         """Whether the critic is a value head that learns with its policy."""
         return isinstance(self.critic, HeadCritic)
 
+    def parameters(self) -> list[nn.Parameter]:
+        return self.critic.parameters()
+
+    def workplace(self) -> Workplace | None:
+        return self.critic.workplace()
+
+    def free_gradients(self) -> None:
+        if self.optimizer is not None:
+            self.optimizer.zero_grad()
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """Inside the block rank 0 has all weights and moments, also if ranks hold shards (collective)."""
+        with self.critic.whole(), nullcontext() if self.optimizer is None else self.optimizer.whole():
+            yield
+
+    def start_update(self, update: int) -> None:
+        """Set the learning rate of an update, counted from 0."""
+        if self.optimizer is not None:
+            self.optimizer.set_progress(update)
+
     @torch.no_grad()
     def values(self, inputs: Sequence[CriticInput]) -> Tensor:
         """[N] predicted values of all inputs, flat, in reward units.
@@ -71,7 +110,7 @@ class CriticLearner:
 
     @torch.no_grad()
     def _outputs(self, inputs: Sequence[CriticInput]) -> Tensor:
-        """[N] what the critic says of all inputs, flat, in its own units, on the host."""
+        """[N] outputs of the critic for all inputs, flat, in its own units, on the host."""
         sizes = [self.critic.num_tokens(each) for each in inputs]
         found: dict[int, Tensor] = {}
         for batch, _ in self._passes(sizes):
@@ -95,13 +134,16 @@ class CriticLearner:
             inputs: without the last history, which only bootstraps.
             targets: [N] flat, in reward units.
         """
-        return self.prepared(inputs, targets)()
+        return self.prepare(inputs, targets).run()
 
-    def prepared(self, inputs: Sequence[CriticInput], targets: Tensor) -> Callable[[], dict[str, float]]:
-        """`learn`, with all that is drawn at random drawn already: critics then learn in any order, or at once."""
+    def prepare(self, inputs: Sequence[CriticInput], targets: Tensor) -> Update:
+        """Prepare `learn`: update the moments and the replay, and draw the mini-batches.
+
+        All critics draw from one generator, so they prepare one after the other, before any of them learns.
+        """
         self.observe(targets)
         if self.is_actor_head:
-            return dict
+            return Update(self, dict)
         lengths = [_num_values(each) for each in inputs]
         items = [ReplayEntry(*each) for each in zip(inputs, targets.split(lengths), strict=True)]
         if self.critic.reads_turns_alone:
@@ -111,29 +153,34 @@ class CriticLearner:
         if isinstance(self.critic, FittedCritic):
             ages = [len(self.replay) - place for place, update in enumerate(self.replay) for _ in update]
             seen = [item.input for item in memory]
-            return partial(self.critic.fit, seen, [item.targets for item in memory], ages)
+            return Update(self, partial(self.critic.fit, seen, [item.targets for item in memory], ages))
         if self.optimizer is None:
-            return dict
+            return Update(self, dict)
         drawn = [torch.randperm(len(memory), generator=self.generator) for _ in range(self.config.critic_steps)]
         chosen = [order[: self.config.critic_batch_size].tolist() for order in drawn]
-        return partial(self._descend, self.optimizer, memory, chosen)
+        return Update(self, partial(self._update, self.optimizer, memory, chosen))
 
-    def _descend(
-        self, optimizer: Optimizer, memory: Sequence[ReplayEntry], chosen: Sequence[Sequence[int]]
+    def _update(
+        self, optimizer: Optimizer, memory: Sequence[ReplayEntry], mini_batches: Sequence[Sequence[int]]
     ) -> dict[str, float]:
-        """A step for each of the mini-batches, of entries by number."""
-        earlier = self._earlier(memory, sorted({i for numbers in chosen for i in numbers}))
-        descent = Descent(optimizer)
-        for step, numbers in enumerate(chosen, start=1):
-            entries, known = [memory[i] for i in numbers], [earlier.get(i) for i in numbers]
-            descent.step(partial(self._gradient, optimizer, entries, known), reads=step == len(chosen))
-        return {"value_loss": descent.mean("value_loss"), "critic_grad_norm": descent.mean("grad_norm")}
+        """Take an optimizer step per mini-batch of replay entries."""
+        earlier = self._earlier(memory, sorted({i for chosen in mini_batches for i in chosen}))
+        steps: list[Numbers] = []
+        for chosen in mini_batches:
+            entries, known = [memory[i] for i in chosen], [earlier.get(i) for i in chosen]
+            numbers = None
+            while numbers is None:  # again if a float16 gradient overflowed: the loss scale is then smaller
+                optimizer.zero_grad()
+                numbers = optimizer.take_step(self._gradient(optimizer, entries, known))
+            steps.append(numbers)
+        metrics = means([each.sums for each in steps])
+        return {"value_loss": metrics["value_loss"], "critic_grad_norm": metrics[NORM]}
 
     def _earlier(self, memory: Sequence[ReplayEntry], numbers: Sequence[int]) -> dict[int, Tensor]:
-        """What the critic says of these entries before this update's steps; nothing where values are not clipped.
+        """Outputs for these entries before this update's steps, by entry; empty if values are not clipped.
 
-        The clip is a trust region of one update. Around what the critic said when the entries were collected, up to
-        `critic_replay` updates ago, it would hold the critic where it was then.
+        The clip is a trust region of one update. Clipping around the outputs at collection, up to `critic_replay`
+        updates ago, would hold the critic at its old values.
         """
         if self.config.value_clip_range is None:
             return {}
@@ -142,7 +189,7 @@ class CriticLearner:
         return dict(zip(numbers, outputs, strict=True))
 
     def _gradient(self, optimizer: Optimizer, drawn: Sequence[ReplayEntry], earlier: Sequence[Tensor | None]) -> Tally:
-        """Add up the gradient of a mini-batch; returns its metrics."""
+        """Accumulate the gradient of a mini-batch over its micro-batches; returns its metrics."""
         inputs = [item.input for item in drawn]
         num_values = sum(len(item.targets) for item in drawn)
         clip_range = self.config.value_clip_range
@@ -154,12 +201,12 @@ class CriticLearner:
             known = [old for i in batch if (old := earlier[i]) is not None]
             old_values = sent(torch.cat(known), values.device) if known else None
             loss = value_loss(values, sent(targets, values.device), num_values, old_values, clip_range)
-            optimizer.backward(weight * loss)
+            torch.autograd.backward(optimizer.scaled(weight * loss))
             tally.add("value_loss", loss, weight)
         return tally
 
     def _passes(self, sizes: Sequence[int]) -> list[Pass]:
-        """This rank's share of the passes over inputs of these numbers of tokens."""
+        """This rank's micro-batches of inputs with these numbers of tokens."""
         return dealt(lambda limit: list(micro_batches(sizes, range(len(sizes)), limit)), sum(sizes), self.max_tokens)
 
     def state_dict(self) -> dict[str, Any]:

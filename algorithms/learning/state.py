@@ -22,8 +22,8 @@ from ...agents.numeric.moments import RunningMoments
 from ...agents.numeric.policy import NumericRecord
 from ...envs.core import Message, Transcript
 from ..rollout.episode import Episode, Turn
-from ..rollout.orders import Order
 from ..rollout.plays import Plan
+from ..rollout.requests import RolloutRequest
 from .critic_learner import ReplayEntry
 
 Record = TypeVar("Record", bound=type)
@@ -35,15 +35,15 @@ RECORDS: dict[str, type] = {
         Episode,
         Message,
         NumericRecord,
-        Order,
         Plan,
         ReplayEntry,
+        RolloutRequest,
         RunningMoments,
         TokenRecord,
         Turn,
     )
-}
-"""Dataclasses and named tuples that a checkpoint may hold, by name."""
+} | {"Order": RolloutRequest}
+"""Dataclasses and named tuples that a checkpoint may hold, by name; "Order" is the name in older checkpoints."""
 _ARRAYS = "arrays/"  # begins the names of joined arrays, such as observations, which need not be finite
 
 

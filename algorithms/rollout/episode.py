@@ -68,6 +68,11 @@ class Episode:
         return "\n".join(parts)
 
     @property
+    def version(self) -> int:
+        """Version of the weights that played the episode."""
+        return next(iter(self.tracks.values()))[0].completion.version
+
+    @property
     def num_turns(self) -> int:
         """Number of joint turns."""
         return len(self.infos)

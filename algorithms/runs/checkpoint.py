@@ -143,8 +143,8 @@ def save_models(directory: Path, trainer: Trainer) -> None:
     """Write the policies, one folder per agent, and the critics, one folder each; all of them or none."""
 
     def write_critics(folder: Path) -> None:
-        for name, critic in trainer.unique_critics().items():
-            critic.critic.save(folder / name)
+        for critic in trainer.unique_critics:
+            critic.critic.save(folder / critic.agents[0])
 
     def write_agents(folder: Path) -> None:
         (folder / _UPDATE_FILE).write_text(f"{trainer.update}\n", encoding="utf-8")

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...agents.encoding import TokenRecord
 from ...envs.core import messages_of
-from ..learning.crediting import Credit
+from ..learning.credit import Credit
 from ..rollout.episode import Episode, Turn
 
 CREDITED = {"value": "values", "advantage": "advantages", "raw_advantage": "raw_advantages", "return_to_go": "returns"}

@@ -17,8 +17,8 @@ from ...agents.core import SMALL_LEARNING_RATE, Policy
 from ...envs.registration.turn_limit import watched_turns
 from ..config import ActorCriticConfig
 from ..distribution.group import current
-from ..learning.crediting import Credit
-from ..learning.shaping import RewardProcessor
+from ..learning.credit import Credit
+from ..learning.cross_rollouts import RewardProcessor
 from ..learning.trainer import Trainer
 from ..rollout.collector import RolloutCollector
 from ..rollout.episode import Episode
@@ -172,7 +172,7 @@ def run_prepared(
             with explained_content(checkpoint.path):
                 trainer.load_state_dict(checkpoint.trainer)
             num_lines = group.by_writer(lambda: _go_on(experiment, directory, checkpoint, on_notice))
-        run = _Run(experiment, directory, trainer, held_out)
+        run = _TrainingLoop(experiment, directory, trainer, held_out)
         run.stop = stop
         if checkpoint is not None:  # an evaluation after its update may have been interrupted
             run.evaluated = group.by_writer(lambda: last_evaluated(directory))
@@ -197,14 +197,14 @@ def run_prepared(
         return trainer
 
 
-class _Run:
-    """The updates of a run, and what the writer keeps and tells of each.
+class _TrainingLoop:
+    """Takes a run's updates; logs, evaluates and saves after each of them.
 
     Attributes:
         records: files by name; only the writer has any.
         loggers, on_update, on_evaluation, on_progress, on_notice: only the writer has any.
-        stop: signals that ask to stop. None: nothing asks.
-        evaluated: update after which the run was evaluated last. None: it was not.
+        stop: signals that ask to stop. None: never stop early.
+        evaluated: update of the last evaluation. None: there was none.
     """
 
     def __init__(self, experiment: Experiment, directory: Path, trainer: Trainer, held_out: RolloutCollector):
@@ -233,7 +233,9 @@ class _Run:
                 self._save()
             while not is_over(trainer):
                 current().together(self._check)
-                self._update()
+                with failures_kept(self.directory, self.env):
+                    _, metrics = trainer.step(self._record_episodes)
+                self._log(metrics)
                 self._evaluate_if_due()
                 self._save_if_due()
         except StopAsked as asked:
@@ -267,9 +269,7 @@ class _Run:
         if is_over(self.trainer) or current().agreed(is_due):  # clocks differ
             self._save()
 
-    def _update(self) -> None:
-        with failures_kept(self.directory, self.env):
-            _, metrics = self.trainer.step(self._record_episodes)
+    def _log(self, metrics: Mapping[str, float]) -> None:
         report_skipped(self.trainer.collector, self.directory, self.env)
         self._write("metrics.jsonl", lambda: [{"update": self.trainer.update, **metrics}])
         for logger in self.loggers:
@@ -290,7 +290,7 @@ class _Run:
         episodes: dict[str, Sequence[Episode]] = {}
         for name, greedy in (("sampled", False), ("greedy", True)):
             self.held_out.before_turn = partial(self._evaluating, name)
-            with failures_kept(self.directory, self.env, "test"), self.trainer.telling_update():
+            with failures_kept(self.directory, self.env, "test"), self.trainer.errors_annotated():
                 result = evaluate(
                     self.held_out,
                     self.config.eval_num_samples,
@@ -417,10 +417,10 @@ def high_rates(trainer: Trainer) -> list[str]:
     for agent, learner in trainer.learners.items():
         key = ("agent_learning_rate", learner.optimizer.learning_rate, learner.policy.default_learning_rate)
         found.setdefault(key, []).append(agent)
-    for name, critic in trainer.unique_critics().items():
+    for critic in trainer.unique_critics:
         if critic.optimizer is not None:
             key = ("critic_learning_rate", critic.optimizer.learning_rate, ActorCriticConfig.critic_learning_rate)
-            found.setdefault(key, []).append(name)
+            found.setdefault(key, []).append(critic.agents[0])
     return [
         f"{setting}={rate:g} of {', '.join(names)} is very high: a step of AdamW moves each weight by about as much, "
         f"and {usual:g} is usual for this kind of model"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,13 +76,14 @@ class StartingWeights:
             policy.load_state_dict(dict(self.policies[agent]))
             given.add(id(policy))
 
-    def give_critics(self, critics: Mapping[str, CriticLearner]) -> None:
-        """Let critics of the same name begin with these weights; others, and those that are fitted, begin as they are.
+    def give_critics(self, critics: Sequence[CriticLearner]) -> None:
+        """Load these weights into critics of the same agents; other critics, and fitted ones, keep their own.
 
         Raises:
             UnfitWeightsError: if a critic of this name has another shape.
         """
-        for name, learner in critics.items():
+        for learner in critics:
+            name = learner.agents[0]
             if name in self.critics and not isinstance(learner.critic, FittedCritic):
                 kept = self.critics[name]
                 self._check(f"the critic {name!r}", kept["critic"], learner.critic.state_dict())

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..._cluster import Cluster, first_line, import_from, leave, surroundings
-from ...algorithms.rollout.actors import MAX_FAILURES, WAIT_S
+from ...algorithms.rollout.ray_worker import MAX_FAILURES, WAIT_S
 from .launching import Launcher, Message
 from .suite import Job
 from .worker import work

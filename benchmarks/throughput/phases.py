@@ -65,11 +65,11 @@ def _trainer(name: str, env: str, max_new_tokens: int) -> Trainer:
 def _clocked_update(trainer: Trainer) -> Callable[[], dict[str, float]]:
     """An update that returns its CPU seconds by phase."""
     stopwatch = Stopwatch()
-    stopwatch.watch("collect", trainer, "_collect")
-    for critic in trainer.unique_critics().values():
+    stopwatch.watch("collect", trainer.source, "next")
+    for critic in trainer.unique_critics:
         stopwatch.watch("value", critic, "values")
-        stopwatch.watch("critic", critic, "_descend")
-    for learner in {id(learner): learner for learner in trainer.learners.values()}.values():
+        stopwatch.watch("critic", critic, "_update")
+    for learner in trainer.unique_learners:
         stopwatch.watch("forward", learner.policy, "evaluate")
         stopwatch.watch("optimizer", learner.optimizer, "clip")
         stopwatch.watch("optimizer", learner.optimizer, "step")

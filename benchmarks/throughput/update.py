@@ -66,7 +66,9 @@ def against_one_at_a_time(repeats: int) -> list[tuple[str, list[float], list[flo
         agent, learner = next(iter(trainer.learners.items()))
         policy = learner.policy
         assert isinstance(policy, LanguagePolicy)
-        tracks = [tuple(turn.completion for turn in episode.tracks[agent]) for episode in trainer._collect().episodes]
+        tracks = [
+            tuple(turn.completion for turn in episode.tracks[agent]) for episode in trainer.source.next(0).episodes
+        ]
         rates = cpu_rates(
             {
                 "ours": partial(_batched, policy, tracks, learner.max_tokens),

@@ -172,7 +172,7 @@ def test_a_divergence_among_queued_steps_leaves_the_weights_and_the_message_of_t
             trainer = make_trainer(algorithm, vector, team, network=NETWORK)
             with pytest.raises(Divergence) as caught:
                 trainer.step()
-            critics = [each.critic for each in trainer.unique_critics().values()]
+            critics = [each.critic for each in trainer.unique_critics]
             weights = [weight.detach().cpu() for each in (*team.values(), *critics) for weight in each.parameters()]
             found.append((str(caught.value), weights))
     (message, expected), (told, weights) = found

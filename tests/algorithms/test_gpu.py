@@ -16,7 +16,7 @@ from collm.agents.decoding.steps.feed import Reading
 from collm.agents.language.critics import TextCritic
 from collm.agents.language.policy import LanguageModel, LanguagePolicy
 from collm.algorithms import algorithm_spec
-from collm.algorithms.learning.offloading import Turns, to_host
+from collm.algorithms.learning.offloading import WeightOffloader, to_host
 from collm.algorithms.memory.devices import capacity
 from collm.algorithms.runs.assembly.trainers import make_trainer
 from collm.envs.vectors.vector import SyncVector
@@ -45,16 +45,16 @@ def test_free_memory_bounds_the_rows_of_a_decoder():
 def test_weights_wait_in_pinned_memory_and_come_back_as_they_were():
     weights = [torch.nn.Parameter(torch.randn(100, device=GPU)) for _ in range(2)]
     before = [weight.detach().clone() for weight in weights]
-    turns = Turns({0: weights[:1], 1: weights[1:]}, moves=True)
-    turns.only([1])
+    offloader = WeightOffloader({0: weights[:1], 1: weights[1:]})
+    offloader.only([1])
     assert weights[0].device.type == "cpu" and weights[0].is_pinned() and weights[1].device.type == "cuda"
-    turns.only([0, 1])
+    offloader.only([0, 1])
     assert all(torch.equal(weight, old) for weight, old in zip(weights, before, strict=True))
     assert to_host(weights[0]).is_pinned()
 
 
 @pytest.mark.parametrize("offload", ["none", "moments", "learner"])
-def test_updates_take_queued_steps_and_leave_only_weights_on_the_device(offload):
+def test_updates_take_their_steps_and_leave_only_weights_on_the_device(offload):
     spec = algorithm_spec("maac")
     rates = {"agent_learning_rate": 1e-3, "critic_learning_rate": 1e-3, "critic_warmup": 0, "critic_steps": 3}
     clip = {"clip_range": 0.2, "ppo_epochs": 3}
@@ -74,7 +74,7 @@ def test_updates_take_queued_steps_and_leave_only_weights_on_the_device(offload)
     after = [weight for policy in policies.values() for weight in policy.parameters()]
     assert {weight.device.type for weight in after} == {"cuda"} and all(weight.grad is None for weight in after)
     assert not all(torch.equal(weight, old) for weight, old in zip(after, before, strict=True))
-    for learner in trainer.unique_learners().values():
+    for learner in trainer.unique_learners:
         kinds = {value.device.type for state in learner.optimizer.adamw.state.values() for value in state.values()}
         assert kinds == {"cuda" if offload == "none" else "cpu"}
         assert learner.policy.language_model.generator.kv_bytes == 0

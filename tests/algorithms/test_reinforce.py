@@ -10,7 +10,7 @@ import torch
 
 from collm.agents.core import Completion
 from collm.algorithms import algorithm_spec
-from collm.algorithms.learning.crediting import assign_credit
+from collm.algorithms.learning.credit import assign_credit
 from collm.algorithms.rollout.episode import Episode, Turn
 
 FAMILY = ("mareinforce", "magrpo", "marloo", "maremax")

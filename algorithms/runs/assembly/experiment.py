@@ -32,15 +32,16 @@ from ...algorithm import Algorithm
 from ...config import OLDER_VALUES, TrainConfig
 from ...distribution.group import current
 from ...distribution.launch import ranks_on
-from ...learning.curriculum import check_curriculum
+from ...learning.cross_rollouts import RewardProcessor
+from ...learning.learners import agent_learning_rates
 from ...learning.preferences import ModelRewards
-from ...learning.shaping import RewardProcessor
-from ...learning.trainer import Trainer, agent_learning_rates
+from ...learning.trainer import Trainer
 from ...memory.devices import capacity
 from ...memory.fitting import Task, canonical, check_fit
 from ...registry import AlgorithmSpec, algorithm_spec, register_algorithm
-from ...rollout.actors import Actors
 from ...rollout.collector import RolloutCollector
+from ...rollout.curriculum import check_curriculum
+from ...rollout.ray_worker import RayWorker
 from ..starting import StartingWeights
 from .contradictions import (
     check_collecting,
@@ -247,7 +248,7 @@ class Experiment:
     ) -> Trainer:
         algorithm = self.make_algorithm()
         config = self.config
-        players = None
+        worker = None
         num_envs = self.num_envs
         if config.collectors is not None:
             if policies is not None:
@@ -255,7 +256,7 @@ class Experiment:
                     f"collectors={config.collectors!r} make the policies that the settings name, but some are given as "
                     "objects; register them by name (collm.register_policy), and give that as the model"
                 )
-            players = partial(self._actors, num_envs)
+            worker = partial(self._ray_worker, num_envs)
             num_envs = 1 if not algorithm.crosses_rollouts else num_envs
         vector = self.make_vector("train", num_envs)
         policies = make_policies(algorithm, vector, self.team_model, self.network, policies)
@@ -278,10 +279,10 @@ class Experiment:
             network=self.network,
             rewarder=rewarder,
             reward_processor=reward_processor,
-            players=players,
+            worker=worker,
         )
         if start is not None:
-            start.give_critics(trainer.unique_critics())
+            start.give_critics(trainer.unique_critics)
         return trainer
 
     def make_collector(self, num_envs: int) -> RolloutCollector:
@@ -293,10 +294,10 @@ class Experiment:
             fix_shapes(policies)
         return make_collector(algorithm, vector, policies, is_judged=self.config.reward_model is not None)
 
-    def _actors(self, num_envs: int) -> Actors:
+    def _ray_worker(self, num_envs: int) -> RayWorker:
         config = self.config
         blueprint = Blueprint.of(self, max(1, -(-num_envs // config.num_collectors)))
-        return Actors(blueprint, cluster_of(config))
+        return RayWorker(blueprint, cluster_of(config))
 
 
 @dataclass(frozen=True)

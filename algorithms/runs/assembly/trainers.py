@@ -16,11 +16,12 @@ from ....agents.numeric.config import NetworkConfig
 from ....envs.vectors.vector import VectorEnv
 from ...algorithm import Algorithm
 from ...distribution.group import current
-from ...learning.shaping import RewardProcessor
-from ...learning.trainer import Rewarder, Trainer
+from ...learning.cross_rollouts import RewardProcessor
+from ...learning.rewards import Rewarder
+from ...learning.trainer import Trainer
 from ...rollout.collector import RolloutCollector
-from ...rollout.players import Copies, Players
 from ...rollout.side_by_side import SideBySide
+from ...rollout.sources import LocalWorker, RolloutWorker
 from .critics import CriticSource, make_critics
 
 
@@ -33,7 +34,7 @@ def make_trainer(
     network: NetworkConfig | None = None,
     rewarder: Rewarder | None = None,
     reward_processor: RewardProcessor | None = None,
-    players: Callable[[], Players] | None = None,
+    worker: Callable[[], RolloutWorker] | None = None,
 ) -> Trainer:
     """Assemble a trainer: a collector on the environments, the critics that the algorithm reads, references.
 
@@ -45,14 +46,14 @@ def make_trainer(
         network: widths of perceptron critics, for vector observations.
         rewarder: replaces the episodes' rewards, as by a reward model's; needs the joint histories.
         reward_processor: applied to every reward before learning.
-        players: makes who plays the episodes, with copies of the policies. None: the policies themselves play, or
-            copies of them in this process where `max_staleness` asks for it.
+        worker: makes the worker that plays the episodes with copies of the policies. None: the policies themselves
+            play, or with `max_staleness` copies of them in this process.
     """
     config = algorithm.config
     is_judged = rewarder is not None
     collector = make_collector(algorithm, vector, policies, is_judged=is_judged)
-    if players is None and config.max_staleness:
-        players = partial(_copies, algorithm, vector, policies, is_judged)
+    if worker is None and config.max_staleness:
+        worker = partial(_local_worker, algorithm, vector, policies, is_judged)
     references: dict[str, TrainablePolicy] = {}
     if config.reference_kl_coef:
         learning = {agent: policy for agent, policy in policies.items() if isinstance(policy, TrainablePolicy)}
@@ -68,7 +69,7 @@ def make_trainer(
         references=references,
         rewarder=rewarder,
         reward_processor=reward_processor,
-        players=players() if players is not None and current().is_writer else None,
+        worker=worker() if worker is not None and current().is_writer else None,
     )
 
 
@@ -90,6 +91,8 @@ def make_collector(
     )
 
 
-def _copies(algorithm: Algorithm[Any], vector: VectorEnv, policies: Mapping[str, Policy], is_judged: bool) -> Players:
-    """Players with copies of policies, in the environments that the trainer itself then leaves alone."""
-    return Copies(make_collector(algorithm, vector, deepcopy(dict(policies)), is_judged=is_judged))
+def _local_worker(
+    algorithm: Algorithm[Any], vector: VectorEnv, policies: Mapping[str, Policy], is_judged: bool
+) -> RolloutWorker:
+    """A worker with copies of the policies, in the trainer's environments, which the trainer then does not step."""
+    return LocalWorker(make_collector(algorithm, vector, deepcopy(dict(policies)), is_judged=is_judged))

@@ -10,9 +10,10 @@ from probes import AGENTS, TextProbe, word_policy
 from collm.agents.core import Divergence
 from collm.algorithms import algorithm_spec
 from collm.algorithms.config import ActorCriticConfig
-from collm.algorithms.learning import trainer as trainers
-from collm.algorithms.learning.shaping import with_rewards
-from collm.algorithms.learning.trainer import task_seeds
+from collm.algorithms.learning import metrics as timers
+from collm.algorithms.learning.executor import Update
+from collm.algorithms.learning.rewards import with_rewards
+from collm.algorithms.rollout.requests import task_seeds
 from collm.algorithms.runs.assembly.trainers import make_trainer
 from collm.envs.core import Outcome
 from collm.envs.vectors.faults import EnvironmentFault
@@ -145,7 +146,7 @@ def test_a_nat_costs_the_same_with_a_joint_critic_as_without():
 
 def test_a_rewarder_replaces_the_rewards_and_not_the_logged_return():
     trainer = trainer_of("magrpo", Uneven)
-    trainer.rewarder = lambda episodes: with_rewards(episodes, lambda reward: 7.0)
+    trainer.rewards.rewarder = lambda episodes: with_rewards(episodes, lambda reward: 7.0)
     _, metrics = trainer.step()
     assert metrics["return"] == 3.0
     assert trainer.credits[AGENTS[0]].returns.tolist() == [7.0] * 4
@@ -155,7 +156,7 @@ def test_keys_and_values_take_no_memory_while_weights_learn():
     trainer = trainer_of("maac")
     decoders = [policy.language_model.generator for policy in trainer.collector.policies.values()]
     held = []
-    trainer.rewarder = lambda episodes: held.append([decoder.kv_bytes for decoder in decoders]) or episodes
+    trainer.rewards.rewarder = lambda episodes: held.append([decoder.kv_bytes for decoder in decoders]) or episodes
     collect = trainer.collector.collect
 
     def watched(plans):
@@ -177,7 +178,7 @@ def test_tokens_a_second_are_those_sampled_by_the_seconds_of_collecting(monkeypa
         now[0] += 4.0
         return collect(plans)
 
-    monkeypatch.setattr(trainers.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(timers.time, "perf_counter", lambda: now[0])
     monkeypatch.setattr(trainer.collector, "collect", slow)
     for update in (1, 2):
         _, metrics = trainer.step()
@@ -201,7 +202,7 @@ def test_a_record_is_made_once_of_every_update_before_a_weight_changes():
 def test_a_record_without_credit_is_made_where_there_is_an_error_in_it():
     trainer = trainer_of("iac")
     trainer.step()
-    trainer.reward_processor = lambda reward: float("nan")
+    trainer.rewards.processor = lambda reward: float("nan")
     made = []
     with pytest.raises(Divergence):
         trainer.step(lambda *kept: made.append(kept))
@@ -223,7 +224,7 @@ def test_what_the_environment_does_wrong_tells_the_update():
     with pytest.raises(EnvironmentFault) as caught:
         trainer.step()
     assert caught.value.update == 3
-    with pytest.raises(EnvironmentFault) as caught, trainer.telling_update():
+    with pytest.raises(EnvironmentFault) as caught, trainer.errors_annotated():
         raise EnvironmentFault("between updates")
     assert caught.value.update == 2
 
@@ -235,14 +236,14 @@ def test_a_divergence_tells_the_largest_rate_of_its_agents_and_the_last_metrics(
     for agents in ((AGENTS[0],), AGENTS, ("joint",), ()):
         fault = Divergence("too far")
         fault.agents = tuple(agents)
-        with pytest.raises(Divergence), trainer.telling_update():
+        with pytest.raises(Divergence), trainer.errors_annotated():
             raise fault
         assert fault.update == 1 and fault.metrics == metrics
         told[fault.agents] = fault.learning_rate
     assert told == {(AGENTS[0],): 1e-3, AGENTS: 3e-3, ("joint",): None, (): None}
     known = Divergence("too far")
     known.agents, known.learning_rate = AGENTS, 0.5
-    with pytest.raises(Divergence), trainer.telling_update():
+    with pytest.raises(Divergence), trainer.errors_annotated():
         raise known
     assert known.learning_rate == 0.5  # of the optimizer that found it
 
@@ -254,7 +255,8 @@ def test_a_critic_that_diverges_is_named_by_whom_it_serves(name, served):
     def learn():
         raise Divergence("no loss")
 
-    trainer.critics[served[0]].prepared = lambda inputs, targets: learn
+    critic = trainer.critics[served[0]]
+    critic.prepare = lambda inputs, targets: Update(critic, learn)
     with pytest.raises(Divergence) as caught:
         trainer.step()
     assert caught.value.agents == served and caught.value.rewards is not None

@@ -14,7 +14,7 @@ from collm.agents.language.critics import TextCritic
 from collm.agents.numeric.critics import NumericCritic
 from collm.agents.numeric.features import Features
 from collm.algorithms import MAACConfig
-from collm.algorithms.learning import critic_learner, optimizer
+from collm.algorithms.learning import critic_learner
 from collm.algorithms.learning.critic_learner import CriticLearner
 from collm.envs.core import Message, Transcript
 
@@ -190,13 +190,3 @@ def test_a_turn_alone_has_the_action_and_the_completion_of_that_turn():
         CriticInput(("c",), (0,), ("three",)),
     ]
     assert [entry.targets.tolist() for entry in entries] == [[0.0, 3.0], [1.0, 4.0], [2.0, 5.0]]
-
-
-def test_steps_that_are_queued_learn_what_steps_one_by_one_do(monkeypatch):
-    ends = []
-    for unguarded in ({"cpu"}, set()):
-        monkeypatch.setattr(optimizer, "UNGUARDED_DEVICES", unguarded)
-        torch.manual_seed(0)
-        learner = numbers(critic_steps=3, critic_batch_size=4)
-        ends.append((step(learner, inputs(4), torch.arange(12.0)), learner.values(inputs(2)).tolist()))
-    assert ends[0] == ends[1]

@@ -111,7 +111,7 @@ def test_a_reward_processor_that_makes_what_is_not_finite_is_named():
     fault = diverged(trainer)
     assert re.match(
         r"update 1, agent speaker_0: the reward to learn from is nan in turn 1 of episode 0 \(seed \d+\); "
-        r"the environment's own reward is finite, so mend what changes it: reward_processor",
+        r"the environment's own reward is finite, so correct what changes it: reward_processor",
         str(fault),
     )
 

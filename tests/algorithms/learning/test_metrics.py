@@ -11,9 +11,10 @@ from cases import case
 from torch import nn
 
 from collm.agents.core import Completion, Critic, CriticInput, Evaluation, TrainablePolicy
+from collm.agents.numeric.moments import RunningMoments
 from collm.algorithms import IAC, IPPO, IACConfig, IPPOConfig, MAACConfig
-from collm.algorithms.learning.crediting import CriticBatch, critic_metrics
-from collm.algorithms.learning.critic_learner import CriticLearner
+from collm.algorithms.learning.credit import critic_metrics
+from collm.algorithms.learning.critic_learner import CriticBatch, CriticLearner
 from collm.algorithms.learning.policy_learner import PolicyLearner, TurnBatch
 
 # Of one update of a policy: a table of logits, whose log-probabilities and gradients fit on a line
@@ -249,7 +250,10 @@ def test_the_critic_s_loss_is_the_mean_over_its_steps():
 def test_what_the_critics_foresaw_by_hand():
     """Over all critics together."""
     pieces = [([1.0, 2.0], [1.0, 4.0]), ([3.0], [7.0])]  # values, targets
-    batches = [(None, CriticBatch([], torch.tensor(targets), torch.tensor(values))) for values, targets in pieces]
+    batches = [
+        CriticBatch(None, [], torch.tensor(targets), torch.tensor(values), RunningMoments.empty())
+        for values, targets in pieces
+    ]
     # targets 1, 4, 7 vary by 6; what is left of them, 0, 2, 4, by 8/3
     expected = {"explained_variance": 1 - (8 / 3) / 6, "value_mean": 2.0, "target_mean": 4.0}
     assert critic_metrics(batches) == pytest.approx(expected, rel=1e-6)

@@ -8,17 +8,12 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
-from pretended import pretended
-from probes import Dealer
 from torch import nn
 
 from collm.algorithms.config import TrainConfig
-from collm.algorithms.distribution.group import member
 from collm.algorithms.learning import optimizer as optimizers
-from collm.algorithms.learning.finiteness import Tally
-from collm.algorithms.learning.optimizer import Descent, Optimizer, scheduled
+from collm.algorithms.learning.metrics import Tally
+from collm.algorithms.learning.optimizer import Optimizer, scheduled
 
 
 def made(values, rate=0.1, **settings):
@@ -59,14 +54,14 @@ def test_a_gradient_that_is_not_finite_is_refused_and_changes_nothing(gradient):
 def test_a_scaled_gradient_that_overflows_halves_the_scale_and_changes_nothing():
     parameter = nn.Parameter(torch.tensor([1.0, -2.0]))
     optimizer = Optimizer([parameter], 0.1, TrainConfig(), scales_loss=True)
-    optimizer.backward(parameter.sum() * 0.0)  # which sets the scale up
+    torch.autograd.backward(optimizer.scaled(parameter.sum() * 0.0))  # which sets the scale up
     optimizer.zero_grad()
     scale = optimizer.scaler.get_scale()
-    optimizer.backward((parameter * torch.tensor([3e38, 1.0])).sum())
+    torch.autograd.backward(optimizer.scaled((parameter * torch.tensor([3e38, 1.0])).sum()))
     assert optimizer.step(float(optimizer.clip())) is None
     assert (optimizer.scaler.get_scale(), parameter.tolist()) == (scale / 2, [1.0, -2.0])
     optimizer.zero_grad()
-    optimizer.backward((parameter * torch.tensor([3.0, 4.0])).sum())
+    torch.autograd.backward(optimizer.scaled((parameter * torch.tensor([3.0, 4.0])).sum()))
     assert optimizer.step(float(optimizer.clip())) == pytest.approx(5.0)  # the scale is divided out again
     assert parameter.tolist() != [1.0, -2.0]
 
@@ -102,26 +97,6 @@ def test_a_saved_optimizer_goes_on_as_the_one_that_never_stopped():
     assert torch.equal(one, other)
 
 
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def test_a_flag_on_the_device_skips_a_step_with_weights_moments_and_count(device):
-    """Steps under a flag, one of them skipped, end bit for bit where the others alone do."""
-    ends = []
-    for is_flagged in (True, False):
-        weight = nn.Parameter(torch.tensor([1.0, -2.0], device=device))
-        optimizer = Optimizer([weight], 0.1, TrainConfig())
-        for gradient in ([3.0, 4.0], [float("nan"), 1.0], [0.5, -0.1]):
-            is_bad = not math.isfinite(sum(gradient))
-            weight.grad = torch.tensor(gradient, device=device)
-            if is_flagged:
-                optimizer.clip()
-                optimizer.step_unless(torch.tensor(is_bad, device=device))
-            elif not is_bad:
-                optimizer.step(float(optimizer.clip()))
-        ends.append([weight.detach(), *optimizer.adamw.state[weight].values()])
-    for one, other in zip(*ends, strict=True):
-        assert torch.equal(one, other)
-
-
 @pytest.mark.parametrize("rate", [-1e-9, math.nextafter(optimizers.MAX_LEARNING_RATE, math.inf), math.inf, math.nan])
 def test_rates_at_which_no_weight_could_stay_finite_are_refused(rate):
     with pytest.raises(ValueError, match="learning rate"):
@@ -133,53 +108,21 @@ def test_rates_at_the_ends_of_the_range_are_taken(rate):
     assert made([1.0], rate=rate)[1].learning_rate == rate
 
 
-@pytest.mark.parametrize(
-    ("device", "scales_loss", "size", "can_queue"),
-    [("far", False, 1, True), ("far", False, 2, False), ("far", True, 1, False), ("cpu", False, 1, False)],
-)
-def test_steps_are_queued_on_another_device_by_one_rank_that_scales_no_loss(device, scales_loss, size, can_queue):
-    with pretended(), member(Dealer(0, size)):
-        weight = nn.Parameter(torch.tensor([1.0]).to(device))
-        assert Optimizer([weight], 0.1, TrainConfig(), scales_loss=scales_loss).can_queue is can_queue
+def test_a_step_returns_the_metrics_of_its_passes_with_the_norm():
+    parameter, optimizer = made([1.0, -2.0])
+    parameter.grad = torch.tensor([3.0, 4.0], dtype=torch.float64)
+    tally = Tally()
+    tally.add("kl", torch.tensor(0.5))
+    assert optimizer.take_step(tally).sums == {"kl": 0.5, "grad_norm": pytest.approx(5.0)}
+    assert parameter.tolist() != [1.0, -2.0]
 
 
-def descended(gradients, metrics, limit, *, is_queued):
-    """Weights, taken steps, and what is raised, of steps whose gradients and metrics are given."""
-    weight = nn.Parameter(torch.tensor([1.0, -2.0]))
-    optimizer = Optimizer([weight], 0.1, TrainConfig(max_grad_norm=1.0))
-    descent = Descent(optimizer, limit)
-    fault = None
-    try:
-        for number, (gradient, metric) in enumerate(zip(gradients, metrics, strict=True)):
-
-            def tally(gradient=gradient, metric=metric):
-                weight.grad = torch.tensor(gradient)
-                found = Tally()
-                found.add("kl", torch.tensor(metric))
-                return found
-
-            if not descent.step(tally, reads=not is_queued or number == len(gradients) - 1):
-                break
-    except FloatingPointError as error:
-        fault = str(error)
-    return weight.tolist(), [numbers.sums for numbers in descent.taken], fault
-
-
-NUMBER = st.floats(-4, 4, width=32)
-METRIC = st.one_of(st.sampled_from([0.0, 0.5, 0.75, 1.0, math.nan, math.inf]), st.floats(0, 2, width=32))
-
-
-@given(
-    st.lists(st.tuples(st.tuples(NUMBER, NUMBER), METRIC), min_size=1, max_size=6),
-    st.sampled_from([None, ("kl", 0.75)]),
-    st.integers(0, 12),
-)
-def test_queued_steps_end_as_steps_that_are_looked_at_one_by_one(steps, limit, ruined):
-    gradients, metrics = [list(gradient) for gradient, _ in steps], [metric for _, metric in steps]
-    if ruined < len(gradients):
-        gradients[ruined][0] = math.nan
-    plain = descended(gradients, metrics, limit, is_queued=False)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(optimizers, "UNGUARDED_DEVICES", set())
-        queued = descended(gradients, metrics, limit, is_queued=True)
-    assert plain == queued
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+def test_a_metric_that_is_not_finite_is_refused_before_a_weight_changes(number):
+    parameter, optimizer = made([1.0, -2.0])
+    parameter.grad = torch.tensor([3.0, 4.0], dtype=torch.float64)
+    tally = Tally()
+    tally.add("kl", torch.tensor(number))
+    with pytest.raises(FloatingPointError, match="kl"):
+        optimizer.take_step(tally)
+    assert parameter.tolist() == [1.0, -2.0]

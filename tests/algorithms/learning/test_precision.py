@@ -93,7 +93,7 @@ def test_a_scale_that_overflows_is_halved_until_the_gradient_fits():
     steps = []
     while not steps or steps[-1] is None:
         optimizer.zero_grad()
-        optimizer.backward(weight.sum() * 1e10)
+        torch.autograd.backward(optimizer.scaled(weight.sum() * 1e10))
         steps.append(optimizer.step(float(optimizer.clip())))
         assert steps[-1] is not None or torch.equal(weight, before)
     assert 1 < len(steps) < 20
@@ -110,7 +110,7 @@ def test_what_is_not_finite_at_any_scale_is_refused():
     with pytest.raises(FloatingPointError, match="norm is nan"):
         for _ in range(30):
             optimizer.zero_grad()
-            optimizer.backward(policy.parameters()[0].sum() * float("nan"))
+            torch.autograd.backward(optimizer.scaled(policy.parameters()[0].sum() * float("nan")))
             optimizer.step(float(optimizer.clip()))
 
 

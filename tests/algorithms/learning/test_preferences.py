@@ -262,7 +262,7 @@ def test_an_experiment_loads_its_reward_model_by_name(tmp_path):
     experiment = Experiment(algorithm="ippo", config=config, env="collm/MiniWriting-v2", model=model)
     trainer = experiment.make_trainer()
     trainer.collector.vector.close()
-    assert trainer.rewarder is not None and trainer.collector.reads_state
+    assert trainer.rewards.rewarder is not None and trainer.collector.reads_state
 
 
 @pytest.mark.parametrize(

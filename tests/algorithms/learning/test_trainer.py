@@ -16,7 +16,7 @@ from collm.agents.numeric.config import NetworkConfig
 from collm.algorithms import algorithm_spec, algorithm_specs
 from collm.algorithms.config import ActorCriticConfig
 from collm.algorithms.learning.state import packed, unpacked
-from collm.algorithms.learning.trainer import task_seeds
+from collm.algorithms.rollout.requests import task_seeds
 from collm.algorithms.runs.assembly.policies import make_policies
 from collm.algorithms.runs.assembly.trainers import make_trainer
 from collm.envs.vectors.vector import SyncVector
@@ -220,7 +220,7 @@ def test_rates_of_unknown_agents_and_of_shared_weights_are_refused():
 
 def test_one_policy_for_all_agents_has_one_learner_and_one_critic():
     trainer = text_trainer("iac", policies=dict.fromkeys(AGENTS, word_policy()))
-    assert len(trainer._unique_learners()) == len(trainer.unique_critics()) == 1
+    assert len(trainer.unique_learners) == len(trainer.unique_critics) == 1
     run(trainer, 2)
 
 
@@ -260,12 +260,12 @@ def test_a_head_s_values_are_clipped_around_what_it_said_in_the_units_that_it_sa
     compared = []
     for learner in trainer.learners.values():
 
-        def prepared(batch, learner=learner, inner=learner.prepared):
+        def prepare(batch, learner=learner, inner=learner.prepare):
             with torch.no_grad():
                 compared.append((batch.old_values, learner.policy.evaluate(batch.tracks).values))
             return inner(batch)
 
-        learner.prepared = prepared
+        learner.prepare = prepare
     run(trainer, 3)
     for said, says in compared:
         torch.testing.assert_close(said, says, atol=1e-5, rtol=1e-4)
@@ -285,7 +285,7 @@ def test_the_learning_rate_rises_through_the_warm_up_and_falls_by_its_schedule(s
 
 def test_what_is_learned_from_is_processed_and_what_is_logged_is_not():
     trainer = text_trainer("mareinforce", reward_shift=1.0, advantage_normalization="none", num_generations=1)
-    trainer.reward_processor = lambda reward: 10 * reward
+    trainer.rewards.processor = lambda reward: 10 * reward
     episodes, metrics = trainer.step()
     returns = [episode.team_return for episode in episodes]
     assert metrics["return"] == pytest.approx(np.mean(returns))

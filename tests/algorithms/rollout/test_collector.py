@@ -9,7 +9,7 @@ import pytest
 from probes import AGENTS, NumberProbe, TextProbe, word_policy
 
 from collm.agents.core import Completion, Policy
-from collm.algorithms.learning.grids import joint_grid
+from collm.algorithms.learning.credit import joint_grid
 from collm.algorithms.rollout.collector import Plan, RolloutCollector, grouped_plans
 from collm.algorithms.rollout.summary import episode_metrics
 from collm.envs.core import Outcome, TextParallelEnv

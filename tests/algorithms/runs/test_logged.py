@@ -60,11 +60,11 @@ def test_metrics_of_a_team_are_means_over_its_policies():
     rows = []
     for learner in trainer.learners.values():
 
-        def prepared(batch, inner=learner.prepared):
+        def prepare(batch, inner=learner.prepare):
             update = inner(batch)
             return lambda: rows.append(found := update()) or found
 
-        learner.prepared = prepared
+        learner.prepare = prepare
     _, metrics = trainer.step()
     assert len(rows) == 2 and rows[0]["grad_norm"] != rows[1]["grad_norm"]
     for name in rows[0]:

@@ -135,7 +135,7 @@ def test_episodes_are_written_before_they_are_learned_from(tmp_path, experiment,
     def fails(*_):
         raise FloatingPointError("the gradient's norm is nan")
 
-    monkeypatch.setattr("collm.algorithms.learning.policy_learner.PolicyLearner.prepared", fails)
+    monkeypatch.setattr("collm.algorithms.learning.policy_learner.PolicyLearner.prepare", fails)
     with pytest.raises(FloatingPointError):
         run_experiment(experiment, tmp_path / "r")
     rows = read_lines(tmp_path / "r" / "episodes.jsonl")

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from collm.algorithms.learning.trainer import MAX_SEED, task_seeds
+from collm.algorithms.rollout.requests import MAX_SEED, task_seeds
 from collm.algorithms.runs.evaluation import FIRST_EVALUATION_SEED
 from collm.envs import spec, specs
 from collm.envs.registration import held_out

@@ -10,7 +10,7 @@ the first turn the rollouts of a task have different histories, and their comple
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -21,7 +21,8 @@ import torch
 from ...envs.vectors.vector import VectorEnv
 from ..functions.baselines import cross_returns
 from ..rollout.episode import Episode
-from .shaping import RewardProcessor
+
+RewardProcessor = Callable[[float], float]
 
 
 def crossed(

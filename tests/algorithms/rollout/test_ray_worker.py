@@ -14,7 +14,7 @@ from faulty_worlds import Texts
 
 from collm._cluster import Cluster, leave
 from collm._errors import UserError
-from collm.algorithms.rollout.actors import Actors, LostCollectorsError
+from collm.algorithms.rollout.ray_worker import LostCollectorsError, RayWorker
 from collm.algorithms.runs.assembly.contradictions import cluster_of
 from collm.algorithms.runs.assembly.experiment import Blueprint
 from collm.envs import Outcome, TextParallelEnv, register
@@ -71,7 +71,7 @@ class Orders:
         return replace(self.local._order(update, update), version=update)
 
     def actors(self):
-        return Actors(Blueprint.of(self.experiment, 4), cluster_of(self.experiment.config))
+        return RayWorker(Blueprint.of(self.experiment, 4), cluster_of(self.experiment.config))
 
     def played_here(self, update):
         self.local.collector.next_index = self.order(update).first

@@ -23,9 +23,8 @@ from collm.algorithms import (
     MARLOOConfig,
     ReinforceConfig,
 )
-from collm.algorithms.learning.crediting import assign_credit, critic_metrics
+from collm.algorithms.learning.credit import agent_grid, assign_credit, critic_metrics, joint_grid, of_agent
 from collm.algorithms.learning.critic_learner import CriticLearner
-from collm.algorithms.learning.grids import agent_grid, joint_grid, of_agent
 from collm.algorithms.rollout.episode import Episode, Turn
 
 AGENTS = ("a_0", "b_0")
@@ -103,7 +102,7 @@ def test_joint_credit_is_one_number_for_all_who_moved_and_counts_what_comes_afte
     # the team's rewards are (2 + 10) / 2 and (3 + 0) / 2: 6 + 5 - 1, 1.5 + 0 - 5
     assert credits["a_0"].advantages.tolist() == [10.0, -3.5]
     assert credits["b_0"].advantages.tolist() == [10.0]
-    ((_, batch),) = batches
+    (batch,) = batches
     assert batch.targets.tolist() == [11.0, 1.5]
     assert len(batch.inputs) == 1  # one input per joint turn, not one per agent
 
@@ -113,7 +112,7 @@ def test_a_joint_history_that_was_cut_is_bootstrapped():
     episodes = [episode([2.0], [4.0], is_terminated=False, states=(1.0, 50.0))]
     credits, batches = assign_credit(algorithm, episodes, AGENTS, {"joint": learner(algorithm.config)})
     assert credits["a_0"].advantages.tolist() == [6.0 + 50.0 - 1.0]
-    assert batches[0][1].inputs[0].histories == (1.0,)  # what comes last is valued, not learned from
+    assert batches[0].inputs[0].histories == (1.0,)  # what comes last is valued, not learned from
 
 
 @pytest.mark.parametrize(("is_terminated", "expected"), [(True, [1.0 + 0.5 * 2.0, 2.0]), (False, [4.0, 6.0])])
@@ -161,7 +160,8 @@ def test_agents_who_share_a_critic_learn_it_together():
     shared = learner(algorithm.config)
     episodes = [episode([1.0, 2.0], [4.0, 6.0], is_terminated=True)]
     _, batches = assign_credit(algorithm, episodes, AGENTS, dict.fromkeys(AGENTS, shared))
-    ((critic, batch),) = batches
+    (batch,) = batches
+    critic = batch.critic
     assert critic is shared
     assert [item.histories for item in batch.inputs] == [(4.0, 6.0), (100.0,)]
     assert batch.values.tolist() == [4.0, 6.0, 100.0]
@@ -174,7 +174,7 @@ def test_q_credit_is_the_action_s_value_above_the_history_s():
     credits, batches = assign_credit(algorithm, episodes, AGENTS, critics)
     torch.testing.assert_close(credits["a_0"].advantages, torch.tensor([0.1, 0.2]))
     # V(h) and Q(h, a) learn the same: 1 + 0.5 * 6, and bootstrapped from the last history 2 + 0.5 * 8
-    assert batches[0][1].targets.tolist() == [4.0, 6.0, 4.0, 6.0]
+    assert batches[0].targets.tolist() == [4.0, 6.0, 4.0, 6.0]
 
 
 def test_joint_q_reads_what_each_agent_did_and_none_for_one_that_left():

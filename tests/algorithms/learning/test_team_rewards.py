@@ -9,10 +9,9 @@ from fakes import WeightlessCritic
 from collm.agents.core import Completion
 from collm.algorithms import IAC, MAAC, IACConfig, MAACConfig
 from collm.algorithms.functions.advantages import monte_carlo_returns
-from collm.algorithms.learning.crediting import assign_credit
+from collm.algorithms.learning.credit import agent_grid, assign_credit
 from collm.algorithms.learning.critic_learner import CriticLearner
-from collm.algorithms.learning.grids import agent_grid
-from collm.algorithms.learning.shaping import with_team_rewards
+from collm.algorithms.learning.rewards import with_team_rewards
 from collm.algorithms.rollout.episode import Episode, Turn
 
 

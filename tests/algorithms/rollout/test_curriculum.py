@@ -16,8 +16,8 @@ from pettingzoo import ParallelEnv
 from collm._errors import UserError
 from collm.agents.numeric.config import NetworkConfig
 from collm.algorithms import IPPOConfig
-from collm.algorithms.learning.curriculum import check_curriculum, curriculum
 from collm.algorithms.learning.trainer import Trainer
+from collm.algorithms.rollout.curriculum import check_curriculum, curriculum
 from collm.algorithms.runs.assembly.experiment import Experiment
 from collm.algorithms.runs.run import run_experiment
 from collm.benchmarks.cli import main

@@ -1,7 +1,7 @@
-"""Actors: processes of Ray, on this machine or on many, that play the episodes of a training.
+"""RayWorker: plays rollouts on Ray actors, on one machine or on many.
 
-An episode is a function of its seed, its index and the weights. Whoever plays it, however often it was begun, it is the
-same, so that what a lost actor had under way is simply given to another one.
+An episode is a function of its seed, its index and the weights. Any actor that plays it gets the same episode, so the
+episodes of a lost actor are given to another one.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from ..._cluster import Cluster, first_line, import_from, leave
 from ..._errors import UserError
 from ..distribution.ranks import sendable
 from .collector import Played, RolloutCollector, together
-from .orders import Delivery, Order, Weights
-from .players import LeftError, Players, load
 from .plays import Plan
+from .requests import Rollout, RolloutRequest, Weights
+from .sources import RolloutWorker, WorkerClosedError, load_weights
 
 WAIT_S = 0.5
-"""Seconds between looks for a request to leave off."""
+"""Seconds between checks for `close`."""
 START_S = 600.0
 """Seconds in which at least one actor must have started, while none plays."""
 MAX_FAILURES = 3
@@ -78,14 +78,14 @@ class Collecting:
         return place, None
 
     def play(self, share: Share, num_plans: int, version: int, weights: Sequence[Any]) -> _Answer:
-        """Play a share of an order with weights that lie in Ray's store, in a list so that they are fetched once."""
+        """Play a share of a request with weights that lie in Ray's store, in a list so that they are fetched once."""
         import ray
 
         assert self._collector is not None  # as `ready` comes first
         collector = self._collector
         try:
             if version != self._version:
-                load(collector, ray.get(weights[0]))
+                load_weights(collector, ray.get(weights[0]))
                 self._version = collector.version = version
             collector.seconds.clear()
             return _Answer(collector.play(share, num_plans), dict(collector.seconds), None)
@@ -108,13 +108,13 @@ class _Actor:
 
 @dataclass
 class _Task:
-    """Part of an order, and the actors that were lost with it."""
+    """Part of a request, and the actors that were lost with it."""
 
     share: Share
     lost: list[str] = field(default_factory=list)
 
 
-class Actors(Players):
+class RayWorker(RolloutWorker):
     """Plays on actors. Those that are lost are replaced, and what they had under way is played by others.
 
     Args:
@@ -141,22 +141,22 @@ class Actors(Players):
         """Actors that have started."""
         return sum(actor.is_ready for actor in self._actors)
 
-    def play(self, order: Order, weights: Weights) -> Delivery:
+    def play(self, request: RolloutRequest, weights: Weights) -> Rollout:
         start = time.perf_counter()
         held = [self._ray.put({agent: dict(state) for agent, state in weights.items()})]
-        waiting = deque(_Task(share) for share in _shares(order.share(), self._cluster.num_actors))
+        waiting = deque(_Task(share) for share in _shares(request.indexed_plans(), self._cluster.num_actors))
         busy: dict[Any, tuple[_Actor, _Task]] = {}
         parts: list[Played] = []
         seconds: dict[str, float] = {}
         since = time.monotonic()  # the last sign of an actor
         while waiting or busy:
             if self._is_closed.is_set():
-                raise LeftError
+                raise WorkerClosedError
             working = {actor.number for actor, _ in busy.values()}
             for actor in [each for each in self._actors if each.is_ready and each.number not in working]:
                 if waiting:
                     task = waiting.popleft()
-                    answer = actor.handle.play.remote(task.share, len(order.plans), order.version, held)
+                    answer = actor.handle.play.remote(task.share, len(request.plans), request.version, held)
                     busy[answer] = (actor, task)
             done, _ = self._ray.wait([*busy, *self._starting], num_returns=1, timeout=WAIT_S)
             for reference in done:
@@ -175,8 +175,8 @@ class Actors(Players):
             if not busy and time.monotonic() - since > START_S:
                 raise LostCollectorsError(self._why_none_starts())
         skipped = [fault for part in parts for fault in part.skipped]
-        episodes = together(parts, len(order.plans))
-        return Delivery(episodes, skipped, seconds, time.perf_counter() - start)
+        episodes = together(parts, len(request.plans))
+        return Rollout(episodes, skipped, seconds, time.perf_counter() - start)
 
     def close(self) -> None:
         if self._is_closed.is_set():

@@ -33,8 +33,9 @@ def outcome(trainer):
         trainer.step()
     return {
         (kind, name): value
-        for kind, own in (("learner", trainer.unique_learners()), ("critic", trainer.unique_critics()))
-        for name, each in own.items()
+        for kind, own in (("learner", trainer.unique_learners), ("critic", trainer.unique_critics))
+        for each in own
+        for name in each.agents[:1]
         for value in [each.policy.state_dict() if kind == "learner" else each.critic.state_dict()]
     }
 
@@ -64,15 +65,21 @@ def test_learners_that_take_turns_learn_the_same_to_the_bit(name, offload, movin
         assert all(torch.equal(weight, turned[key][each]) for each, weight in state.items()), key
 
 
+def watch(trainer, present, monkeypatch):
+    """Note the learners on the device whenever they change."""
+    offloader = trainer.executor._offloader
+    monkeypatch.setattr(
+        offloader, "only", lambda learners, old=offloader.only: (present.append(set(learners)), old(learners))
+    )
+
+
 def test_only_the_learner_at_work_is_on_the_device(moving, monkeypatch):
     trainer = trainer_of("maac", "learner")
     present = []
-    monkeypatch.setattr(
-        trainer._turns, "only", lambda owners, old=trainer._turns.only: (present.append(set(owners)), old(owners))
-    )
-    actors, critic = {id(each) for each in trainer.unique_learners().values()}, {id(trainer.critics["joint"])}
+    watch(trainer, present, monkeypatch)
+    actors, critic = set(trainer.unique_learners), {trainer.critics["joint"]}
     trainer.step()
-    one, other = ({actor} for actor in trainer._actors)
+    one, other = ({actor} for actor in trainer.unique_learners)
     # values, the critic's steps, and each actor's update; between them all is there that decides
     assert present == [critic, actors, critic, actors, one, actors, other, actors]
     assert all(weight.grad is None for each in trainer.collector.policies.values() for weight in each.parameters())
@@ -81,12 +88,10 @@ def test_only_the_learner_at_work_is_on_the_device(moving, monkeypatch):
 def test_actors_are_on_the_device_while_references_are_read(moving, monkeypatch):
     """An adapter's reference is the actor's own base, and a copy as reference is not moved at all."""
     trainer = trainer_of("maac", "learner", reference_kl_coef=0.1)
-    actors = {id(each) for each in trainer.unique_learners().values()}
+    actors = set(trainer.unique_learners)
     present, read_with = [actors], []
-    monkeypatch.setattr(
-        trainer._turns, "only", lambda owners, old=trainer._turns.only: (present.append(set(owners)), old(owners))
-    )
-    for learner in trainer.unique_learners().values():
+    watch(trainer, present, monkeypatch)
+    for learner in trainer.unique_learners:
         monkeypatch.setattr(
             learner, "logprobs", lambda *args, old=learner.logprobs: (read_with.append(present[-1]), old(*args))[1]
         )
@@ -98,8 +103,8 @@ def test_actors_are_on_the_device_while_references_are_read(moving, monkeypatch)
 def test_on_a_cpu_nothing_moves():
     weight = torch.nn.Parameter(torch.ones(3))
     place = weight.data_ptr()
-    turns = offloading.Turns({1: [weight], 2: []}, moves=True)
-    turns.only([2])
+    offloader = offloading.WeightOffloader({1: [weight], 2: []})
+    offloader.only([2])
     assert weight.data_ptr() == place
 
 
@@ -125,19 +130,18 @@ class Weight:
 def test_weights_leave_their_devices_and_come_back(monkeypatch):
     monkeypatch.setattr(offloading, "to_host", lambda numbers: Numbers("host"))
     own, others, of_both = Weight(Numbers("one")), Weight(Numbers("two")), Weight(Numbers("one"))
-    turns = offloading.Turns({1: [own, of_both], 2: [others, of_both]}, moves=True)
+    offloader = offloading.WeightOffloader({1: [own, of_both], 2: [others, of_both]})
 
     def places():
         return [weight.device for weight in (own, others, of_both)]
 
-    turns.only([2])
+    offloader.only([2])
     assert places() == ["host", "two", "one"]
-    with turns.turn([1], then=[]):
-        assert places() == ["one", "host", "one"]
+    offloader.only([1])
+    assert places() == ["one", "host", "one"]
+    offloader.only([])
     assert places() == ["host", "host", "host"]
-    turns.only([1, 2])
-    assert places() == ["one", "two", "one"]
-    offloading.Turns({1: [own], 2: [others]}, moves=False).only([])
+    offloader.only([1, 2])
     assert places() == ["one", "two", "one"]
 
 
@@ -162,7 +166,7 @@ def test_moments_wait_in_host_memory_between_steps(offload, is_away):
         weight = torch.nn.Parameter(torch.tensor([1.0, -2.0]).to("far"))
         adamw = optimizer.Optimizer([weight], 0.1, TrainConfig(offload=offload))
         for _ in range(2):
-            adamw.backward((weight * weight).sum())
+            torch.autograd.backward(adamw.scaled((weight * weight).sum()))
             adamw.step(float(adamw.clip()))
             adamw.zero_grad()
         moments = adamw.adamw.state[weight]
@@ -174,10 +178,11 @@ def test_moments_wait_in_host_memory_between_steps(offload, is_away):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU: its weights are elsewhere than in host memory")
 def test_weights_wait_in_host_memory_and_come_back_as_they_were():
     own, others = (torch.nn.Parameter(torch.tensor([1.0, 2.0], device="cuda")) for _ in range(2))
-    turns = offloading.Turns({1: [own], 2: [others]}, moves=True)
-    turns.only([2])
+    offloader = offloading.WeightOffloader({1: [own], 2: [others]})
+    offloader.only([2])
     assert (own.device.type, others.device.type) == ("cpu", "cuda")
-    with turns.turn([1], then=[1, 2]):
-        assert (own.device.type, others.device.type) == ("cuda", "cpu")
+    offloader.only([1])
+    assert (own.device.type, others.device.type) == ("cuda", "cpu")
+    offloader.only([1, 2])
     assert (own.device.type, others.device.type) == ("cuda", "cuda")
     assert own.tolist() == others.tolist() == [1.0, 2.0]

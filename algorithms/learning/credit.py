@@ -1,4 +1,7 @@
-"""Episodes → credit: the value, advantage and value target of each turn of each agent."""
+"""Credit assignment: the advantage, value, value target and return of each turn of each agent.
+
+Axes: B tracks, T turns, N turns of all tracks in a row.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,7 @@ from ..functions.advantages import monte_carlo_returns
 from ..functions.baselines import normalized
 from ..functions.losses import explained_variance
 from ..rollout.episode import Episode
-from .critic_learner import CriticLearner
-from .grids import agent_grid, joint_grid, of_agent, with_team_ends
+from .critic_learner import CriticBatch, CriticLearner
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,32 +33,23 @@ class Credit:
     returns: Tensor  # [N] discounted return of the shaped rewards; at a cut the value bootstraps it
 
 
-@dataclass(frozen=True, slots=True)
-class CriticBatch:
-    """One critic's inputs and value targets: per input those of its histories, then, for Q, those of its actions."""
-
-    inputs: Sequence[CriticInput]  # without the last history, which only bootstraps
-    targets: Tensor  # [N] flat
-    values: Tensor  # [N] as predicted before learning
-
-
 def assign_credit(
     algorithm: Algorithm[Any],
     episodes: Sequence[Episode],
     agents: Sequence[str],
     critics: Mapping[str, CriticLearner],
     team: Sequence[str] | None = None,
-) -> tuple[dict[str, Credit], list[tuple[CriticLearner, CriticBatch]]]:
+) -> tuple[dict[str, Credit], list[CriticBatch]]:
     """Compute the credit of every turn of every agent, by the algorithm's credit rule and the critics' values.
 
     Args:
         agents: agents that learn.
-        critics: by agent, where each critic reads an agent's own history (agents that share a policy share the
-            critic); under the name "joint", where one reads the joint history; empty where there is none.
+        critics: by agent, if critics read an agent's own history (agents that share a policy share the critic); by
+            "joint", if one critic reads the joint history; empty without a critic.
         team: all agents of the environment, in its order. None: the agents that learn.
 
     Returns:
-        The credit of each agent's turns, and the batch that each critic learns from.
+        The credit of each agent's turns, and the batch of each critic.
     """
     if algorithm.critic_reads == "joint":
         credits, batches = _joint(algorithm, episodes, agents, critics["joint"], team or agents)
@@ -71,7 +64,7 @@ def _joint(
     agents: Sequence[str],
     critic: CriticLearner,
     team: Sequence[str],
-) -> tuple[dict[str, Credit], list[tuple[CriticLearner, CriticBatch]]]:
+) -> tuple[dict[str, Credit], list[CriticBatch]]:
     has_q = algorithm.config.critic_type == "q"
     inputs = [episode.joint_input(team, reads_actions=has_q) for episode in episodes]
     critic.critic.observe(inputs)
@@ -79,7 +72,7 @@ def _joint(
     targets = algorithm.targets(grid)
     fields = _fields(algorithm, grid, targets)
     credits = {agent: Credit(*(of_agent(joint, episodes, agent) for joint in fields)) for agent in agents}
-    return credits, [(critic, _critic_batch(inputs, grid, targets))]
+    return credits, [_critic_batch(critic, inputs, grid, targets)]
 
 
 def _own(
@@ -87,9 +80,9 @@ def _own(
     episodes: Sequence[Episode],
     agents: Sequence[str],
     critics: Mapping[str, CriticLearner],
-) -> tuple[dict[str, Credit], list[tuple[CriticLearner, CriticBatch]]]:
+) -> tuple[dict[str, Credit], list[CriticBatch]]:
     credits: dict[str, Credit] = {}
-    batches: dict[int, list[CriticBatch]] = {}
+    batches: dict[CriticLearner, list[CriticBatch]] = {}
     if algorithm.critic_reads == "nothing":
         for agent in agents:
             grid = agent_grid(episodes, agent, None)
@@ -107,9 +100,9 @@ def _own(
     for agent, grid in grids.items():
         targets = algorithm.targets(grid)
         credits[agent] = Credit(*(of_turns[grid.is_real] for of_turns in _fields(algorithm, grid, targets)))
-        batches.setdefault(id(critics[agent]), []).append(_critic_batch(inputs[agent], grid, targets))
-    by_id = {id(critic): critic for critic in critics.values()}
-    return credits, [(by_id[key], _merged(pieces)) for key, pieces in batches.items()]
+        critic = critics[agent]
+        batches.setdefault(critic, []).append(_critic_batch(critic, inputs[agent], grid, targets))
+    return credits, [_merged(pieces) for pieces in batches.values()]
 
 
 def _own_inputs(
@@ -124,12 +117,11 @@ def _own_inputs(
         agent: [episode.own_input(agent, reads_actions=has_q) for episode in episodes if agent in episode.tracks]
         for agent in agents
     }
-    served: dict[int, list[CriticInput]] = defaultdict(list)
+    observed: dict[CriticLearner, list[CriticInput]] = defaultdict(list)
     for agent in agents:
-        served[id(critics[agent])] += inputs[agent]
-    by_id = {id(critic): critic for critic in critics.values()}
-    for key, seen in served.items():
-        by_id[key].critic.observe(seen)
+        observed[critics[agent]] += inputs[agent]
+    for critic, seen in observed.items():
+        critic.critic.observe(seen)
     return inputs
 
 
@@ -145,7 +137,7 @@ def _fields(
     return advantages, advantages, grid.values[:, :-1], targets, returns
 
 
-def _critic_batch(inputs: Sequence[CriticInput], grid: Grid, targets: Tensor) -> CriticBatch:
+def _critic_batch(critic: CriticLearner, inputs: Sequence[CriticInput], grid: Grid, targets: Tensor) -> CriticBatch:
     """V(h) and Q(h, a) have the same target: the return after the action that was taken."""
     lengths = grid.is_real.sum(dim=1).tolist()
     kept = [
@@ -159,14 +151,17 @@ def _critic_batch(inputs: Sequence[CriticInput], grid: Grid, targets: Tensor) ->
         if grid.action_values is not None:
             expected.append(targets[row, :length])
             estimated.append(grid.action_values[row, :length])
-    return CriticBatch(kept, torch.cat(expected), torch.cat(estimated))
+    return CriticBatch(critic, kept, torch.cat(expected), torch.cat(estimated), critic.moments)
 
 
 def _merged(batches: Sequence[CriticBatch]) -> CriticBatch:
-    """The batches of all agents that share a critic, as one."""
-    inputs = [item for batch in batches for item in batch.inputs]
-    targets = torch.cat([batch.targets for batch in batches])
-    return CriticBatch(inputs, targets, torch.cat([batch.values for batch in batches]))
+    """Merge the batches of all agents that share a critic."""
+    return replace(
+        batches[0],
+        inputs=[item for batch in batches for item in batch.inputs],
+        targets=torch.cat([batch.targets for batch in batches]),
+        values=torch.cat([batch.values for batch in batches]),
+    )
 
 
 def _normalized(
@@ -201,14 +196,103 @@ def _normalized(
     }
 
 
-def critic_metrics(batches: Sequence[tuple[CriticLearner, CriticBatch]]) -> dict[str, float]:
-    """Explained variance and means of the critics' predictions and targets, before learning from them."""
+def critic_metrics(batches: Sequence[CriticBatch]) -> dict[str, float]:
+    """Explained variance, and means of the critics' predictions and targets, before the update."""
     if not batches:
         return {}
-    targets = torch.cat([batch.targets for _, batch in batches])
-    values = torch.cat([batch.values for _, batch in batches])
+    targets = torch.cat([batch.targets for batch in batches])
+    values = torch.cat([batch.values for batch in batches])
     return {
         "explained_variance": float(explained_variance(values, targets)),
         "value_mean": float(values.mean()),
         "target_mean": float(targets.mean()),
     }
+
+
+def agent_grid(
+    episodes: Sequence[Episode], agent: str, values: Tensor | None, *, has_action_values: bool = False
+) -> Grid:
+    """Grid of an agent's tracks: one row per episode that the agent took part in.
+
+    Args:
+        values: values of each episode's `own_input(agent)`, flat and in order; None: zeros.
+        has_action_values: whether each input's values are followed by those of its actions.
+    """
+    played = [episode for episode in episodes if agent in episode.tracks]
+    rewards = [[turn.reward for turn in episode.tracks[agent]] for episode in played]
+    goes_on = [not episode.is_terminated[agent] for episode in played]
+    return _grid(rewards, played, goes_on, values, has_action_values, agent)
+
+
+def joint_grid(episodes: Sequence[Episode], values: Tensor | None, *, has_action_values: bool = False) -> Grid:
+    """Grid of joint turns: one row per episode, with the team's reward (`Episode.team_rewards`).
+
+    Args:
+        values: values of each episode's `joint_input()`, flat and in order; None: zeros.
+        has_action_values: whether each input's values are followed by those of its actions.
+    """
+    rewards = [episode.team_rewards for episode in episodes]
+    goes_on = [bool(episode.live_agents) for episode in episodes]
+    return _grid(rewards, episodes, goes_on, values, has_action_values, None)
+
+
+def with_team_ends(grids: Mapping[str, Grid], discount: float) -> dict[str, Grid]:
+    """Grids in which agents that have left a cut episode bootstrap from the agents that are still in it.
+
+        V[length] = discount^(joint turns after the agent's last one) * mean over live agents j of V_j(final history)
+
+    For team rewards: after the cut the team earns the same for every agent, and only the live agents' critics have read
+    the histories up to the cut. 0 if no live agent has a critic, as when only frozen partners are left.
+
+    Args:
+        grids: of episodes with team rewards (`rewards.with_team_rewards`), by agent.
+        discount: gamma per joint turn.
+    """
+    values: dict[int, list[Tensor]] = defaultdict(list)
+    for agent, grid in grids.items():
+        for row, (episode, length) in enumerate(zip(grid.episodes, grid.is_real.sum(dim=1).tolist(), strict=True)):
+            if agent in episode.live_agents:
+                values[id(episode)].append(grid.values[row, length])
+    ended = {}
+    for agent, grid in grids.items():
+        filled = grid.values.clone()
+        for row, (episode, length) in enumerate(zip(grid.episodes, grid.is_real.sum(dim=1).tolist(), strict=True)):
+            if id(episode) in values and agent not in episode.live_agents:
+                num_later = episode.num_turns - 1 - episode.tracks[agent][-1].time
+                filled[row, length] = discount**num_later * torch.stack(values[id(episode)]).mean()
+        ended[agent] = replace(grid, values=filled)
+    return ended
+
+
+def of_agent(joint: Tensor, episodes: Sequence[Episode], agent: str) -> Tensor:
+    """[N] entries of a joint grid [B, T] at the turns of one agent."""
+    places = [(row, turn.time) for row, episode in enumerate(episodes) for turn in episode.tracks.get(agent, ())]
+    rows, times = zip(*places, strict=True)
+    return joint[list(rows), list(times)]
+
+
+def _grid(
+    rewards: Sequence[Sequence[float]],
+    episodes: Sequence[Episode],
+    goes_on: Sequence[bool],
+    values: Tensor | None,
+    has_action_values: bool,
+    agent: str | None,
+) -> Grid:
+    lengths = torch.tensor([len(row) for row in rewards])
+    num_turns = int(lengths.max())
+    is_real = torch.arange(num_turns) < lengths[:, None]
+    reward_grid = torch.zeros(is_real.shape)
+    reward_grid[is_real] = torch.tensor([reward for row in rewards for reward in row])
+    value_grid = torch.zeros(len(rewards), num_turns + 1)
+    action_values = torch.zeros(is_real.shape) if has_action_values else None
+    if values is not None:
+        num_values = lengths + torch.tensor(goes_on)
+        values = values.detach().float().cpu()
+        if action_values is not None:
+            counts = torch.stack([num_values, lengths], dim=1).flatten()
+            pieces = torch.split(values, counts.tolist())
+            values, action_values[is_real] = torch.cat(pieces[::2]), torch.cat(pieces[1::2])
+        value_grid[torch.arange(num_turns + 1) < num_values[:, None]] = values
+    group = torch.tensor([episode.group for episode in episodes])
+    return Grid(reward_grid, value_grid, action_values, is_real, group, agent, tuple(episodes))

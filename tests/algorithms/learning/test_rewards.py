@@ -10,7 +10,7 @@ import torch
 
 from collm.agents.core import Completion
 from collm.algorithms.config import TrainConfig
-from collm.algorithms.learning.shaping import reward_rule, with_penalties, with_rewards
+from collm.algorithms.learning.rewards import reward_rule, with_penalties, with_rewards
 from collm.algorithms.rollout.episode import Episode, Turn
 
 

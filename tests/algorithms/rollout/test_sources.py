@@ -1,0 +1,141 @@
+"""Collecting ahead of learning: no episode is older than the bound, and speeds change nothing."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collm.algorithms.config import TrainConfig
+from collm.algorithms.rollout.requests import Rollout, RolloutRequest
+from collm.algorithms.rollout.sources import AsyncSource, RolloutWorker
+
+PAUSES = st.sampled_from([0.0, 0.0, 0.0005, 0.002])
+
+
+class Slow(RolloutWorker):
+    """Plays at a given pace, and counts what it is asked for."""
+
+    def __init__(self, pauses):
+        self.pauses = pauses
+        self.seen = []
+        self.is_closed = threading.Event()
+
+    def play(self, request, weights):
+        time.sleep(self.pauses[request.update % len(self.pauses)])
+        self.seen.append((request.update, request.version, weights["a"]))
+        return Rollout([f"episode of update {request.update} by {weights['a']}"])
+
+    def close(self):
+        self.is_closed.set()
+
+
+class Collector:
+    """The part of a collector that an asynchronous source uses."""
+
+    before_turn = None
+
+
+def source_of(worker, bound, num_updates):
+    """A source whose weights are named after the number of updates done."""
+    source = AsyncSource(
+        worker,
+        lambda update, version: RolloutRequest(update, version, (), update * 10),
+        lambda: {"a": f"weights {source.collector.version}"},
+        TrainConfig(max_staleness=bound, num_updates=num_updates),
+        Collector(),
+    )
+    return source
+
+
+def through_checkpoint(source, version, bound, num_updates, pauses):
+    state = source.state_dict(version)
+    source.close()
+    again = source_of(Slow(pauses), bound, num_updates)
+    again.load_state_dict(state)
+    return again
+
+
+@settings(max_examples=40)
+@given(
+    bound=st.integers(0, 4),
+    num_updates=st.integers(1, 8),
+    playing=st.lists(PAUSES, min_size=1, max_size=4),
+    learning=st.lists(PAUSES, min_size=1, max_size=4),
+    resumed=st.sets(st.integers(1, 8), max_size=3),
+)
+def test_staleness_is_the_bound_at_most_whoever_is_faster_and_wherever_a_run_resumes(
+    bound, num_updates, playing, learning, resumed
+):
+    source = source_of(Slow(playing), bound, num_updates)
+    for update in range(num_updates):
+        rollout = source.next(update)
+        # At any speed the same age, except at the beginning, when there are no weights of that age.
+        assert rollout.episodes == [f"episode of update {update} by weights {max(0, update - bound)}"]
+        assert source.collector.next_index == update * 10
+        assert len(source._submitted) <= bound
+        assert all(each.request.update < num_updates for each in source._submitted.values())
+        time.sleep(learning[update % len(learning)])
+        if update + 1 in resumed:
+            source = through_checkpoint(source, update + 1, bound, num_updates, playing)
+    source.close()
+
+
+def test_learning_and_playing_go_on_at_the_same_time():
+    """The next update's episodes are being played while this one's are learned from: each waits for the other."""
+    learning, playing = threading.Event(), threading.Event()
+
+    class Meeting(Slow):
+        def play(self, request, weights):
+            if request.update == 1:
+                playing.set()
+                assert learning.wait(10)
+            return super().play(request, weights)
+
+    source = source_of(Meeting([0.0]), 1, 2)
+    source.next(0)
+    assert playing.wait(10)
+    learning.set()
+    source.next(1)
+    source.close()
+
+
+def test_what_goes_wrong_in_playing_is_raised_by_the_update_that_needs_it_and_keeps_no_checkpoint_from_being_written():
+    class Failing(Slow):
+        def play(self, request, weights):
+            if request.update == 1:
+                raise ValueError("no such task")
+            return super().play(request, weights)
+
+    source = source_of(Failing([0.0]), 1, 3)
+    source.next(0)
+    assert source.state_dict(1)["ahead"]["kept"] == {}
+    with pytest.raises(ValueError, match="no such task"):
+        source.next(1)
+    source.close()
+
+
+def test_a_stop_that_is_asked_for_while_an_update_waits_leaves_its_episodes_to_be_taken_again():
+    class Asked(Exception):
+        pass
+
+    def stop():
+        raise Asked
+
+    may_end = threading.Event()
+
+    class Waiting(Slow):
+        def play(self, request, weights):
+            assert may_end.wait(10)
+            return super().play(request, weights)
+
+    source = source_of(Waiting([0.0]), 0, 1)
+    source.collector.before_turn = stop
+    with pytest.raises(Asked):
+        source.next(0)
+    may_end.set()
+    assert source.next(0).episodes == ["episode of update 0 by weights 0"]
+    source.close()
