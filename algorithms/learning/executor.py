@@ -30,6 +30,8 @@ class Learner(Protocol):
 
     def free_gradients(self) -> None: ...
 
+    def __hash__(self) -> int: ...
+
 
 class Update(NamedTuple):
     """A prepared update of one model. Its random numbers are drawn, so updates of different models may run at once."""
@@ -69,10 +71,9 @@ class Executor:
         models = {model for update in updates if (model := update.learner.workplace()) is not None}
         if self._offloader is None and not current().is_orderly and self._threads.uses_threads(list(models)):
             tasks = [Task(update.learner.workplace(), partial(self._run_one, update)) for update in updates]
-            return means(self._threads.results(tasks))
-        metrics = []
-        for update in updates:
-            metrics.append(self._run_one(update))
+            metrics = self._threads.results(tasks)
+        else:
+            metrics = [self._run_one(update) for update in updates]
         return means(metrics)
 
     @contextmanager

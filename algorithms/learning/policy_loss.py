@@ -29,7 +29,8 @@ class LossParts(NamedTuple):
     is_off_policy: Tensor | None  # [N] bool; None: no turn
 
     def to(self, device: torch.device) -> LossParts:
-        return LossParts(*(None if part is None else sent(part, device) for part in self))
+        advantages, *others = self
+        return LossParts(sent(advantages, device), *(None if part is None else sent(part, device) for part in others))
 
     def at(self, turns: Tensor, tokens: Tensor) -> LossParts:
         """Parts of some turns and their tokens, by index."""

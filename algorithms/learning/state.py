@@ -27,22 +27,20 @@ from ..rollout.requests import RolloutRequest
 from .critic_learner import ReplayEntry
 
 Record = TypeVar("Record", bound=type)
-RECORDS: dict[str, type] = {
-    kind.__name__: kind
-    for kind in (
-        Completion,
-        CriticInput,
-        Episode,
-        Message,
-        NumericRecord,
-        Plan,
-        ReplayEntry,
-        RolloutRequest,
-        RunningMoments,
-        TokenRecord,
-        Turn,
-    )
-} | {"Order": RolloutRequest}
+_KINDS: tuple[type, ...] = (
+    Completion,
+    CriticInput,
+    Episode,
+    Message,
+    NumericRecord,
+    Plan,
+    ReplayEntry,
+    RolloutRequest,
+    RunningMoments,
+    TokenRecord,
+    Turn,
+)
+RECORDS = {kind.__name__: kind for kind in _KINDS} | {"Order": RolloutRequest}
 """Dataclasses and named tuples that a checkpoint may hold, by name; "Order" is the name in older checkpoints."""
 _ARRAYS = "arrays/"  # begins the names of joined arrays, such as observations, which need not be finite
 

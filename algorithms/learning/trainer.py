@@ -29,10 +29,11 @@ from ..rollout.sources import RolloutWorker, make_source
 from ..rollout.summary import episode_metrics
 from .credit import Credit, assign_credit, critic_metrics
 from .critic_learner import CriticLearner
+from .cross_rollouts import RewardProcessor
 from .executor import Executor
 from .learners import distinct, make_learners, max_joint_turns, policy_batch, policy_weights, reference_logprobs
 from .metrics import Timer, annotated
-from .rewards import RewardedEpisodes, Rewarder, RewardProcessor, Rewards
+from .rewards import RewardedEpisodes, Rewarder, Rewards
 
 Recorder = Callable[[int, Sequence[Episode], Mapping[str, Credit]], None]
 """Stores the episodes of an update, with the credit of each agent's turns."""
@@ -229,8 +230,10 @@ class Trainer:
     def whole(self) -> Iterator[None]:
         """Inside the block rank 0 has all weights and moments, also if ranks hold shards (collective)."""
         with ExitStack() as stack:
-            for learner in (*self.unique_learners, *self.unique_critics):
+            for learner in self.unique_learners:
                 stack.enter_context(learner.whole())
+            for critic in self.unique_critics:
+                stack.enter_context(critic.whole())
             yield
 
     def state_dict(self) -> dict[str, Any]:
