@@ -353,12 +353,6 @@ def _check_sampler(config: ModelConfig, num_agents: int) -> None:
     if config.sampler == "graphs":
         for device in config.devices(num_agents):
             check_graphs(device_named(device))
-    if config.sampler == "continuous" and config.weights != "adapters" and config.compute_dtype != "float32":
-        raise UserError(
-            f"sampler='continuous' computes in the type of the weights, and those that learn are float32, not "
-            f"compute_dtype={config.compute_dtype!r}; use compute_dtype='float32', weights='adapters' (whose base is "
-            "loaded in compute_dtype), or sampler='arena'"
-        )
 
 
 def _check_transfer(config: ModelConfig, num_agents: int) -> None:

@@ -47,7 +47,6 @@ from ..scoring.recomputing import recompute_layers
 from ..scoring.scorer import Scorer
 from ..scoring.sharding import Shards, give
 from ..vllm.server import Serving, VLLMServer
-from .continuous import ContinuousBatching
 from .heads import value_head_of
 
 SETTINGS_FILE = "collm_policy.json"
@@ -68,8 +67,7 @@ class LanguageModel:
             should be fp32: at learning rates near 1e-6 most updates of a bf16 weight round to nothing.
         recomputes_activations: run layers again in the backward pass, in place of keeping what they computed.
         template_kwargs: passed to the chat template.
-        sampler: what samples here: the project's own decoder ("arena"), the same with CUDA graphs ("graphs"), or
-            transformers' ("continuous").
+        sampler: the decoder of this process, without ("arena") or with CUDA graphs ("graphs").
         serving: the vLLM servers that sample; None samples here.
         kv_memory: GiB for keys and values while decoding; None: by device.
     """
@@ -104,8 +102,6 @@ class LanguageModel:
 
     def generator_with(self, value_head: nn.Module | None) -> Generator:
         """What samples completions, and values their prompts where there is a head."""
-        if self.serving is None and self.sampler == "continuous":
-            return ContinuousBatching(self.model, self.scorer, self.encoder.stop_ids, value_head=value_head)
         if self.serving is None:
             capture = CudaGraphs(self.device) if self.sampler == "graphs" else None
             return Decoder(

@@ -103,17 +103,12 @@ def check_devices(algorithm: Algorithm[Any], model: ModelConfig) -> None:
 
 
 def check_deterministic(config: TrainConfig, model: ModelConfig) -> None:
-    """Refuse samplers whose rounding depends on what else is computed, where all numbers are to be repeatable."""
+    """Refuse vLLM servers with `deterministic`: their rounding depends on the other requests in the batch."""
     tokens_per_pass(config, torch.device("cpu"))
     if config.deterministic and model.server is not None:
         raise ValueError(
             f"deterministic=True needs models that sample in this process, but server={model.server!r} batches "
             "requests as they come; leave one of them out"
-        )
-    if config.deterministic and model.sampler == "continuous":
-        raise ValueError(
-            "deterministic=True needs sampler='arena', but sampler='continuous' rounds by what it batches; leave one "
-            "of them out"
         )
 
 
