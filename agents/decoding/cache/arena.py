@@ -7,13 +7,11 @@ begins in column 0, so nothing is padded on the left and a token's column is its
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
-
-from ..cpu.layers import keep
 
 COLUMN_BLOCK = 64  # the capacity grows in whole blocks of columns
 
@@ -36,6 +34,16 @@ class Placement:
     row_index: Tensor  # and where each is kept: by row …
     column_index: Tensor  # … and column of the arena
     is_filling: bool = False  # the pass only fills the arena, and ends by `StopForward`
+    _flat: dict[tuple[int, int], Tensor] = field(default_factory=dict)
+
+    def flat_index(self, num_heads: int, capacity: int) -> Tensor:
+        """int64 [tokens * heads]: where each token's heads are kept in a store seen as [rows * heads * columns, d]."""
+        key = num_heads, capacity
+        if key not in self._flat:  # the same for most layers
+            heads = torch.arange(num_heads, device=self.row_index.device)
+            kept = (self.row_index[:, None] * num_heads + heads) * capacity + self.column_index[:, None]
+            self._flat[key] = kept.flatten()
+        return self._flat[key]
 
 
 class ArenaLayer(CacheLayerMixin):
@@ -66,10 +74,12 @@ class ArenaLayer(CacheLayerMixin):
             # Padding lies to the right of a sequence: its columns are overwritten before any mask lets them be seen.
             self.keys[place.rows, :, : key_states.shape[2]] = key_states.to(self.keys.dtype)
             self.values[place.rows, :, : key_states.shape[2]] = value_states.to(self.values.dtype)
-        elif not keep(key_states, value_states, self.keys, self.values, place.row_index, place.column_index):
-            kept = place.row_index, slice(None), place.column_index
-            self.keys[kept] = _real(key_states, place).to(self.keys.dtype)
-            self.values[kept] = _real(value_states, place).to(self.values.dtype)
+        else:
+            for store, states in ((self.keys, key_states), (self.values, value_states)):
+                new = _real(states, place).to(store.dtype)
+                store.view(-1, store.shape[3]).index_copy_(
+                    0, place.flat_index(*store.shape[1:3]), new.reshape(-1, store.shape[3])
+                )
         if place.is_filling and self is self._arena.layers[-1]:
             raise StopForward
         if place.width == 0:
