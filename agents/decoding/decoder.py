@@ -25,8 +25,7 @@ from transformers import PreTrainedModel
 from ..._errors import UserError
 from .adapters import AdapterBank, active_adapter, check_adapter, values_of
 from .base import base_of, computing_type, window_of
-from .cpu.products import packed_weights
-from .cpu.swaps import quicken
+from .cpu import packed_weights, patch_layers
 from .engine import Engine
 from .plain import decode_plainly
 from .samples import DrawRecorder, Prompt, Sample
@@ -81,7 +80,7 @@ class Decoder:
             raise ValueError(f"max_slots {max_slots} leaves no room for a sequence: use at least 1")
         self._model = model
         self._base = base_of(model)
-        quicken(self._base)
+        patch_layers(self._base)
         if value_head is not None and self._base.base_model is self._base:
             raise ValueError(f"{type(self._base).__name__} does not show the hidden states that a value head reads")
         self._heads = value_head

@@ -26,7 +26,7 @@ from ..._json import read_json
 from ...envs.core import Message, messages_of
 from ..batching import padded
 from ..core import Critic, CriticInput, HeadCritic, Workplace
-from ..decoding.cpu.swaps import quicken
+from ..decoding.cpu import patch_layers
 from ..encoding import MAX_KEPT_TOKENS, Encoder, Recent
 from ..scoring.recomputing import recompute_layers
 from ..scoring.scorer import at_once
@@ -79,7 +79,7 @@ class TextCritic(Critic):
         if recomputes_activations:
             recompute_layers(backbone)
         self.backbone = backbone.eval()
-        quicken(self.backbone)
+        patch_layers(self.backbone)
         self._compute_dtype = compute_dtype
         self.encoder = Encoder(tokenizer)
         self.reader: PlainReader | CompactReader = PlainReader(self.encoder)

@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 from ..batching import micro_batches, sent
 from ..core import Completion
 from ..decoding.base import computing_type, window_of
-from ..decoding.cpu.swaps import quicken
+from ..decoding.cpu import patch_layers
 from ..decoding.sampling import Sampling
 from ..decoding.self_check import FAILURES, tolerance
 from ..encoding import TokenRecord
@@ -45,7 +45,7 @@ class Scorer:
     """
 
     def __init__(self, base: PreTrainedModel):
-        quicken(base)
+        patch_layers(base)
         self.base = base
         backbone: Any = base.base_model
         self.backbone: PreTrainedModel = backbone

@@ -16,7 +16,7 @@ from torch.nn import functional
 from transformers import AttentionInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from ..cpu.attention import attended
+from ..cpu import attend
 
 NAME = "collm_sdpa"
 
@@ -43,7 +43,7 @@ def attention_to_kept(
         return _left(module, query, key, value, attention_mask, **kwargs)
     dropout, scale = kwargs.get("dropout", 0.0), kwargs.get("scaling")
     if dropout == 0:
-        output = attended(query, key, value, attention_mask, width**-0.5 if scale is None else scale)
+        output = attend(query, key, value, attention_mask, width**-0.5 if scale is None else scale)
         if output is not None:
             return output, None
     # Elsewhere torch has only its plain attention for heads that share under a mask, which keeps all scores.
