@@ -20,7 +20,7 @@ from .._errors import UserError
 from .._json import explained_content, read_json
 from .config import ALL_LINEAR, MAX_NEW_TOKENS, TINY, ModelConfig
 from .decoding.sampling import Sampling
-from .decoding.steps.capture import check_graphs
+from .decoding.steps.graph_steps import check_graphs
 from .encoding import Encoder
 from .language.chat import chat_spec
 from .language.files import check_language_model, check_loaded, model_config, reason, tokenizer_of

@@ -33,7 +33,7 @@ from .sampling import Sampling
 from .scheduler import Scheduler
 from .self_check import check_arena, is_cache_exact, is_exact_alone
 from .slots import Claim
-from .steps.capture import Capture
+from .steps.graph_steps import Capture
 
 __all__ = ["Decoder", "Prompt", "Sample"]
 

@@ -40,7 +40,7 @@ from ..decoding.base import base_of, keep_in
 from ..decoding.decoder import Decoder
 from ..decoding.samples import Generator, Prompt, Sample
 from ..decoding.sampling import Sampling
-from ..decoding.steps.capture import CudaGraphs
+from ..decoding.steps.graph_steps import CudaGraphs
 from ..encoding import Encoder, TokenRecord
 from ..scoring.packing import num_tokens, rows_of
 from ..scoring.recomputing import recompute_layers

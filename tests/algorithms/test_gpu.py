@@ -12,7 +12,7 @@ from probes import AGENTS, TextProbe, random_llama, word_tokenizer
 from collm.agents.batching import sent
 from collm.agents.core import CriticInput
 from collm.agents.decoding.decoder import Decoder
-from collm.agents.decoding.steps.feed import Reading
+from collm.agents.decoding.steps.eager_steps import Reading
 from collm.agents.language.critics import TextCritic
 from collm.agents.language.policy import LanguageModel, LanguagePolicy
 from collm.algorithms import algorithm_spec
