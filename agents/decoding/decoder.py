@@ -27,7 +27,7 @@ from .adapters import AdapterBank, active_adapter, check_adapter, values_of
 from .base import base_of, computing_type, window_of
 from .cpu import packed_weights, patch_layers
 from .engine import Engine
-from .plain import decode_plainly
+from .hf_cache import decode_by_hf_cache
 from .samples import DrawRecorder, Prompt, Sample
 from .sampling import Sampling
 from .scheduler import Scheduler
@@ -178,7 +178,7 @@ class Decoder:
         self._warn(reason)
         if self._is_cached is None:
             self._is_cached = is_cache_exact(self._base)
-        decode_plainly(
+        decode_by_hf_cache(
             self._base,
             claims,
             sampling,

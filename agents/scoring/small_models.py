@@ -20,7 +20,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from ..batching import sent
 from ..decoding.base import computing_type
-from ..decoding.cache.arena import StopForward, visibility
+from ..decoding.kv_cache import StopForward, visibility
 from ..decoding.self_check import FAILURES, tolerance
 
 Ids = NDArray[np.int64]

@@ -10,7 +10,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
 from ..decoding.samples import Prompt
-from ..decoding.streams import seed_of
+from ..decoding.sampling import seed_of
 from .api import NotThere, ServedSample, ServerError, ServerLost, VLLMClient
 
 MAX_STALE = 3

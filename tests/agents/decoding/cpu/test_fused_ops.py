@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch.nn import functional
 
-from collm.agents.decoding.cache.arena import visibility
 from collm.agents.decoding.cpu import fused_ops, kernels
 from collm.agents.decoding.decoder import Decoder, Prompt
+from collm.agents.decoding.kv_cache import visibility
 from collm.agents.decoding.sampling import Sampling
 from collm.benchmarks.throughput.synthetic import random_llama
 

@@ -1,43 +1,54 @@
-"""The key-value arena: one row of keys and values per sequence, written where the sequence stands.
+"""The KV cache of the decoder, one row per sequence, and attention to it.
 
 Axes of a layer's store: rows, key-value heads, columns (positions of a sequence), head dimension. A sequence always
-begins in column 0, so nothing is padded on the left and a token's column is its position.
+begins in column 0, so nothing is padded on the left, and the column of a token is its position.
+
+Several query heads may share a key-value head (grouped-query attention, GQA). On a CPU a kernel computes the attention
+of one new token per row. Otherwise torch gets the query heads of a group as rows that see the same keys: with a mask,
+transformers repeats keys and values for every query head instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import AttentionInterface, PreTrainedModel
 from transformers.cache_utils import Cache, CacheLayerMixin
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+from ..cpu import attend
 
 COLUMN_BLOCK = 64  # the capacity grows in whole blocks of columns
 
 
 class StopForward(Exception):
-    """Raised by a cache to end a model's forward pass once it has the keys and values that were asked for.
+    """Raised by a cache to end a model's forward pass once all keys and values are stored.
 
-    Whoever runs the pass catches it: `Engine.prefill`, and `SelectiveLastLayer.states` in scoring/small_models.py.
+    Callers of the pass catch it: `Engine.prefill`, and `SelectiveLastLayer.states` in scoring/small_models.py.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where the tokens of one forward pass belong, the same for every layer."""
+    """Rows and columns of the cache for the tokens of one forward pass, the same for every layer."""
 
-    rows: slice | Tensor  # rows of the arena that the batch stands for, in the batch's order
-    width: int  # columns that the queries may look at; 0 when every sequence begins with this pass
-    batch_index: Tensor  # int64 [tokens]: the real (not padding) tokens of the pass, by batch row …
-    token_index: Tensor  # … and place in that row,
-    row_index: Tensor  # and where each is kept: by row …
-    column_index: Tensor  # … and column of the arena
+    rows: slice | Tensor  # rows of the arena, in the order of the batch
+    width: int  # columns that the queries may see; 0 if every sequence begins with this pass
+    batch_index: Tensor  # int64 [tokens]: batch row of each token that is not padding,
+    token_index: Tensor  # and its place in that row
+    row_index: Tensor  # int64 [tokens]: the arena's row that stores the token,
+    column_index: Tensor  # and column
     is_filling: bool = False  # the pass only fills the arena, and ends by `StopForward`
     _flat: dict[tuple[int, int], Tensor] = field(default_factory=dict)
 
     def flat_index(self, num_heads: int, capacity: int) -> Tensor:
-        """int64 [tokens * heads]: where each token's heads are kept in a store seen as [rows * heads * columns, d]."""
+        """int64 [tokens * heads]: index of each token's heads in a store viewed as [rows * heads * columns, d]."""
         key = num_heads, capacity
         if key not in self._flat:  # the same for most layers
             heads = torch.arange(num_heads, device=self.row_index.device)
@@ -47,7 +58,7 @@ class Placement:
 
 
 class ArenaLayer(CacheLayerMixin):
-    """One layer's keys and values; the arena tells it where a pass belongs."""
+    """Keys and values of one layer."""
 
     is_sliding = False
 
@@ -108,14 +119,14 @@ class ArenaLayer(CacheLayerMixin):
 
 
 class Arena(Cache):
-    """Keys and values of many sequences, of which any prefix of the rows can be a batch without a copy."""
+    """Keys and values of many sequences; any prefix of the rows can be a batch without a copy."""
 
     layers: Sequence[ArenaLayer]  # type: ignore[assignment]
 
     def __init__(self, num_layers: int) -> None:
         self.num_rows = 0
         self.capacity = 0  # columns
-        self.num_layouts = 0  # times that keys and values came to lie elsewhere: a recorded step is of one layout
+        self.num_layouts = 0  # counts changes of the stores' addresses: a recorded step is valid for one layout
         self.placement: Placement
         super().__init__(layers=[ArenaLayer(self) for _ in range(num_layers)])
 
@@ -125,16 +136,16 @@ class Arena(Cache):
         return sum(layer.keys.nbytes + layer.values.nbytes for layer in self.layers if layer.is_initialized)
 
     def columns_for(self, length: int) -> int:
-        """Columns of every row, once a sequence of this length is among them."""
+        """Columns of every row if a sequence of this length is stored."""
         return max(-(-length // COLUMN_BLOCK) * COLUMN_BLOCK, self.capacity)
 
     def reserve(self, num_rows: int, length: int, max_rows: int | None = None) -> None:
-        """Make room for this many rows of sequences of this length; what is kept stays.
+        """Allocate rows for sequences of this length; stored sequences stay.
 
-        Layers grow one after the other, so that of one store alone both the old and the new are in memory.
+        Layers grow one after the other, so that only one store is in memory twice.
 
         Args:
-            max_rows: rows behind these are given up; None: none.
+            max_rows: rows behind these are dropped; None: none.
         """
         old_rows = self.num_rows if max_rows is None else min(self.num_rows, max_rows)
         num_rows, capacity = max(num_rows, old_rows), self.columns_for(length)
@@ -145,7 +156,7 @@ class Arena(Cache):
                 layer.resize(num_rows, capacity)
 
     def release(self) -> None:
-        """Give the memory back; what was kept is lost."""
+        """Release the memory; stored sequences are lost."""
         self.num_rows = self.capacity = 0
         self.num_layouts += 1
         for layer in self.layers:
@@ -159,9 +170,9 @@ class Arena(Cache):
 
 
 def visibility(columns: Tensor, width: int, dtype: torch.dtype) -> Tensor:
-    """The additive mask that lets a query at column c see columns 0..c.
+    """Additive mask with which a query at column c sees columns 0..c.
 
-    Additive, since an attention written as scores + mask would silently take True for 1.
+    A boolean mask would be wrong in attention that adds it to the scores.
 
     Args:
         columns: int64 [N, T], of the queries.
@@ -191,3 +202,72 @@ def _grown(store: Tensor, num_rows: int, capacity: int) -> Tensor:
     kept = min(num_rows, len(store))
     grown[:kept, :, : store.shape[2]] = store[:kept]
     return grown
+
+
+NAME = "collm_sdpa"
+
+
+def attention_to_kept(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **kwargs: Any
+) -> tuple[Tensor, None]:
+    """Attention to the KV cache: as transformers' `sdpa`, but faster on a CPU, and without repeating shared keys.
+
+    Axes: N rows, H query heads, K heads of keys and values, T new tokens, W columns, d numbers of a head.
+
+    Args:
+        query: [N, H, T, d].
+        key: [N, K, W, d], as values.
+        attention_mask: [N, 1, T, W], added to the scores. None, or one per head: transformers computes.
+        kwargs: other arguments of transformers' attention functions.
+
+    Returns:
+        [N, T, H, d], and no attention weights.
+    """
+    num_rows, num_heads, num_tokens, width = query.shape
+    num_kept = key.shape[1]
+    if attention_mask is None or attention_mask.shape[1] != 1 or kwargs.get("position_bias") is not None:
+        return _by_transformers(module, query, key, value, attention_mask, **kwargs)
+    dropout, scale = kwargs.get("dropout", 0.0), kwargs.get("scaling")
+    if dropout == 0:
+        output = attend(query, key, value, attention_mask, width**-0.5 if scale is None else scale)
+        if output is not None:
+            return output, None
+    # On other devices torch keeps all scores if heads share keys under a mask.
+    if num_heads == num_kept or (num_tokens > 1 and query.device.type != "cpu"):
+        return _by_transformers(module, query, key, value, attention_mask, **kwargs)
+    options = {"dropout_p": dropout, "scale": scale}
+    if num_tokens > 1:
+        output = functional.scaled_dot_product_attention(query, key, value, attention_mask, enable_gqa=True, **options)
+        return output.transpose(1, 2).contiguous(), None
+    group = query.reshape(num_rows, num_kept, num_heads // num_kept, width)
+    output = functional.scaled_dot_product_attention(group, key, value, attention_mask, **options)
+    return output.reshape(num_rows, 1, num_heads, -1), None
+
+
+def _by_transformers(*args: Any, **kwargs: Any) -> tuple[Tensor, None]:
+    """Attention by transformers."""
+    attended: tuple[Tensor, None] = sdpa_attention_forward(*args, **kwargs)
+    return attended
+
+
+AttentionInterface.register(NAME, attention_to_kept)
+
+
+@contextmanager
+def own_attention(base: PreTrainedModel) -> Iterator[None]:
+    """Use `attention_to_kept` inside the block, if it is faster for this model.
+
+    Only for passes that bring their own mask: for an attention of this name transformers makes none. Concurrent passes
+    of other threads are correct with both.
+    """
+    config = base.config.get_text_config(decoder=True)
+    num_heads = getattr(config, "num_attention_heads", None)
+    is_shared = getattr(config, "num_key_value_heads", None) not in (None, num_heads)
+    if config._attn_implementation != "sdpa" or not (is_shared or base.device.type == "cpu"):
+        yield
+        return
+    config._attn_implementation = NAME
+    try:
+        yield
+    finally:
+        config._attn_implementation = "sdpa"
