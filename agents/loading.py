@@ -23,8 +23,9 @@ from .decoding.sampling import Sampling
 from .decoding.steps.graph_steps import check_graphs
 from .encoding import Encoder
 from .language.chat import chat_spec
-from .language.files import check_language_model, check_loaded, model_config, reason, tokenizer_of
-from .language.policy import SETTINGS_FILE, LanguageModel, LanguagePolicy
+from .language.model import LanguageModel
+from .language.model_files import check_language_model, check_loaded, model_config, reason, tokenizer_of
+from .language.policy import SETTINGS_FILE, LanguagePolicy
 from .registry import PolicySpec, registered_policy
 from .tiny import TINY_DIRECTORY
 from .vllm.api import VLLMClient

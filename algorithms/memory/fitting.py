@@ -14,10 +14,9 @@ from ...agents.batching import default_max_tokens
 from ...agents.config import BAG_OF_WORDS, MAX_NEW_TOKENS, ModelConfig
 from ...agents.core import Workplace
 from ...agents.decoding.cpu import is_onednn_faster
-from ...agents.language.files import model_config
-from ...agents.language.reading import NUM_OWN_WORDS
-from ...agents.language.shape import FLOAT32, KNOWN, ModelShape
-from ...agents.language.small import small_config
+from ...agents.language.compact_tokenizer import NUM_OWN_WORDS
+from ...agents.language.model_files import model_config
+from ...agents.language.shape import FLOAT32, KNOWN, ModelShape, small_config
 from ...agents.loading import device_named, named_policy, where_of
 from ...agents.registry import registered_critic
 from ..algorithm import Algorithm

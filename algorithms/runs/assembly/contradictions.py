@@ -9,7 +9,7 @@ from pettingzoo import ParallelEnv
 
 from ...._cluster import Cluster
 from ....agents.config import BAG_OF_WORDS, ModelConfig
-from ....agents.language.files import check_critic_model, check_reward_model
+from ....agents.language.model_files import check_critic_model, check_reward_model
 from ....agents.loading import check_device, where_of
 from ....agents.registry import registered_critic
 from ....envs.core import TextParallelEnv

@@ -15,7 +15,7 @@ from transformers import GenerationConfig
 
 from ....agents.decoding.samples import Generator, Prompt
 from ....agents.decoding.sampling import Sampling
-from ....agents.language.policy import LanguageModel
+from ....agents.language.model import LanguageModel
 from ..timing import Spread
 from .machine import Limits, kernels_of, limits, seconds_of, wall_clock
 from .results import Part, Row, Setting

@@ -12,7 +12,7 @@ from vllm_server import StubServer
 
 from collm.agents.decoding.samples import Prompt
 from collm.agents.decoding.sampling import Sampling
-from collm.agents.language.policy import LanguageModel
+from collm.agents.language.model import LanguageModel
 from collm.agents.loading import with_adapters
 from collm.agents.scoring.scorer import Scorer
 from collm.agents.vllm import files, replicas
