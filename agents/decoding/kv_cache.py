@@ -22,7 +22,7 @@ from transformers import AttentionInterface, PreTrainedModel
 from transformers.cache_utils import Cache, CacheLayerMixin
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from ..cpu import attend
+from .cpu import attend
 
 COLUMN_BLOCK = 64  # the capacity grows in whole blocks of columns
 

@@ -52,7 +52,7 @@ class TokenizedInput:
 
 
 class TextCritic(Critic):
-    """V(h) and, if actions are given, Q(h, a), by a separate transformer with its own tokenizer, on the histories' text.
+    """V(h) and, if actions are given, Q(h, a), by a separate transformer with a tokenizer, on histories' text.
 
     If each history extends the one before it, one forward pass over an episode values all its turns. V is read at the
     end of a history, Q at the end of the actions after it (`CriticInput.actions`, the messages to append).
@@ -263,7 +263,7 @@ class ActorHead(HeadCritic[LanguagePolicy]):
 
 
 def _read_texts(item: CriticInput) -> tuple[list[tuple[Message, ...]], list[int]]:
-    """Message lists in temporal order, each history without and with its actions; and the place of each value in them."""
+    """Message lists in temporal order, each history without and with its actions; and the place of each value."""
     histories = [messages_of(history) for history in item.histories]
     readings: list[tuple[Message, ...]] = []
     of_histories, of_actions = [], []
