@@ -65,8 +65,9 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float
     if width % LANES or width > MAX_HEAD or group > MAX_GROUP or not can_run(query, key, value, mask, heads=heads):
         return None
     output = torch.empty(num_rows, 1, num_heads, width)
-    given = query.reshape(-1, width), key, value, mask, output, num_rows, num_kept, num_columns, *steps[:2]
-    _call("attend", *given, mask.stride(0), scale, _num_threads(2 * key.numel()), heads=heads)
+    sizes = num_rows, num_kept, num_columns, *steps[:2], mask.stride(0)
+    given = query.reshape(-1, width), key, value, mask, output
+    _call("attend", *given, *sizes, scale, _num_threads(2 * key.numel()), heads=heads)
     return output
 
 
