@@ -28,7 +28,7 @@ from .language.model_files import check_language_model, check_loaded, model_conf
 from .language.policy import SETTINGS_FILE, LanguagePolicy
 from .registry import PolicySpec, registered_policy
 from .tiny import TINY_DIRECTORY
-from .vllm.api import VLLMClient
+from .vllm.client import VLLMClient
 from .vllm.server import Serving
 
 SERVER_CHECK_S = 20.0

@@ -24,7 +24,7 @@ from ..config import CHAT, MAX_NEW_TOKENS
 from ..core import Completion, Policy, Request
 from ..decoding.sampling import seed_of
 from ..registry import PolicySpec, Seat
-from ..vllm.api import ServerError
+from ..vllm.client import ServerError
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI

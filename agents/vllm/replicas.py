@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from ..decoding.samples import Prompt
 from ..decoding.sampling import seed_of
-from .api import NotThere, ServedSample, ServerError, ServerLost, VLLMClient
+from .client import NotThere, ServedSample, ServerError, ServerLost, VLLMClient
 
 MAX_STALE = 3
 """Answers of other weights than were sent after which a prompt is given up."""
