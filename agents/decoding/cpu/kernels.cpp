@@ -49,9 +49,6 @@ inline Vector logistic(Vector x) {
   return x < 0.f ? below * over : over;
 }
 
-// Prefetch into the second-level cache: the keys or values of a head may fill the first.
-inline void fetch(const float* from) { __builtin_prefetch(from, 0, 2); }
-
 inline Vector added_pairs(Vector a, Vector b) {
   return __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30) +
          __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
@@ -90,7 +87,7 @@ void attend(const float* query, const float* keys, const float* values, const fl
     const int64_t row = pair / kept_heads, head = pair % kept_heads;
     const int64_t next = pair + 1 < rows * kept_heads ? pair + 1 : pair;
     const int64_t own = row * row_step + head * head_step;
-    // Values are fetched while keys are read, and the next keys while values are: the processor foresees neither.
+    // Values are prefetched while keys are read, the next keys while values are, into the second-level cache.
     const int64_t coming = next / kept_heads * row_step + next % kept_heads * head_step;
     thread_local std::vector<float> scratch;
     scratch.resize(GROUP * padded);
@@ -117,7 +114,7 @@ void attend(const float* query, const float* keys, const float* values, const fl
       for (int64_t i = 0; i < LANES; i++) {
         const int64_t place = (start + (i < count ? i : count - 1)) * HEAD;
         for (int c = 0; c < CHUNKS; c++) {
-          fetch(values + own + place + c * LANES);
+          __builtin_prefetch(values + own + place + c * LANES, 0, 2);
           const Vector part = load(keys + own + place + c * LANES);
           for (int g = 0; g < GROUP; g++) products[g][i] = c ? products[g][i] + asked[g][c] * part : asked[g][c] * part;
         }
@@ -143,7 +140,7 @@ void attend(const float* query, const float* keys, const float* values, const fl
     Vector mixed[GROUP][CHUNKS] = {};
     for (int64_t column = 0; column < (seen < width ? seen : width); column++) {
       for (int c = 0; c < CHUNKS; c++) {
-        fetch(keys + coming + column * HEAD + c * LANES);
+        __builtin_prefetch(keys + coming + column * HEAD + c * LANES, 0, 2);
         const Vector part = load(values + own + column * HEAD + c * LANES);
         for (int g = 0; g < GROUP; g++) mixed[g][c] += weights[g * padded + column] * part;
       }

@@ -19,21 +19,16 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-SWITCH = "COLLM_KERNEL"
-"""Environment variable; 0 leaves everything to torch."""
+SWITCH = "COLLM_KERNEL"  # environment variable; 0 leaves everything to torch
 SOURCE = Path(__file__).with_name("kernels.cpp")
 COMPILE_S = 120.0
-LANES = 16
-"""Numbers per vector: rows and heads must be multiples of it."""
+LANES = 16  # numbers per vector: rows and heads must be multiples of it
 TYPES = {"const float*": ctypes.c_void_p, "float*": ctypes.c_void_p, "int64_t": ctypes.c_int64, "float": ctypes.c_float}
 
 
 @cache
 def kernels(head: int, group: int) -> ctypes.CDLL | None:
-    """The kernels for heads of `head` numbers and `group` query heads per key-value head. None: torch must compute.
-
-    Warns if the compiler fails.
-    """
+    """The kernels for heads of `head` numbers and `group` query heads per key-value head. None: torch must compute."""
     found = compiler()
     if found is None:
         return None
@@ -86,12 +81,7 @@ def are_fp32_on_cpu(*tensors: Tensor) -> bool:
 
 
 def _compiled(compiler: str, head: int, group: int) -> Path:
-    """The compiled library, from the cache if it is there.
-
-    Raises:
-        OSError: if the cache folder cannot be written, or others can write to it.
-        subprocess.SubprocessError: if the compiler fails.
-    """
+    """The compiled library, from the cache if it is there. Raises OSError for a folder that others can write to."""
     native = "-march=native" if platform.machine().lower() in ("x86_64", "amd64") else "-mcpu=native"
     flags = ["-std=c++17", "-O3", "-ffp-contract=fast", native, "-fPIC", "-shared", "-pthread"]
     flags += [f"-DHEAD={head}", f"-DGROUP={group}"]

@@ -21,17 +21,13 @@ from .fused_ops import can_run, rms_norm, rope, swiglu
 from .onednn_linear import Linear, is_onednn_faster
 
 SWIGLU_PARTS = {"gate_proj", "up_proj", "down_proj", "act_fn"}
-ROPE = "apply_rotary_pos_emb"
-"""Name of the function that applies RoPE in transformers' models."""
+ROPE = "apply_rotary_pos_emb"  # name of the function that applies RoPE in transformers' models
 TOLERANCE = 1e-4
 
 
 @torch.no_grad()
 def patch_layers(model: nn.Module) -> None:
-    """Patch the layers that compute in fp32 on a CPU, for good. Weights, their names and saved files stay as they are.
-
-    Layers of another kind, on another device or of another type are left as they are.
-    """
+    """Patch the layers that compute in fp32 on a CPU, for good. Weights, names and saved files stay as they are."""
     for layer in model.modules():
         weights = list(layer.parameters())
         if type(layer) is nn.Linear:
