@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from .core import Request as Request
     from .core import TrainablePolicy as TrainablePolicy
     from .decoding.sampling import Sampling as Sampling
+    from .language.bag_of_words import BagOfWordsCritic as BagOfWordsCritic
     from .language.chat import ChatPolicy as ChatPolicy
     from .language.critics import ActorHead as ActorHead
     from .language.critics import TextCritic as TextCritic
-    from .language.policy import LanguageModel as LanguageModel
+    from .language.model import LanguageModel as LanguageModel
     from .language.policy import LanguagePolicy as LanguagePolicy
     from .language.reward_model import RewardModel as RewardModel
-    from .language.words import BagOfWordsCritic as BagOfWordsCritic
     from .loading import load_policies as load_policies
     from .numeric.config import NetworkConfig as NetworkConfig
     from .numeric.critics import NumericCritic as NumericCritic

@@ -57,10 +57,9 @@ class ModelConfig(Checked):
     recomputes_activations: Advanced[Annotated[bool | None, Also("gradient_checkpointing")]] = None
     """Activation recomputation (gradient checkpointing): keep only the layers' inputs and run the layers again in the
     backward pass. Less memory, a third more time. None: where the memory plan needs it."""
-    sampler: Advanced[Literal["arena", "graphs", "continuous"]] = "arena"
-    """Decoder in this process: the project's own ("arena"), the same with its steps recorded as CUDA graphs ("graphs",
-    on a GPU), or transformers' continuous batching with paged attention ("continuous"), whose samples another batch or
-    a resumed run does not repeat."""
+    sampler: Advanced[Literal["arena", "graphs"]] = "arena"
+    """Decoder in this process: the project's own ("arena"), or the same with its steps recorded as CUDA graphs
+    ("graphs", on a GPU)."""
     server: Advanced[str | None] = None
     """Address of a vLLM server that samples, "http://host:port", or one per agent separated by commas. Several servers
     of one model are joined by "+": requests are shared out among them, and one that fails is set aside until it answers

@@ -20,14 +20,15 @@ from .._errors import UserError
 from .._json import explained_content, read_json
 from .config import ALL_LINEAR, MAX_NEW_TOKENS, TINY, ModelConfig
 from .decoding.sampling import Sampling
-from .decoding.steps.capture import check_graphs
+from .decoding.steps.graph_steps import check_graphs
 from .encoding import Encoder
 from .language.chat import chat_spec
-from .language.files import check_language_model, check_loaded, model_config, reason, tokenizer_of
-from .language.policy import SETTINGS_FILE, LanguageModel, LanguagePolicy
+from .language.model import LanguageModel
+from .language.model_files import check_language_model, check_loaded, model_config, reason, tokenizer_of
+from .language.policy import SETTINGS_FILE, LanguagePolicy
 from .registry import PolicySpec, registered_policy
 from .tiny import TINY_DIRECTORY
-from .vllm.api import VLLMClient
+from .vllm.client import VLLMClient
 from .vllm.server import Serving
 
 SERVER_CHECK_S = 20.0
@@ -347,12 +348,6 @@ def _check_sampler(config: ModelConfig, num_agents: int) -> None:
     if config.sampler == "graphs":
         for device in config.devices(num_agents):
             check_graphs(device_named(device))
-    if config.sampler == "continuous" and config.weights != "adapters" and config.compute_dtype != "float32":
-        raise UserError(
-            f"sampler='continuous' computes in the type of the weights, and those that learn are float32, not "
-            f"compute_dtype={config.compute_dtype!r}; use compute_dtype='float32', weights='adapters' (whose base is "
-            "loaded in compute_dtype), or sampler='arena'"
-        )
 
 
 def _check_transfer(config: ModelConfig, num_agents: int) -> None:

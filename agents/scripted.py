@@ -10,7 +10,7 @@ from gymnasium.spaces import Space
 
 from ..envs.players import Player, RandomPlayer, fixed_player, reference_player
 from .core import Completion, Policy, Request
-from .decoding.streams import uniforms
+from .decoding.sampling import uniforms
 
 
 class FunctionPolicy(Policy):

@@ -1,4 +1,4 @@
-"""Computing without kernels of our own."""
+"""Computing without the project's CPU kernels."""
 
 from __future__ import annotations
 
@@ -9,11 +9,8 @@ from unittest import mock
 
 @contextmanager
 def torch_alone() -> Iterator[None]:
-    """Let torch do all, for what is compared to layers that it computes: ours differ by rounding."""
-    from collm.agents.decoding.cpu import attention, layers
+    """Let torch compute everything, for comparisons with layers that it computes: the kernels round differently."""
+    from collm.agents.decoding.cpu import fused_ops
 
-    with (
-        mock.patch.object(attention, "kernel_for", lambda *shape: None),
-        mock.patch.object(layers, "_functions", lambda: None),
-    ):
+    with mock.patch.object(fused_ops, "kernels", lambda *heads: None):
         yield

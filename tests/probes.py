@@ -25,7 +25,8 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from collm.agents.language.policy import LanguageModel, LanguagePolicy
+from collm.agents.language.model import LanguageModel
+from collm.agents.language.policy import LanguagePolicy
 from collm.agents.loading import with_adapters
 from collm.algorithms.distribution.group import Alone
 from collm.envs.core import Outcome, TextParallelEnv

@@ -13,7 +13,7 @@ from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
-from .cpu.products import is_plain
+from .cpu import is_plain_linear
 
 WINDOW_NAMES = ("window_size", "attention_window_size")  # of models whose cache does not tell, as GPT-Neo
 
@@ -102,7 +102,7 @@ class CastWeights:
         self._layers = [
             (layer, layer.weight.to(dtype), None if layer.bias is None else layer.bias.to(dtype))
             for layer in model.modules()
-            if is_plain(layer) and layer.weight.dtype != dtype and "forward" not in vars(layer)
+            if is_plain_linear(layer) and layer.weight.dtype != dtype and "forward" not in vars(layer)
         ]
 
     @property

@@ -25,16 +25,15 @@ from transformers import PreTrainedModel
 from ..._errors import UserError
 from .adapters import AdapterBank, active_adapter, check_adapter, values_of
 from .base import base_of, computing_type, window_of
-from .cpu.products import packed_weights
-from .cpu.swaps import quicken
+from .cpu import packed_weights, patch_layers
 from .engine import Engine
-from .plain import decode_plainly
+from .hf_cache import decode_by_hf_cache
 from .samples import DrawRecorder, Prompt, Sample
 from .sampling import Sampling
 from .scheduler import Scheduler
 from .self_check import check_arena, is_cache_exact, is_exact_alone
 from .slots import Claim
-from .steps.capture import Capture
+from .steps.graph_steps import Capture
 
 __all__ = ["Decoder", "Prompt", "Sample"]
 
@@ -81,7 +80,7 @@ class Decoder:
             raise ValueError(f"max_slots {max_slots} leaves no room for a sequence: use at least 1")
         self._model = model
         self._base = base_of(model)
-        quicken(self._base)
+        patch_layers(self._base)
         if value_head is not None and self._base.base_model is self._base:
             raise ValueError(f"{type(self._base).__name__} does not show the hidden states that a value head reads")
         self._heads = value_head
@@ -179,7 +178,7 @@ class Decoder:
         self._warn(reason)
         if self._is_cached is None:
             self._is_cached = is_cache_exact(self._base)
-        decode_plainly(
+        decode_by_hf_cache(
             self._base,
             claims,
             sampling,

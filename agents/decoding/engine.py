@@ -14,8 +14,7 @@ from ..._errors import UserError
 from ..batching import padded, sent
 from .adapters import AdapterBank
 from .base import CastWeights, computing_type
-from .cache.arena import Arena, Placement, StopForward, visibility
-from .cache.attention import own_attention
+from .kv_cache import Arena, Placement, StopForward, own_attention, visibility
 from .slots import Moves, Seat
 
 MASK_BLOCK = 8  # widths of masks are multiples of this, for aligned kernels

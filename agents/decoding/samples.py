@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..core import Divergence
-from .sampling import Draw, Sampling
-from .streams import uniforms
+from .sampling import Draw, Sampling, uniforms
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,19 +1,21 @@
-"""Drawing tokens from logits, exactly and cheaply: filters, inverse transform, and what training needs to know.
+"""Drawing tokens from logits: filters, inverse transform, log-probabilities, entropies, and random streams by name.
 
-A filter is one threshold per row, and tokens keep the order of the vocabulary: rounding, which differs between batches
-of different size, then cannot swap two nearly equal tokens and with them the outcome of a draw. Tokens tied with the
-last one kept stay.
+A filter is one threshold per row, and tokens keep the order of the vocabulary. Rounding differs between batches of
+different size; it then cannot swap two nearly equal tokens and change a draw. Tokens tied with the last kept one stay.
 
-Axes: N rows of a batch, V tokens of the vocabulary, C candidates (a superset of what is kept).
+Axes: N rows of a batch, V tokens of the vocabulary, C candidates (a superset of the kept tokens).
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
@@ -219,3 +221,23 @@ def _least_of_nucleus(probabilities: Tensor, top_p: float) -> Tensor:
     if bool(is_open.any()):
         least[is_open] = _nucleus_threshold(_descending(probabilities[is_open]), top_p, total[is_open])
     return least
+
+
+def uniforms(stream: Sequence[int], count: int) -> NDArray[np.float64]:
+    """The first `count` numbers in [0, 1) of the stream with this name; a longer request only appends to them.
+
+    A counter-based generator keyed by a hash of the whole name: streams are independent, and a seed sequence's
+    equality of (1, 2) and (1, 2, 0) does not arise.
+    """
+    key = int.from_bytes(_digest(stream, 16), "little")
+    return np.random.Generator(np.random.Philox(key=key)).random(count)
+
+
+def seed_of(stream: Sequence[int]) -> int:
+    """A seed in [0, 2^63) for a generator elsewhere: a hash of the stream's whole name."""
+    return int.from_bytes(_digest(stream, 8), "little") >> 1
+
+
+def _digest(stream: Sequence[int], size: int) -> bytes:
+    name = ",".join(str(int(part)) for part in stream).encode()
+    return hashlib.blake2b(name, digest_size=size).digest()

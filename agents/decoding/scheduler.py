@@ -18,10 +18,8 @@ from .engine import Engine
 from .samples import DrawRecorder
 from .sampling import Draw, Sampling
 from .slots import Claim, SlotTable
-from .steps.capture import Capture
-from .steps.eager import EagerSteps
-from .steps.feed import Reading, Steps, steps_ahead
-from .steps.static import StaticSteps
+from .steps.eager_steps import EagerSteps, HostCopy, Steps, steps_ahead
+from .steps.graph_steps import Capture, GraphSteps
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +28,7 @@ class Step:
 
     owners: NDArray[np.int64]  # number of the request of each row; -1: nobody's
     drawn: Draw
-    reading: Reading  # of the tokens
+    reading: HostCopy  # of the tokens
 
 
 class Scheduler:
@@ -52,7 +50,7 @@ class Scheduler:
         self._is_stop = is_stop
         self._max_slots = max_slots
         self._table = SlotTable(max_slots + max_parked)
-        self._static = None if capture is None else StaticSteps(engine, capture)
+        self._static = None if capture is None else GraphSteps(engine, capture)
 
     def fix_shapes(self, num_rows: int) -> None:
         """Decode as many rows in every step, free ones among them; prompts must not be parked."""
@@ -181,7 +179,7 @@ class Scheduler:
         owners[:count] = table.owner[:count]
         table.previous[:count] = np.arange(count)
         table.column[:count] += 1
-        return Step(owners, drawn, Reading(drawn.tokens))
+        return Step(owners, drawn, HostCopy(drawn.tokens))
 
     def _settle(self, step: Step, has_stopped: NDArray[np.bool_], recorder: DrawRecorder) -> None:
         """Read and record what a step drew, and see who has stopped; what was drawn for those before counts not."""

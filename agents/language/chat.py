@@ -23,9 +23,9 @@ from ..._ranges import Checked, Count, CountOrZero, NotNegative, Positive, refus
 from ...envs.core import as_chat, messages_of
 from ..config import CHAT, MAX_NEW_TOKENS
 from ..core import Completion, Policy, Request
-from ..decoding.streams import seed_of
+from ..decoding.sampling import seed_of
 from ..registry import PolicySpec, Seat
-from ..vllm.api import ServerError
+from ..vllm.client import ServerError
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI

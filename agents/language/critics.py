@@ -1,6 +1,6 @@
-"""Critics of text: a head on the actor, or a model of their own on any history, an agent's or the joint one.
+"""Text critics: a value head on the actor, or a separate transformer on an agent's or the joint history.
 
-Neither makes a logit: a value is one linear layer on one hidden state.
+Neither computes logits: a value is one linear layer on one hidden state.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from ..._json import read_json
 from ...envs.core import Message, messages_of
 from ..batching import padded
 from ..core import Critic, CriticInput, HeadCritic, Workplace
-from ..decoding.cpu.swaps import quicken
+from ..decoding.cpu import patch_layers
 from ..encoding import MAX_KEPT_TOKENS, Encoder, Recent
 from ..scoring.recomputing import recompute_layers
 from ..scoring.scorer import at_once
 from ..scoring.sharding import Shards, give
 from ..scoring.small_models import SelectiveLastLayer, selective_last_layer, states_at
+from .compact_tokenizer import NUM_OWN_WORDS, CompactTokenizer, PlainTokenizer
 from .heads import value_head_of
 from .policy import LanguagePolicy
-from .reading import NUM_OWN_WORDS, CompactReader, PlainReader
-from .small import small_config
+from .shape import small_config
 
 HEAD_FILE = "critic_head.safetensors"
 SETTINGS_FILE = "collm_critic.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class TokenizedInput:
     """One critic input as token ids."""
 
     rows: tuple[NDArray[np.int64], ...]
@@ -52,10 +52,10 @@ class Reading:
 
 
 class TextCritic(Critic):
-    """V(h), and Q(h, a) where asked for, by a transformer of its own with its own tokenizer, on the histories' text.
+    """V(h) and, if actions are given, Q(h, a), by a separate transformer with a tokenizer, on histories' text.
 
-    One forward pass over an episode values all its turns, where each history extends the one before it. V is read where
-    a history ends, Q where what was done (`CriticInput.actions`, the messages to append) ends after it.
+    If each history extends the one before it, one forward pass over an episode values all its turns. V is read at the
+    end of a history, Q at the end of the actions after it (`CriticInput.actions`, the messages to append).
 
     Args:
         backbone: a causal transformer without a language-model head.
@@ -79,13 +79,13 @@ class TextCritic(Critic):
         if recomputes_activations:
             recompute_layers(backbone)
         self.backbone = backbone.eval()
-        quicken(self.backbone)
+        patch_layers(self.backbone)
         self._compute_dtype = compute_dtype
         self.encoder = Encoder(tokenizer)
-        self.reader: PlainReader | CompactReader = PlainReader(self.encoder)
+        self.reader: PlainTokenizer | CompactTokenizer = PlainTokenizer(self.encoder)
         if is_compact:
             num_words = backbone.config.get_text_config().vocab_size
-            self.reader = CompactReader(self.encoder, num_words - NUM_OWN_WORDS)
+            self.reader = CompactTokenizer(self.encoder, num_words - NUM_OWN_WORDS)
         self.head = value_head_of(backbone, head_hidden_dim)
         self._settings = {"head_hidden_dim": head_hidden_dim, "is_compact": is_compact}
         self._selective = selective_last_layer(backbone)
@@ -93,7 +93,7 @@ class TextCritic(Critic):
         self._shards: Shards | None = None
         self._inside: Callable[[Callable[[], Any]], Any] = at_once
         # A replay shows the same inputs in many updates.
-        self._readings: Recent[Reading] = Recent(MAX_KEPT_TOKENS, lambda reading: reading.num_tokens)
+        self._tokenized: Recent[TokenizedInput] = Recent(MAX_KEPT_TOKENS, lambda each: each.num_tokens)
 
     @classmethod
     def small(
@@ -144,10 +144,10 @@ class TextCritic(Critic):
         row_of: list[int] = []
         position: list[int] = []
         for item in inputs:
-            reading = self._reading(item)
-            row_of += [len(rows) + row for row in reading.row_of]
-            position += reading.position
-            rows += reading.rows
+            tokenized = self._tokenize(item)
+            row_of += [len(rows) + row for row in tokenized.row_of]
+            position += tokenized.position
+            rows += tokenized.rows
         longest = max(len(row) for row in rows)
         limit = self.backbone.config.get_text_config().max_position_embeddings
         if longest > limit:
@@ -164,7 +164,7 @@ class TextCritic(Critic):
         return values[:, 0]
 
     def num_tokens(self, item: CriticInput) -> int:
-        return self._reading(item).num_tokens
+        return self._tokenize(item).num_tokens
 
     def parameters(self) -> list[nn.Parameter]:
         return [*(weight for weight in self.backbone.parameters() if weight.requires_grad), *self.head.parameters()]
@@ -210,12 +210,12 @@ class TextCritic(Critic):
         save_file(self.head.state_dict(), directory / HEAD_FILE)
         (directory / SETTINGS_FILE).write_text(json.dumps(self._settings) + "\n")
 
-    def _reading(self, item: CriticInput) -> Reading:
+    def _tokenize(self, item: CriticInput) -> TokenizedInput:
         key = (item.histories, item.actions)
-        return self._readings.get(key, lambda: self._read(item))
+        return self._tokenized.get(key, lambda: self._read(item))
 
-    def _read(self, item: CriticInput) -> Reading:
-        readings, places = _readings(item)
+    def _read(self, item: CriticInput) -> TokenizedInput:
+        readings, places = _read_texts(item)
         rows: list[NDArray[np.int64]] = []
         ends: list[tuple[int, int]] = []
         for chain in _chains(readings):
@@ -227,7 +227,7 @@ class TextCritic(Critic):
             ends += [(len(rows), last[len(history)]) for history in chain]
             rows.append(np.asarray(ids))
         row_of, position = zip(*(ends[place] for place in places), strict=True)
-        return Reading(tuple(rows), row_of, position, sum(map(len, rows)))
+        return TokenizedInput(tuple(rows), row_of, position, sum(map(len, rows)))
 
 
 def add_lora(backbone: PreTrainedModel, rank: int) -> None:
@@ -262,8 +262,8 @@ class ActorHead(HeadCritic[LanguagePolicy]):
         return self.policy.num_tokens(item.completions)
 
 
-def _readings(item: CriticInput) -> tuple[list[tuple[Message, ...]], list[int]]:
-    """What is read, in order of time: each history, and it with what was done; and the place of each value there."""
+def _read_texts(item: CriticInput) -> tuple[list[tuple[Message, ...]], list[int]]:
+    """Message lists in temporal order, each history without and with its actions; and the place of each value."""
     histories = [messages_of(history) for history in item.histories]
     readings: list[tuple[Message, ...]] = []
     of_histories, of_actions = [], []
@@ -277,7 +277,7 @@ def _readings(item: CriticInput) -> tuple[list[tuple[Message, ...]], list[int]]:
 
 
 def _chains(readings: Sequence[tuple[Message, ...]]) -> list[list[tuple[Message, ...]]]:
-    """Runs of histories each of which extends the one before: one row of a batch serves a whole run."""
+    """Runs of histories in which each extends the one before; one row of a batch serves a run."""
     chains: list[list[tuple[Message, ...]]] = []
     for reading in readings:
         if chains and reading[: len(chains[-1][-1])] == chains[-1][-1]:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from ..decoding.cpu.products import is_plain
+from ..decoding.cpu import is_plain_linear
 
 
 class HeadLayer(nn.Linear):
@@ -30,7 +30,7 @@ def value_head_of(model: PreTrainedModel, hidden_dim: int | None) -> nn.Module:
 def keep_head_precise(model: PreTrainedModel) -> None:
     """Let the layer that makes a sequence classifier's one number be a `HeadLayer`, with its weights as they are."""
     for name, layer in list(model.named_modules()):
-        if is_plain(layer) and layer.out_features == 1:
+        if is_plain_linear(layer) and layer.out_features == 1:
             precise = HeadLayer(layer.in_features, 1, bias=layer.bias is not None)
             precise.weight, precise.bias = layer.weight, layer.bias
             model.set_submodule(name, precise)

@@ -1,4 +1,4 @@
-"""LanguagePolicy: a causal language model as a policy, with its tokenizer, sampling and, where asked for, a value head.
+"""Policies that answer with text by a causal language model, optionally with a value head.
 
 Weights can be an agent's own, shared (one policy object for several agents), or one adapter per agent on a common base.
 """
@@ -11,16 +11,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from peft import PeftModel
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..batching import sent
 from ..core import (
@@ -35,20 +32,15 @@ from ..core import (
     Workplace,
     largest,
 )
-from ..decoding.adapters import active_adapter
-from ..decoding.base import base_of, keep_in
-from ..decoding.decoder import Decoder
-from ..decoding.samples import Generator, Prompt, Sample
+from ..decoding.base import keep_in
+from ..decoding.samples import Prompt, Sample
 from ..decoding.sampling import Sampling
-from ..decoding.steps.capture import CudaGraphs
-from ..encoding import Encoder, TokenRecord
+from ..encoding import TokenRecord
 from ..scoring.packing import num_tokens, rows_of
-from ..scoring.recomputing import recompute_layers
-from ..scoring.scorer import Scorer
-from ..scoring.sharding import Shards, give
-from ..vllm.server import Serving, VLLMServer
-from .continuous import ContinuousBatching
+from ..scoring.sharding import give
+from ..vllm.server import VLLMServer
 from .heads import value_head_of
+from .model import LanguageModel
 
 SETTINGS_FILE = "collm_policy.json"
 VALUE_HEAD_FILE = "value_head.safetensors"
@@ -57,151 +49,15 @@ ADAPTER_LEARNING_RATE, FULL_LEARNING_RATE = 1e-4, 1e-6
 ADAPTER_CONFIG_FILE = "adapter_config.json"
 
 
-class LanguageModel:
-    """A causal language model with its generator and scorer: what policies of equal or adapted weights have in common.
-
-    Args:
-        model: transformers' model, or peft's wrapper around it.
-        tokenizer: the model's.
-        is_chat: feed messages through the tokenizer's chat template; False feeds plain text.
-        compute_dtype: type of forward passes, by autocast; None computes in the weights' own type. Weights that learn
-            should be fp32: at learning rates near 1e-6 most updates of a bf16 weight round to nothing.
-        recomputes_activations: run layers again in the backward pass, in place of keeping what they computed.
-        template_kwargs: passed to the chat template.
-        sampler: what samples here: the project's own decoder ("arena"), the same with CUDA graphs ("graphs"), or
-            transformers' ("continuous").
-        serving: the vLLM servers that sample; None samples here.
-        kv_memory: GiB for keys and values while decoding; None: by device.
-    """
-
-    def __init__(
-        self,
-        model: PreTrainedModel | PeftModel,
-        tokenizer: PreTrainedTokenizerBase,
-        *,
-        is_chat: bool = False,
-        compute_dtype: torch.dtype | None = None,
-        recomputes_activations: bool = False,
-        template_kwargs: dict[str, Any] | None = None,
-        sampler: str = "arena",
-        serving: Serving | None = None,
-        kv_memory: float | None = None,
-    ):
-        if recomputes_activations:
-            recompute_layers(base_of(model))
-        self.recomputes_activations = recomputes_activations
-        self.model = model.eval()  # dropout would make the update score another distribution than was sampled
-        self.base = base_of(model)
-        self.num_weights = sum(weight.numel() for weight in self.base.parameters())
-        self.encoder = Encoder(tokenizer, is_chat=is_chat, template_kwargs=template_kwargs)
-        self.compute_dtype = compute_dtype
-        self.scorer = Scorer(self.base)
-        self.sampler = sampler
-        self.serving = serving
-        self.kv_memory = kv_memory
-        self.generator = self.generator_with(None)
-        self._shards: Shards | None = None
-
-    def generator_with(self, value_head: nn.Module | None) -> Generator:
-        """What samples completions, and values their prompts where there is a head."""
-        if self.serving is None and self.sampler == "continuous":
-            return ContinuousBatching(self.model, self.scorer, self.encoder.stop_ids, value_head=value_head)
-        if self.serving is None:
-            capture = CudaGraphs(self.device) if self.sampler == "graphs" else None
-            return Decoder(
-                self.model, self.encoder.stop_ids, value_head=value_head, kv_memory=self.kv_memory, capture=capture
-            )
-        return VLLMServer(
-            self.serving,
-            self.model,
-            self.scorer,
-            self.encoder.stop_ids,
-            value_head=value_head,
-            compute_dtype=self.compute_dtype,
-        )
-
-    @property
-    def device(self) -> torch.device:
-        return self.base.device
-
-    @property
-    def learned(self) -> nn.Module:
-        """What the optimizer changes: the model, or its twin that ranks share, whose weights have the same names."""
-        return self.model if self._shards is None else self._shards.module
-
-    def shard(self, mesh: DeviceMesh) -> None:
-        """Share the weights out over ranks; the model keeps a copy to decode with, if it is one that learns and no
-        server decodes for it.
-
-        A base with adapters stays whole, as that copy would be all of it.
-        """
-        if self._shards is not None or isinstance(self.model, PeftModel):
-            return
-        decodes = self.serving is None and any(weight.requires_grad for weight in self.model.parameters())
-        self._shards = Shards(self.model, mesh, self.compute_dtype, keeps_copy=decodes)
-        self.scorer = self.scorer.on(self._shards.module, self._shards)
-
-    def refresh(self) -> None:
-        """Let what decodes have the weights as they are now."""
-        if self._shards is not None:
-            self._shards.refresh()
-
-    @property
-    def shards(self) -> Shards | None:
-        """What ranks share; None where the weights are whole."""
-        return self._shards
-
-    @contextmanager
-    def whole(self, *, on_all: bool = False) -> Iterator[None]:
-        """See `Learnable.whole`.
-
-        Args:
-            on_all: let the models of all ranks have all weights.
-        """
-        if self._shards is None:
-            yield
-            return
-        with self._shards.whole(on_all=on_all):
-            shards, self._shards = self._shards, None
-            try:
-                yield
-            finally:
-                self._shards = shards
-
-    def autocast(self) -> torch.autocast:
-        """The context of every forward pass."""
-        return torch.autocast(self.device.type, dtype=self.compute_dtype, enabled=self.compute_dtype is not None)
-
-    def of(self, model: PreTrainedModel | PeftModel) -> LanguageModel:
-        """The same with a copy of the model, to score with."""
-        twin = copy.copy(self)
-        twin.model, twin.base, twin._shards = model, base_of(model), None
-        twin.scorer = self.scorer.on(twin.base)
-        return twin
-
-    @contextmanager
-    def passing(self, adapter: str | None) -> Iterator[None]:
-        """The context of a scored forward pass: its data type, and its adapter; None: no adapter acts."""
-        if adapter is None:
-            with active_adapter(self.model, None), self.autocast():
-                yield
-            return
-        assert isinstance(self.model, PeftModel)
-        if self.model.active_adapter != adapter:  # peft walks all modules and weights
-            self.model.set_adapter(adapter)  # stays set, so that the backward pass finds its weights learning
-        with self.autocast():
-            yield
-
-
 class LanguagePolicy(TrainablePolicy):
-    """Answers with text.
+    """Policy of a causal language model.
 
     Args:
         language_model: may be shared with other policies.
         sampling: temperature, filters. The log-probabilities that learning uses include the temperature, and with
             `learns_filtered` the filters.
         max_new_tokens: a completion is cut there.
-        adapter: this policy's own, where the model is a peft model.
+        adapter: name of this policy's adapter, if the model is a peft model.
         has_value_head: estimate returns by a linear layer on the last hidden state of the prompt.
         value_head_hidden_dim: put a tanh layer of this width before it; None: none.
     """

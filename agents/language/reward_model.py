@@ -17,7 +17,7 @@ from transformers import (
 )
 
 from .heads import keep_head_precise
-from .small import small_config
+from .shape import small_config
 
 
 class RewardModel:

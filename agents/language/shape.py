@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, PreTrainedConfig
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, LlamaConfig, PreTrainedConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 _QWEN3 = {"model_type": "qwen3", "vocab_size": 151936, "max_position_embeddings": 40960, "head_dim": 128}
@@ -154,4 +154,20 @@ def _shape(settings: str) -> ModelShape:
         is_tied=head is None or head.weight is model.get_input_embeddings().weight,
         has_head_norms="q_norm" in names,
         max_positions=getattr(text, "max_position_embeddings", None) or 2**31,
+    )
+
+
+def small_config(vocab_size: int, *, hidden_dim: int, num_layers: int, max_tokens: int) -> LlamaConfig:
+    """Settings of a Llama for critics and reward models from scratch: heads of 32, a feed-forward twice as wide.
+
+    Args:
+        max_tokens: longest text.
+    """
+    return LlamaConfig(
+        vocab_size=vocab_size,
+        hidden_size=hidden_dim,
+        intermediate_size=2 * hidden_dim,
+        num_hidden_layers=num_layers,
+        num_attention_heads=max(1, hidden_dim // 32),
+        max_position_embeddings=max_tokens,
     )

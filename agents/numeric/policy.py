@@ -22,7 +22,7 @@ from ..._json import explained_content
 from ...envs.spaces.masks import flat_mask
 from ..batching import sent
 from ..core import Completion, Divergence, Evaluation, Request, TrainablePolicy
-from ..decoding.streams import uniforms
+from ..decoding.sampling import uniforms
 from .action_heads import HEADS, ActionHead, CategoricalHead, head_for
 from .config import LOG_STD_BOUNDS, Activation, Images
 from .features import Features

@@ -20,9 +20,8 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from ..batching import sent
 from ..decoding.base import computing_type
-from ..decoding.cache.arena import StopForward, visibility
+from ..decoding.kv_cache import StopForward, visibility
 from ..decoding.self_check import FAILURES, tolerance
-from .no_cache import with_no_cache
 
 Ids = NDArray[np.int64]
 MAX_SHARE = 0.8
@@ -97,7 +96,7 @@ class SelectiveLastLayer:
 
         handle = self.layer.register_forward_pre_hook(select, with_kwargs=True)
         try:
-            states: Tensor = self.backbone(**with_no_cache(self.backbone, inputs)).last_hidden_state
+            states: Tensor = self.backbone(**inputs).last_hidden_state
         finally:
             handle.remove()
         return states
@@ -126,7 +125,7 @@ def states_at(
     num_rows, width = inputs["input_ids"].shape
     readout = Readout.of(wanted, num_rows, width)
     if selective is None or readout.positions.shape[1] > MAX_SHARE * width:
-        whole: Tensor = backbone(**with_no_cache(backbone, inputs)).last_hidden_state
+        whole: Tensor = backbone(**inputs).last_hidden_state
         return [at(whole, each) for each in wanted]
     states = selective.states(inputs, readout)
     return [at(states, readout.found(each)) for each in wanted]

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
-from ..decoding.cpu.products import is_plain
+from ..decoding.cpu import is_plain_linear
 from ..decoding.sampling import LOWEST_LOGIT, Sampling, kept
 
 MAX_LOGITS = {"cpu": 2**25}
@@ -58,7 +58,7 @@ def token_scores(
         num_words = head(hidden[:1]).shape[-1]
     if len(hidden) * num_words <= max_logits:
         return logit_scores(head(hidden), targets, temperature, filters)
-    if is_plain(head) and filters is None:  # filters need the whole vocabulary of a token
+    if is_plain_linear(head) and filters is None:  # filters need the whole vocabulary of a token
         width = max(1, tile_logits // len(hidden))
         scored: tuple[Tensor, Tensor] = _TiledScores.apply(  # type: ignore[no-untyped-call]
             hidden, head.weight, head.bias, targets, temperature, width

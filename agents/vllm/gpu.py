@@ -1,4 +1,4 @@
-"""What of sending weights needs a GPU: NCCL's communicators, and handles of memory for other processes."""
+"""NCCL and CUDA IPC weight transfer to vLLM: communicators, and memory handles for other processes."""
 
 from __future__ import annotations
 

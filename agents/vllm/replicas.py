@@ -10,8 +10,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
 from ..decoding.samples import Prompt
-from ..decoding.streams import seed_of
-from .api import NotThere, ServedSample, ServerError, ServerLost, VLLMClient
+from ..decoding.sampling import seed_of
+from .client import NotThere, ServedSample, ServerError, ServerLost, VLLMClient
 
 MAX_STALE = 3
 """Answers of other weights than were sent after which a prompt is given up."""

@@ -32,12 +32,11 @@ from ..decoding.adapters import check_adapter
 from ..decoding.base import base_of
 from ..decoding.samples import Prompt, Sample
 from ..decoding.sampling import Sampling
-from ..scoring.completions import scored_samples
-from ..scoring.scorer import Scorer
+from ..scoring.scorer import Scorer, scored_samples
 from ..scoring.sharding import Shards
-from .api import ServedSample, ServerError, ServerLost, VLLMClient
+from .client import ServedSample, ServerError, ServerLost, VLLMClient
 from .replicas import Replica, Replicas
-from .sending import INITIAL, Folder, sender_of, temporary_folder
+from .weight_transfer import INITIAL, Folder, sender_of, temporary_folder
 
 __all__ = ["ServerError", "Serving", "VLLMServer"]
 

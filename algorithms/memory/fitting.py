@@ -13,11 +13,10 @@ from ..._errors import UserError
 from ...agents.batching import default_max_tokens
 from ...agents.config import BAG_OF_WORDS, MAX_NEW_TOKENS, ModelConfig
 from ...agents.core import Workplace
-from ...agents.decoding.cpu.products import is_faster
-from ...agents.language.files import model_config
-from ...agents.language.reading import NUM_OWN_WORDS
-from ...agents.language.shape import FLOAT32, KNOWN, ModelShape
-from ...agents.language.small import small_config
+from ...agents.decoding.cpu import is_onednn_faster
+from ...agents.language.compact_tokenizer import NUM_OWN_WORDS
+from ...agents.language.model_files import model_config
+from ...agents.language.shape import FLOAT32, KNOWN, ModelShape, small_config
 from ...agents.loading import device_named, named_policy, where_of
 from ...agents.registry import registered_critic
 from ..algorithm import Algorithm
@@ -290,7 +289,7 @@ def work_of(
         offload=config.offload,
         prefill_tokens=8192 if kind.type == "cuda" else 1536,
         kind=kind.type,
-        packs=kind.type == "cpu" and is_faster(),
+        packs=kind.type == "cpu" and is_onednn_faster(),
         side_by_side=_are_side_by_side(config, task, actors),
         critics_side_by_side=_are_side_by_side(config, task, critics),
     )

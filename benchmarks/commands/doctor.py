@@ -79,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def machine() -> dict[str, Any]:
     """Versions, devices, the C++ compiler, missing extras and the sandbox's tier of this machine."""
-    from ...agents.decoding.cpu.compiling import compiler
+    from ...agents.decoding.cpu import compiler
     from ...envs.sandbox import SandboxUnavailable, shared_sandbox
 
     try:

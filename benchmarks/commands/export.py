@@ -119,7 +119,7 @@ def export(folder: Path, target: Path, *, is_merged: bool) -> None:
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging as transformers_logging
 
-    from ...agents.language.files import check_language_model, reason
+    from ...agents.language.model_files import check_language_model, reason
     from ...agents.loading import peft_of_old_names
 
     transformers_logging.disable_progress_bar()

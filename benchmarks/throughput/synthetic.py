@@ -12,7 +12,8 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from ...agents.language.policy import LanguageModel, LanguagePolicy
+from ...agents.language.model import LanguageModel
+from ...agents.language.policy import LanguagePolicy
 from ...algorithms.learning.trainer import Trainer
 from ...algorithms.registry import algorithm_spec
 from ...algorithms.runs.assembly.trainers import make_trainer

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ...agents.core import CriticInput
-from ...agents.language.words import BagOfWordsCritic
+from ...agents.language.bag_of_words import BagOfWordsCritic
 from ...algorithms.config import ActorCriticConfig
 from ...algorithms.learning.critic_learner import CriticLearner
 from ...algorithms.rollout.intervals import Floats

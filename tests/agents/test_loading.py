@@ -5,6 +5,7 @@ import json
 import pytest
 from fakes import language_policy
 
+from collm._errors import UserError
 from collm.agents.config import ModelConfig
 from collm.agents.loading import check_models, load_policies, model_folder
 from collm.agents.tiny import TINY_DIRECTORY
@@ -66,7 +67,6 @@ def test_the_embedded_model_is_a_folder():
         (ModelConfig(model="tiny,./a", weights="shared"), "cannot have weights='shared'"),
         (ModelConfig(is_chat=True), "has no chat template"),
         (ModelConfig(sampler="graphs", device="cpu"), "sampler='graphs' needs a GPU with CUDA"),
-        (ModelConfig(sampler="continuous", compute_dtype="bfloat16"), "not compute_dtype='bfloat16'; use .*'float32'"),
     ],
 )
 def test_wrong_settings_are_refused(config, message):
@@ -74,9 +74,9 @@ def test_wrong_settings_are_refused(config, message):
         check_models(config, 2)
 
 
-@pytest.mark.parametrize("settings", [{"weights": "adapters"}, {"server": "http://localhost:1", "weights": "shared"}])
-def test_continuous_batching_is_refused_only_where_it_would_compute_in_another_type(settings):
-    check_models(ModelConfig(sampler="continuous", compute_dtype="bfloat16", **settings), 2)
+def test_the_removed_sampler_is_refused_with_the_ones_to_use():
+    with pytest.raises(UserError, match="sampler must be one of 'arena', 'graphs', got 'continuous'"):
+        ModelConfig(sampler="continuous")
 
 
 @pytest.mark.parametrize("name", ["./nowhere", "/no/such/folder", "tinny"])

@@ -12,9 +12,10 @@ from probes import AGENTS, TextProbe, random_llama, word_tokenizer
 from collm.agents.batching import sent
 from collm.agents.core import CriticInput
 from collm.agents.decoding.decoder import Decoder
-from collm.agents.decoding.steps.feed import Reading
+from collm.agents.decoding.steps.eager_steps import HostCopy
 from collm.agents.language.critics import TextCritic
-from collm.agents.language.policy import LanguageModel, LanguagePolicy
+from collm.agents.language.model import LanguageModel
+from collm.agents.language.policy import LanguagePolicy
 from collm.algorithms import algorithm_spec
 from collm.algorithms.learning.offloading import WeightOffloader, to_host
 from collm.algorithms.memory.devices import capacity
@@ -28,7 +29,7 @@ GPU = torch.device("cuda")
 def test_pinned_copies_and_events_carry_numbers_there_and_back():
     numbers = np.arange(1000)
     there = sent(numbers, GPU)
-    readings = [Reading(there * factor) for factor in range(5)]  # all queued before the first is read
+    readings = [HostCopy(there * factor) for factor in range(5)]  # all queued before the first is read
     for factor, reading in enumerate(readings):
         np.testing.assert_array_equal(reading.numbers(), numbers * factor)
 

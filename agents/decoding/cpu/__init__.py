@@ -1,1 +1,8 @@
-"""What makes passes faster where they run on a CPU: kernels of our own, and products by the faster library."""
+"""Faster layers on a CPU, by C++ kernels and oneDNN. COLLM_KERNEL=0 leaves all of it to torch."""
+
+from .fused_ops import attend
+from .kernels import compiler
+from .onednn_linear import is_onednn_faster, is_plain_linear, packed_weights
+from .patching import patch_layers
+
+__all__ = ["attend", "compiler", "is_onednn_faster", "is_plain_linear", "packed_weights", "patch_layers"]

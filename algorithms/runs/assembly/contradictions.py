@@ -9,7 +9,7 @@ from pettingzoo import ParallelEnv
 
 from ...._cluster import Cluster
 from ....agents.config import BAG_OF_WORDS, ModelConfig
-from ....agents.language.files import check_critic_model, check_reward_model
+from ....agents.language.model_files import check_critic_model, check_reward_model
 from ....agents.loading import check_device, where_of
 from ....agents.registry import registered_critic
 from ....envs.core import TextParallelEnv
@@ -88,17 +88,12 @@ def check_devices(algorithm: Algorithm[Any], model: ModelConfig) -> None:
 
 
 def check_deterministic(config: TrainConfig, model: ModelConfig) -> None:
-    """Refuse samplers whose rounding depends on what else is computed, where all numbers are to be repeatable."""
+    """Refuse vLLM servers with `deterministic`: their rounding depends on the other requests in the batch."""
     tokens_per_pass(config, torch.device("cpu"))
     if config.deterministic and model.server is not None:
         raise ValueError(
             f"deterministic=True needs models that sample in this process, but server={model.server!r} batches "
             "requests as they come; leave one of them out"
-        )
-    if config.deterministic and model.sampler == "continuous":
-        raise ValueError(
-            "deterministic=True needs sampler='arena', but sampler='continuous' rounds by what it batches; leave one "
-            "of them out"
         )
 
 

@@ -10,9 +10,9 @@ from transformers import AutoModel, AutoTokenizer
 
 from ....agents.config import BAG_OF_WORDS
 from ....agents.core import Critic, Policy, TrainablePolicy
+from ....agents.language.bag_of_words import BagOfWordsCritic
 from ....agents.language.critics import ActorHead, TextCritic, add_lora
 from ....agents.language.policy import LanguagePolicy
-from ....agents.language.words import BagOfWordsCritic
 from ....agents.loading import device_named, where_of
 from ....agents.numeric.config import NetworkConfig
 from ....agents.numeric.critics import NumericActorHead, NumericCritic

@@ -15,7 +15,7 @@ from transformers import GenerationConfig
 
 from ....agents.decoding.samples import Generator, Prompt
 from ....agents.decoding.sampling import Sampling
-from ....agents.language.policy import LanguageModel
+from ....agents.language.model import LanguageModel
 from ..timing import Spread
 from .machine import Limits, kernels_of, limits, seconds_of, wall_clock
 from .results import Part, Row, Setting
@@ -25,7 +25,7 @@ BATCHES: Mapping[Shape, tuple[int, ...]] = {SMALL: (1, 128), MIDDLE: (1, 32, 128
 CAST = ", fp32 weights under autocast"
 GRAPHS = ", CUDA graphs"
 Decode: TypeAlias = Callable[[list[Any], int], None]
-WAYS = ("own", f"own{GRAPHS}", f"own{CAST}", f"own{CAST}{GRAPHS}", "generate", "continuous batching")
+WAYS = ("own", f"own{GRAPHS}", f"own{CAST}", f"own{CAST}{GRAPHS}", "generate")
 
 
 def part() -> Part:
@@ -104,7 +104,7 @@ def _recording(decode: Decode, prompts: list[Any], new: int, setting: Setting) -
 
 def _own(model: Any, way: str, is_cast: bool) -> Decode:
     compute_dtype = torch.bfloat16 if is_cast else None
-    sampler = "continuous" if way == "continuous batching" else "graphs" if GRAPHS in way else "arena"
+    sampler = "graphs" if GRAPHS in way else "arena"
     language_model = LanguageModel(model, embedded_tokenizer(), compute_dtype=compute_dtype, sampler=sampler)
     generator: Generator = language_model.generator
 

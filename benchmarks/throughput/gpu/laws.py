@@ -15,9 +15,9 @@ from peft import PeftModel
 
 from ....agents.decoding.samples import Prompt, Sample
 from ....agents.decoding.sampling import Sampling
-from ....agents.language.policy import LanguageModel
+from ....agents.language.model import LanguageModel
 from ....agents.loading import with_adapters
-from ....agents.scoring.completions import row_of
+from ....agents.scoring.scorer import row_of
 from ..timing import Spread
 from .results import Part, Row, Setting
 from .shapes import SMALL, TINY, Shape, embedded_tokenizer, random_model, random_prompts

@@ -13,7 +13,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 from ....agents.core import Completion
 from ....agents.decoding.sampling import Sampling
 from ....agents.encoding import TokenRecord
-from ....agents.language.policy import LanguageModel, LanguagePolicy
+from ....agents.language.model import LanguageModel
+from ....agents.language.policy import LanguagePolicy
 from ....agents.scoring.recomputing import recompute_layers
 from ....agents.tiny import TINY_DIRECTORY
 

@@ -8,6 +8,7 @@ from torch import nn
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 from collm.agents.decoding.adapters import AdapterBank, active_adapter
+from collm.agents.decoding.cpu import patch_layers
 from collm.agents.decoding.decoder import Decoder, Prompt
 from collm.agents.decoding.sampling import Sampling
 
@@ -83,12 +84,14 @@ def test_a_sample_is_the_same_together_with_other_adapters_and_alone():
 
 def test_decoding_leaves_the_model_as_it_was():
     model = build()
+    patch_layers(model)
     flags = [weight.requires_grad for weight in model.parameters()]
+    forwards = [vars(module).get("forward") for module in model.modules()]
     for adapters in (["left", "right", None], ["right"], [None]):
         Decoder(model, [3]).generate(prompts_of(adapters), Sampling())
     assert model.active_adapter == "left"
     assert [weight.requires_grad for weight in model.parameters()] == flags
-    assert not any("forward" in vars(module) for module in model.modules())
+    assert [vars(module).get("forward") for module in model.modules()] == forwards
 
 
 @pytest.mark.parametrize("setting", [{"use_dora": True}, {"modules_to_save": ["lm_head"]}], ids=str)

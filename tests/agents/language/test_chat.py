@@ -19,7 +19,7 @@ from collm.agents import ChatPolicy, ModelConfig, Request
 from collm.agents.language import chat
 from collm.agents.language.chat import address, chat_spec
 from collm.agents.registry import Seat
-from collm.agents.vllm.api import VLLMClient
+from collm.agents.vllm.client import VLLMClient
 from collm.algorithms.rollout.collector import RolloutCollector
 from collm.algorithms.runs.assembly.policies import playing_team
 from collm.algorithms.runs.assembly.trust import UntrustedCodeError, load_experiment

@@ -8,8 +8,8 @@ from transformers import AutoModel
 
 from collm.agents.core import CriticInput
 from collm.agents.encoding import Encoder
+from collm.agents.language.compact_tokenizer import MAX_POWER, CompactTokenizer
 from collm.agents.language.critics import ActorHead, TextCritic, add_lora
-from collm.agents.language.reading import MAX_POWER, CompactReader
 from collm.algorithms.rollout.collector import Plan, RolloutCollector
 from collm.envs import SyncVector, Transcript
 from collm.envs.core import Message
@@ -113,7 +113,7 @@ def test_a_history_beyond_the_context_is_refused_with_both_numbers(critic):
 def test_a_compact_reader_writes_each_name_and_each_repeated_text_as_one_word():
     tokenizer = byte_tokenizer()
     encoder, first = Encoder(tokenizer), len(tokenizer)
-    reader = CompactReader(encoder, first)
+    reader = CompactTokenizer(encoder, first)
     shown = "the old river: "
     history = (
         Message("user", f"[fox_0 reads] {shown}short"),
@@ -132,7 +132,7 @@ def test_a_compact_reader_writes_each_name_and_each_repeated_text_as_one_word():
 
 
 def test_texts_that_differ_anywhere_are_read_apart():
-    reader = CompactReader(Encoder(byte_tokenizer()), 1000)
+    reader = CompactTokenizer(Encoder(byte_tokenizer()), 1000)
     rng = np.random.default_rng(0)
     seen = {}
     for _ in range(2000):

@@ -12,7 +12,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from collm.agents.core import Request
 from collm.agents.decoding.sampling import Sampling
-from collm.agents.language.policy import LanguageModel, LanguagePolicy
+from collm.agents.language.model import LanguageModel
+from collm.agents.language.policy import LanguagePolicy
 from collm.agents.loading import load_team
 from collm.algorithms.rollout.collector import Plan, RolloutCollector
 from collm.algorithms.rollout.summary import episode_metrics

@@ -11,7 +11,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from collm.agents.core import Request
 from collm.agents.encoding import Encoder
-from collm.agents.language.policy import LanguageModel, LanguagePolicy
+from collm.agents.language.model import LanguageModel
+from collm.agents.language.policy import LanguagePolicy
 from collm.agents.tiny import TINY_DIRECTORY
 from collm.agents.tiny.lessons import (
     Lesson,

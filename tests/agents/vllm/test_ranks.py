@@ -12,10 +12,10 @@ from vllm_server import StubServer
 
 from collm.agents.decoding.samples import Prompt
 from collm.agents.decoding.sampling import Sampling
-from collm.agents.language.policy import LanguageModel
+from collm.agents.language.model import LanguageModel
 from collm.agents.loading import with_adapters
 from collm.agents.scoring.scorer import Scorer
-from collm.agents.vllm import files, replicas
+from collm.agents.vllm import replicas, weight_transfer
 from collm.agents.vllm.server import ServerError, Serving, VLLMServer
 
 PROMPTS = [Prompt([5 + number, 9, 40], (1, number, 0, 0), 4) for number in range(4)]
@@ -132,7 +132,7 @@ def test_one_rank_sends_adapters_and_both_ask_for_them(folder, stub):
 
 def test_a_folder_of_single_weights_is_what_save_pretrained_writes(folder, tmp_path):
     model = AutoModelForCausalLM.from_pretrained(folder)
-    files.write(model, model.named_parameters(), tmp_path / "single", First())
+    weight_transfer.write_folder(model, model.named_parameters(), tmp_path / "single", First())
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "single")
     assert loaded.config.to_dict() | {"_name_or_path": ""} == model.config.to_dict() | {"_name_or_path": ""}
     assert all(torch.equal(weight, model.state_dict()[name]) for name, weight in loaded.state_dict().items())
@@ -151,7 +151,7 @@ def test_weights_that_cannot_be_written_are_gone_through_all_the_same(folder, tm
             gone_through.append(name)
             yield name, weight
 
-    monkeypatch.setattr(files, "save_file", fail)
+    monkeypatch.setattr(weight_transfer, "save_file", fail)
     with pytest.raises(ServerError, match=r"cannot be written to .*: No space left on device"):
-        files.write(model, weights(), tmp_path / "single", First())
+        weight_transfer.write_folder(model, weights(), tmp_path / "single", First())
     assert gone_through == [name for name, _ in model.named_parameters()]

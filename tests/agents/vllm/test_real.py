@@ -24,8 +24,8 @@ from collm.agents.decoding.samples import Prompt
 from collm.agents.decoding.sampling import Sampling
 from collm.agents.scoring.scorer import Scorer
 from collm.agents.tiny import TINY_DIRECTORY
-from collm.agents.vllm import replicas, sending
-from collm.agents.vllm.api import VLLMClient
+from collm.agents.vllm import replicas, weight_transfer
+from collm.agents.vllm.client import VLLMClient
 from collm.agents.vllm.server import ServerError, Serving, VLLMServer
 
 VLLM = os.environ.get("COLLM_VLLM")
@@ -79,7 +79,7 @@ def register():
 '''
 
 
-class File(sending.Transfer):
+class File(weight_transfer.Transfer):
     """Writes the weights where the plugin reads them."""
 
     backend = "file"
@@ -225,7 +225,7 @@ def test_a_transfer_that_broke_off_is_made_good_by_a_whole_one(folder, servers, 
     change(generator)
     with pytest.raises(ServerError, match="the transfer broke off"):
         generator.generate(PROMPTS, Sampling())
-    assert VLLMClient(servers[0][1], 60.0).version() == sending.UNFINISHED
+    assert VLLMClient(servers[0][1], 60.0).version() == weight_transfer.UNFINISHED
     generator._sender.breaks_after = None
     generator.generate(PROMPTS, Sampling())
     assert generator.drift < 1e-5

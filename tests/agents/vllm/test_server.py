@@ -16,7 +16,8 @@ from collm.agents.core import Request
 from collm.agents.decoding.decoder import Decoder
 from collm.agents.decoding.samples import Prompt
 from collm.agents.decoding.sampling import Sampling
-from collm.agents.language.policy import LanguageModel, LanguagePolicy
+from collm.agents.language.model import LanguageModel
+from collm.agents.language.policy import LanguagePolicy
 from collm.agents.loading import check_servers, with_adapters
 from collm.agents.scoring.scorer import Scorer
 from collm.agents.vllm.server import ServerError, Serving, VLLMServer

@@ -21,7 +21,7 @@ from collm.agents.decoding.samples import Prompt
 from collm.agents.decoding.sampling import Sampling
 from collm.agents.loading import check_models
 from collm.agents.scoring.scorer import Scorer
-from collm.agents.vllm import replicas, sending
+from collm.agents.vllm import replicas, weight_transfer
 from collm.agents.vllm.server import ServerError, Serving, VLLMServer
 
 PROMPTS = [Prompt([5 + number, 9, 40], (1, number, 0, 0), 4) for number in range(4)]
@@ -88,7 +88,7 @@ class TakingServer(StubServer):
 def server(folder, monkeypatch):
     monkeypatch.setattr(replicas, "PROBE_S", 0.02)
     gpu = FakeGPU()
-    monkeypatch.setattr(sending, "gpu", gpu)
+    monkeypatch.setattr(weight_transfer, "gpu", gpu)
     stub = TakingServer(folder)
     stub.gpu = gpu
     yield stub

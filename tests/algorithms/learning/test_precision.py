@@ -10,7 +10,8 @@ from transformers import LlamaForSequenceClassification, LlamaModel
 from collm.agents.config import ModelConfig
 from collm.agents.core import CriticInput
 from collm.agents.language.critics import TextCritic
-from collm.agents.language.policy import LanguageModel, LanguagePolicy
+from collm.agents.language.model import LanguageModel
+from collm.agents.language.policy import LanguagePolicy
 from collm.agents.language.reward_model import RewardModel
 from collm.agents.loading import load_language_model, load_policies
 from collm.algorithms import IAC, IACConfig, MAACConfig

@@ -7,7 +7,7 @@ import json
 import pytest
 import torch
 
-from collm.agents.decoding.cpu.compiling import SWITCH, compiler
+from collm.agents.decoding.cpu.kernels import SWITCH, compiler
 from collm.benchmarks.cli import main
 
 TRAIN = ["train", "maac", "--env", "collm/MiniWriting-v2", "--critic-model-name-or-path", "actor"]

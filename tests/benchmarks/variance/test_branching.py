@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from collm.agents.core import Completion, Policy
-from collm.agents.decoding.streams import uniforms
+from collm.agents.decoding.sampling import uniforms
 from collm.algorithms.rollout.collector import RolloutCollector, grouped_plans
 from collm.benchmarks.variance.baselines import (
     explained_by_turn,

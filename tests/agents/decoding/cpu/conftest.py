@@ -1,16 +1,13 @@
-"""Kernels are looked for anew in every test of them."""
+"""Kernels are looked up again in every test of this folder."""
 
 import pytest
 
-from collm.agents.decoding.cpu import attention, compiling, layers
+from collm.agents.decoding.cpu import kernels
 
 
 @pytest.fixture(autouse=True)
-def none_remembered():
+def no_kernel_is_remembered():
     """Each test finds its own compiler and folder."""
-    found = compiling.kernels, layers._functions, attention.kernel_for
-    for each in found:
-        each.cache_clear()
+    kernels.kernels.cache_clear()
     yield
-    for each in found:
-        each.cache_clear()
+    kernels.kernels.cache_clear()

@@ -9,7 +9,7 @@ import pytest
 import torch
 from taped import Taped
 
-from collm.agents.language import policy
+from collm.agents.language import model as language_model
 from collm.benchmarks.commands import throughput
 from collm.benchmarks.errors import UserError
 from collm.benchmarks.throughput import timing
@@ -143,7 +143,7 @@ def test_every_part_runs_end_to_end_with_tiny_shapes(part, tmp_path):
 def test_what_only_a_gpu_records_is_measured_rightly_with_tapes(monkeypatch):
     """The measurements of CUDA graphs, which a CPU skips."""
     made = []
-    monkeypatch.setattr(policy, "CudaGraphs", lambda device: made.append(Taped()) or made[-1])
+    monkeypatch.setattr(language_model, "CudaGraphs", lambda device: made.append(Taped()) or made[-1])
     differences = laws._graphs_are_eager(TRY)
     assert np.abs(differences).max() <= laws.MAX_DIFFERENCE and len(differences) == 3 * 9 * 6
     assert made[0].num_replays > 0 and made[0].num_releases > 0

@@ -11,9 +11,9 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from collm.agents.decoding import decoder as decoding
-from collm.agents.decoding.cpu import products, swaps
-from collm.agents.decoding.cpu.products import Linear, is_plain, packed_weights
-from collm.agents.decoding.cpu.swaps import quicken
+from collm.agents.decoding.cpu import is_plain_linear, onednn_linear, packed_weights, patch_layers, patching
+from collm.agents.decoding.cpu.kernels import SWITCH
+from collm.agents.decoding.cpu.onednn_linear import Linear
 from collm.agents.decoding.decoder import Decoder, Prompt
 from collm.agents.decoding.sampling import Sampling
 
@@ -24,14 +24,14 @@ pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason
 def multiplied(monkeypatch):
     """Shapes of the products that oneDNN makes."""
     shapes = []
-    own = products.multiplied
+    own = onednn_linear.multiply
 
     def counted(x, weight, bias):
         shapes.append((tuple(x.shape), tuple(weight.shape)))
         return own(x, weight, bias)
 
-    monkeypatch.setattr(products, "multiplied", counted)
-    monkeypatch.setattr(products, "MIN_PRODUCTS", 1)
+    monkeypatch.setattr(onednn_linear, "multiply", counted)
+    monkeypatch.setattr(onednn_linear, "MIN_PRODUCTS", 1)
     return shapes
 
 
@@ -111,25 +111,26 @@ def test_other_types_small_products_and_a_switch_are_torchs(multiplied):
 
 def test_a_small_product_stays_torchs():
     small, large = torch.zeros(64, 100), torch.zeros(64, 2000)
-    assert not products._gains(small, torch.zeros(100, 100)) and products._gains(large, torch.zeros(100, 2000))
+    assert not onednn_linear._is_large(small, torch.zeros(100, 100))
+    assert onednn_linear._is_large(large, torch.zeros(100, 2000))
 
 
 @pytest.mark.parametrize("is_faster", [True, False])
 def test_a_model_stays_what_it_was(monkeypatch, is_faster):
-    monkeypatch.setattr(swaps, "is_faster", lambda: is_faster)
+    monkeypatch.setattr(patching, "is_onednn_faster", lambda: is_faster)
     model, ids = model_of("llama"), torch.arange(80)[None].repeat(2, 1)
     before, names = model(ids).logits, list(model.state_dict())
-    quicken(model)
-    quicken(model)
+    patch_layers(model)
+    patch_layers(model)
     layers = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
-    assert all(type(layer) is (Linear if is_faster else nn.Linear) and is_plain(layer) for layer in layers)
+    assert all(type(layer) is (Linear if is_faster else nn.Linear) and is_plain_linear(layer) for layer in layers)
     for twin in (model, copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         assert list(twin.state_dict()) == names
         torch.testing.assert_close(twin(ids).logits, before, atol=1e-4, rtol=1e-4)
 
 
 def test_packed_weights_are_multiplied_by_in_their_block_alone(multiplied, monkeypatch):
-    monkeypatch.setattr(products, "MIN_PACKED", 24 * 56)
+    monkeypatch.setattr(onednn_linear, "MIN_PACKED", 24 * 56)
     plain, layer = pair(24, 56, True)
     small = Linear(24, 55)
     x = viewed("three axes")
@@ -145,7 +146,7 @@ def test_packed_weights_are_multiplied_by_in_their_block_alone(multiplied, monke
 
 
 def test_packed_weights_go_if_something_fails(multiplied, monkeypatch):
-    monkeypatch.setattr(products, "MIN_PACKED", 1)
+    monkeypatch.setattr(onednn_linear, "MIN_PACKED", 1)
     _, layer = pair(24, 56, True)
     with pytest.raises(KeyError), packed_weights(layer):
         raise KeyError
@@ -154,7 +155,7 @@ def test_packed_weights_go_if_something_fails(multiplied, monkeypatch):
 
 @torch.inference_mode()
 def test_packed_weights_are_those_of_now(multiplied, monkeypatch):
-    monkeypatch.setattr(products, "MIN_PACKED", 1)
+    monkeypatch.setattr(onednn_linear, "MIN_PACKED", 1)
     plain, layer = pair(24, 56, False)
     x = viewed("rows")
     for _ in range(2):
@@ -165,8 +166,8 @@ def test_packed_weights_are_those_of_now(multiplied, monkeypatch):
 
 
 def test_decoding_packs_where_that_gains(multiplied, monkeypatch):
-    monkeypatch.setattr(swaps, "is_faster", lambda: True)
-    monkeypatch.setattr(products, "MIN_PACKED", 1)
+    monkeypatch.setattr(patching, "is_onednn_faster", lambda: True)
+    monkeypatch.setattr(onednn_linear, "MIN_PACKED", 1)
     model = model_of("llama")
     decoder, packs = Decoder(model, stop_ids=[]), []
     own = decoding.packed_weights
@@ -189,7 +190,14 @@ def test_layers_of_other_kinds_are_left(monkeypatch):
     class Own(nn.Linear):
         pass
 
-    monkeypatch.setattr(swaps, "is_faster", lambda: True)
+    monkeypatch.setattr(patching, "is_onednn_faster", lambda: True)
     model = nn.Sequential(Own(2, 2), nn.Linear(2, 2))
-    quicken(model)
-    assert [type(layer) for layer in model] == [Own, Linear] and not is_plain(model[0])
+    patch_layers(model)
+    assert [type(layer) for layer in model] == [Own, Linear] and not is_plain_linear(model[0])
+
+
+def test_the_switch_leaves_products_to_torch(monkeypatch):
+    monkeypatch.setattr(onednn_linear, "processor", lambda: "AuthenticAMD")
+    assert onednn_linear.is_onednn_faster()
+    monkeypatch.setenv(SWITCH, "0")
+    assert not onednn_linear.is_onednn_faster()

@@ -1,12 +1,13 @@
-"""How all weights reach a server: a folder that it loads, or vLLM's weight transfer between GPUs.
+"""Transfer of weights to vLLM servers: through a folder that they load, or from GPU to GPU by vLLM's weight transfer.
 
-The label of a server's weights (`/weight_info`) goes with them: it is `UNFINISHED` while they are exchanged, so that a
-mixture can be told, whoever began the exchange and whatever ended it.
+The label of a server's weights (`/weight_info`) is `UNFINISHED` while they are exchanged. A mixture of old and new
+weights is therefore recognised, even if another process began the exchange.
 """
 
 from __future__ import annotations
 
 import base64
+import json
 import pickle
 import shutil
 import tempfile
@@ -20,12 +21,15 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import save_file
 from torch import Tensor
 from transformers import PreTrainedModel
+from transformers.core_model_loading import revert_weight_conversion
 
 from ..core import Processes
-from . import files, gpu
-from .api import ServerError, ServerLost, VLLMClient
+from . import gpu
+from .client import ServerError, ServerLost, VLLMClient
 
 INITIAL = "default"
 """vLLM's own label of the weights that a server was started with."""
@@ -87,7 +91,7 @@ class Folder(Sender):
         Raises:
             ServerError: on all processes, if it cannot be written.
         """
-        files.write(model, weights, processes.by_writer(lambda: self._place(version)), processes)
+        write_folder(model, weights, processes.by_writer(lambda: self._place(version)), processes)
         self._written = version
 
     def _place(self, version: str) -> Path:
@@ -230,3 +234,47 @@ def _asked(request: Callable[[dict[str, Any]], None], info: dict[str, Any]) -> F
     asked = pool.submit(request, info)
     pool.shutdown(wait=False)
     return asked
+
+
+INDEX = "model.safetensors.index.json"
+
+
+def write_folder(
+    model: PreTrainedModel, weights: Iterable[tuple[str, Tensor]], folder: Path, processes: Processes
+) -> None:
+    """Let one process write a folder as `save_pretrained` writes it, with a file per weight.
+
+    Args:
+        model: tells the settings, and how checkpoints name and cut its weights; its own weights are not read.
+        weights: weights by their names in the model. All processes go through all of them, whatever becomes of the
+            files, as each gives its share.
+
+    Raises:
+        ServerError: on all processes, if the folder cannot be written.
+    """
+    files: dict[str, str] = {}
+    fault: OSError | SafetensorError | None = None
+    for number, (name, weight) in enumerate(weights):
+        if not processes.is_writer or fault is not None:
+            continue
+        parts = {key: part.cpu().contiguous() for key, part in revert_weight_conversion(model, {name: weight}).items()}
+        file = f"model-{number:05}.safetensors"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            save_file(parts, folder / file, metadata={"format": "pt"})
+        except (OSError, SafetensorError) as error:
+            fault = error
+        files |= dict.fromkeys(parts, file)
+
+    def finish() -> None:
+        try:
+            if fault is not None:
+                raise fault
+            size = sum((folder / file).stat().st_size for file in set(files.values()))
+            index = {"metadata": {"total_size": size}, "weight_map": files}
+            (folder / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+            model.config.save_pretrained(folder)
+        except (OSError, SafetensorError) as error:
+            raise ServerError(f"the weights for the servers cannot be written to {folder}: {error}") from error
+
+    processes.by_writer(finish)

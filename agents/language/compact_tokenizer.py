@@ -1,9 +1,11 @@
-"""Only for small critics, histories as fewer token ids; append-only, each message's ids a function of those so far.
+"""Compact tokenization of histories for small critics.
 
-A critic trained from scratch can have words of its own in its vocabulary. Who reads or writes becomes one word, and as
-much of a message's beginning or end as the message just before says too (two agents shown one text with different
-tasks) becomes a word per power of two in its length. On joint histories of small games a third of the tokens is left.
-Critics made from a pretrained model read every message as it is written (`PlainReader`).
+A critic that is trained from scratch can have words of its own in its vocabulary. The agent that reads or writes
+becomes one word. If a message begins or ends with the same tokens as the message before it (two agents that read one
+text with different tasks), these tokens become one word per power of two in their number. In small games a third of the
+tokens of joint histories remains. The ids of a message depend only on the messages so far.
+
+Critics from a pretrained model read every message as it is written (`PlainTokenizer`).
 """
 
 from __future__ import annotations
@@ -21,8 +23,8 @@ MIN_REPEATED = 4  # tokens; fewer are hardly longer than the words for them
 _HEADER = re.compile(r"\[([^\[\]\n]+) (reads|writes)\] ")
 
 
-class PlainReader:
-    """Every message as it is written, closed by a line end."""
+class PlainTokenizer:
+    """Token ids of messages as they are written, each with a line end."""
 
     def __init__(self, encoder: Encoder):
         self.encoder = encoder
@@ -32,12 +34,12 @@ class PlainReader:
         return [self.encoder.content(f"{message.content}\n") for message in messages]
 
 
-class CompactReader:
-    """Without loss, for a model whose vocabulary has `NUM_OWN_WORDS` more than the tokenizer.
+class CompactTokenizer:
+    """Lossless shorter token ids, for a model with `NUM_OWN_WORDS` more words than the tokenizer.
 
     Args:
-        encoder: makes the text's ids.
-        first_word: the number of the first own word.
+        encoder: gives the token ids of text.
+        first_word: id of the first own word.
     """
 
     def __init__(self, encoder: Encoder, first_word: int):
@@ -62,7 +64,7 @@ class CompactReader:
         return found
 
     def _header(self, content: str, names: dict[str, int]) -> tuple[list[int], str] | None:
-        """A word for each agent that reads or writes, and the rest; None where nobody is named, or too many are."""
+        """One word per agent that reads or writes, and the remaining text. None: without agents, or with too many."""
         match = _HEADER.match(content)
         if match is None:
             return None
@@ -76,7 +78,7 @@ class CompactReader:
         return words, content[match.end() :]
 
     def _without_repeats(self, ids: list[int], earlier: list[int]) -> list[int]:
-        """The ids, with words for how much of their beginning and of their end is the earlier message's too."""
+        """The ids, in which the beginning and end that they share with the earlier message are words."""
         front = self._repeated(_num_equal(ids, earlier))
         num_front = _num_tokens(front)
         back = self._repeated(_num_equal(ids[num_front:][::-1], earlier[num_front:][::-1]))
@@ -85,7 +87,7 @@ class CompactReader:
 
     @staticmethod
     def _repeated(count: int) -> list[int]:
-        """The exponents of two, less one, that make up a count, a last single token left out."""
+        """Exponents minus 1 of the powers of two that sum to a count; an odd last token is left out."""
         return [k for k in reversed(range(MAX_POWER)) if count >= MIN_REPEATED and count >> (k + 1) & 1]
 
 
@@ -94,7 +96,7 @@ def _num_tokens(exponents: Sequence[int]) -> int:
 
 
 def _num_equal(a: Sequence[int], b: Sequence[int]) -> int:
-    """How many of the first entries are equal."""
+    """Number of equal first entries."""
     for count, (x, y) in enumerate(zip(a, b, strict=False)):
         if x != y:
             return count

@@ -1,72 +1,149 @@
-"""Steps in static shapes, whose inputs and outputs lie in buffers that stay: a device can record them.
+"""Decoding steps with static shapes and preallocated buffers, recorded as CUDA graphs.
 
-The active rows are padded to a bucket of rows, and a bucket of columns is read. Padding is fed its own draws in column
-0 and written into a scratch row, so that nobody else's keys and values change. No number of the host enters a step but
-the sizes of its bucket: columns, rows, adapters and places among the random numbers are read from buffers, and the
-drawn tokens are left there for the next step.
+A replay starts the same kernels on the same addresses without Python. All that changes between two steps is therefore
+read from buffers: columns, rows, adapters and places among the random numbers. A step leaves the drawn tokens in a
+buffer for the next step. The active rows are padded to a bucket of rows, and a bucket of columns is read. Rows of
+padding are fed their own draws in column 0 and written into a scratch row.
 
-The first step in a bucket is done as it is, which warms up what the device needs; the second is recorded.
+The first step in a bucket runs without a graph, which warms up the libraries. The second one is recorded.
 
-Axes: R rows that there are buffers for, N rows of a step's bucket.
+Axes: R rows of the buffers, N rows of a step's bucket.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ...._errors import UserError
 from ...batching import sent
 from ..base import computing_type
 from ..engine import Engine
 from ..sampling import Draw, Sampling, draw
 from ..slots import SlotTable
-from .capture import Capture, Work
-from .feed import Steps, rows_of
+from .eager_steps import Steps, rows_of
+
+Work: TypeAlias = Callable[[], None]
+_ONE_AT_A_TIME = threading.Lock()  # torch records one graph per process at a time; agents may decode side by side
+
+
+class Capture(Protocol):
+    """Records work on a device."""
+
+    def warm_up(self, work: Work) -> None:
+        """Run the work once, so that libraries initialize before a recording."""
+
+    def capture(self, work: Work) -> Work:
+        """Record the work without running it; returns the replay, which runs it."""
+
+    def release(self) -> None:
+        """Wait for all replays, before they and their shared memory are dropped."""
+
+
+class CudaGraphs:
+    """CUDA graphs that share one memory pool: a replay may overwrite another one's temporaries, but not its outputs.
+
+    Args:
+        device: a GPU.
+
+    Raises:
+        UserError: if the device has no CUDA graphs.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        check_graphs(device)
+        self._device = device
+        self._stream = torch.cuda.Stream(device)
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def warm_up(self, work: Work) -> None:
+        current = torch.cuda.current_stream(self._device)
+        self._stream.wait_stream(current)
+        with torch.cuda.stream(self._stream):
+            work()
+        current.wait_stream(self._stream)
+
+    def capture(self, work: Work) -> Work:
+        """Record the work.
+
+        Raises:
+            UserError: if it does what cannot be recorded, such as reading a number on the host.
+        """
+        graph = torch.cuda.CUDAGraph()
+        # The stream is set here too: torch does not restore it if a capture fails at its end.
+        with _ONE_AT_A_TIME, torch.cuda.stream(self._stream):
+            try:
+                # Other threads allocate and wait meanwhile.
+                with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
+                    work()
+            except RuntimeError as error:
+                raise UserError(
+                    f"a decoding step of this model cannot be recorded as a CUDA graph ({str(error).splitlines()[0]}); "
+                    "use sampler='arena'"
+                ) from error
+        return graph.replay
+
+    def release(self) -> None:
+        torch.cuda.synchronize(self._device)
+        self._pool = torch.cuda.graph_pool_handle()
+
+
+def check_graphs(device: torch.device) -> None:
+    """Refuse a device without CUDA graphs.
+
+    Raises:
+        UserError: naming the device.
+    """
+    if device.type != "cuda":
+        raise UserError(f"sampler='graphs' needs a GPU with CUDA, but the model is on {device.type}; use 'arena'")
+
 
 WIDTH_BLOCK = (
     128  # widths are multiples of this: a step reads at most so many columns in vain, and longer rows are rare
 )
 MAX_RECORDED = 128
-"""Recorded steps that are kept; the oldest leave first."""
+"""Recorded steps that are kept; the oldest are dropped first."""
 
 
 def bucket(count: int) -> int:
-    """The least of 1, 2, 3, 4, 6, 8, 12, 16, 24, … that is not below: powers of two, and the middles between them."""
+    """Smallest of 1, 2, 3, 4, 6, 8, 12, 16, 24, … that is at least `count`: powers of 2 and their midpoints."""
     power = 1 << (count - 1).bit_length()
     return 3 * power // 4 if power >= 4 and count <= 3 * power // 4 else power
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
-    """What a step does, apart from its sizes."""
+class StepKind:
+    """Properties of a step, without its sizes, that a recording depends on."""
 
     sampling: Sampling
     keeps_states: bool  # for a value head
-    adapter: str | None  # that acts on all rows, where rows have none of their own
+    adapter: str | None  # active for all rows, unless rows have their own
 
 
-class Buffers:
-    """What a step reads and writes besides weights, keys and values."""
+class StepBuffers:
+    """Tensors that a step reads and writes, besides weights, keys and values."""
 
     def __init__(self, num_rows: int, device: torch.device) -> None:
         self.num_rows = num_rows
         self.tokens = torch.zeros(num_rows, dtype=torch.int64, device=device)  # to be fed, then drawn
-        # By row: column, place among the random numbers, columns to go on by, row of the arena to write, adapter.
+        # By row: column, place among the random numbers, columns to advance by, row of the arena to write, adapter.
         self.numbers = torch.zeros(5, num_rows, dtype=torch.int64, device=device)
         self.noise = torch.zeros(1, dtype=torch.float64, device=device)  # of all requests, one after the other
         self.facts = torch.zeros(2, num_rows, device=device)  # log-probabilities and entropies of what is drawn
         self.states: Tensor | None = None  # [R, d] last hidden states
 
 
-class StaticSteps(Steps):
-    """Steps of any number of runs, one after the other.
+class GraphSteps(Steps):
+    """Recorded steps of one run after the other.
 
     Args:
         engine: the model with its arena, which gets a scratch row.
@@ -77,8 +154,8 @@ class StaticSteps(Steps):
         engine.num_scratch = 1
         self._engine = engine
         self._capture = capture
-        self._buffers: Buffers | None = None
-        self._recorded: dict[tuple[int, int, Kind], Work | None] = {}  # None: warm, not recorded yet
+        self._buffers: StepBuffers | None = None
+        self._recorded: dict[tuple[int, int, StepKind], Work | None] = {}  # None: warm, not recorded yet
         self._recorded_at: tuple[object, ...] = ()  # where weights, keys and values were then
         self._addresses: tuple[object, ...] = ()
 
@@ -92,27 +169,27 @@ class StaticSteps(Steps):
         *,
         num_rows: int,
         keeps_states: bool,
-    ) -> Iterator[StaticSteps]:
+    ) -> Iterator[GraphSteps]:
         """Begin a run.
 
         Args:
             noise: [requests, steps] random numbers; None when greedy.
             sampling: how tokens are drawn.
             hidden: its first element is the last hidden states of the newest pass.
-            adapter: the one that acts, where rows have none of their own.
+            adapter: active for all rows, unless rows have their own.
             num_rows: most active rows, R.
-            keeps_states: whether anyone will ask for `states`.
+            keeps_states: store `states`.
         """
         base = self._engine.base
         if self._buffers is None or self._buffers.tokens.device != base.device or num_rows > self._buffers.num_rows:
             self.drop()
-            self._buffers = Buffers(num_rows, base.device)
+            self._buffers = StepBuffers(num_rows, base.device)
         self._hidden = hidden
-        self._kind = Kind(sampling, keeps_states, adapter)
+        self._kind = StepKind(sampling, keeps_states, adapter)
         self._stride = 0 if noise is None else noise.shape[1]
         if noise is not None:
             self._take_noise(self._buffers, noise)
-        self._addresses = self._whereabouts()
+        self._addresses = self._tensor_addresses()
         try:
             yield self
         finally:
@@ -149,13 +226,13 @@ class StaticSteps(Steps):
         return Draw(buffers.tokens[:count].clone(), facts[0], facts[1])
 
     def drop(self) -> None:
-        """Forget what was recorded, and give back all memory."""
+        """Drop all recordings and release their memory."""
         self._forget_recorded()
         self._recorded_at = self._addresses = ()
         self._buffers = None
 
     def _work(self, count: int, width: int) -> None:
-        """The step that is recorded: all that it reads is in the buffers, the arena or the model."""
+        """The recorded step: it reads only buffers, the arena and the model."""
         buffers, kind = self._held(), self._kind
         columns, places, paces, rows, adapters = buffers.numbers[:, :count]
         with self._without_cache():
@@ -171,7 +248,7 @@ class StaticSteps(Steps):
         buffers.facts[1, :count] = drawn.entropies
         buffers.numbers[:2, :count].add_(paces)
 
-    def _record(self, key: tuple[int, int, Kind]) -> Work:
+    def _record(self, key: tuple[int, int, StepKind]) -> Work:
         count, width, _ = key
         replay = self._capture.capture(partial(self._work, count, width))
         while len(self._recorded) > MAX_RECORDED:
@@ -184,23 +261,23 @@ class StaticSteps(Steps):
             self._capture.release()
         self._recorded.clear()
 
-    def _take_noise(self, buffers: Buffers, noise: NDArray[np.float64]) -> None:
+    def _take_noise(self, buffers: StepBuffers, noise: NDArray[np.float64]) -> None:
         if noise.size > len(buffers.noise):
             self._forget_recorded()
             buffers.noise = buffers.noise.new_zeros(bucket(noise.size))
         buffers.noise[: noise.size] = sent(noise.reshape(-1), buffers.noise.device)
 
     def _without_cache(self) -> torch.autocast:
-        """Autocast as it is, but for what it would keep in memory that the next recorded step does not own."""
+        """The current autocast without its weight cache, whose memory the next recorded step would not own."""
         kind = self._engine.base.device.type
         return torch.autocast(kind, enabled=torch.is_autocast_enabled(kind), cache_enabled=False)
 
-    def _whereabouts(self) -> tuple[object, ...]:
-        """Where what a step reads of the model lies: what was recorded is right as long as this is equal."""
+    def _tensor_addresses(self) -> tuple[object, ...]:
+        """Addresses of all tensors of the model that a graph reads; if they change, recordings are stale."""
         base = self._engine.base
         weights = [weight.data_ptr() for weight in (*base.parameters(), *base.buffers())]
         return self._engine.bank, self._engine.casts, computing_type(base), *weights
 
-    def _held(self) -> Buffers:
+    def _held(self) -> StepBuffers:
         assert self._buffers is not None, "a step belongs to a run"
         return self._buffers

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from collm.agents.core import CriticInput, Request
-from collm.agents.numeric.convolution import Convolution
 from collm.agents.numeric.critics import NumericCritic
 from collm.agents.numeric.features import Features
 from collm.agents.numeric.perceptron import Perceptron
 from collm.agents.numeric.policy import NumericPolicy
+from collm.agents.numeric.trunk import Convolution
 
 GRID = gymnasium.spaces.Box(0, 255, (7, 7, 3), np.uint8)
 ACTIONS = gymnasium.spaces.Discrete(3)

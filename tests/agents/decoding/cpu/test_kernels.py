@@ -7,10 +7,10 @@ import warnings
 
 import pytest
 
-from collm.agents.decoding.cpu import compiling
+from collm.agents.decoding.cpu import kernels
 
-pytestmark = pytest.mark.skipif(compiling.compiler() is None, reason="this machine has no C++ compiler")
-SIZES = {"head": 32, "group": 3}
+pytestmark = pytest.mark.skipif(kernels.compiler() is None, reason="this machine has no C++ compiler")
+HEADS = 32, 3
 
 
 @pytest.fixture
@@ -19,10 +19,10 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     before = os.umask(0o000)
     try:
-        compiling._library(compiling.compiler(), "attention", SIZES)
+        kernels._compiled(kernels.compiler(), *HEADS)
     finally:
         os.umask(before)
-    return compiling.cache_folder()
+    return kernels.cache_folder()
 
 
 def planted(folder, mark) -> None:
@@ -34,7 +34,7 @@ def planted(folder, mark) -> None:
     )
     (kept,) = folder.glob("*.so")
     made = source.with_suffix(".so")
-    subprocess.run([compiling.compiler(), "-shared", "-fPIC", str(source), "-o", str(made)], check=True)
+    subprocess.run([kernels.compiler(), "-shared", "-fPIC", str(source), "-o", str(made)], check=True)
     kept.unlink()
     shutil.move(made, kept)
 
@@ -47,7 +47,7 @@ def test_only_the_user_can_write_what_is_kept(folder):
 def test_a_kept_kernel_is_loaded_and_not_compiled_again(folder):
     (kept,) = folder.glob("*.so")
     before = kept.stat().st_mtime_ns
-    assert compiling.kernels("attention", **SIZES) is not None
+    assert kernels.kernels(*HEADS) is not None
     assert kept.stat().st_mtime_ns == before
 
 
@@ -56,7 +56,7 @@ def test_a_folder_that_others_can_write_to_is_not_used(folder, tmp_path, mode):
     planted(folder, tmp_path / "PWNED")
     folder.chmod(mode)
     with pytest.warns(RuntimeWarning, match="chmod 700"):
-        assert compiling.kernels("attention", **SIZES) is None
+        assert kernels.kernels(*HEADS) is None
     assert not (tmp_path / "PWNED").exists()
 
 
@@ -67,7 +67,7 @@ def test_a_file_that_others_can_write_to_is_compiled_again(folder, tmp_path, mod
     kept.chmod(mode)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert compiling.kernels("attention", **SIZES) is not None
+        assert kernels.kernels(*HEADS) is not None
     assert not (tmp_path / "PWNED").exists()
 
 
@@ -76,7 +76,7 @@ def test_a_link_to_somewhere_else_is_compiled_again(folder, tmp_path):
     (kept,) = folder.glob("*.so")
     kept.rename(tmp_path / "elsewhere.so")
     kept.symlink_to(tmp_path / "elsewhere.so")
-    assert compiling.kernels("attention", **SIZES) is not None
+    assert kernels.kernels(*HEADS) is not None
     assert not (tmp_path / "PWNED").exists() and not kept.is_symlink()
 
 
@@ -85,9 +85,9 @@ def test_files_of_another_user_are_not_loaded(folder, tmp_path):
     planted(folder, tmp_path / "PWNED")
     (kept,) = folder.glob("*.so")
     os.chown(kept, 12345, 12345)
-    assert compiling.kernels("attention", **SIZES) is not None
-    compiling.kernels.cache_clear()
+    assert kernels.kernels(*HEADS) is not None
+    kernels.kernels.cache_clear()
     os.chown(folder, 12345, 12345)
     with pytest.warns(RuntimeWarning, match="belongs to another user"):
-        assert compiling.kernels("attention", **SIZES) is None
+        assert kernels.kernels(*HEADS) is None
     assert not (tmp_path / "PWNED").exists()

@@ -12,7 +12,7 @@ from probes import TextProbe, word_policy
 
 import collm
 from collm.agents.core import CriticInput
-from collm.agents.language.words import BagOfWordsCritic, counted, logistic_regression
+from collm.agents.language.bag_of_words import BagOfWordsCritic, counted, logistic_regression
 from collm.agents.registry import register_critic
 from collm.algorithms import MAACConfig
 from collm.algorithms.learning.critic_learner import CriticLearner

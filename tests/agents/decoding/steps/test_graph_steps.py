@@ -22,9 +22,8 @@ from collm.agents.decoding import engine
 from collm.agents.decoding import sampling as sampling_module
 from collm.agents.decoding.decoder import Decoder, Prompt
 from collm.agents.decoding.sampling import Sampling
-from collm.agents.decoding.steps import static
-from collm.agents.decoding.steps.capture import CudaGraphs
-from collm.agents.decoding.steps.static import bucket
+from collm.agents.decoding.steps import graph_steps as static
+from collm.agents.decoding.steps.graph_steps import CudaGraphs, bucket
 
 STOP = 3
 FILTERED = Sampling(0.8, 20, 0.9)

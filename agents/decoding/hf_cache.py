@@ -1,4 +1,4 @@
-"""Decoding through transformers' own cache: slower, and right for every decoder that transformers can run."""
+"""Decoding through transformers' own cache: slower, for models that the KV cache of the decoder cannot serve."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .sampling import Sampling, draw
 from .slots import Claim
 
 
-def decode_plainly(
+def decode_by_hf_cache(
     base: PreTrainedModel,
     claims: Sequence[Claim],
     sampling: Sampling,
@@ -35,7 +35,7 @@ def decode_plainly(
     Prompts of equal length run together, so that no padding and hence no mask is needed: masks are where models differ.
 
     Args:
-        is_cached: whether transformers' cache serves the model; if not, every step passes over all tokens again.
+        is_cached: transformers' cache serves the model. False: every step passes over all tokens again.
     """
     for batch in _equal_lengths(claims, prefill_tokens):
         owners = np.array([claim.owner for claim in batch])
@@ -61,7 +61,7 @@ def decode_plainly(
 
 
 def _equal_lengths(claims: Sequence[Claim], max_tokens: int) -> Iterator[list[Claim]]:
-    """Prompts that have the same length, at most this many tokens together."""
+    """Batches of prompts of equal length, with at most `max_tokens` tokens."""
     groups: defaultdict[int, list[Claim]] = defaultdict(list)
     for claim in claims:
         groups[len(claim.prompt.ids)].append(claim)

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 from ..._errors import UserError
 from ..._ranges import refuse_password
 from ..decoding.samples import Prompt
-from ..decoding.sampling import Sampling
-from ..decoding.streams import seed_of
+from ..decoding.sampling import Sampling, seed_of
 
 GENERATE = "/inference/v1/generate"
 LOAD_ADAPTER = "/v1/load_lora_adapter"

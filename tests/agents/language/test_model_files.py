@@ -8,7 +8,7 @@ import warnings
 import pytest
 
 from collm.agents.config import ModelConfig
-from collm.agents.language.files import check_language_model
+from collm.agents.language.model_files import check_language_model
 from collm.agents.loading import load_policies
 from collm.agents.tiny import TINY_DIRECTORY
 

@@ -1,1 +1,0 @@
-"""Keys and values of the sequences that are decoded: where they are kept, and attention to them."""

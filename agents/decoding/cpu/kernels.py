@@ -1,0 +1,115 @@
+"""Compile and load the C++ kernels of `kernels.cpp`, when they are first needed, for the user's cache folder."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import re
+import shlex
+import shutil
+import stat
+import subprocess
+import tempfile
+import warnings
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+SWITCH = "COLLM_KERNEL"  # environment variable; 0 leaves everything to torch
+SOURCE = Path(__file__).with_name("kernels.cpp")
+COMPILE_S = 120.0
+LANES = 16  # numbers per vector: rows and heads must be multiples of it
+TYPES = {"const float*": ctypes.c_void_p, "float*": ctypes.c_void_p, "int64_t": ctypes.c_int64, "float": ctypes.c_float}
+
+
+@cache
+def kernels(head: int, group: int) -> ctypes.CDLL | None:
+    """The kernels for heads of `head` numbers and `group` query heads per key-value head. None: torch must compute."""
+    found = compiler()
+    if found is None:
+        return None
+    try:
+        library = ctypes.CDLL(str(_compiled(found, head, group)))  # other threads run during its calls
+    except (OSError, RuntimeError, subprocess.SubprocessError) as error:  # RuntimeError: the user has no home
+        said = str(getattr(error, "stderr", None) or "").strip() or str(error)
+        warnings.warn(
+            f"models on this CPU are slower, because {found} did not compile {SOURCE.name} ({said.splitlines()[0]}); "
+            f"name another compiler in CXX or another folder in XDG_CACHE_HOME, or set {SWITCH}=0",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+        return None
+    _, _, exported = SOURCE.read_text("utf-8").partition('extern "C"')
+    for name, given in re.findall(r"^void (\w+)\((.*?)\)", exported, re.MULTILINE | re.DOTALL):
+        types = [TYPES[each.strip().rpartition(" ")[0]] for each in given.split(",")]
+        getattr(library, name).argtypes, getattr(library, name).restype = types, None
+    return library
+
+
+def compiler() -> str | None:
+    """The C++ compiler: CXX, or the machine's. None: there is none, this is Windows, or kernels are switched off."""
+    if os.environ.get(SWITCH) == "0" or os.name == "nt":
+        return None
+    named = os.environ.get("CXX")
+    return shutil.which(named) if named else next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), None)
+
+
+def cache_folder() -> Path:
+    """The folder of compiled kernels, by the XDG convention."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "collm" / "kernels"
+
+
+@cache
+def processor() -> str:
+    """Vendor, model and instruction sets of the CPU on Linux; elsewhere what Python knows."""
+    known = Path("/proc/cpuinfo")
+    lines = known.read_text("utf-8").splitlines() if known.exists() else []
+    told = [next((line for line in lines if line.startswith(key)), "") for key in ("vendor_id", "model name", "flags")]
+    return "\n".join([platform.machine(), platform.processor(), *told])
+
+
+def are_fp32_on_cpu(*tensors: Tensor) -> bool:
+    """True for fp32 tensors in this process's memory; sharded tensors and other subclasses are not."""
+    return all(
+        type(each) in (Tensor, nn.Parameter) and each.dtype == torch.float32 and each.device.type == "cpu"
+        for each in tensors
+    )
+
+
+def _compiled(compiler: str, head: int, group: int) -> Path:
+    """The compiled library, from the cache if it is there. Raises OSError for a folder that others can write to."""
+    native = "-march=native" if platform.machine().lower() in ("x86_64", "amd64") else "-mcpu=native"
+    flags = ["-std=c++17", "-O3", "-ffp-contract=fast", native, "-fPIC", "-shared", "-pthread"]
+    flags += [f"-DHEAD={head}", f"-DGROUP={group}"]
+    made_of = [SOURCE.read_text("utf-8"), *flags, compiler, str(Path(compiler).stat().st_mtime_ns), processor()]
+    digest = hashlib.sha256(chr(0).join(made_of).encode()).hexdigest()[:24]
+    folder = cache_folder()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not _is_private(folder.resolve()):  # what is loaded from it runs with the user's rights
+        raise PermissionError(
+            f"{folder} belongs to another user, or others can write to it, so nothing is loaded from it: "
+            f"chmod 700 {shlex.quote(str(folder))}"
+        )
+    kept = folder / f"kernels_{head}_{group}_{digest}.so"
+    if not _is_private(kept):  # missing, or somebody else's
+        with tempfile.TemporaryDirectory(dir=folder) as building:
+            made = Path(building) / kept.name
+            command = [compiler, *flags, str(SOURCE), "-o", str(made)]
+            subprocess.run(command, check=True, capture_output=True, text=True, timeout=COMPILE_S)
+            made.chmod(0o700)  # whatever the umask
+            os.replace(made, kept)  # other processes find all of it or nothing
+    return kept
+
+
+def _is_private(path: Path) -> bool:
+    """True if the path exists, is no link, belongs to this user, and only this user can write to it."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return False
+    is_writable = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return not stat.S_ISLNK(found.st_mode) and found.st_uid == os.geteuid() and not is_writable

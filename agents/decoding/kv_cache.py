@@ -1,0 +1,273 @@
+"""The KV cache of the decoder, one row per sequence, and attention to it.
+
+Axes of a layer's store: rows, key-value heads, columns (positions of a sequence), head dimension. A sequence always
+begins in column 0, so nothing is padded on the left, and the column of a token is its position.
+
+Several query heads may share a key-value head (grouped-query attention, GQA). On a CPU a kernel computes the attention
+of one new token per row. Otherwise torch gets the query heads of a group as rows that see the same keys: with a mask,
+transformers repeats keys and values for every query head instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import AttentionInterface, PreTrainedModel
+from transformers.cache_utils import Cache, CacheLayerMixin
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+from .cpu import attend
+
+COLUMN_BLOCK = 64  # the capacity grows in whole blocks of columns
+
+
+class StopForward(Exception):
+    """Raised by a cache to end a model's forward pass once all keys and values are stored.
+
+    Callers of the pass catch it: `Engine.prefill`, and `SelectiveLastLayer.states` in scoring/small_models.py.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Rows and columns of the cache for the tokens of one forward pass, the same for every layer."""
+
+    rows: slice | Tensor  # rows of the arena, in the order of the batch
+    width: int  # columns that the queries may see; 0 if every sequence begins with this pass
+    batch_index: Tensor  # int64 [tokens]: batch row of each token that is not padding,
+    token_index: Tensor  # and its place in that row
+    row_index: Tensor  # int64 [tokens]: the arena's row that stores the token,
+    column_index: Tensor  # and column
+    is_filling: bool = False  # the pass only fills the arena, and ends by `StopForward`
+    _flat: dict[tuple[int, int], Tensor] = field(default_factory=dict)
+
+    def flat_index(self, num_heads: int, capacity: int) -> Tensor:
+        """int64 [tokens * heads]: index of each token's heads in a store viewed as [rows * heads * columns, d]."""
+        key = num_heads, capacity
+        if key not in self._flat:  # the same for most layers
+            heads = torch.arange(num_heads, device=self.row_index.device)
+            kept = (self.row_index[:, None] * num_heads + heads) * capacity + self.column_index[:, None]
+            self._flat[key] = kept.flatten()
+        return self._flat[key]
+
+
+class ArenaLayer(CacheLayerMixin):
+    """Keys and values of one layer."""
+
+    is_sliding = False
+
+    def __init__(self, arena: Arena) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._arena = arena
+        self.keys: Tensor
+        self.values: Tensor
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        # Zeros, not garbage: columns behind the mask are still multiplied by a weight of 0, and 0 * NaN is NaN.
+        self.keys = _empty_store(key_states, self._arena)
+        self.values = _empty_store(value_states, self._arena)
+        self.is_initialized = True
+        self._arena.num_layouts += 1
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
+    ) -> tuple[Tensor, Tensor]:
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        place = self._arena.placement
+        if place.width == 0:
+            # Padding lies to the right of a sequence: its columns are overwritten before any mask lets them be seen.
+            self.keys[place.rows, :, : key_states.shape[2]] = key_states.to(self.keys.dtype)
+            self.values[place.rows, :, : key_states.shape[2]] = value_states.to(self.values.dtype)
+        else:
+            for store, states in ((self.keys, key_states), (self.values, value_states)):
+                new = _real(states, place).to(store.dtype)
+                store.view(-1, store.shape[3]).index_copy_(
+                    0, place.flat_index(*store.shape[1:3]), new.reshape(-1, store.shape[3])
+                )
+        if place.is_filling and self is self._arena.layers[-1]:
+            raise StopForward
+        if place.width == 0:
+            return key_states, value_states
+        return self.keys[place.rows, :, : place.width], self.values[place.rows, :, : place.width]
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return self._arena.placement.width or query_length, 0
+
+    def get_seq_length(self) -> int:
+        return max(self._arena.placement.width - 1, 0)
+
+    def get_max_length(self) -> int:
+        return self._arena.capacity
+
+    def resize(self, num_rows: int, capacity: int) -> None:
+        if self.is_initialized:
+            self.keys = _grown(self.keys, num_rows, capacity)
+            self.values = _grown(self.values, num_rows, capacity)
+
+    def move(self, targets: Tensor, sources: Tensor, width: int) -> None:
+        if not self.is_initialized:
+            return
+        self.keys[targets, :, :width] = self.keys[sources, :, :width]
+        self.values[targets, :, :width] = self.values[sources, :, :width]
+
+
+class Arena(Cache):
+    """Keys and values of many sequences; any prefix of the rows can be a batch without a copy."""
+
+    layers: Sequence[ArenaLayer]  # type: ignore[assignment]
+
+    def __init__(self, num_layers: int) -> None:
+        self.num_rows = 0
+        self.capacity = 0  # columns
+        self.num_layouts = 0  # counts changes of the stores' addresses: a recorded step is valid for one layout
+        self.placement: Placement
+        super().__init__(layers=[ArenaLayer(self) for _ in range(num_layers)])
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory that keys and values take."""
+        return sum(layer.keys.nbytes + layer.values.nbytes for layer in self.layers if layer.is_initialized)
+
+    def columns_for(self, length: int) -> int:
+        """Columns of every row if a sequence of this length is stored."""
+        return max(-(-length // COLUMN_BLOCK) * COLUMN_BLOCK, self.capacity)
+
+    def reserve(self, num_rows: int, length: int, max_rows: int | None = None) -> None:
+        """Allocate rows for sequences of this length; stored sequences stay.
+
+        Layers grow one after the other, so that only one store is in memory twice.
+
+        Args:
+            max_rows: rows behind these are dropped; None: none.
+        """
+        old_rows = self.num_rows if max_rows is None else min(self.num_rows, max_rows)
+        num_rows, capacity = max(num_rows, old_rows), self.columns_for(length)
+        if (num_rows, capacity) != (self.num_rows, self.capacity):
+            self.num_rows, self.capacity = num_rows, capacity
+            self.num_layouts += 1
+            for layer in self.layers:
+                layer.resize(num_rows, capacity)
+
+    def release(self) -> None:
+        """Release the memory; stored sequences are lost."""
+        self.num_rows = self.capacity = 0
+        self.num_layouts += 1
+        for layer in self.layers:
+            layer.is_initialized = False
+            layer.keys = layer.values = torch.empty(0)
+
+    def move(self, targets: Tensor, sources: Tensor, width: int) -> None:
+        """Copy the first `width` columns of row sources[i] into row targets[i], all at once, so that swaps work."""
+        for layer in self.layers:
+            layer.move(targets, sources, width)
+
+
+def visibility(columns: Tensor, width: int, dtype: torch.dtype) -> Tensor:
+    """Additive mask with which a query at column c sees columns 0..c.
+
+    A boolean mask would be wrong in attention that adds it to the scores.
+
+    Args:
+        columns: int64 [N, T], of the queries.
+
+    Returns:
+        [N, 1, T, width]: 0 where visible, else the least number of the type.
+    """
+    is_visible = torch.arange(width, device=columns.device) <= columns[:, :, None]
+    hidden = torch.full((), torch.finfo(dtype).min, dtype=dtype, device=columns.device)
+    return torch.where(is_visible, torch.zeros_like(hidden), hidden)[:, None]
+
+
+def _real(states: Tensor, place: Placement) -> Tensor:
+    """States of the real tokens: [tokens, heads, d]."""
+    return states[:, :, 0] if states.shape[2] == 1 else states[place.batch_index, :, place.token_index]
+
+
+def _empty_store(states: Tensor, arena: Arena) -> Tensor:
+    """In the type that attention computes in: a norm with fp32 weights would leave keys in fp32 under autocast."""
+    kind = states.device.type
+    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else states.dtype
+    return states.new_zeros(arena.num_rows, states.shape[1], arena.capacity, states.shape[3], dtype=dtype)
+
+
+def _grown(store: Tensor, num_rows: int, capacity: int) -> Tensor:
+    grown = store.new_zeros(num_rows, store.shape[1], capacity, store.shape[3])
+    kept = min(num_rows, len(store))
+    grown[:kept, :, : store.shape[2]] = store[:kept]
+    return grown
+
+
+NAME = "collm_sdpa"
+
+
+def attention_to_kept(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **kwargs: Any
+) -> tuple[Tensor, None]:
+    """Attention to the KV cache: as transformers' `sdpa`, but faster on a CPU, and without repeating shared keys.
+
+    Axes: N rows, H query heads, K heads of keys and values, T new tokens, W columns, d numbers of a head.
+
+    Args:
+        query: [N, H, T, d].
+        key: [N, K, W, d], as values.
+        attention_mask: [N, 1, T, W], added to the scores. None, or one per head: transformers computes.
+        kwargs: other arguments of transformers' attention functions.
+
+    Returns:
+        [N, T, H, d], and no attention weights.
+    """
+    num_rows, num_heads, num_tokens, width = query.shape
+    num_kept = key.shape[1]
+    if attention_mask is None or attention_mask.shape[1] != 1 or kwargs.get("position_bias") is not None:
+        return _by_transformers(module, query, key, value, attention_mask, **kwargs)
+    dropout, scale = kwargs.get("dropout", 0.0), kwargs.get("scaling")
+    if dropout == 0:
+        output = attend(query, key, value, attention_mask, width**-0.5 if scale is None else scale)
+        if output is not None:
+            return output, None
+    # On other devices torch keeps all scores if heads share keys under a mask.
+    if num_heads == num_kept or (num_tokens > 1 and query.device.type != "cpu"):
+        return _by_transformers(module, query, key, value, attention_mask, **kwargs)
+    options = {"dropout_p": dropout, "scale": scale}
+    if num_tokens > 1:
+        output = functional.scaled_dot_product_attention(query, key, value, attention_mask, enable_gqa=True, **options)
+        return output.transpose(1, 2).contiguous(), None
+    group = query.reshape(num_rows, num_kept, num_heads // num_kept, width)
+    output = functional.scaled_dot_product_attention(group, key, value, attention_mask, **options)
+    return output.reshape(num_rows, 1, num_heads, -1), None
+
+
+def _by_transformers(*args: Any, **kwargs: Any) -> tuple[Tensor, None]:
+    """Attention by transformers."""
+    attended: tuple[Tensor, None] = sdpa_attention_forward(*args, **kwargs)
+    return attended
+
+
+AttentionInterface.register(NAME, attention_to_kept)
+
+
+@contextmanager
+def own_attention(base: PreTrainedModel) -> Iterator[None]:
+    """Use `attention_to_kept` inside the block, if it is faster for this model.
+
+    Only for passes that bring their own mask: for an attention of this name transformers makes none. Concurrent passes
+    of other threads are correct with both.
+    """
+    config = base.config.get_text_config(decoder=True)
+    num_heads = getattr(config, "num_attention_heads", None)
+    is_shared = getattr(config, "num_key_value_heads", None) not in (None, num_heads)
+    if config._attn_implementation != "sdpa" or not (is_shared or base.device.type == "cpu"):
+        yield
+        return
+    config._attn_implementation = NAME
+    try:
+        yield
+    finally:
+        config._attn_implementation = "sdpa"
