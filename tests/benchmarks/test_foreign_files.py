@@ -24,8 +24,6 @@ CALLS = {
     "crossplay": ("crossplay {run} {run} --num-episodes 2 --out {out}", ["README.md", "crossplay.png"]),
     "throughput": ("throughput games --repeats 1 --out {out}", ["games.md"]),
     "gpu": ("throughput gpu --tiny --parts head --out {out}", ["README.md", "head.json"]),
-    "variance": ("benchmark variance --out {out}", ["README.md", "samples.png", "correlation.png"]),
-    "attained": ("benchmark variance attained --runs {run} --out {out}", ["README.md"]),
     "classic-control": ("benchmark classic-control run cartpole --out {out}", ["cartpole-0.json"]),
     "record": ("play collm/MiniCode-v1 --record {out}", ["episodes.jsonl"]),
     "gif": ("play collm/MiniBuild-v0 --gif {out}/a.gif", ["a.gif"]),
@@ -126,7 +124,7 @@ def test_an_export_goes_to_a_new_folder_alone(tmp_path, run, capsys):
             "demo --out ||",
             "play x --gif ||",
         ),
-        *("resume ||", "benchmark variance --out ||", "train iac --env x --init-from ||", "chat ||", "crossplay a ||"),
+        *("resume ||", "benchmark --out ||", "train iac --env x --init-from ||", "chat ||", "crossplay a ||"),
     ],
 )
 def test_an_empty_path_is_refused(call, capsys):

@@ -9,13 +9,13 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
+from bench import LEARNED
 from matplotlib import colormaps
 from matplotlib.figure import Figure
+from noise import jackknife_error
 from scipy import stats
 
-from ..markdown import markdown_table
-from .bench import LEARNED
-from .noise import jackknife_error
+from collm.benchmarks.markdown import markdown_table
 
 Found = Mapping[str, Any]
 """What `bench.measure` returns."""

@@ -13,18 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-
-from ..._ownership import write_text
-from ...agents.config import ModelConfig
-from ...agents.core import Completion, TrainablePolicy
-from ...algorithms import IACConfig, MAACConfig
-from ...algorithms.learning.trainer import Trainer
-from ...algorithms.rollout.collector import Plan, grouped_plans
-from ...algorithms.rollout.episode import Episode
-from ...algorithms.rollout.intervals import Floats
-from ...algorithms.runs.assembly.experiment import Experiment
-from ...envs.views.privileged import with_truth
-from .baselines import (
+from baselines import (
     explained_by_turn,
     explained_share,
     group_mean_values,
@@ -33,8 +22,19 @@ from .baselines import (
     returns_to_go,
     table_values,
 )
-from .branching import branched_returns, turn_effects
-from .noise import GradientSums, effect_correlation, gradient_noise, left_out, relative_variance, traced
+from branching import branched_returns, turn_effects
+from noise import GradientSums, effect_correlation, gradient_noise, left_out, relative_variance, traced
+
+from collm._ownership import write_text
+from collm.agents.config import ModelConfig
+from collm.agents.core import Completion, TrainablePolicy
+from collm.algorithms import IACConfig, MAACConfig
+from collm.algorithms.learning.trainer import Trainer
+from collm.algorithms.rollout.collector import Plan, grouped_plans
+from collm.algorithms.rollout.episode import Episode
+from collm.algorithms.rollout.intervals import Floats
+from collm.algorithms.runs.assembly.experiment import Experiment
+from collm.envs.views.privileged import with_truth
 
 CriticName = Literal["none", "constant", "group mean", "own", "joint", "privileged", "ideal table"]
 WITHOUT_TRACE: tuple[CriticName, ...] = ("none", "constant", "group mean")

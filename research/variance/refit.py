@@ -12,15 +12,15 @@ from typing import Literal
 
 import numpy as np
 import torch
+from recorded import NUM_PARTS, Part, Recorded, averaged, parts
 from torch import Tensor
 
-from ...agents.core import CriticInput
-from ...agents.language.words import BagOfWordsCritic
-from ...algorithms.config import ActorCriticConfig
-from ...algorithms.learning.critic_learner import CriticLearner
-from ...algorithms.rollout.intervals import Floats
-from ..markdown import markdown_table
-from .recorded import NUM_PARTS, Part, Recorded, averaged, parts
+from collm.agents.core import CriticInput
+from collm.agents.language.words import BagOfWordsCritic
+from collm.algorithms.config import ActorCriticConfig
+from collm.algorithms.learning.critic_learner import CriticLearner
+from collm.algorithms.rollout.intervals import Floats
+from collm.benchmarks.markdown import markdown_table
 
 LEARNED_RETURN = 0.2
 """Parts of a lower mean return are left out of the last column: there nearly all returns are the same."""

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from recorded import NUM_PARTS, Part, averaged, parts, recorded
 
-from ..errors import UserError
-from ..markdown import markdown_table
-from .recorded import NUM_PARTS, Part, averaged, parts, recorded
+from collm.benchmarks.errors import UserError
+from collm.benchmarks.markdown import markdown_table
 
 
 def attained(directory: Path, *, num_parts: int = NUM_PARTS, trust: bool = False) -> list[Part]:

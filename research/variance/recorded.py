@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from pettingzoo import ParallelEnv
 
-from ...agents.core import CriticInput
-from ...algorithms.config import ActorCriticConfig
-from ...algorithms.rollout.intervals import Floats
-from ...algorithms.runs.assembly.trust import load_experiment
-from ...algorithms.runs.loggers import read_lines
-from ..errors import UserError
+from collm.agents.core import CriticInput
+from collm.algorithms.config import ActorCriticConfig
+from collm.algorithms.rollout.intervals import Floats
+from collm.algorithms.runs.assembly.trust import load_experiment
+from collm.algorithms.runs.loggers import read_lines
+from collm.benchmarks.errors import UserError
 
 NUM_PARTS = 6
 

@@ -9,12 +9,12 @@ from typing import Literal
 
 from tyro.conf import Positional
 
-from ...._errors import nearest
-from ...._ownership import refuse_foreign_files
-from ...._ranges import Checked, Seed
-from ...._terminal import terminal
-from ...arguments import parsed
-from ...errors import check_folder, refusals
+from ..._errors import nearest
+from ..._ownership import refuse_foreign_files
+from ..._ranges import Checked, Seed
+from ..._terminal import terminal
+from ..arguments import parsed
+from ..errors import check_folder, refusals
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ def run(args: Sequence[str]) -> None:
 
     import torch  # here: help needs none of it
 
-    from ...comparison.classic_control import CURVES, EXPERIMENTS, TORQUES, plot, run_seed, table
+    from ..comparison.classic_control import CURVES, EXPERIMENTS, TORQUES, plot, run_seed, table
 
     console = terminal()
     torch.set_num_threads(1)

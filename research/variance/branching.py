@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from pettingzoo import ParallelEnv
 
-from ...agents.core import Policy, Request
-from ...algorithms.rollout.episode import Episode
-from ...algorithms.rollout.intervals import Floats
+from collm.agents.core import Policy, Request
+from collm.algorithms.rollout.episode import Episode
+from collm.algorithms.rollout.intervals import Floats
 
 FIRST_BRANCH = 2**20
 """Number of the first branch in the names of random streams: episodes have lower ones."""

@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 
-from ...agents.core import CriticInput, FittedCritic
-from ...algorithms.functions.advantages import monte_carlo_returns
-from ...algorithms.functions.losses import explained_variance
-from ...algorithms.learning.critic_learner import CriticLearner
-from ...algorithms.rollout.episode import Episode
-from ...algorithms.rollout.intervals import Floats
+from collm.agents.core import CriticInput, FittedCritic
+from collm.algorithms.functions.advantages import monte_carlo_returns
+from collm.algorithms.functions.losses import explained_variance
+from collm.algorithms.learning.critic_learner import CriticLearner
+from collm.algorithms.rollout.episode import Episode
+from collm.algorithms.rollout.intervals import Floats
 
 STEPS_BETWEEN_LOOKS = 10
 PATIENCE = 4

@@ -1,7 +1,8 @@
-"""`collm benchmark variance [run|table|attained|refit]`: noise of advantages by critic, and what critics explain."""
+"""Measure the noise of advantages by critic for frozen teams, and what critics explain of recorded runs."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -9,18 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import torch
+import tyro
 from tyro.conf import Positional
 
-from ...._ownership import owned, refuse_foreign_files, write_text
-from ...._ranges import Checked, Count, NotNegative, Seed, Share
-from ...._terminal import terminal
-from ...arguments import parsed
-from ...errors import UserError, check_folder, refusals
+from collm._ownership import owned, refuse_foreign_files, write_text
+from collm._ranges import Checked, Count, NotNegative, Seed, Share
+from collm._terminal import terminal
+from collm.benchmarks.errors import UserError, check_folder, refusals
 
 FILES = PAGE, CORRELATION, SAMPLES = "README.md", "correlation.png", "samples.png"
 
 if TYPE_CHECKING:
-    from ...variance.bench import Cell
+    from bench import Cell
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,13 +80,13 @@ class VarianceArguments(Checked):
 
 
 def run(args: Sequence[str]) -> None:
-    arguments = parsed(VarianceArguments, "benchmark variance", args)
-
+    """Take the step that the arguments name."""
+    arguments = tyro.cli(VarianceArguments, args=list(args), prog="research/variance/run.py")
     if arguments.action in ("attained", "refit"):
         return _write_records(arguments)
 
-    from ...variance.bench import Size, write_cell  # here: help needs no models
-    from ...variance.tables import draw, draw_samples, page, read_cells
+    from bench import Size, write_cell  # here: help needs no models
+    from tables import draw, draw_samples, page, read_cells
 
     console = terminal()
     torch.set_num_threads(1)
@@ -117,9 +118,9 @@ def run(args: Sequence[str]) -> None:
 
 def _write_records(arguments: VarianceArguments) -> None:
     """Write the table of what critics explained, or would have explained, of recorded episodes."""
-    from ...variance.attained import attained, attained_page
-    from ...variance.recorded import recorded
-    from ...variance.refit import Setting, refit_page, refitted
+    from attained import attained, attained_page
+    from recorded import recorded
+    from refit import Setting, refit_page, refitted
 
     console = terminal()
     torch.set_num_threads(1)
@@ -150,7 +151,7 @@ def cells(arguments: VarianceArguments) -> list[Cell]:
     Raises:
         UserError: if a policy has no name, or a number is too small to compare anything.
     """
-    from ...variance.bench import Cell
+    from bench import Cell
 
     if arguments.groups < 2 or arguments.group_size < 2:
         raise UserError(
@@ -173,3 +174,11 @@ def cells(arguments: VarianceArguments) -> list[Cell]:
             kwargs = {"max_turns": horizon, "num_agents": team, "feedback": feedback, "reward": reward}
             found.append(Cell(name, model, arguments.env, kwargs, arguments.max_new_tokens, arguments.critic))
     return found
+
+
+if __name__ == "__main__":
+    try:
+        with refusals():
+            run(sys.argv[1:])
+    except UserError as error:
+        sys.exit(f"error: {error}")

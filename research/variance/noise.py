@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ...algorithms.functions.advantages import gae
-from ...algorithms.rollout.intervals import Floats
+from collm.algorithms.functions.advantages import gae
+from collm.algorithms.rollout.intervals import Floats
 
 
 def traced(rewards: Floats, values: Floats, trace: float) -> Floats:
