@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 from probes import NumberProbe
 
-from collm.agents.tiny import make
 from collm.benchmarks.cli import main
 
 FEW = "--num-updates 1 --rollout-buffer-size 2 --eval-num-samples 2 --critic-warmup 0 --hidden-dims 4"
@@ -139,17 +137,3 @@ def test_an_empty_path_in_a_file_of_settings_is_refused(tmp_path, capsys):
     (tmp_path / "a.json").write_text(json.dumps({"algorithm": "iac", "env": "collm/MiniCode-v1", "out": ""}))
     assert main(["train", "--config", str(tmp_path / "a.json")]) == 2
     assert "out is empty" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("is_file", [False, True])
-def test_the_recipe_of_a_model_refuses_a_folder_with_files(tmp_path, is_file):
-    out = Path(tmp_path / "model")
-    make.check_is_empty(out)
-    if is_file:
-        out.write_text("mine")
-    else:
-        out.mkdir()
-        make.check_is_empty(out)
-        (out / "config.json").write_text("mine")
-    with pytest.raises(SystemExit, match=str(out)):
-        make.check_is_empty(out)

@@ -11,15 +11,15 @@ from random import Random
 
 import torch
 from torch import Tensor
+from vocabulary import words
 
-from ...envs.coding.mini_code import demonstration as coding
-from ...envs.core import Message
-from ...envs.games.mini_build import demonstration as building
-from ...envs.games.mini_build.prompts import Feedback
-from ...envs.writing.mini_writing.prompts import demonstration as writing
-from ...envs.writing.mini_writing.rules import generated_post
-from ..encoding import Encoder
-from .vocabulary import words
+from collm.agents.encoding import Encoder
+from collm.envs.coding.mini_code import demonstration as coding
+from collm.envs.core import Message
+from collm.envs.games.mini_build import demonstration as building
+from collm.envs.games.mini_build.prompts import Feedback
+from collm.envs.writing.mini_writing.prompts import demonstration as writing
+from collm.envs.writing.mini_writing.rules import generated_post
 
 _TASKS = ("writing", "writing", "building", "building", "coding")  # each gives 2 lessons
 _HORIZONS = (6, 6, 6, 6, 6, 4, 3, 2, 8, 12)  # the default most often

@@ -1,6 +1,6 @@
 """Start checkpoints: the embedded model, taught on with demonstrations of one more task, from which trainings begin.
 
-python -m collm.agents.tiny.start --out FOLDER --seed 1
+python tools/tiny/start.py --out FOLDER --seed 1
 
 Less than a minute of one core; 0.9 MB. The model that is taught on may be another one of the recipe's kind (`--model`),
 so that what was learned elsewhere is kept: lessons here add a task and take none away.
@@ -15,15 +15,15 @@ from random import Random
 
 import torch
 import tyro
+from lessons import Lesson, batch, transcript_lesson
+from make import check_is_empty, save, train
 from torch import Tensor
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
-from ...envs.games.mini_build.prompts import Feedback
-from ...envs.games.mini_shift import demonstration as shift
-from ..encoding import Encoder
-from . import TINY_DIRECTORY
-from .lessons import Lesson, batch, transcript_lesson
-from .make import check_is_empty, save, train
+from collm.agents.encoding import Encoder
+from collm.agents.tiny import TINY_DIRECTORY
+from collm.envs.games.mini_build.prompts import Feedback
+from collm.envs.games.mini_shift import demonstration as shift
 
 _HORIZONS = (8, 8, 8, 6, 4, 2, 12)
 _TEAMS = (2, 2, 2, 3, 4)

@@ -7,9 +7,9 @@ from functools import cache
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from ...envs.coding.mini_code import VOCABULARY as CODING_WORDS
-from ...envs.games.mini_build import VOCABULARY as BUILDING_WORDS
-from ...envs.writing.mini_writing.prompts import prompt_vocabulary as writing_words
+from collm.envs.coding.mini_code import VOCABULARY as CODING_WORDS
+from collm.envs.games.mini_build import VOCABULARY as BUILDING_WORDS
+from collm.envs.writing.mini_writing.prompts import prompt_vocabulary as writing_words
 
 END, PADDING = "<|endoftext|>", "<|pad|>"
 MAX_TOKENS = 1024

@@ -1,4 +1,4 @@
-"""The recipe of the embedded model: `python -m collm.agents.tiny.make --out FOLDER`, about eight minutes on one core.
+"""The recipe of the embedded model: `python tools/tiny/make.py --out FOLDER`, about eight minutes on one core.
 
 First associative recall, memory of the own replies and copies of sentences, then the noisy demonstrations of all mini
 tasks, mixed. The seed decides everything.
@@ -15,14 +15,14 @@ from random import Random
 
 import torch
 import tyro
+from lessons import Lesson, batch, demonstration_lessons, memory_lesson, recall_lesson, sentences_lesson
 from torch import Tensor
 from torch.nn import functional
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from vocabulary import new_tokenizer, words
+from wiring import wire_recall
 
-from ..encoding import Encoder
-from .lessons import Lesson, batch, demonstration_lessons, memory_lesson, recall_lesson, sentences_lesson
-from .vocabulary import new_tokenizer, words
-from .wiring import wire_recall
+from collm.agents.encoding import Encoder
 
 WARM_UP_STEPS = 50
 MAX_GRADIENT_NORM = 1.0

@@ -1,6 +1,6 @@
 """Learn word classes and familiar forms from the abstracts of SciTLDR, and write `forms.json`.
 
-    python -m collm.envs.writing.documents.learn_forms scitldr/train.jsonl
+    python tools/learn_forms.py scitldr/train.jsonl
 
 Words that often have the same neighbours are one class: each of the `NUM_WORDS` most frequent words is a vector of the
 square roots of its neighbours' shares, projected on 50 dimensions and clustered by k-means. The package's own samples
@@ -9,9 +9,9 @@ for training are read beside the abstracts, so that everyday words have classes 
 
 from __future__ import annotations
 
+import argparse
 import base64
 import json
-import sys
 import zlib
 from collections import Counter
 from pathlib import Path
@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from . import forms
-from .lexicon import OWN
+from collm.envs.writing.documents import forms
+from collm.envs.writing.documents.lexicon import OWN
 
 NUM_WORDS, NUM_NEIGHBOURS, NUM_CLASSES, NUM_DIMENSIONS, NUM_ROUNDS = 3_000, 250, 48, 50, 25
 SOURCE = (
@@ -88,7 +88,9 @@ def _clustered(vectors: npt.NDArray[np.float64], vocabulary: list[str], counts: 
 
 
 def main() -> None:
-    rows = [json.loads(line) for line in Path(sys.argv[1]).read_text(encoding="utf-8").splitlines()]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("abstracts", type=Path, help="train.jsonl of SciTLDR")
+    rows = [json.loads(line) for line in parser.parse_args().abstracts.read_text(encoding="utf-8").splitlines()]
     texts = [" ".join(row["source"]) for row in rows]
     for field, name in (("post", "posts"), ("abstract", "abstracts")):
         sample = forms.FORMS_FILE.parent / "samples" / f"{name}_train.jsonl"
