@@ -1,7 +1,5 @@
 """The memory plan beside what a training really takes of the CPU's memory: one process per model, peaks by phase.
 
-    python -m collm.benchmarks.throughput.memory
-
 Models have random weights; each plays and learns one update with a critic of its own size, in a process of its own.
 Memory is the process's resident set (Linux): its peak in each phase, less what Python and its libraries take before.
 """
@@ -25,7 +23,6 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 """Qwen3 shapes with a vocabulary of 32,000, in millions of weights, about."""
 VOCABULARY = 32_000
-MODULE = "collm.benchmarks.throughput.memory"
 
 
 def measured(size: str, settings: Sequence[str] = ()) -> dict[str, Any]:
@@ -42,7 +39,7 @@ def measured(size: str, settings: Sequence[str] = ()) -> dict[str, Any]:
     Raises:
         RuntimeError: if the process fails, with what it said.
     """
-    command = [sys.executable, "-m", MODULE, "--measure", size, *settings]
+    command = [sys.executable, __file__, size, *settings]
     # Freed memory goes back at once, so that the resident set is what is in use.
     environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -56,12 +53,12 @@ def _measure(size: str, settings: Sequence[str]) -> dict[str, Any]:
     import torch
     from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 
-    from ...agents.config import ModelConfig
-    from ...agents.tiny import TINY_DIRECTORY
-    from ...algorithms.config import ActorCriticConfig, IACConfig, MAACConfig
-    from ...algorithms.memory.fitting import members_of, work_of
-    from ...algorithms.memory.plan import plan
-    from ...algorithms.runs.assembly.experiment import Experiment
+    from collm.agents.config import ModelConfig
+    from collm.agents.tiny import TINY_DIRECTORY
+    from collm.algorithms.config import ActorCriticConfig, IACConfig, MAACConfig
+    from collm.algorithms.memory.fitting import members_of, work_of
+    from collm.algorithms.memory.plan import plan
+    from collm.algorithms.runs.assembly.experiment import Experiment
 
     torch.manual_seed(0)
     with tempfile.TemporaryDirectory() as folder:
@@ -152,19 +149,5 @@ def _resident(field: str) -> int:
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(f"{field}:"))
 
 
-def main(args: Sequence[str]) -> None:
-    if args and args[0] == "--measure":
-        print(json.dumps(_measure(args[1], args[2:])))
-        return
-    for size in SIZES:
-        found = measured(size, args)
-        ratio = found["planned_peak"] / found["measured_peak"]
-        print(
-            f"{size}: plan {found['planned_peak'] / 2**20:,.0f} MiB, measured "
-            f"{found['measured_peak'] / 2**20:,.0f} MiB, ratio {ratio:.3f}"
-        )
-        print(json.dumps(found))
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    print(json.dumps(_measure(sys.argv[1], sys.argv[2:])))

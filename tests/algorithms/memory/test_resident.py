@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 
 import pytest
+from resident import SIZES, measured
 
 from collm.algorithms.rollout.side_by_side import num_cores
-from collm.benchmarks.throughput.memory import SIZES, measured
 
 
 @pytest.mark.slow

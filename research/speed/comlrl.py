@@ -1,17 +1,17 @@
-"""Whole training steps beside comlrl (PyPI), with the same model, game lengths and samples per update.
+"""Measure whole training steps of collm and of comlrl (PyPI) with equal models, game lengths and samples per update.
 
-comlrl is not a dependency; where it is not installed, nothing is measured and the reason is printed.
-
-    python -m venv reference && reference/bin/pip install '.[train]' comlrl==1.4.3
-    OMP_WAIT_POLICY=PASSIVE OMP_NUM_THREADS=1 reference/bin/collm throughput comlrl
+python -m venv reference && reference/bin/pip install '.[train]' comlrl==1.4.3
+OMP_WAIT_POLICY=PASSIVE OMP_NUM_THREADS=1 reference/bin/python research/speed/comlrl.py
 """
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import importlib.metadata
 import importlib.util
 import statistics
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,9 +20,9 @@ from typing import Any
 
 import torch
 
-from ...algorithms.rollout.side_by_side import num_cores
-from ..markdown import markdown_table
-from .synthetic import (
+from collm.algorithms.rollout.side_by_side import num_cores
+from collm.benchmarks.markdown import markdown_table
+from collm.benchmarks.throughput.synthetic import (
     FEEDBACK_WORDS,
     NUM_WORDS,
     PROMPT_WORDS,
@@ -30,9 +30,8 @@ from .synthetic import (
     synthetic_model,
     synthetic_tokenizer,
     synthetic_trainer,
-    threads_kept,
 )
-from .timing import Spread, Workload, cpu_rates, rates, ratio_of
+from collm.benchmarks.throughput.timing import Spread, Watch, Workload, rates, ratio_of, watching
 
 VERSION = "1.4.3"
 TURNS = 6
@@ -96,7 +95,7 @@ def measure(repeats: int, cases: Sequence[Case] = CASES) -> list[tuple[Case, lis
         if key not in theirs:
             theirs[key] = f"comlrl: {case.name}"
             workloads[theirs[key]] = _comlrl(case)
-    found = cpu_rates(workloads, repeats)
+    found = rates(workloads, repeats)
     named = {case: theirs[(case.algorithm, case.num_turns, case.their_envs)] for case in cases}
     return [(case, found[case.name], found[named[case]]) for case in cases]
 
@@ -117,7 +116,6 @@ class OnAllCores:
         return ratio_of(self.ours, max(self.theirs.values(), key=statistics.median))
 
 
-@threads_kept()
 def measure_on_all_cores(repeats: int, cases: Sequence[Case] = LARGE_CASES) -> list[OnAllCores]:
     """The same by wall time, where both may use every core of the CPU."""
     cores = num_cores()
@@ -261,3 +259,18 @@ def table_on_all_cores(measured: Sequence[OnAllCores]) -> str:
     ]
     title = f"The same per second of wall time, where both may use all {num_cores()} cores:"
     return f"{title}\n\n{markdown_table(header, cells)}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=5, help="rounds, after one to warm up")
+    repeats = parser.parse_args().repeats
+    if (reason := missing()) is not None:
+        sys.exit(f"error: {reason}")
+    torch.set_num_threads(1)
+    with watching(Watch()) as watch:
+        print(table(measure(repeats)), table_on_all_cores(measure_on_all_cores(repeats)), watch.verdict(), sep="\n\n")
+
+
+if __name__ == "__main__":
+    main()
