@@ -33,10 +33,7 @@ COMMANDS = {
     "doctor": ("collm.benchmarks.commands.doctor", "what this machine has, and what a training needs of it"),
     "benchmark": ("collm.benchmarks.commands.benchmark", "compare algorithms on environments with several seeds"),
     "report": ("collm.benchmarks.commands.report", "one page about runs: curves, intervals, episodes to read"),
-    "throughput": (
-        "collm.benchmarks.commands.throughput",
-        "measure this machine: rollouts, decoding, updates, …",
-    ),
+    "throughput": ("collm.benchmarks.commands.throughput", "measure this machine: rollouts, decoding, updates"),
     "completion": ("collm.benchmarks.completion", "print a shell's completion: bash, zsh or fish"),
 }
 _NEEDS = {"completion": (), **dict.fromkeys(("envs", "check", "play"), ("rich", "tyro"))}

@@ -24,7 +24,6 @@ from collm.benchmarks.report.contrasts import SUCCESS, Finding, contrast_table, 
 from collm.benchmarks.report.curves import mean_curve
 from collm.benchmarks.report.search import search
 from collm.benchmarks.report.tables import TableOfText, collapses, final_scores, sample_efficiency, wasted
-from collm.benchmarks.variance.tables import draw_samples, overview, read_cells
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
@@ -74,13 +73,10 @@ def filled(page: str, blocks: Mapping[str, str]) -> str:
 
 
 def blocks(names: Sequence[str], results: Path = RESULTS) -> dict[str, str]:
-    """Texts of the named tables, each "SUITE TABLE" or "SUITE+SUITE TABLE"; and "variance overview"."""
+    """Texts of the named tables, each "SUITE TABLE" or "SUITE+SUITE TABLE"."""
     found: dict[str, str] = {}
     for suite in dict.fromkeys(name.split()[0] for name in names):
         own = [name for name in names if name.split()[0] == suite]
-        if suite == "variance":
-            found["variance overview"] = overview(read_cells(results / "variance"))
-            continue
         runs = comparison(suite, results)
         if runs is None:
             found |= dict.fromkeys(own, f"No runs of the suite `{suite}` are committed yet.")
@@ -177,8 +173,6 @@ def draw_columns(found: Comparison, columns: Mapping[str, Any], said: str, file:
 def draw(results: Path = RESULTS, images: Path = IMAGES) -> list[Path]:
     """All figures whose summaries are committed; returns their files."""
     drawn: dict[Path, Callable[[], Any]] = {}
-    if (results / "variance").is_dir():
-        drawn[images / "variance.png"] = lambda: draw_samples(read_cells(results / "variance"), images / "variance.png")
     for suite in ("shift", "words", "tuned", "replication", "memory", "presets"):
         if (found := comparison(suite, results)) is not None:
             stated = findings(read_suite(Path(suite)).contrasts, found)

@@ -35,6 +35,8 @@ def tree() -> str:
     rows = [row.split("|", 1) for layer in LAYERS for row in lines(ROOT / layer)]
     rows += [
         ["src/collm/", "The front door: what `import collm` offers; the four folders are linked from it"],
+        ["research/", "Studies behind the findings: scripts, suites and results, outside of the package"],
+        ["tools/", "Scripts that made files of the package: the embedded model, the forms of English"],
         ["tests/", "They mirror the tree; `interop/` runs other libraries' trainings"],
         ["docs/", "Pages: environments, extending, speed, sandbox, use with other libraries"],
         ["examples/", "Short scripts, one per library"],

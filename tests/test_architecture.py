@@ -43,7 +43,7 @@ ORDER = {
     "benchmarks": (
         "arguments configuration errors markdown",
         "cli completion crossplay leaderboard",
-        "comparison core throughput variance",
+        "comparison core throughput",
         "report",
         "commands",
     ),

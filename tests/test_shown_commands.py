@@ -39,7 +39,6 @@ SMALLER = {
     "collm benchmark shift": "--envs cross --algorithms MAGRPO --environment-steps 128 --config eval_num_samples=2",
     "collm benchmark smoke": "--seeds 0 --workers 1",
     "collm benchmark suite": "--seeds 0 --environment-steps 200 --workers 1 --config MAAC.critic_warmup=1",
-    "collm benchmark variance": "--horizons 2 --known 8 --groups 2 --group-size 2",
     "collm check collm/MiniBuild-v0 --red-team": "--updates 1",  # after 100 it fails, as the page says
     "collm check collm/MiniWriting-v2 --red-team": "--updates 1",
     "collm demo": "--updates 3",

@@ -1,4 +1,4 @@
-"""The embedded model: a small causal language model that ships with the package, and the recipe that made it."""
+"""The embedded model: a small causal language model that ships with the package."""
 
 from importlib.resources import files
 from pathlib import Path

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import shlex
 from collections.abc import Mapping, Sequence
@@ -26,9 +25,6 @@ if TYPE_CHECKING:
     from ..comparison.suite import Job, Suite
     from ..comparison.tasks import RayTasks
 
-BENCHES = ("classic-control", "variance")
-"""Experiments with options of their own, each a module of `benches/`."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkArguments(Checked):
@@ -38,7 +34,7 @@ class BenchmarkArguments(Checked):
     """TOML file that describes the comparison, or the name of one that ships (smoke, shift, shift_fresh, regimes,
     words, critics, tuned, replication, rates, memory, presets, published, staleness, claim, tuning, ablations,
     sparsity, estimators, family, teams, traces, lbf, rware, minigrid, tictactoe); None: --algorithms on --envs.
-    classic-control and variance have options of their own: `collm benchmark variance --help`."""
+    classic-control has options of its own: `collm benchmark classic-control --help`."""
     algorithms: tuple[str, ...] = ()
     """Algorithms to compare, by the names of `collm train`; with a suite, only these of its entries; none: all."""
     envs: tuple[str, ...] = ()
@@ -74,8 +70,10 @@ class BenchmarkArguments(Checked):
 
 
 def run(args: Sequence[str]) -> None:
-    if args and args[0] in BENCHES:
-        importlib.import_module(f"..benches.{args[0].replace('-', '_')}", __name__).run(args[1:])
+    if args and args[0] == "classic-control":
+        from . import classic_control
+
+        classic_control.run(args[1:])
         return
     arguments = parsed(BenchmarkArguments, "benchmark", args)
 

@@ -1,7 +1,7 @@
-"""Decoding speed: our decoder beside transformers' `generate`, in one process on one thread.
+"""Decoding speed of our decoder and of transformers' `generate`, in one process on one thread.
 
-Workloads that are compared take turns, several times over; rates are tokens per CPU second of the process. Other work
-on the machine moves all figures together, so ratios mean more than rates.
+Workloads that are compared take turns, several times over. Rates are tokens per CPU second of the process, or per second
+on a GPU. Other work on the machine moves all figures together, so ratios mean more than rates.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ...agents.decoding.decoder import Decoder, Prompt
 from ...agents.decoding.sampling import Sampling
 from ..markdown import markdown_table
 from .synthetic import random_llama
-from .timing import Spread, Workload, cpu_rates, ratio_of
+from .timing import Spread, Workload, clock_of, rates, ratio_of, unit_of
 
 VOCABULARY = 4096
 NEW_TOKENS = 64
@@ -33,7 +33,7 @@ class Row:
     """One comparison: what was decoded, and how fast by each workload."""
 
     name: str
-    rates: Mapping[str, Sequence[float]]  # tokens per CPU second of each round, by workload
+    rates: Mapping[str, Sequence[float]]  # tokens per second of each round, by workload
     ours: str
     reference: str
     floor: float | None  # ratio that must be reached
@@ -58,18 +58,19 @@ def rows(repeats: int = 5, device: str = "cpu") -> list[Row]:
     for sampling, label in ((Sampling(), "no filter"), (FILTERS, "T .8, top-k 50, top-p .95")):
         for count, floor, goal in ((1, None, None), (32, 6.0, 9.0), (128, 7.0, 10.0)):
             same = {1: (None, None), 32: (1.5, 1.9), 128: (1.8, 2.2)}[count] if sampling is FILTERS else (None, None)
-            rates = cpu_rates(
+            found_rates = rates(
                 {
                     "decoder": _decoder_run(model, _copies(batches[count], count), sampling),
                     "generate": _generate_run(model, _copies(batches[count], count), sampling, count),
                     "generate, batch 1": _generate_run(model, batches[128][:6], sampling, 1),
                 },
                 repeats,
+                clock=clock_of(device),
             )
-            found.append(Row(f"batch {count}, {label}", rates, "decoder", "generate", *same))
-            found.append(Row(f"batch {count}, {label}", rates, "decoder", "generate, batch 1", floor, goal))
-    found.append(_ragged_row(model, repeats))
-    found.append(_turns_row(model, repeats))
+            found.append(Row(f"batch {count}, {label}", found_rates, "decoder", "generate", *same))
+            found.append(Row(f"batch {count}, {label}", found_rates, "decoder", "generate, batch 1", floor, goal))
+    found.append(_ragged_row(model, repeats, device))
+    found.append(_turns_row(model, repeats, device))
     return found
 
 
@@ -128,7 +129,7 @@ def _generate_run(
     return run
 
 
-def _ragged_row(model: PreTrainedModel, repeats: int) -> Row:
+def _ragged_row(model: PreTrainedModel, repeats: int, device: str) -> Row:
     prompts = ragged_prompts(128)
     lengths = np.clip(np.random.default_rng(1).exponential(48, len(prompts)), 4, 192).astype(np.int64)
     decoder = Decoder(model, [], max_slots=32)
@@ -137,14 +138,12 @@ def _ragged_row(model: PreTrainedModel, repeats: int) -> Row:
         decoder.generate([Prompt(ids, (n,), int(lengths[n])) for n, ids in enumerate(prompts)], Sampling())
         return int(lengths.sum())
 
-    rates = cpu_rates(
-        {"decoder": ours, "generate, batches": _generate_run(model, prompts, Sampling(), 32, lengths)}, repeats
-    )
+    workloads = {"decoder": ours, "generate, batches": _generate_run(model, prompts, Sampling(), 32, lengths)}
     name = f"{len(prompts)} completions of {lengths.min()}-{lengths.max()} tokens, 32 slots"
-    return Row(name, rates, "decoder", "generate, batches", 2.0, 2.5)
+    return Row(name, rates(workloads, repeats, clock=clock_of(device)), "decoder", "generate, batches", 2.0, 2.5)
 
 
-def _turns_row(model: PreTrainedModel, repeats: int, count: int = 32) -> Row:
+def _turns_row(model: PreTrainedModel, repeats: int, device: str, count: int = 32) -> Row:
     decoder = Decoder(model, [], max_slots=count)
     openings = [ids[:64] for ids in ragged_prompts(count)]
     observations = np.random.default_rng(2).integers(1, VOCABULARY, (TURNS, count, OBSERVED))
@@ -162,11 +161,12 @@ def _turns_row(model: PreTrainedModel, repeats: int, count: int = 32) -> Row:
             ]
         return TURNS * count * ANSWERED
 
-    rates = cpu_rates({"extended": lambda: episode(True), "prefilled anew": lambda: episode(False)}, repeats)
-    return Row(f"{TURNS} turns, {count} rows", rates, "extended", "prefilled anew", 1.5, 2.0)
+    workloads = {"extended": lambda: episode(True), "prefilled anew": lambda: episode(False)}
+    found = rates(workloads, repeats, clock=clock_of(device))
+    return Row(f"{TURNS} turns, {count} rows", found, "extended", "prefilled anew", 1.5, 2.0)
 
 
-def table(measured: Sequence[Row]) -> str:
+def table(measured: Sequence[Row], device: str = "cpu") -> str:
     """The comparisons as a Markdown table: medians, and in brackets minimum to maximum over the rounds."""
     cells = [
         (
@@ -179,5 +179,6 @@ def table(measured: Sequence[Row]) -> str:
         )
         for row in measured
     ]
-    header = ("what is decoded", "ours, tokens/CPU-s", "beside", "tokens/CPU-s", "ratio", "floor", "goal")
+    unit = f"tokens per {unit_of(device)}"
+    header = ("what is decoded", f"ours, {unit}", "beside", unit, "ratio", "floor", "goal")
     return markdown_table(header, cells)

@@ -15,7 +15,7 @@ torch's own products of fp32 matrices are MKL's.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -33,7 +33,7 @@ from ...agents.scoring.packing import rows_of
 from ...agents.scoring.scorer import Scorer
 from ..markdown import markdown_table
 from .decode import NEW_TOKENS, VOCABULARY, ragged_prompts, tiny_model
-from .timing import Spread, cpu_rates
+from .timing import Spread, clock_of, rates, unit_of
 
 SIDE = 1024  # of the square matrices
 BATCH = 128
@@ -45,10 +45,10 @@ class Share:
     """Share of the machine's limit that one kind of work reaches."""
 
     name: str
-    tokens_per_s: Spread  # sampled or scored tokens per CPU second
+    tokens_per_s: Spread  # sampled or scored tokens per second
     operations: float  # per token
-    limit: float  # operations per CPU second of a matrix product
-    products: float  # operations per CPU second of the model's products with as many rows as the work has
+    limit: float  # operations per second of a matrix product
+    products: float  # operations per second of the model's products with as many rows as the work has
     floor: float
     goal: float
 
@@ -57,9 +57,10 @@ class Share:
         return self.tokens_per_s.times(self.operations / self.limit)
 
 
-def measure(repeats: int = 5) -> list[Share]:
+def measure(repeats: int = 5, device: str = "cpu") -> list[Share]:
     """Shares of decoding and of learning at a large batch."""
     model = tiny_model()
+    nn.Module.to(model, device)
     prompts = ragged_prompts(BATCH)
     replies = np.random.default_rng(3).integers(1, VOCABULARY, (BATCH, NEW_TOKENS))
     tracks = [
@@ -67,52 +68,59 @@ def measure(repeats: int = 5) -> list[Share]:
         for prompt, reply in zip(prompts, replies, strict=True)
     ]
     decoder, scorer = Decoder(model, [], max_slots=BATCH), Scorer(model)
-    limit = product_rate()
-    rates = cpu_rates(
+    limit = product_rate(device=device)
+    found = rates(
         {
             "decode": partial(_decoded, decoder, prompts),
             "training": partial(_learned, scorer, tracks),
         },
         repeats,
+        clock=clock_of(device),
     )
-    limit = max(limit, product_rate())
+    limit = max(limit, product_rate(device=device))
     a_token = operations(model, [len(prompt) for prompt in prompts]) / (BATCH * NEW_TOKENS)
     return [
-        Share("decode", Spread.of(rates["decode"]), a_token, limit, products_rate(model, BATCH), 0.25, 0.40),
-        Share(
-            "training", Spread.of(rates["training"]), 3 * a_token, limit, products_rate(model, MAX_TOKENS), 0.30, 0.45
-        ),
+        Share(name, Spread.of(found[name]), factor * a_token, limit, products_rate(model, num_rows), floor, goal)
+        for name, factor, num_rows, floor, goal in (
+            ("decode", 1, BATCH, 0.25, 0.40),
+            ("training", 3, MAX_TOKENS, 0.30, 0.45),
+        )
     ]
 
 
-def product_rate(repeats: int = 20) -> float:
-    """Operations per CPU second of a matrix product, the best of several."""
-    factor = torch.rand(SIDE, SIDE)
-    seconds: list[float] = []
+def product_rate(repeats: int = 20, device: str = "cpu") -> float:
+    """Operations per second of a matrix product, the best of several."""
+    factor = torch.rand(SIDE, SIDE, device=device)
+    return 2.0 * SIDE**3 / _least_seconds(lambda: factor @ factor, repeats, device)
+
+
+def _least_seconds(work: Callable[[], object], repeats: int, device: str) -> float:
+    now = clock_of(device) or time.process_time
+    found = []
     for _ in range(repeats + 1):
-        start = time.process_time()
-        factor @ factor
-        seconds.append(time.process_time() - start)
-    # The first warms the caches.
-    return 2.0 * SIDE**3 / min(seconds[1:])
+        start = now()
+        work()
+        found.append(now() - start)
+    return min(found[1:])  # the first warms the caches
 
 
 @torch.no_grad()
 def products_rate(model: nn.Module, num_rows: int, repeats: int = 20) -> float:
-    """Operations per CPU second of one product with each linear layer, the best of several rounds.
+    """Operations per second of one product with each linear layer, the best of several rounds.
 
     Args:
         num_rows: rows of what the weights are multiplied with.
     """
     layers = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
-    inputs = {width: torch.rand(num_rows, width) for width in {layer.in_features for layer in layers}}
-    seconds: list[float] = []
-    for _ in range(repeats + 1):
-        start = time.process_time()
+    device = layers[0].weight.device
+    inputs = {width: torch.rand(num_rows, width, device=device) for width in {layer.in_features for layer in layers}}
+
+    def multiply() -> None:
         for layer in layers:
             layer(inputs[layer.in_features])
-        seconds.append(time.process_time() - start)
-    return 2.0 * num_rows * sum(layer.weight.numel() for layer in layers) / min(seconds[1:])
+
+    num_operations = 2.0 * num_rows * sum(layer.weight.numel() for layer in layers)
+    return num_operations / _least_seconds(multiply, repeats, str(device))
 
 
 def operations(model: PreTrainedModel, prompt_lengths: Sequence[int], new_tokens: int = NEW_TOKENS) -> float:
@@ -140,12 +148,12 @@ def _learned(scorer: Scorer, tracks: Sequence[Sequence[Completion]]) -> int:
     return sum(len(turn.tokens.completion_ids) for track in tracks for turn in track)
 
 
-def table(shares: Sequence[Share]) -> str:
+def table(shares: Sequence[Share], device: str = "cpu") -> str:
     """The shares as a Markdown table."""
     title = f"Share of the machine's limit, {BATCH} sequences, prompts of 64 to 128 tokens, {NEW_TOKENS} new ones:"
     header = (
         "",
-        "tokens per CPU second",
+        f"tokens per {unit_of(device)}",
         "GFLOP/s",
         "matrix product, GFLOP/s",
         "share",

@@ -1,4 +1,4 @@
-"""CPU seconds of an update by phase: collect, value, critic, forward, backward, optimizer."""
+"""Seconds of an update by phase: collect, value, critic, forward, backward, optimizer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...agents.config import ModelConfig
 from ...algorithms.learning.trainer import Trainer
 from ...algorithms.registry import algorithm_spec
 from ...algorithms.runs.assembly.experiment import Experiment
-from .timing import Stopwatch, timed_rounds
+from .timing import Stopwatch, clock_of, timed_rounds
 
 EPISODES = 32
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
@@ -25,7 +25,7 @@ PHASES = ("collect", "value", "critic", "forward", "optimizer")
 
 @dataclass(frozen=True, slots=True)
 class PhaseRow:
-    """CPU seconds of one update by phase, medians over updates."""
+    """Seconds of one update by phase, medians over updates."""
 
     algorithm: str
     total: float
@@ -41,30 +41,30 @@ class PhaseRow:
         return self.total - self.collect - self.value - self.critic - self.forward - self.optimizer
 
 
-def measure(env: str, repeats: int, max_new_tokens: int = 48) -> list[PhaseRow]:
+def measure(env: str, repeats: int, max_new_tokens: int = 48, device: str = "cpu") -> list[PhaseRow]:
     """Measure updates of each algorithm in turn, all of equally many episodes."""
-    updates = {name: _clocked_update(_trainer(name, env, max_new_tokens)) for name in SETTINGS}
+    updates = {name: _clocked_update(_trainer(name, env, max_new_tokens, device), device) for name in SETTINGS}
     return [
         PhaseRow(
             name,
             statistics.median(total for _, total in rounds),
             *(statistics.median(seconds.get(phase, 0.0) for seconds, _ in rounds) for phase in PHASES),
         )
-        for name, rounds in timed_rounds(updates, repeats).items()
+        for name, rounds in timed_rounds(updates, repeats, clock=clock_of(device)).items()
     ]
 
 
-def _trainer(name: str, env: str, max_new_tokens: int) -> Trainer:
+def _trainer(name: str, env: str, max_new_tokens: int, device: str) -> Trainer:
     config_class = algorithm_spec(name).config
     # The stopwatch counts the phases of one thread.
     config = config_class(rollout_buffer_size=EPISODES, side_by_side=False, **SETTINGS[name])
-    model = ModelConfig(max_new_tokens=max_new_tokens, device="cpu")
+    model = ModelConfig(max_new_tokens=max_new_tokens, device=device)
     return Experiment(algorithm=name, config=config, env=env, model=model).make_trainer()
 
 
-def _clocked_update(trainer: Trainer) -> Callable[[], dict[str, float]]:
-    """An update that returns its CPU seconds by phase."""
-    stopwatch = Stopwatch()
+def _clocked_update(trainer: Trainer, device: str) -> Callable[[], dict[str, float]]:
+    """An update that returns its seconds by phase."""
+    stopwatch = Stopwatch(clock_of(device))
     stopwatch.watch("collect", trainer.source, "next")
     for critic in trainer.unique_critics:
         stopwatch.watch("value", critic, "values")

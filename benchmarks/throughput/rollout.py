@@ -1,7 +1,7 @@
 """Rollout speed: the collector beside one environment at a time through transformers' `generate`.
 
 Both play the same environment with the same model and sampling, and take turns in every round; rates are environment
-steps (joint turns) per CPU second of this process, medians and minimum to maximum over the rounds.
+steps (joint turns) per CPU second of this process, or per second on a GPU; medians and minimum to maximum over the rounds.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ...algorithms.rollout.side_by_side import SideBySide
 from ...envs.registration.registry import make
 from ...envs.vectors.vector import SyncVector
 from ..markdown import markdown_table
-from .timing import Spread, Stopwatch, timed_rounds
+from .timing import Spread, Stopwatch, clock_of, timed_rounds, unit_of
 
 ENV = "collm/MiniWriting-v2"
 BATCHES = (1, 8, 32, 128)
@@ -36,17 +36,17 @@ class RolloutRow:
     """Rates of one way of playing."""
 
     name: str
-    steps_per_s: Spread  # joint turns per CPU second
-    tokens_per_s: Spread  # sampled tokens per CPU second
+    steps_per_s: Spread  # joint turns per second
+    tokens_per_s: Spread  # sampled tokens per second
 
 
-def measure(env: str = ENV, *, repeats: int = 3, max_new_tokens: int = 48) -> list[RolloutRow]:
+def measure(env: str = ENV, *, repeats: int = 3, max_new_tokens: int = 48, device: str = "cpu") -> list[RolloutRow]:
     """Play with `generate`, then with the collector at growing numbers of copies.
 
     Returns:
         One row per way of playing; the first is `generate`'s, which the others are compared with.
     """
-    config = ModelConfig(max_new_tokens=max_new_tokens)
+    config = ModelConfig(max_new_tokens=max_new_tokens, device=device)
     agents = make(env).possible_agents
     policies = load_policies(config, agents)
     workloads: dict[str, Callable[[], tuple[int, int]]] = {"generate, 1 copy": _generating(env, policies)}
@@ -59,12 +59,12 @@ def measure(env: str = ENV, *, repeats: int = 3, max_new_tokens: int = 48) -> li
             Spread.of([steps / seconds for (steps, _), seconds in rounds]),
             Spread.of([tokens / seconds for (_, tokens), seconds in rounds]),
         )
-        for name, rounds in timed_rounds(workloads, repeats).items()
+        for name, rounds in timed_rounds(workloads, repeats, clock=clock_of(device)).items()
     ]
 
 
-def table(rows: Sequence[RolloutRow], env: str) -> str:
-    """Steps and tokens per CPU second, and their ratio to the first row's, as Markdown."""
+def table(rows: Sequence[RolloutRow], env: str, device: str = "cpu") -> str:
+    """Steps and tokens per second, and their ratio to the first row's, as Markdown."""
     cells = [
         (
             row.name,
@@ -74,16 +74,21 @@ def table(rows: Sequence[RolloutRow], env: str) -> str:
         )
         for row in rows
     ]
-    return f"{env}, rates per CPU second:\n\n{markdown_table(('', 'environment steps', 'tokens', 'ratio'), cells)}"
+    return (
+        f"{env}, rates per {unit_of(device)}:\n\n{markdown_table(('', 'environment steps', 'tokens', 'ratio'), cells)}"
+    )
 
 
-def phases(env: str = ENV, *, num_envs: int = 32, repeats: int = 3, max_new_tokens: int = 48) -> dict[str, float]:
-    """CPU seconds per joint turn of one copy by phase; means over the rounds."""
-    policies = load_policies(ModelConfig(max_new_tokens=max_new_tokens), make(env).possible_agents)
+def phases(
+    env: str = ENV, *, num_envs: int = 32, repeats: int = 3, max_new_tokens: int = 48, device: str = "cpu"
+) -> dict[str, float]:
+    """Seconds per joint turn of one copy by phase; means over the rounds."""
+    policies = load_policies(ModelConfig(max_new_tokens=max_new_tokens, device=device), make(env).possible_agents)
     vector = SyncVector(env, num_envs)
     play = _collecting(vector, policies)
     play()
-    stopwatch = Stopwatch()
+    clock = clock_of(device) or time.process_time
+    stopwatch = Stopwatch(clock)
     stopwatch.watch("environment", vector, "send_reset")
     stopwatch.watch("environment", vector, "send")
     stopwatch.watch("environment", vector, "ready")
@@ -95,20 +100,21 @@ def phases(env: str = ENV, *, num_envs: int = 32, repeats: int = 3, max_new_toke
         stopwatch.watch("prompts", decoder._engine, "prefill")
         stopwatch.watch("new tokens", decoder._engine, "step")
         stopwatch.watch("sampling", decoder, "generate")
-    start = time.process_time()
+    start = clock()
     steps = sum(play()[0] for _ in range(repeats))
-    total = time.process_time() - start
+    total = clock() - start
     seconds = dict(stopwatch.seconds)
     seconds["rest"] = total - sum(seconds.values())
     return {phase: spent / steps for phase, spent in seconds.items()}
 
 
-def phase_table(seconds: Mapping[str, float], env: str, num_envs: int = 32) -> str:
+def phase_table(seconds: Mapping[str, float], env: str, num_envs: int = 32, device: str = "cpu") -> str:
     """The phases as a Markdown table."""
     total = sum(seconds.values())
     cells = [(phase, f"{1000 * spent:.2f}", f"{spent / total:.0%}") for phase, spent in seconds.items()]
     table = markdown_table(("phase", "ms", "share"), cells)
-    return f"{env}, {num_envs} copies, CPU milliseconds per joint turn:\n\n{table}"
+    unit = unit_of(device).replace("second", "milliseconds")
+    return f"{env}, {num_envs} copies, {unit} per joint turn:\n\n{table}"
 
 
 def _collecting(vector: SyncVector, policies: Mapping[str, LanguagePolicy]) -> Callable[[], tuple[int, int]]:
@@ -155,8 +161,8 @@ def play_by_generate(
 def _generated(policy: LanguagePolicy, observation: str, previous: Completion | None) -> Completion:
     model = policy.language_model
     prompt, is_extension = model.encoder.prompt(observation, previous)
-    ids = torch.from_numpy(prompt)[None]
     base: Any = model.base
+    ids = torch.from_numpy(prompt)[None].to(base.device)
     output = base.generate(
         ids,
         attention_mask=torch.ones_like(ids),
@@ -168,5 +174,5 @@ def _generated(policy: LanguagePolicy, observation: str, previous: Completion | 
         eos_token_id=sorted(model.encoder.stop_ids),
         pad_token_id=model.encoder.end_id,
     )
-    sampled = output[0, len(prompt) :].numpy()
+    sampled = output[0, len(prompt) :].cpu().numpy()
     return Completion(model.encoder.text(sampled), tokens=TokenRecord(prompt, sampled, is_extension, observation))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
+from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from ...agents.language.model import LanguageModel
@@ -88,16 +88,6 @@ def random_llama(vocab_size: int, *, seed: int, end_id: int | None, pad_id: int)
     return model
 
 
-@contextmanager
-def threads_kept() -> Iterator[None]:
-    """Let torch have as many threads after the block as before it."""
-    before = torch.get_num_threads()
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
 def synthetic_trainer(
     algorithm: str,
     num_envs: int,
@@ -105,6 +95,7 @@ def synthetic_trainer(
     num_agents: int = 2,
     num_turns: int = 1,
     max_new_tokens: int = 64,
+    device: str = "cpu",
     **settings: Any,
 ) -> Trainer:
     """Agents with models of their own; one update learns from one episode of each environment."""
@@ -113,7 +104,7 @@ def synthetic_trainer(
     vector = SyncVector(SyntheticDialogue, num_envs, num_agents=num_agents, num_turns=num_turns)
     policies = {
         agent: LanguagePolicy(
-            LanguageModel(synthetic_model(number), synthetic_tokenizer()),
+            LanguageModel(nn.Module.to(synthetic_model(number), device), synthetic_tokenizer()),
             max_new_tokens=max_new_tokens,
             has_value_head=rule.has_actor_heads,
         )

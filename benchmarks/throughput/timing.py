@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
+import torch
+
 Result = TypeVar("Result")
 Workload = Callable[[], int]  # does its work and returns the number of samples that count
 Clock = Callable[[], float]  # seconds
@@ -111,6 +113,23 @@ def watching(watch: Watch) -> Iterator[Watch]:
         _watch.reset(token)
 
 
+def clock_of(device: str) -> Clock | None:
+    """Wall seconds of a GPU, which has then finished its queued kernels; None for the CPU seconds of this process."""
+    if device == "cpu":
+        return None
+
+    def seconds() -> float:
+        torch.cuda.synchronize(device)
+        return time.perf_counter()
+
+    return seconds
+
+
+def unit_of(device: str) -> str:
+    """Name of the seconds of `clock_of`."""
+    return "CPU second" if device == "cpu" else "second"
+
+
 def look() -> None:
     """Between two rounds: let the watch look, if there is one."""
     watch = _watch.get()
@@ -130,7 +149,7 @@ def timed_rounds(
     caches and is left out.
 
     Args:
-        clock: what counts as seconds; None: CPU seconds of this process.
+        clock: function that returns seconds. None: CPU seconds of this process.
     """
     now = time.process_time if clock is None else clock
     found: dict[str, list[tuple[Result, float]]] = {name: [] for name in workloads}
@@ -155,11 +174,6 @@ def rates(workloads: Mapping[str, Workload], num_rounds: int, *, clock: Clock | 
     }
 
 
-def cpu_rates(workloads: Mapping[str, Workload], num_rounds: int) -> dict[str, list[float]]:
-    """Samples per CPU second of each workload, round by round."""
-    return rates(workloads, num_rounds)
-
-
 def ratio_of(rates: Sequence[float], reference: Sequence[float]) -> Spread:
     """How many times as fast as the reference, over the rounds that were taken in turn."""
     return Spread.of([ours / theirs for ours, theirs in zip(rates, reference, strict=True)])
@@ -169,7 +183,7 @@ class Stopwatch:
     """Seconds by phase. A phase inside another counts for itself alone, so that phases add up to the whole.
 
     Args:
-        clock: what counts as seconds; None: CPU seconds of this process.
+        clock: function that returns seconds. None: CPU seconds of this process.
     """
 
     def __init__(self, clock: Clock | None = None) -> None:

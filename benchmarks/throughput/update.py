@@ -1,6 +1,6 @@
 """Update speed: seconds by phase, beside one sequence at a time, and by size.
 
-CPU seconds of the process, workloads taking turns, medians over the rounds. Other work on the machine moves all figures
+CPU seconds of the process, or wall seconds on a GPU; workloads take turns, medians over the rounds. Other work on the machine moves all figures
 of a table together, so ratios mean more than rates.
 """
 
@@ -23,7 +23,7 @@ from ...agents.language.policy import LanguagePolicy
 from ..markdown import markdown_table
 from . import phases as update_phases
 from .synthetic import synthetic_trainer
-from .timing import Spread, cpu_rates, ratio_of, timed_rounds
+from .timing import Spread, clock_of, rates, ratio_of, timed_rounds, unit_of
 
 ENVS, TURNS, AGENTS = (4, 8, 16, 32), (1, 2, 4, 8), (1, 2, 4, 8)
 FIGURE = "growth.png"
@@ -31,29 +31,29 @@ FIGURE = "growth.png"
 
 @dataclass(frozen=True, slots=True)
 class GrowthRow:
-    """CPU seconds of one IAC update at one size."""
+    """Seconds of one IAC update at one size."""
 
     what: str
     count: int
     seconds: float
 
 
-def tables(env: str, repeats: int, folder: Path | None = None) -> str:
+def tables(env: str, repeats: int, folder: Path | None = None, device: str = "cpu") -> str:
     """All measurements of updates as Markdown; with a folder, the growth of the cost is drawn there."""
-    grown = growth(repeats)
+    grown = growth(repeats, device)
     if folder is not None:
         with owned(folder, FIGURE) as new:
-            growth_figure(grown, new)
+            growth_figure(grown, new, device)
     parts = [
-        phase_table(update_phases.measure(env, repeats), env),
-        alone_table(against_one_at_a_time(repeats)),
-        growth_table(grown),
+        phase_table(update_phases.measure(env, repeats, device=device), env, device),
+        alone_table(against_one_at_a_time(repeats, device), device),
+        growth_table(grown, device),
     ]
     return "\n\n".join(parts)
 
 
-def against_one_at_a_time(repeats: int) -> list[tuple[str, list[float], list[float]]]:
-    """Sampled tokens per CPU second of each round, forward and backward: ours, and one sequence at a time."""
+def against_one_at_a_time(repeats: int, device: str = "cpu") -> list[tuple[str, list[float], list[float]]]:
+    """Sampled tokens per second of each round, forward and backward: ours, and one sequence at a time."""
     found = []
     for name, num_envs, num_turns, num_generations in (("4 completions per prompt", 32, 1, 4), ("6 turns", 8, 6, 1)):
         trainer = synthetic_trainer(
@@ -61,6 +61,7 @@ def against_one_at_a_time(repeats: int) -> list[tuple[str, list[float], list[flo
             num_envs,
             num_turns=num_turns,
             max_new_tokens=32,
+            device=device,
             **({"num_generations": num_generations} if num_generations > 1 else {}),
         )
         agent, learner = next(iter(trainer.learners.items()))
@@ -69,18 +70,19 @@ def against_one_at_a_time(repeats: int) -> list[tuple[str, list[float], list[flo
         tracks = [
             tuple(turn.completion for turn in episode.tracks[agent]) for episode in trainer.source.next(0).episodes
         ]
-        rates = cpu_rates(
+        measured = rates(
             {
                 "ours": partial(_batched, policy, tracks, learner.max_tokens),
                 "alone": partial(_alone, policy, tracks),
             },
             repeats,
+            clock=clock_of(device),
         )
-        found.append((name, rates["ours"], rates["alone"]))
+        found.append((name, measured["ours"], measured["alone"]))
     return found
 
 
-def growth(repeats: int) -> list[GrowthRow]:
+def growth(repeats: int, device: str = "cpu") -> list[GrowthRow]:
     """Cost of IAC's update by number of environments, turns and agents; those not varied stay at 8, 1 and 2."""
     rows = []
     for what, counts, argument in (
@@ -90,11 +92,15 @@ def growth(repeats: int) -> list[GrowthRow]:
     ):
         updates = {
             str(count): synthetic_trainer(
-                "iac", **({"num_envs": 8} | {argument: count}), max_new_tokens=24, use_separate_critic=False
+                "iac",
+                **({"num_envs": 8} | {argument: count}),  # type: ignore[arg-type]
+                max_new_tokens=24,
+                device=device,
+                use_separate_critic=False,
             ).step
             for count in counts
         }
-        rounds = timed_rounds(updates, repeats)
+        rounds = timed_rounds(updates, repeats, clock=clock_of(device))
         rows += [GrowthRow(what, count, _median_seconds(rounds[str(count)])) for count in counts]
     return rows
 
@@ -118,7 +124,9 @@ def _alone(policy: LanguagePolicy, tracks: Sequence[Sequence[Completion]]) -> in
 
 
 def _turn_logprob(model: Any, turn: Completion) -> Tensor:
-    prompt, sampled = torch.from_numpy(turn.tokens.prompt_ids), torch.from_numpy(turn.tokens.completion_ids)
+    prompt, sampled = (
+        torch.from_numpy(ids).to(model.device) for ids in (turn.tokens.prompt_ids, turn.tokens.completion_ids)
+    )
     logits = model(input_ids=torch.cat([prompt, sampled])[None], use_cache=False).logits[0]
     logprobs = torch.log_softmax(logits[len(prompt) - 1 : -1], dim=-1)
     return logprobs.gather(1, sampled[:, None]).sum()
@@ -128,36 +136,36 @@ def _num_sampled(tracks: Sequence[Sequence[Completion]]) -> int:
     return sum(len(turn.logprobs) for track in tracks for turn in track)
 
 
-def phase_table(rows: Sequence[update_phases.PhaseRow], env: str) -> str:
-    """CPU seconds of an update by phase, and their ratio to MAGRPO's, as Markdown."""
+def phase_table(rows: Sequence[update_phases.PhaseRow], env: str, device: str = "cpu") -> str:
+    """Seconds of an update by phase, and their ratio to MAGRPO's, as Markdown."""
     cells = []
     for row in rows:
         phases = (row.collect, row.value, row.critic, row.forward, row.backward, row.optimizer, row.total)
         ratio = row.total / rows[0].total
         cells.append((row.algorithm, *(f"{seconds:.3f}" for seconds in phases), f"{ratio:.2f}x"))
     header = ("", "collect", "value", "critic", "forward", "backward", "optimizer", "update", "ratio")
-    title = f"{env}, {update_phases.EPISODES} episodes per update, CPU seconds:"
+    title = f"{env}, {update_phases.EPISODES} episodes per update, {unit_of(device)}s:"
     return f"{title}\n\n{markdown_table(header, cells)}"
 
 
-def alone_table(rows: Sequence[tuple[str, Sequence[float], Sequence[float]]]) -> str:
+def alone_table(rows: Sequence[tuple[str, Sequence[float], Sequence[float]]], device: str = "cpu") -> str:
     """Scoring with a gradient beside one sequence at a time, as Markdown."""
     cells = [
         (name, Spread.of(ours).shown(), Spread.of(alone).shown(), f"{ratio_of(ours, alone).shown('.2f')}x")
         for name, ours, alone in rows
     ]
     table = markdown_table(("", "ours", "one sequence at a time, all logits", "ratio"), cells)
-    return f"Forward and backward pass, sampled tokens per CPU second:\n\n{table}"
+    return f"Forward and backward pass, sampled tokens per {unit_of(device)}:\n\n{table}"
 
 
-def growth_table(rows: Sequence[GrowthRow]) -> str:
+def growth_table(rows: Sequence[GrowthRow], device: str = "cpu") -> str:
     """Cost by size as Markdown; one that grows linearly has the same cost per item."""
     cells = [(row.what, str(row.count), f"{row.seconds:.3f}", f"{row.seconds / row.count:.4f}") for row in rows]
-    table = markdown_table(("", "count", "CPU seconds", "CPU seconds per item"), cells)
+    table = markdown_table(("", "count", f"{unit_of(device)}s", f"{unit_of(device)}s per item"), cells)
     return f"IAC's update by size:\n\n{table}"
 
 
-def growth_figure(rows: Sequence[GrowthRow], file: Path) -> Path:
+def growth_figure(rows: Sequence[GrowthRow], file: Path, device: str = "cpu") -> Path:
     """Draw the cost by environments, turns and agents, one panel each, with a straight line through the ends."""
     names = list(dict.fromkeys(row.what for row in rows))
     figure = Figure(figsize=(9, 3), layout="constrained")
@@ -165,7 +173,7 @@ def growth_figure(rows: Sequence[GrowthRow], file: Path) -> Path:
         points = [(row.count, row.seconds) for row in rows if row.what == name]
         axes.plot(*zip(points[0], points[-1], strict=True), color="0.7", linestyle="--", label="straight line")
         axes.plot(*zip(*points, strict=True), marker="o", label="measured")
-        axes.set(xlabel=name, ylabel="CPU seconds" if name == names[0] else "", ylim=(0, None), xlim=(0, None))
+        axes.set(xlabel=name, ylabel=f"{unit_of(device)}s" if name == names[0] else "", ylim=(0, None), xlim=(0, None))
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 from probes import NumberProbe
 
-from collm.agents.tiny import make
 from collm.benchmarks.cli import main
 
 FEW = "--num-updates 1 --rollout-buffer-size 2 --eval-num-samples 2 --critic-warmup 0 --hidden-dims 4"
@@ -24,8 +22,6 @@ CALLS = {
     "crossplay": ("crossplay {run} {run} --num-episodes 2 --out {out}", ["README.md", "crossplay.png"]),
     "throughput": ("throughput games --repeats 1 --out {out}", ["games.md"]),
     "gpu": ("throughput gpu --tiny --parts head --out {out}", ["README.md", "head.json"]),
-    "variance": ("benchmark variance --out {out}", ["README.md", "samples.png", "correlation.png"]),
-    "attained": ("benchmark variance attained --runs {run} --out {out}", ["README.md"]),
     "classic-control": ("benchmark classic-control run cartpole --out {out}", ["cartpole-0.json"]),
     "record": ("play collm/MiniCode-v1 --record {out}", ["episodes.jsonl"]),
     "gif": ("play collm/MiniBuild-v0 --gif {out}/a.gif", ["a.gif"]),
@@ -126,7 +122,7 @@ def test_an_export_goes_to_a_new_folder_alone(tmp_path, run, capsys):
             "demo --out ||",
             "play x --gif ||",
         ),
-        *("resume ||", "benchmark variance --out ||", "train iac --env x --init-from ||", "chat ||", "crossplay a ||"),
+        *("resume ||", "benchmark --out ||", "train iac --env x --init-from ||", "chat ||", "crossplay a ||"),
     ],
 )
 def test_an_empty_path_is_refused(call, capsys):
@@ -141,17 +137,3 @@ def test_an_empty_path_in_a_file_of_settings_is_refused(tmp_path, capsys):
     (tmp_path / "a.json").write_text(json.dumps({"algorithm": "iac", "env": "collm/MiniCode-v1", "out": ""}))
     assert main(["train", "--config", str(tmp_path / "a.json")]) == 2
     assert "out is empty" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("is_file", [False, True])
-def test_the_recipe_of_a_model_refuses_a_folder_with_files(tmp_path, is_file):
-    out = Path(tmp_path / "model")
-    make.check_is_empty(out)
-    if is_file:
-        out.write_text("mine")
-    else:
-        out.mkdir()
-        make.check_is_empty(out)
-        (out / "config.json").write_text("mine")
-    with pytest.raises(SystemExit, match=str(out)):
-        make.check_is_empty(out)

@@ -2,7 +2,7 @@
 
 Function words are classes of their own, or a few of them together ("my", "our"). Other words have the class that was
 learned for them, or one by their ending. `forms.json` holds the classes and every sequence of three classes that occurs
-in the abstracts and posts that it was learned from; `learn_forms.py` writes it.
+in the abstracts and posts that it was learned from; `tools/learn_forms.py` writes it.
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from collm.envs.writing.documents import forms
 from collm.envs.writing.documents.forms import class_of, encoded, is_familiar, sentences, windows
-from collm.envs.writing.documents.learn_forms import learn
 
 
 def test_sentences_end_at_full_stops_and_keep_pauses():
@@ -37,20 +36,6 @@ def test_english_is_familiar_and_the_same_words_backwards_are_not():
 @given(st.sets(st.integers(0, 512**3)))
 def test_the_numbers_of_forms_survive_their_encoding(numbers):
     assert list(forms._decoded(encoded(numbers))) == sorted(numbers)
-
-
-def test_the_forms_of_the_texts_that_were_read_are_known_and_no_others(tmp_path, monkeypatch):
-    text = "Dogs chase cats near houses. Birds watch worms under trees."
-    path = tmp_path / "forms.json"
-    path.write_text(json.dumps(learn([text])))
-    monkeypatch.setattr(forms, "FORMS_FILE", path)
-    for cached in (forms._learned, forms.class_of):
-        cached.cache_clear()
-    try:
-        assert is_familiar((".", "dogs", "chase")) and not is_familiar((".", "the", "dogs"))
-    finally:
-        for cached in (forms._learned, forms.class_of):
-            cached.cache_clear()
 
 
 def test_the_table_is_small_and_names_its_origin():

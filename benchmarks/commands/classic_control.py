@@ -1,0 +1,68 @@
+"""`collm benchmark classic-control [run|table|plot]`: the trainer on tasks of numbers with published scores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from tyro.conf import Positional
+
+from ..._errors import nearest
+from ..._ownership import refuse_foreign_files
+from ..._ranges import Checked, Seed
+from ..._terminal import terminal
+from ..arguments import parsed
+from ..errors import check_folder, refusals
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassicControlArguments(Checked):
+    """Train CartPole, Acrobot, Pendulum and simple_spread (which needs mpe2) and compare with published scores."""
+
+    action: Positional[Literal["run", "table", "plot"]] = "table"
+    """Step to take: train (run), print the results as Markdown (table), or draw them as PNG into the folder (plot)."""
+    tasks: Positional[tuple[str, ...]] = ()
+    """Tasks to run: cartpole, acrobot, pendulum, pendulum-squashed, spread-ippo, spread-mappo, spread-ippo-long,
+    spread-mappo-long; none: all. The long ones take 20 minutes per seed on one core, the others about one."""
+    seeds: tuple[Seed, ...] = (0,)
+    """Seeds to run, one after another."""
+    out: Path = Path("runs/classic_control")
+    """Folder of the results, one JSON file per run."""
+
+
+def run(args: Sequence[str]) -> None:
+    arguments = parsed(ClassicControlArguments, "benchmark classic-control", args)
+
+    import torch  # here: help needs none of it
+
+    from ..comparison.classic_control import CURVES, EXPERIMENTS, TORQUES, plot, run_seed, table
+
+    console = terminal()
+    torch.set_num_threads(1)
+    with refusals():
+        if unknown := [name for name in arguments.tasks if name not in EXPERIMENTS]:
+            raise ValueError(f"there is no task {unknown[0]!r}; {nearest(unknown[0], EXPERIMENTS)}")
+        check_folder(arguments.out, "--out")
+        if arguments.action != "run" and not any(arguments.out.glob("*-[0-9]*.json")):
+            raise FileNotFoundError(f"{arguments.out} holds no results; `run` some first, or give another --out")
+        names = arguments.tasks or tuple(EXPERIMENTS)
+        if arguments.action == "run":
+            refuse_foreign_files(arguments.out, [f"{name}-{seed}.json" for name in names for seed in arguments.seeds])
+            for name in names:
+                EXPERIMENTS[name].check()
+        elif arguments.action == "plot":
+            refuse_foreign_files(arguments.out, [CURVES, TORQUES])
+    if arguments.action == "plot":
+        plot(arguments.out)
+        console.print(f"figures: {arguments.out}")
+    elif arguments.action == "table":
+        print(table(arguments.out))
+    else:
+        for name in names:
+            for seed in arguments.seeds:
+                result = run_seed(name, seed, arguments.out)
+                returns = ", ".join(f"{how} {result[how]['mean']:.1f}" for how in ("untrained", "sampled", "greedy"))
+                cost = f"{result['environment_steps']:,} environment steps, {result['wall_seconds']:.0f} s"
+                console.print(f"{name}, seed {seed}: return {returns}; {cost}", highlight=False)

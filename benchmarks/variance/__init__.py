@@ -1,1 +1,0 @@
-"""The gradient-variance bench: how good advantages are for frozen policies, by critic and trace, without training."""

@@ -1,0 +1,35 @@
+"""The scripts that made files of the package still run on it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from collm.agents.tiny import TINY_DIRECTORY
+
+SCRIPTS = ("tiny/make.py", "tiny/start.py", "learn_forms.py")
+
+
+def run(root, script, *options):
+    return subprocess.run(
+        [sys.executable, str(root / "tools" / script), *map(str, options)], capture_output=True, text=True
+    )
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_script_shows_its_help(root, script):
+    done = run(root, script, "--help")
+    assert done.returncode == 0 and "usage:" in done.stdout, done.stderr
+
+
+def test_the_recipe_makes_a_model_with_the_tokenizer_that_ships(root, tmp_path):
+    few = "--recall-steps 1 --recall-batch 2 --task-steps 1 --task-batch 2".split()
+    done = run(root, "tiny/make.py", "--out", tmp_path / "model", *few)
+    assert done.returncode == 0, done.stderr
+    made = (tmp_path / "model" / "tokenizer.json").read_text()
+    assert json.loads(made) == json.loads((TINY_DIRECTORY / "tokenizer.json").read_text())
+    again = run(root, "tiny/make.py", "--out", tmp_path / "model", *few)
+    assert again.returncode == 1 and "--out" in again.stderr
