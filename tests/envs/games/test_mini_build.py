@@ -104,7 +104,7 @@ def test_goals_of_no_part_or_more_than_there_are_are_refused(num_pairs):
 
 
 def test_the_largest_team_is_of_eight():
-    with pytest.raises(ValueError, match="max_turns must be at most 3 for 8 builders, got 4"):
+    with pytest.raises(ValueError, match=r"max_turns.*3.*8.*got 4"):
         MiniBuild(num_agents=8, max_turns=4)
     assert len(MiniBuild(num_agents=8, max_turns=3).goal) == 24
 

@@ -158,7 +158,7 @@ def test_a_goal_has_a_part_for_each_builder_in_each_turn():
         env = MiniBuild(num_agents=team, max_turns=max_turns)
         env.reset(seed=0)
         assert len(env.goal) == team * max_turns
-        with pytest.raises(ValueError, match=f"max_turns must be at most {max_turns} for {team} builders"):
+        with pytest.raises(ValueError, match=f"max_turns.*{max_turns}.*{team} builders"):
             MiniBuild(num_agents=team, max_turns=max_turns + 1)
 
 
