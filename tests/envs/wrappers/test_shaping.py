@@ -59,7 +59,7 @@ def test_the_wrapper_keeps_the_contract():
 
 
 def test_a_discount_and_a_potential_that_are_none_are_refused():
-    with pytest.raises(ValueError, match=r"discount must be 0 to 1, got 1\.5"):
+    with pytest.raises(ValueError, match=r"discount.*got 1\.5"):
         PotentialShaping(make(ID), quality, 1.5)
-    with pytest.raises(ValueError, match="the potential must be a finite number, got inf"):
+    with pytest.raises(ValueError, match=r"potential.*got inf"):
         PotentialShaping(make(ID), lambda world: float("inf")).reset(seed=0)
