@@ -111,13 +111,13 @@ def test_a_team_that_cannot_play_is_refused(game, number):
 
 @pytest.mark.parametrize("game", FUNCTIONS)
 def test_the_published_variant_has_two_programmers(game):
-    with pytest.raises(ValueError, match="has two programmers; leave out num_agents=3"):
+    with pytest.raises(ValueError, match="num_agents=3"):
         game(num_agents=3, variant="published")
 
 
 @pytest.mark.parametrize("number", [1, 3, True, "2"])
 def test_mini_code_is_for_two(number):
-    with pytest.raises(ValueError, match=r"num_agents must be 2, got .*: a task of MiniCode has two operands"):
+    with pytest.raises(ValueError, match=r"num_agents must be 2, got "):
         MiniCode(num_agents=number)
 
 

@@ -162,7 +162,7 @@ def test_prompts_may_be_a_users_own(env, tmp_path):
     assert observations["helper_0"].messages[1].content == "Hilf: " + ROW["prompt"]
     observations, *_ = made.step({"helper_0": ROW["aux"], "main_0": FLOOR})
     assert [message.role for message in observations["main_0"].messages] == ["system", "user"]
-    with pytest.raises(ValueError, match=r"does not tell the task; give it \{task\} or \{prompt\} or \{description\}"):
+    with pytest.raises(ValueError, match=r"\{task\}.*\{prompt\}.*\{description\}"):
         env(prompts={"main_0": "Schreib {entry_point}."})
 
 
@@ -348,7 +348,7 @@ BAD = {"bad tests": "assert (", "no tests": "", "a package": "import no_such_pac
 @pytest.mark.parametrize("name", BAD)
 def test_rows_that_cannot_be_dealt_are_named_before_the_first_episode(jsonl, name, caplog):
     data = jsonl(ROW, ROW | {"task_id": "bad", "test": BAD[name]}, ROW | {"task_id": "good"})
-    with pytest.raises(ValueError, match=r"1 of 3 rows .* cannot be dealt.*on_bad_row='skip': row 1, 'bad': "):
+    with pytest.raises(ValueError, match=r"1 of 3 rows.*on_bad_row='skip'.*row 1, 'bad'"):
         HumanEval(data=data)
     made = HumanEval(data=data, on_bad_row="skip")
     assert [row["id"] for row in made.tasks] == ["half", "good"] and "row 1, 'bad'" in caplog.text
@@ -372,7 +372,7 @@ def test_packages_that_solutions_need_are_named_before_the_first_episode(jsonl, 
 
 def test_tests_may_import_packages_that_are_installed(jsonl):
     row = ROW | {"test": "import numpy\nassert numpy.isclose(half_sum(1, 2), 1.5)"}
-    with pytest.raises(ValueError, match=r"its tests import numpy: install it and give packages=\('numpy',\)"):
+    with pytest.raises(ValueError, match=r"packages=\('numpy',\)"):
         HumanEval(data=jsonl(row))
     assert played(HumanEval(data=jsonl(row), packages="installed"), ROW["aux"], ROW["main"])[1] == pytest.approx(4.0)
 
@@ -402,7 +402,7 @@ def test_tests_that_are_broken_are_the_users_fault(jsonl):
     ],
 )
 def test_wrong_settings_are_refused(kwargs):
-    with pytest.raises(ValueError, match=r"must be|go together"):
+    with pytest.raises(ValueError, match=list(kwargs)[-1]):
         HumanEval(**kwargs)
 
 
