@@ -323,9 +323,9 @@ def test_odd_names_of_agents_are_refused(names):
 
 
 def test_impossible_settings_are_refused():
-    with pytest.raises(ValueError, match="max_turns must be at least 1, got 0"):
+    with pytest.raises(ValueError, match=r"max_turns.*got 0"):
         Numbers(max_turns=0)
-    with pytest.raises(ValueError, match="render_mode must be None or one of"):
+    with pytest.raises(ValueError, match="render_mode"):
         Numbers(render_mode="rgb_array")
 
 
