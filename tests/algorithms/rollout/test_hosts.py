@@ -34,13 +34,13 @@ def cluster():
 
 
 def test_what_cannot_be_is_one_line_before_anything_begins():
-    with pytest.raises(ValueError, match=r"env_hosts='ray' step the environment copies, but num_workers=2 do so too"):
+    with pytest.raises(ValueError, match=r"env_hosts='ray'.*num_workers=2"):
         experiment(env_hosts="ray", num_workers=2).check()
-    with pytest.raises(ValueError, match=r"env_hosts='ray' .* but collectors='ray' do so too"):
+    with pytest.raises(ValueError, match=r"env_hosts='ray'.*collectors='ray'"):
         experiment(env_hosts="ray", collectors="ray").check()
-    with pytest.raises(UserError, match='a cluster is "ray" or "ray://HOST:PORT", got \'there\''):
+    with pytest.raises(UserError, match=r'"ray://HOST:PORT".*there'):
         experiment(env_hosts="there").check()
-    with pytest.raises(ValueError, match="num_envs must be at least 1, got 0"):
+    with pytest.raises(ValueError, match=r"num_envs.*got 0"):
         HostVector(HUMAN_EVAL, 0)
     experiment(env_hosts="ray", timeout_s=5.0).check()
 
