@@ -169,7 +169,7 @@ def test_a_finished_run_is_prolonged_and_only_the_future_may_change(tmp_path, ex
     assert traces(tmp_path / "r") == traces(tmp_path / "long")
     assert any("num_updates: 2 until update 2, 3 from there on" in line for line in told)
     assert read_config(tmp_path / "r")["config"]["num_updates"] == 3
-    with pytest.raises(ValueError, match=r"was trained with agent_learning_rate = None, not 0.1"):
+    with pytest.raises(ValueError, match=r"agent_learning_rate = None, not 0.1"):
         run_experiment(changed(more, agent_learning_rate=0.1), tmp_path / "r", resume=True)
     falling = changed(experiment, learning_rate_schedule="linear")
     run_experiment(falling, tmp_path / "falling")
@@ -544,5 +544,5 @@ def test_one_server_cannot_hold_the_weights_that_learn_and_those_of_copies(exper
 
 def test_a_server_s_logprobs_need_weights_or_a_ratio_that_use_them(experiment):
     model = replace(experiment.model, server="http://localhost:1", server_logprobs="server")
-    with pytest.raises(ValueError, match=r"server_logprobs='server' are for importance weights"):
+    with pytest.raises(ValueError, match=r"server_logprobs='server'"):
         replace(changed(experiment, importance_cap=None, clip_range=None, ppo_epochs=1), model=model).check()
