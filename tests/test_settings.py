@@ -56,12 +56,12 @@ def test_values_go_to_the_first_class_that_has_them_by_any_name():
 
 
 def test_an_unknown_name_is_told_with_the_nearest_of_all_names():
-    with pytest.raises(UnknownSettingError, match=r"run.toml has no setting 'how_dep'; did you mean 'how_deep'\?"):
+    with pytest.raises(UnknownSettingError, match=r"run.toml.*'how_dep'.*'how_deep'"):
         sorted_out({"how_dep": 3}, [Garden], "run.toml")
 
 
 def test_a_setting_by_two_names_is_refused():
-    with pytest.raises(UserError, match="gives 'depth' twice, also as 'deep'"):
+    with pytest.raises(UserError, match=r"'depth' twice.*'deep'"):
         sorted_out({"depth": 3, "deep": 4}, [Garden], "run.toml")
 
 
