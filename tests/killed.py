@@ -172,12 +172,16 @@ def cpu_seconds() -> float:
     return (int(fields[13]) + int(fields[14])) / os.sysconf("SC_CLK_TCK")
 
 
+def traces(directory: Path) -> tuple[Any, ...]:
+    """Records of a run without times."""
+    rows = read_lines(directory / "metrics.jsonl")
+    kept = [{name: value for name, value in row.items() if not name.startswith(CLOCK)} for row in rows]
+    return kept, *((directory / f"{name}.jsonl").read_text() for name in ("episodes", "evaluation"))
+
+
 def remains(directory: Path) -> dict[str, Any]:
     """What a finished run consists of, but for the clock."""
-    rows = [
-        {name: value for name, value in row.items() if not name.startswith(CLOCK)}
-        for row in read_lines(directory / "metrics.jsonl")
-    ]
+    rows, episodes, _ = traces(directory)
     found = newest_checkpoint(directory)
     assert found is not None
     (state,) = (found.path / "state.json",)
@@ -186,7 +190,7 @@ def remains(directory: Path) -> dict[str, Any]:
     files = sorted(str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file())
     return {
         "metrics": rows,
-        "episodes": (directory / "episodes.jsonl").read_text(),
+        "episodes": episodes,
         "evaluation": read_lines(directory / "evaluation.jsonl"),
         "state": content,
         "tensors": _digest(load_file(found.path / "tensors.safetensors")),

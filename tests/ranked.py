@@ -120,6 +120,17 @@ NUM_EPISODES = 6
 CLOCK = ("second", "tokens_per_second")
 
 
+def critics_of(name):
+    """Kinds of critics that an algorithm may have."""
+    from collm.algorithms import algorithm_spec
+    from collm.algorithms.config import ActorCriticConfig, IACConfig
+
+    config = algorithm_spec(name).config
+    if not issubclass(config, ActorCriticConfig):
+        return ("none",)
+    return ("v", "q", "head") if issubclass(config, IACConfig) else ("v", "q")
+
+
 class Case(NamedTuple):
     """A training: its algorithm, the team's weights, the kind of critic, and changed settings."""
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
+
+from collm.envs import players
+from collm.envs.players import scripted_player
 
 SIZES = (20, 90, 250, 3_000)
 SHAPES = {
@@ -44,10 +48,36 @@ def called_from(depth, function):
     return called_from(depth - 1, function) if depth else function()
 
 
+def references(env):
+    """The reference reply of each live agent."""
+    return {agent: env.unwrapped.reference_reply(agent) for agent in env.agents}
+
+
+def steps_of(env, replies=references, *, seed=0, task=None):
+    """Yield the results of each step of an episode in which `replies(env)` gives the actions."""
+    env.reset(seed=seed, options=None if task is None else {"task": task})
+    while env.agents:
+        yield env.step(replies(env))
+
+
+def rewards_of(env, replies=references, **reset):
+    """The first agent's reward of each step of such an episode."""
+    return [rewards[env.possible_agents[0]] for _, rewards, *_ in steps_of(env, replies, **reset)]
+
+
+def share(env, player, num_episodes):
+    """Return of a scripted team as a share of the way from an empty team to the reference, over seeds from 0 up."""
+    earned = {}
+    for name in (player, "reference", "empty"):
+        decide = scripted_player(env, name)
+        earned[name] = sum(players.played(env, decide, seed)[0] for seed in range(num_episodes))
+    return (earned[player] - earned["empty"]) / (earned["reference"] - earned["empty"])
+
+
 def any_replies(env, rng):
     """Reference replies: whole, with words left out, exchanged, of some only, of all at once, without lines."""
     kind = rng.randrange(6)
-    found = {agent: env.reference_reply(agent) for agent in env.agents}
+    found = references(env)
     if kind == 1:
         found = {agent: " ".join(w for w in text.split(" ") if rng.random() < 0.8) for agent, text in found.items()}
     elif kind == 2:
@@ -68,3 +98,15 @@ def played(env, seed):
     while env.agents:
         record += [env.step(any_replies(env, rng)), env.state()]
     return record
+
+
+def earned_and_read(env, num_episodes):
+    """Sum of the first agent's rewards over episodes of such teams, and a hash of all that was read."""
+    rng, total, read = random.Random(1), 0.0, hashlib.sha256()
+    for seed in range(num_episodes):
+        env.reset(seed=seed)
+        read.update(str(env.state()).encode())
+        while env.agents:
+            total += env.step(any_replies(env, rng))[1][env.possible_agents[0]]
+        read.update(str(env.state()).encode())
+    return total, read.hexdigest()[:16]

@@ -113,11 +113,11 @@ def _measure(size: str, settings: Sequence[str]) -> dict[str, Any]:
 
         with _peak("loading", before, peaks):
             trainer = experiment.make_trainer()
-        trainer._collect = watched("decoding", trainer._collect)  # type: ignore[method-assign]
-        for learner in trainer.unique_learners().values():
-            learner._update = watched("update", learner._update)  # type: ignore[method-assign]
-        for critic in trainer.unique_critics().values():
-            critic._descend = watched("critic", critic._descend)  # type: ignore[method-assign]
+        trainer.source.next = watched("decoding", trainer.source.next)
+        for learner in trainer.unique_learners:
+            learner._update = watched("update", learner._update)
+        for critic in trainer.unique_critics:
+            critic._update = watched("critic", critic._update)
         for _ in range(2):  # moments are there from the second on
             _, metrics = trainer.step()
     totals = {phase.name: phase.total for phase in planned.phases}

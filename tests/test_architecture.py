@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -110,13 +110,17 @@ def floors(imports: dict[str, set[str]]) -> int:
     return max((height(room) for room in imports), default=0)
 
 
-@pytest.mark.parametrize("path", MODULES, ids=names)
-def test_a_module_imports_only_its_own_layer_and_those_below(path):
-    layer = LAYERS.index(path.relative_to(ROOT).parts[0])
-    above = [
-        name for name in imported(path) for other in LAYERS[layer + 1 :] if f"{name}.".startswith(f"collm.{other}.")
-    ]
-    assert above == []
+def importing(paths: Iterable[Path], is_wrong: Callable[[Path, str], bool]) -> list[str]:
+    """The wrong imports of some modules."""
+    return [f"{names(path)} imports {name}" for path in paths for name in imported(path) if is_wrong(path, name)]
+
+
+def test_a_module_imports_only_its_own_layer_and_those_below():
+    def is_above(path: Path, name: str) -> bool:
+        layer = LAYERS.index(path.relative_to(ROOT).parts[0])
+        return f"{name}.".startswith(tuple(f"collm.{other}." for other in LAYERS[layer + 1 :]))
+
+    assert importing(MODULES, is_above) == []
 
 
 @pytest.mark.parametrize("layer", LAYERS)
@@ -130,11 +134,10 @@ def test_inside_a_layer_rooms_import_only_from_floors_below(layer):
     assert upward == []
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=names)
-def test_a_folder_is_small_enough_to_live_in(folder):
-    found = rooms(folder)
-    assert len(found) <= MAX_ROOMS
-    assert floors(found) <= MAX_FLOORS
+def test_a_folder_is_small_enough_to_live_in():
+    found = {names(folder): rooms(folder) for folder in FOLDERS}
+    assert {folder: len(each) for folder, each in found.items() if len(each) > MAX_ROOMS} == {}
+    assert {folder: floors(each) for folder, each in found.items() if floors(each) > MAX_FLOORS} == {}
 
 
 def test_floors_are_counted_along_the_longest_chain_and_a_circle_is_named():
@@ -143,34 +146,37 @@ def test_floors_are_counted_along_the_longest_chain_and_a_circle_is_named():
         floors({"a": {"b"}, "b": {"a"}})
 
 
-@pytest.mark.parametrize("path", MODULES, ids=names)
-def test_a_module_is_imported_under_one_name(path):
+def test_a_module_is_imported_under_one_name():
     """Inside the library imports are relative, so that a bare `from envs...` fails at once."""
-    tree = ast.parse(path.read_text())
-    absolute = [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and not node.level]
-    absolute += [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
-    assert [name for name in absolute if name and name.partition(".")[0] in ("collm", *LAYERS)] == []
+    found = []
+    for path in MODULES:
+        nodes = list(ast.walk(ast.parse(path.read_text())))
+        absolute = [node.module for node in nodes if isinstance(node, ast.ImportFrom) and not node.level]
+        absolute += [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+        wrong = [name for name in absolute if name and name.partition(".")[0] in ("collm", *LAYERS)]
+        found += [f"{names(path)} imports {name}" for name in wrong]
+    assert found == []
 
 
-@pytest.mark.parametrize("path", [path for path in MODULES if "envs" in path.relative_to(ROOT).parts], ids=names)
-def test_worlds_know_nothing_of_models(path):
+def test_worlds_know_nothing_of_models():
     heavy = {"torch", "transformers", "tokenizers", "wandb", "peft", "accelerate"}
-    assert [name for name in imported(path) if name.partition(".")[0] in heavy] == []
+    worlds = [path for path in MODULES if "envs" in path.relative_to(ROOT).parts]
+    assert importing(worlds, lambda path, name: name.partition(".")[0] in heavy) == []
 
 
-@pytest.mark.parametrize("path", [path for path in MODULES if path.name == "config.py"], ids=names)
-def test_settings_import_nothing_heavy(path):
+def test_settings_import_nothing_heavy():
     """So that a command line can show them at once."""
     heavy = {"torch", "transformers", "numpy", "gymnasium", "pettingzoo", "peft"}
-    assert [name for name in imported(path) if name.partition(".")[0] in heavy] == []
+    settings = [path for path in MODULES if path.name == "config.py"]
+    assert importing(settings, lambda path, name: name.partition(".")[0] in heavy) == []
 
 
-@pytest.mark.parametrize("path", MODULES, ids=names)
-def test_nobody_asks_which_algorithm_s_settings_these_are(path):
+def test_nobody_asks_which_algorithm_s_settings_these_are():
     """What differs between algorithms they say themselves: a user's own is no special case."""
     concrete = {"IACConfig", "MAACConfig", "IPPOConfig", "MAPPOConfig", "ReinforceConfig", "MARLOOConfig"}
     asked = [
-        ast.unparse(node)
+        f"{names(path)}: {ast.unparse(node)}"
+        for path in MODULES
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call)
         and ast.unparse(node.func) in ("isinstance", "issubclass")

@@ -91,7 +91,7 @@ def test_another_default_keeps_the_range_and_another_type_does_not():
 
 
 def test_published_settings_keep_the_ranges_of_the_settings_that_they_change():
-    with pytest.raises(UserError, match="max_grad_norm must be a finite number above 0, got -1"):
+    with pytest.raises(UserError, match=r"max_grad_norm.*got -1"):
         CoLLMCCConfig(max_grad_norm=-1)
 
 
@@ -119,5 +119,5 @@ def test_a_range_of_no_limit_still_refuses_what_is_not_finite():
     class Shift(Checked):
         by: Finite = 0.0
 
-    with pytest.raises(UserError, match="by must be a finite number, got -inf"):
+    with pytest.raises(UserError, match=r"by .*got -inf"):
         Shift(by=-math.inf)

@@ -90,7 +90,7 @@ def test_each_value_of_a_tuple_has_its_own_range_and_none_may_lack():
 
 
 def test_an_unknown_name_is_told_with_the_nearest_of_all_names():
-    with pytest.raises(UnknownSettingError, match=r"run.toml has no setting 'how_dep'; did you mean 'how_deep'\?"):
+    with pytest.raises(UnknownSettingError, match=r"run.toml.*'how_dep'.*'how_deep'"):
         sorted_out({"how_dep": 3}, [Garden], "run.toml")
 
 
@@ -106,7 +106,7 @@ def test_no_removed_name_is_a_setting():
 
 
 def test_a_setting_by_two_names_is_refused():
-    with pytest.raises(UserError, match="gives 'depth' twice, also as 'deep'"):
+    with pytest.raises(UserError, match=r"'depth' twice.*'deep'"):
         sorted_out({"depth": 3, "deep": 4}, [Garden], "run.toml")
 
 

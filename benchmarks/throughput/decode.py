@@ -1,7 +1,7 @@
 """Decoding speed of our decoder and of transformers' `generate`, in one process on one thread.
 
-Workloads that are compared take turns, several times over. Rates are tokens per CPU second of the process, or per second
-on a GPU. Other work on the machine moves all figures together, so ratios mean more than rates.
+Workloads that are compared take turns, several times over. Rates are tokens per CPU second of the process, or per
+second on a GPU. Other work on the machine moves all figures together, so ratios mean more than rates.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Rollout speed: the collector beside one environment at a time through transformers' `generate`.
 
 Both play the same environment with the same model and sampling, and take turns in every round; rates are environment
-steps (joint turns) per CPU second of this process, or per second on a GPU; medians and minimum to maximum over the rounds.
+steps (joint turns) per CPU second of this process, or per second on a GPU, as medians and ranges over the rounds.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Update speed: seconds by phase, beside one sequence at a time, and by size.
 
-CPU seconds of the process, or wall seconds on a GPU; workloads take turns, medians over the rounds. Other work on the machine moves all figures
-of a table together, so ratios mean more than rates.
+CPU seconds of the process, or wall seconds on a GPU; workloads take turns, medians over the rounds. Other work on the
+machine moves all figures of a table together, so ratios mean more than rates.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def growth(repeats: int, device: str = "cpu") -> list[GrowthRow]:
         updates = {
             str(count): synthetic_trainer(
                 "iac",
-                **({"num_envs": 8} | {argument: count}),  # type: ignore[arg-type]
+                **({"num_envs": 8} | {argument: count}),
                 max_new_tokens=24,
                 device=device,
                 use_separate_critic=False,

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from collm.agents.core import Request
-from collm.agents.language.policy import LanguageModel, LanguagePolicy
+from collm.agents.language.model import LanguageModel
+from collm.agents.language.policy import LanguagePolicy
 from collm.agents.tiny import TINY_DIRECTORY
 from collm.envs.coding.mini_code import VOCABULARY as CODING_WORDS
 from collm.envs.coding.mini_code import MiniCode

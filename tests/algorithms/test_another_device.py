@@ -8,32 +8,23 @@ import pytest
 import torch
 from pretended import NAME, pretended
 from probes import AGENTS, NumberProbe, TextProbe, small_team
+from ranked import NAMES, WEIGHTS, critics_of
 
 from collm.agents.core import Divergence, Request
 from collm.agents.decoding.sampling import Sampling
 from collm.agents.numeric.config import NetworkConfig
 from collm.agents.numeric.policy import NumericPolicy
 from collm.algorithms import algorithm_spec
-from collm.algorithms.config import ActorCriticConfig, IACConfig
+from collm.algorithms.config import IACConfig
 from collm.algorithms.runs.assembly.trainers import make_trainer
 from collm.envs.vectors.vector import SyncVector
 
-NAMES = ("iac", "maac", "ippo", "mappo", "magrpo", "mareinforce", "marloo", "maremax", "collm-cc", "collm-dc")
-WEIGHTS = ("own", "shared", "adapters")
 MAX_NEW_TOKENS = 3
 NUM_TURNS = 3
 NUM_UPDATES = 2
 NUM_EPISODES = 2
 NETWORK = NetworkConfig(hidden_dims=(8,))
 DECODING = ("feed.py", "samples.py")
-
-
-def critics_of(name):
-    """Kinds of critics that the algorithm may have."""
-    config = algorithm_spec(name).config
-    if not issubclass(config, ActorCriticConfig):
-        return ("none",)
-    return ("v", "q", "head") if issubclass(config, IACConfig) else ("v", "q")
 
 
 TEXT_TEAMS = [(n, w, c) for n, w in itertools.product(NAMES, WEIGHTS) for c in critics_of(n)]

@@ -134,12 +134,12 @@ def test_what_is_no_algorithm_is_not_registered(given, error, reason, clean_algo
 
 
 def test_an_unknown_name_is_refused_with_the_nearest_and_how_others_become_known():
-    with pytest.raises(UnknownAlgorithmError, match=r"did you mean 'mappo'.*import or install what registers another"):
+    with pytest.raises(UnknownAlgorithmError, match=r"'mappo'"):
         algorithm_spec("mapo")
 
 
 def test_an_algorithm_with_a_critic_needs_settings_for_one():
-    with pytest.raises(ValueError, match="have none for one; derive them from ActorCriticConfig"):
+    with pytest.raises(ValueError, match="ActorCriticConfig"):
         OwnCritic(OwnConfig())
     assert OwnCritic(IACConfig()).critic_reads == "own"
 
@@ -147,7 +147,7 @@ def test_an_algorithm_with_a_critic_needs_settings_for_one():
 def test_settings_of_another_class_are_refused(tmp_path):
     from collm.algorithms import Experiment
 
-    with pytest.raises(ValueError, match="takes settings of the class MAACConfig, got a IACConfig"):
+    with pytest.raises(ValueError, match=r"MAACConfig.*IACConfig"):
         Experiment(algorithm="maac", config=IACConfig(), env="collm/MiniWriting-v2").make_algorithm()
 
 

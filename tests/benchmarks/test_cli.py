@@ -1,13 +1,11 @@
 """The command line as a person meets it: what works prints what was asked, what is wrong costs one line."""
 
-import ast
 import io
 import json
 import re
 import subprocess
 import sys
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import ClassVar
 
@@ -110,27 +108,6 @@ def test_the_usual_help_leaves_out_advanced_settings(algorithm, capsys):
     everything = shown("--help-all")
     assert shown("--help") == {name for name in everything if not settings[name].is_advanced}
     assert len(shown("--help")) <= 36 and len(everything) <= 110
-
-
-def settings_of_commands(root):
-    """(command, setting, docstring) of all arguments, in the order of their lines."""
-    for path in sorted((root / "benchmarks" / "commands").rglob("*.py")):
-        for kind in ast.walk(ast.parse(path.read_text())):
-            if isinstance(kind, ast.ClassDef) and kind.name.endswith("Arguments"):
-                for field, after in pairwise([*kind.body, ast.Pass()]):
-                    if isinstance(field, ast.AnnAssign):
-                        is_explained = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
-                        yield path.stem, field.target.id, after.value.value if is_explained else None
-
-
-def test_the_help_of_a_setting_is_read_without_its_neighbours(root):
-    found = list(settings_of_commands(root))
-    nested = {("train", name) for name in ("logging", "model", "network", "settings")}  # fields of their own
-    nested |= {("play", "model"), ("evaluate", "model"), ("resume", "logging")}
-    assert {(command, name) for command, name, text in found if text is None} == nested
-    vague = r"(Of|That|What|Whether|Which|Who|How|Where|When|Its?|They|Their|To|Also)\b"
-    assert [(command, name) for command, name, text in found if text and re.match(vague, text)] == []
-    assert len(found) > 40
 
 
 def test_envs_lists_every_id(capsys, monkeypatch):

@@ -9,6 +9,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from replies import references, rewards_of
 
 from collm.envs import Message, OpenText, Outcome, TextParallelEnv, Transcript, make, messages_of, specs
 from collm.envs.core import answer_in
@@ -197,15 +198,10 @@ def test_thoughts_are_not_played_and_stay_in_the_history():
 @pytest.mark.parametrize("id", [spec.id for spec in specs() if spec.id.startswith("collm/")])
 def test_thoughts_change_no_score(id):
     draft = "<think>/setblock 0 0 0 stone\n/kill\ndef aux(x): return 1\n{'path': []} first also then</think>\n"
-    returns = []
-    for thought in ("", draft):
-        env, total = make(id), 0.0
-        env.reset(seed=3)
-        while env.agents:
-            rewards = env.step({agent: thought + env.reference_reply(agent) for agent in env.agents})[1]
-            total += rewards[env.possible_agents[0]]
-        returns.append(total)
-    assert returns[0] == returns[1]
+    thoughtful = rewards_of(
+        make(id), lambda env: {agent: draft + reply for agent, reply in references(env).items()}, seed=3
+    )
+    assert thoughtful == rewards_of(make(id), seed=3)
 
 
 @pytest.mark.parametrize("end", ["\n", "\r", "\u2028", "\x85", "\v"])
@@ -327,9 +323,9 @@ def test_odd_names_of_agents_are_refused(names):
 
 
 def test_impossible_settings_are_refused():
-    with pytest.raises(ValueError, match="max_turns must be at least 1, got 0"):
+    with pytest.raises(ValueError, match=r"max_turns.*got 0"):
         Numbers(max_turns=0)
-    with pytest.raises(ValueError, match="render_mode must be None or one of"):
+    with pytest.raises(ValueError, match="render_mode"):
         Numbers(render_mode="rgb_array")
 
 

@@ -11,8 +11,8 @@ source, so the tree is never changed. Processes that a test starts see the sound
 never die of it. A mutant is killed if a test fails, or if the tests take far more time or memory than without it.
 
 What came of each mutant is kept under `.mutants/`: one that was killed is not tried again until its module changes, one
-that survived is tried again when its tests change. Survivors that no test can find, judged by hand, stand with a reason
-in `judged.toml`.
+that survived is tried again when its tests change. Some survivors behave like the sound module. No test can find them,
+but they count as survivors.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ OPTIONS = (
 )
 MEMORY = 8 << 30  # bytes of address space
 KILLED, SURVIVED = "killed", "survived"
-GOAL = 0.9  # share of an area's mutants, but for the equivalent ones, that must be killed
+GOAL = 0.9  # share of an area's mutants that must be killed
 
 
 @dataclass(frozen=True)
@@ -132,20 +132,6 @@ class Ledger:
         self.records[mutant.key] = record
         with RESULTS.open("a") as file:
             file.write(json.dumps(record) + "\n")
-
-
-class Judged:
-    """Survivors that behave like the sound module, each with the reason."""
-
-    def __init__(self) -> None:
-        entries = tomllib.loads((HERE / "judged.toml").read_text()).get("equivalent", [])
-        for entry in entries:
-            if not entry["reason"]:
-                raise ValueError(f"judged.toml gives no reason for {entry}")
-        self.entries = {(e["module"], e["function"], e["before"], e["after"]) for e in entries}
-
-    def __contains__(self, mutant: Mutant) -> bool:
-        return (mutant.module, mutant.function, mutant.before, mutant.after) in self.entries
 
 
 def version_of(tests: Iterable[str]) -> str:
@@ -251,27 +237,25 @@ class Tally:
     num_places: int  # how many faults could be made
     killed: int
     survived: int
-    equivalent: int
 
     @classmethod
-    def of(cls, name: str, num_places: int, chosen: Iterable[Mutant], ledger: Ledger, judged: Judged) -> Tally:
-        found = [ledger.outcome(mutant) or "" if mutant not in judged else "equivalent" for mutant in chosen]
-        return cls(name, num_places, *(found.count(outcome) for outcome in (KILLED, SURVIVED, "equivalent")))
+    def of(cls, name: str, num_places: int, chosen: Iterable[Mutant], ledger: Ledger) -> Tally:
+        found = [ledger.outcome(mutant) for mutant in chosen]
+        return cls(name, num_places, found.count(KILLED), found.count(SURVIVED))
 
     @property
     def share(self) -> float | None:
-        """Of those that behave otherwise the share that was killed; None where none was tried."""
+        """Share of the tried mutants that was killed; None if none was tried."""
         tried = self.killed + self.survived
         return self.killed / tried if tried else None
 
     def row(self) -> str:
         share = "-" if self.share is None else f"{self.share:.0%}"
-        numbers = (self.num_places, self.killed + self.survived + self.equivalent)
-        cells = (self.name, *numbers, self.killed, self.survived, self.equivalent, share)
+        cells = (self.name, self.num_places, self.killed + self.survived, self.killed, self.survived, share)
         return f"| {' | '.join(map(str, cells))} |"
 
 
-HEAD = "| module | places | tried | killed | survived | equivalent | killed of the others |\n|---|" + "---:|" * 6
+HEAD = "| module | places | tried | killed | survived | share killed |\n|---|" + "---:|" * 5
 
 
 def main() -> None:
@@ -284,7 +268,7 @@ def main() -> None:
     arguments = parser.parse_args()
     os.chdir(ROOT)
     RESULTS.parent.mkdir(exist_ok=True)
-    plan, ledger, judged = Plan.read(), Ledger(), Judged()
+    plan, ledger = Plan.read(), Ledger()
     if not arguments.table:
         # Before torch is imported: threads that wait for each other would take most of the time.
         os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -308,14 +292,14 @@ def main() -> None:
             if not chosen:
                 continue
             if not arguments.table:
-                _try(module, chosen, plan.tests[module], ledger, judged, arguments.workers)
-            tallies.append(Tally.of(module, count, chosen, ledger, judged))
+                _try(module, chosen, plan.tests[module], ledger, arguments.workers)
+            tallies.append(Tally.of(module, count, chosen, ledger))
             num_places += count
             of_area += chosen
         if of_area:
-            of_areas.append(Tally.of(f"**{area.name}**", num_places, of_area, ledger, judged))
+            of_areas.append(Tally.of(f"**{area.name}**", num_places, of_area, ledger))
             tallies.append(of_areas[-1])
-            left += [each for each in of_area if each not in judged and ledger.outcome(each) == SURVIVED]
+            left += [each for each in of_area if ledger.outcome(each) == SURVIVED]
     for mutant in sorted(left, key=lambda mutant: (mutant.module, mutant.line)):
         print(_text(mutant))
     print("\n".join(["", HEAD, *(tally.row() for tally in tallies)]))
@@ -329,11 +313,9 @@ def _text(mutant: Mutant) -> str:
     return f"\n{where} ({mutant.operator})\n    - {mutant.before}\n    + {mutant.after}"
 
 
-def _try(
-    module: str, chosen: Sequence[Mutant], tests: Sequence[str], ledger: Ledger, judged: Judged, num_workers: int
-) -> None:
+def _try(module: str, chosen: Sequence[Mutant], tests: Sequence[str], ledger: Ledger, num_workers: int) -> None:
     version = version_of(tests)
-    unknown = [mutant for mutant in chosen if mutant not in judged and ledger.outcome(mutant, version) is None]
+    unknown = [mutant for mutant in chosen if ledger.outcome(mutant, version) is None]
     if not unknown:
         return
     seconds = sound_seconds(module, tests)

@@ -8,18 +8,7 @@ import itertools
 import numpy as np
 import pytest
 import ranked
-from ranked import NAMES, NUM_EPISODES, QUICK, WEIGHTS, Case
-
-from collm.algorithms import algorithm_spec
-from collm.algorithms.config import ActorCriticConfig, IACConfig
-
-
-def critics_of(name):
-    config = algorithm_spec(name).config
-    if not issubclass(config, ActorCriticConfig):
-        return ("none",)
-    return ("v", "q", "head") if issubclass(config, IACConfig) else ("v", "q")
-
+from ranked import NAMES, NUM_EPISODES, QUICK, WEIGHTS, Case, critics_of
 
 ALL = [Case(n, w, c) for n, w in itertools.product(NAMES, WEIGHTS) for c in critics_of(n)]
 ALL += [Case(n, w, c, is_text=False) for n, w in itertools.product(NAMES, WEIGHTS[:2]) for c in critics_of(n)]

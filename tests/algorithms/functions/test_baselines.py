@@ -174,7 +174,7 @@ def test_an_agent_that_moved_in_one_rollout_of_its_group_is_compared_with_those_
 
 
 def test_more_rows_than_rollouts_are_refused():
-    with pytest.raises(ValueError, match=r"group 4 has 3 rows, but there are 2 rollouts per group"):
+    with pytest.raises(ValueError, match=r"group 4 has 3 .*2 rollouts"):
         group_mean_advantages(torch.zeros(3), torch.tensor([4, 4, 4]), group_size=2)
 
 

@@ -22,5 +22,5 @@ def test_copies_step_in_as_many_workers_as_are_asked_for():
 
 
 def test_a_negative_number_of_workers_is_refused():
-    with pytest.raises(ValueError, match="num_workers must be a whole number of at least 0, got -1"):
+    with pytest.raises(ValueError, match=r"num_workers.*got -1"):
         _experiment(num_workers=-1)

@@ -98,5 +98,5 @@ def test_without_it_texts_are_the_same_and_log_probabilities_differ_by_rounding(
 
 
 def test_passes_that_would_not_hold_a_fixed_one_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="max_batch_tokens is 128; raise it to 2048"):
+    with pytest.raises(ValueError, match=r"max_batch_tokens.*128.*2048"):
         trained("iac", tmp_path, deterministic=True, max_batch_tokens=128)

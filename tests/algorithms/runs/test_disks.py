@@ -6,18 +6,13 @@ import subprocess
 from contextlib import ExitStack
 
 import pytest
-from probes import NumberProbe
+from killed import traces
 
-from collm.agents.numeric.config import NetworkConfig
-from collm.algorithms import IPPOConfig
-from collm.algorithms.runs.assembly.experiment import Experiment
 from collm.algorithms.runs.files import RunFolderError
-from collm.algorithms.runs.loggers import read_lines
 from collm.algorithms.runs.run import run_experiment
 from collm.benchmarks.cli import main
 
 pytestmark = pytest.mark.slow
-RECORDS = ("metrics.jsonl", "episodes.jsonl", "evaluation.jsonl")
 
 
 @pytest.fixture
@@ -35,20 +30,8 @@ def mount():
 
 
 @pytest.fixture
-def experiment(clean_registry):
-    from collm.envs import register
-
-    register("test/Number-v0", NumberProbe, kwargs={"probe": "delayed"})
-    config = IPPOConfig(
-        num_updates=3, rollout_buffer_size=4, critic_warmup=0, ppo_epochs=1, eval_num_samples=2, save_interval=1
-    )
-    return Experiment(algorithm="ippo", config=config, env="test/Number-v0", network=NetworkConfig(hidden_dims=(4,)))
-
-
-def traces(directory):
-    rows = read_lines(directory / "metrics.jsonl")
-    kept = [{name: row[name] for name in row if not name.startswith(("seconds", "tokens_per"))} for row in rows]
-    return kept, *((directory / name).read_text() for name in RECORDS[1:])
+def experiment(short_experiment):
+    return short_experiment(num_updates=3, rollout_buffer_size=4)
 
 
 def fill(file, room):

@@ -10,16 +10,12 @@ from dataclasses import replace
 
 import pytest
 from killed import status_of_life
-from probes import NumberProbe
 
 from collm._errors import UserError
 from collm._ownership import MARKER
-from collm.agents.numeric.config import NetworkConfig
-from collm.algorithms import IPPOConfig
 from collm.algorithms.learning.trainer import Trainer
 from collm.algorithms.runs.api import load_run, train
 from collm.algorithms.runs.assembly.commands import next_commands, run_command
-from collm.algorithms.runs.assembly.experiment import Experiment
 from collm.algorithms.runs.run import run_experiment
 from collm.algorithms.runs.stopping import Stopped, StopSignals
 from collm.benchmarks.cli import main
@@ -33,15 +29,8 @@ SMALL = "--num-updates 1 --rollout-buffer-size 2 --eval-num-samples 2 --critic-w
 
 
 @pytest.fixture
-def experiment(clean_registry):
-    """One update of two short episodes."""
-    from collm.envs import register
-
-    register("test/Number-v0", NumberProbe, kwargs={"probe": "delayed"})
-    config = IPPOConfig(
-        num_updates=1, rollout_buffer_size=2, critic_warmup=0, ppo_epochs=1, eval_num_samples=2, save_interval=1
-    )
-    return Experiment(algorithm="ippo", config=config, env="test/Number-v0", network=NetworkConfig(hidden_dims=(4,)))
+def experiment(short_experiment):
+    return short_experiment(num_updates=1, rollout_buffer_size=2)
 
 
 def put(folder, name, text="mine"):

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from killed import traces
 from leaving_worlds import SpokenHouse
 from safetensors.torch import load_file
 
@@ -65,13 +66,6 @@ def weights(directory):
     }
 
 
-def told(directory):
-    """Everything that a run writes of what happened, but its speed."""
-    rows = read_lines(directory / "metrics.jsonl")
-    kept = [{name: row[name] for name in row if not name.startswith(("seconds", "tokens_per"))} for row in rows]
-    return kept, *((directory / f"{name}.jsonl").read_text() for name in ("episodes", "evaluation"))
-
-
 @pytest.mark.slow
 @whole_episodes
 def test_who_left_is_asked_and_paid_no_more(experiment, tmp_path):
@@ -118,4 +112,4 @@ def test_a_run_with_leavers_teaches_everybody_and_resumes_to_the_same_bytes(expe
     found = weights(tmp_path / "resumed")
     assert found.keys() == expected.keys() and len(found) > 3
     assert [name for name in found if not torch.equal(found[name], expected[name])] == []
-    assert told(tmp_path / "resumed") == told(tmp_path / "whole")
+    assert traces(tmp_path / "resumed") == traces(tmp_path / "whole")

@@ -221,7 +221,7 @@ def test_a_setting_of_one_algorithm_is_given_by_its_name():
     iac, magrpo = jobs(chosen_suite(replace(both, config=("iac.critic_warmup=0", *given[1:]))))
     assert iac.experiment.config.critic_warmup == 0 and magrpo.experiment.config.num_generations == 8
     assert iac.experiment.config.discount == magrpo.experiment.config.discount == 0.5
-    with pytest.raises(ValueError, match="no algorithm 'iax'; did you mean 'iac'"):
+    with pytest.raises(ValueError, match=r"'iax'.*'iac'"):
         chosen_suite(replace(both, config=("iax.critic_warmup=0",)))
 
 

@@ -89,7 +89,7 @@ def test_a_saved_dataset_with_splits_gives_the_one_asked_for(tmp_path):
     parts = {"train": datasets.Dataset.from_list(POSTS[:3]), "test": datasets.Dataset.from_list(POSTS[3:])}
     datasets.DatasetDict(parts).save_to_disk(str(tmp_path / "posts"))
     assert texts(load(str(tmp_path / "posts"), "test")) == ["Post number 4."]
-    with pytest.raises(ValueError, match="has no split 'dev'; it has 'train', 'test'"):
+    with pytest.raises(ValueError, match=r"'dev'.*'train', 'test'"):
         load(str(tmp_path / "posts"), "dev")
 
 
@@ -226,7 +226,7 @@ def test_each_split_can_have_a_source_of_its_own(tmp_path, posts):
     other = written(tmp_path / "other.jsonl", POSTS[:1])
     data = {"train": str(posts), "test": str(other)}
     assert len(load(data, "test")) == 1
-    with pytest.raises(ValueError, match="data has no split 'dev'; it gives 'train', 'test'"):
+    with pytest.raises(ValueError, match=r"'dev'.*'train', 'test'"):
         load(data, "dev")
 
 
@@ -252,7 +252,7 @@ def test_test_fraction_keeps_the_place_of_old_rows_when_rows_are_added(tmp_path)
 
 @pytest.mark.parametrize("fraction", [0, 1, -0.1, 2])
 def test_test_fraction_must_leave_both_parts(fraction, posts):
-    with pytest.raises(ValueError, match="test_fraction must lie between 0 and 1"):
+    with pytest.raises(ValueError, match="test_fraction must"):
         load(str(posts), test_fraction=fraction)
 
 
@@ -286,7 +286,7 @@ def test_a_task_is_found_by_index_and_by_id(posts):
 
 @pytest.mark.parametrize("which", [4, -1, "train-5", True, 1.0, None])
 def test_an_unknown_task_is_an_error_with_the_range(which, posts):
-    with pytest.raises(ValueError, match=r"there is no task .*; give an index 0\.\.3 or an id such as 'train-1'"):
+    with pytest.raises(ValueError, match=r"no task .*0\.\.3.*'train-1'"):
         load(str(posts)).task(which)
 
 

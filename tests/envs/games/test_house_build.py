@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from replies import rewards_of, share
 
 from collm.envs.games.house_build import HouseBuild, house, houses, new_house
-from collm.envs.players import played, scripted_player
 
 BENCHMARK = Path(__file__).parents[4] / "shared/data/minecraft/house_build.json"
 needs_benchmark = pytest.mark.skipif(not BENCHMARK.exists(), reason="the benchmark's own houses are not here")
@@ -75,21 +75,13 @@ def test_the_published_iou_counts_blocks_of_any_kind(hut):
     assert info["builder_0"]["metric/exact_iou"] == 0
 
 
-def returns(env, **reset):
-    env.reset(**reset)
-    rewards = []
-    while env.agents:
-        rewards.append(env.step({agent: env.reference_reply(agent) for agent in env.agents})[1]["builder_0"])
-    return rewards
-
-
 @needs_benchmark
 @pytest.mark.parametrize("world", ["rebuilt", "kept"])
 @pytest.mark.parametrize(("reward", "best"), [("reference", 1), ("paper", 2), ("iou", 1)])
 def test_reference_players_reach_the_maximum_on_the_benchmark(world, reward, best):
     env = HouseBuild("all", data=str(BENCHMARK), world=world, reward=reward)
     for task in range(10):
-        assert returns(env, seed=task, options={"task": task}) == pytest.approx([best] * 4, abs=1e-9)
+        assert rewards_of(env, seed=task, task=task) == pytest.approx([best] * 4, abs=1e-9)
 
 
 @needs_benchmark
@@ -107,14 +99,14 @@ def test_the_benchmark_is_read_as_published():
 def test_reference_players_reach_the_maximum_on_the_sample():
     env = HouseBuild("all", data="builtin")
     for task in range(10):
-        assert returns(env, seed=0, options={"task": task}) == pytest.approx([1] * 4, abs=1e-9)
+        assert rewards_of(env, task=task) == pytest.approx([1] * 4, abs=1e-9)
 
 
 @pytest.mark.parametrize("difficulty", range(1, 6))
 def test_reference_players_reach_the_maximum_on_a_thousand_generated_houses(difficulty):
     env = HouseBuild(difficulty=difficulty, max_turns=1, reward="iou")
     for task in range(200):
-        assert returns(env, seed=0, options={"task": task}) == pytest.approx([1], abs=1e-9)
+        assert rewards_of(env, task=task) == pytest.approx([1], abs=1e-9)
 
 
 def test_splits_share_no_house():
@@ -189,42 +181,16 @@ def test_a_house_may_stand_elsewhere():
     assert task.rectangles[0][:6] == (5, 0, -2, 8, 0, -1)
 
 
-@pytest.mark.parametrize(
-    "kwargs",
-    [
-        {"split": "valid"},
-        {"difficulty": 0},
-        {"world": "new"},
-        {"reward": "released"},
-        {"feedback": "none"},
-        {"feedback_limit": 0},
-        {"spider_attacks": (1, -1)},
-    ],
-)
-def test_wrong_settings_are_refused(kwargs):
-    with pytest.raises(ValueError, match="must"):
-        HouseBuild(**kwargs)
-
-
-def share(env, player, num_episodes=8):
-    """Of the way from an empty team to the reference."""
-    earned = {}
-    for name in (player, "reference", "empty"):
-        decide = scripted_player(env, name)
-        earned[name] = sum(played(env, decide, seed)[0] for seed in range(num_episodes))
-    return (earned[player] - earned["empty"]) / (earned["reference"] - earned["empty"])
-
-
 @pytest.mark.parametrize("kwargs", [{"difficulty": d} for d in (1, 3, 5)] + [{"reward": "paper"}, {"reward": "iou"}])
 def test_no_team_that_does_not_divide_the_house_or_does_not_read_it_goes_sixty_percent_of_the_way(kwargs):
     env = HouseBuild(**kwargs)
-    shares = {name: share(env, name) for name in env.exploits()}
+    shares = {name: share(env, name, 8) for name in env.exploits()}
     assert len(shares) >= 7 and max(shares.values()) <= 0.6
 
 
 def test_with_the_published_stock_one_builder_goes_further_which_is_allowed():
     env = HouseBuild(needs_both=False)
-    assert share(env, "one builds to its stock") > 0.7
+    assert share(env, "one builds to its stock", 8) > 0.7
     assert "one builds to its stock" in env.allowed_exploits
     assert "one builds to its stock" not in HouseBuild().allowed_exploits
 

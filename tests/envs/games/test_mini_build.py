@@ -4,6 +4,7 @@ import copy
 import random
 
 import pytest
+from replies import steps_of
 
 from collm.envs.games.mini_build import VOCABULARY, MiniBuild, demonstration, new_goal
 from collm.envs.games.mini_build.prompts import parsed_move, prompt, reply
@@ -12,24 +13,14 @@ from collm.envs.games.mini_build.rules import MATERIALS, PARTS, Site, is_held_ou
 GOAL = (("roof", "wood"), ("wall", "stone"), ("door", "glass"), ("lamp", "iron"))
 
 
-def played(env, seed=0, task=None):
-    """The reference's episode: the returns, and the last infos."""
-    env.reset(seed=seed, options={"task": task})
-    total = 0.0
-    while env.agents:
-        _, rewards, _, _, infos = env.step({agent: env.reference_reply(agent) for agent in env.agents})
-        total += rewards["builder_0"]
-    return total, infos["builder_0"]
-
-
 @pytest.mark.parametrize("reward", ["sparse", "terminal", "dense"])
 @pytest.mark.parametrize("max_turns", [1, 4, 12])
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_reference_players_reach_one(reward, max_turns, split):
     for task in range(20):
-        total, infos = played(MiniBuild(split, max_turns=max_turns, reward=reward), task=task)
-        assert total == pytest.approx(1.0, abs=1e-9)
-        assert infos["metric/quality"] == 1.0
+        steps = list(steps_of(MiniBuild(split, max_turns=max_turns, reward=reward), task=task))
+        assert sum(rewards["builder_0"] for _, rewards, *_ in steps) == pytest.approx(1.0, abs=1e-9)
+        assert steps[-1][4]["builder_0"]["metric/quality"] == 1.0
 
 
 @pytest.mark.parametrize(
@@ -113,7 +104,7 @@ def test_goals_of_no_part_or_more_than_there_are_are_refused(num_pairs):
 
 
 def test_the_largest_team_is_of_eight():
-    with pytest.raises(ValueError, match="max_turns must be at most 3 for 8 builders, got 4"):
+    with pytest.raises(ValueError, match=r"max_turns.*3.*8.*got 4"):
         MiniBuild(num_agents=8, max_turns=4)
     assert len(MiniBuild(num_agents=8, max_turns=3).goal) == 24
 
@@ -212,26 +203,6 @@ def test_demonstrated_players_who_make_no_mistake_never_name_a_part_twice(prefer
         for messages in demonstration(rng, max_turns=8, preference=preference, mistakes=(0.0, 0.0)).values():
             parts = [message.content.split()[0] for message in messages if message.role == "assistant"]
             assert len(set(parts)) == len(parts) == 8
-
-
-@pytest.mark.parametrize(
-    "kwargs",
-    [
-        {"split": "valid"},
-        {"max_turns": 13},
-        {"max_turns": 0},
-        {"reward": "thresh"},
-        {"feedback": "all"},
-        {"threshold": 0.0},
-        {"num_agents": 1, "max_turns": 1},
-        {"num_agents": 9, "max_turns": 1},
-        {"num_agents": True, "max_turns": 1},
-        {"num_agents": 8, "max_turns": 4},  # there are 24 parts
-    ],
-)
-def test_wrong_settings_are_refused(kwargs):
-    with pytest.raises(ValueError, match=r"must be"):
-        MiniBuild(**kwargs)
 
 
 @pytest.mark.parametrize("task", ["roof", "3", 3.5, True, -1])

@@ -5,6 +5,7 @@ import random
 from pathlib import Path
 
 import pytest
+from replies import references
 
 from collm.envs.games.bridge_build import BridgeBuild
 from collm.envs.games.house_build import HouseBuild
@@ -45,7 +46,7 @@ def test_every_published_score_is_met(name):
 def test_a_published_episode_is_shifted_and_over_when_it_is_solved(game, solved, shift):
     env = game(variant="published")
     env.reset(seed=0)
-    rewards, over = env.step({agent: env.reference_reply(agent) for agent in env.agents})[1:3]
+    rewards, over = env.step(references(env))[1:3]
     assert rewards["builder_0"] == pytest.approx(solved + shift) and all(over.values())
 
 
@@ -81,7 +82,7 @@ def test_a_reply_that_is_read_again_cannot_pass_for_a_partners_either():
 
 @pytest.mark.parametrize("game", [StrBuild, HouseBuild, BridgeBuild, ResourceGathering])
 def test_an_unknown_variant_is_refused(game):
-    with pytest.raises(ValueError, match="variant must be one of 'ours', 'published'"):
+    with pytest.raises(ValueError, match=r"variant.*'ours', 'published'"):
         game(variant="paper")
 
 
@@ -131,11 +132,11 @@ def test_no_team_that_dawdles_beats_the_one_that_solves_at_once(game):
         rng = random.Random(seed)
         env = game(stop_at=best, shift=-best, difficulty=1)
         env.reset(seed=seed)
-        at_once = env.step({agent: env.reference_reply(agent) for agent in env.agents})[1]["builder_0"]
+        at_once = env.step(references(env))[1]["builder_0"]
         env.reset(seed=seed)
         total, dawdled = 0.0, rng.randrange(1, 4)
         while env.agents:
-            replies = {agent: env.reference_reply(agent) for agent in env.agents}
+            replies = references(env)
             if env.turn < dawdled:
                 for agent in env.agents:
                     lines = replies[agent].splitlines()

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from pettingzoo.test import parallel_api_test, parallel_seed_test
+from replies import references
 
 from collm.envs import EnvSpec, check_env
 from collm.envs.games.house_build import HouseBuild, new_house
@@ -157,7 +158,7 @@ def test_a_goal_has_a_part_for_each_builder_in_each_turn():
         env = MiniBuild(num_agents=team, max_turns=max_turns)
         env.reset(seed=0)
         assert len(env.goal) == team * max_turns
-        with pytest.raises(ValueError, match=f"max_turns must be at most {max_turns} for {team} builders"):
+        with pytest.raises(ValueError, match=f"max_turns.*{max_turns}.*{team} builders"):
             MiniBuild(num_agents=team, max_turns=max_turns + 1)
 
 
@@ -243,7 +244,7 @@ def test_one_of_four_cannot_build_the_house_alone():
     for seed in range(10):
         env.reset(seed=seed)
         everything = "/kill\n" + "\n".join(env.reference_reply(agent) for agent in env.agents)
-        whole += env.step({agent: env.reference_reply(agent) for agent in env.agents})[4]["builder_0"]["metric/iou"]
+        whole += env.step(references(env))[4]["builder_0"]["metric/iou"]
         env.reset(seed=seed)
         replies = {agent: everything if agent == "builder_0" else "" for agent in env.agents}
         alone += env.step(replies)[4]["builder_0"]["metric/iou"]
@@ -258,7 +259,7 @@ def test_one_of_four_cannot_build_the_house_alone():
 def test_who_is_done_leaves_and_what_it_built_stands_on(game, world):
     env = game(num_agents=3, can_leave=True, world=world)
     env.reset(seed=2)
-    replies = {agent: env.reference_reply(agent) for agent in env.agents}
+    replies = references(env)
     observations, rewards, over, _, _ = env.step({**replies, "builder_1": replies["builder_1"] + "\n/done"})
     assert over == {"builder_0": False, "builder_1": True, "builder_2": False}
     assert env.agents == ["builder_0", "builder_2"]

@@ -80,13 +80,13 @@ def test_building_games_keep_their_ranges_whatever_their_arguments(name, reward)
 
 
 def test_a_range_upside_down_is_refused():
-    with pytest.raises(ValueError, match=r"test/Echo-v0: reward_range must be the lower bound and the upper one"):
+    with pytest.raises(ValueError, match=r"test/Echo-v0.*reward_range"):
         register("test/Echo-v0", Echo, reward_range=(1, 0))
 
 
 def test_an_entry_point_is_imported_only_when_one_is_made():
     register("test/Missing-v0", "nowhere.at_all:Thing")
-    with pytest.raises(ImportError, match=r"test/Missing-v0: its entry point 'nowhere.at_all:Thing' cannot be loaded"):
+    with pytest.raises(ImportError, match=r"test/Missing-v0.*'nowhere.at_all:Thing'"):
         make("test/Missing-v0")
 
 
@@ -98,7 +98,7 @@ def test_an_entry_point_without_the_named_attribute_is_an_import_error():
 
 def test_an_entry_point_that_builds_something_else_is_refused():
     register("test/Wrong-v0", NotAnEnvironment)
-    with pytest.raises(TypeError, match="of PettingZoo or Gymnasium, it built a NotAnEnvironment"):
+    with pytest.raises(TypeError, match="NotAnEnvironment"):
         make("test/Wrong-v0")
 
 
@@ -121,7 +121,7 @@ def test_versioned_completes_names_without_a_version_and_nothing_else():
 
 def test_a_wrong_version_is_answered_with_the_newest():
     register("test/Echo-v2", Echo)
-    with pytest.raises(UnknownEnvironmentError, match="test/Echo has no version 7; the newest is 'test/Echo-v2'"):
+    with pytest.raises(UnknownEnvironmentError, match=r"test/Echo .*7.*'test/Echo-v2'"):
         make("test/Echo-v7")
 
 
@@ -139,9 +139,7 @@ def test_a_name_like_no_other_is_answered_with_where_to_look():
 
 def test_an_argument_the_environment_does_not_take_is_refused_by_name():
     register("test/Echo-v0", Echo)
-    with pytest.raises(
-        TypeError, match=r"test/Echo-v0 got an unexpected keyword argument 'wort'; did you mean 'word'\?"
-    ):
+    with pytest.raises(TypeError, match=r"test/Echo-v0.*'wort'.*'word'"):
         make("test/Echo-v0", wort="tree")
 
 
@@ -152,7 +150,7 @@ def test_a_game_of_fixed_length_says_how_to_cut_it_short(id):
 
 
 def test_an_argument_that_an_environment_sets_by_itself_is_refused_by_name():
-    with pytest.raises(TypeError, match=r"collm/MiniCode-v1 sets 'agents' by itself; leave it out"):
+    with pytest.raises(TypeError, match=r"collm/MiniCode-v1.*'agents'"):
         make("collm/MiniCode-v1", agents=("player_0",))
 
 
@@ -295,5 +293,5 @@ def test_what_a_module_registers_with_gymnasium_is_named_with_the_module(tmp_pat
     assert make("gymnasium/corridors:halls/Hall-v0").possible_agents == ["agent_0"]
     with pytest.raises(UnknownEnvironmentError, match="did you mean 'Corridor-Long-v3'"):
         make("gymnasium/corridors:Corridor-Lang-v3")
-    with pytest.raises(UnknownEnvironmentError, match="module 'no_such_module' cannot be imported"):
+    with pytest.raises(UnknownEnvironmentError, match="'no_such_module'"):
         make("gymnasium/no_such_module:X-v0")

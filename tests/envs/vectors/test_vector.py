@@ -139,7 +139,7 @@ def test_arguments_reach_the_environment():
 
 @pytest.mark.parametrize("kind", [SyncVector, ProcessVector])
 def test_a_vector_of_nothing_is_refused(kind):
-    with pytest.raises(ValueError, match="num_envs must be at least 1, got 0"):
+    with pytest.raises(ValueError, match=r"num_envs.*got 0"):
         kind(SPEC, 0)
     with pytest.raises(LookupError, match="no environment is called"):
         kind("test/Nothing-v0", 1)

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import pytest
 from pettingzoo.test.state_test import state_test
+from replies import references
 
 from collm.envs import check_env, make
 from collm.envs.games.mini_build import MiniBuild
@@ -25,7 +26,7 @@ def episode(env, seed=0):
     observations, _ = env.reset(seed=seed)
     told = [(observations, env.state())]
     while env.agents:
-        observations = env.step({agent: env.unwrapped.reference_reply(agent) for agent in env.agents})[0]
+        observations = env.step(references(env))[0]
         told.append((observations, env.state()))
     return told
 
@@ -66,7 +67,7 @@ def test_every_state_ends_with_the_truth_of_its_turn(id):
     env.reset(seed=0)
     while env.agents:
         assert env.unwrapped.truth() and env.state().messages[-1].content == f"[critic reads] {env.unwrapped.truth()}"
-        env.step({agent: env.unwrapped.reference_reply(agent) for agent in env.agents})
+        env.step(references(env))
     assert env.state().messages[-1].content == f"[critic reads] {env.unwrapped.truth()}"
 
 

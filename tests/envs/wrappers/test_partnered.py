@@ -5,6 +5,7 @@ from __future__ import annotations
 from copy import deepcopy
 
 import pytest
+from replies import steps_of
 
 from collm.envs import check_env, make
 
@@ -13,11 +14,7 @@ ID = "collm/MiniBuild-v0"
 
 def episode(env, seed=3):
     """Rewards and the joint history of an episode in which all agents give reference replies."""
-    env.reset(seed=seed)
-    rewards = []
-    while env.agents:
-        _, earned, *_ = env.step({agent: env.unwrapped.reference_reply(agent) for agent in env.agents})
-        rewards.append(earned)
+    rewards = [earned for _, earned, *_ in steps_of(env, seed=seed)]
     return rewards, str(env.state())
 
 

@@ -85,7 +85,7 @@ def test_an_animation_has_a_frame_for_the_start_and_each_turn(tmp_path):
 
 
 def test_pictures_that_are_not_drawn_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="has_gifs needs render_mode='rgb_array'"):
+    with pytest.raises(ValueError, match=r"has_gifs.*render_mode='rgb_array'"):
         Recorded(make(ID), tmp_path, has_gifs=True)
 
 

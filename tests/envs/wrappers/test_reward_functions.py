@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+from replies import references, steps_of
 
 from collm.envs import EnvSpec, Transcript, check_env, make, register
 from collm.envs.views import GymAsParallel, TokenObservations
@@ -32,12 +33,7 @@ def keep(turn: JudgedTurn) -> float:
 
 def played(env, seed=0):
     """Rewards and infos of each turn of the reference players."""
-    env.reset(seed=seed)
-    found = []
-    while env.agents:
-        _, rewards, *_, infos = env.step({agent: env.unwrapped.reference_reply(agent) for agent in env.agents})
-        found.append((rewards, infos))
-    return found
+    return [(rewards, infos) for _, rewards, *_, infos in steps_of(env, seed=seed)]
 
 
 def test_the_reward_is_the_weighted_sum_and_the_parts_are_logged_by_name():
@@ -62,7 +58,7 @@ def test_a_function_sees_the_task_the_replies_the_histories_and_the_world():
     TURNS.clear()
     env = make(ID, reward_funcs=[keep])
     env.reset(seed=0)
-    replies = {agent: env.unwrapped.reference_reply(agent) for agent in env.agents}
+    replies = references(env)
     observations, *_ = env.step(dict(replies))
     (turn,) = TURNS
     assert turn.task == env.unwrapped.goal and turn.world is env.unwrapped

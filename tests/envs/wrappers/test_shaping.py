@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from replies import references, steps_of
 
 from collm.envs import check_env, make
 from collm.envs.views import TurnLimit
@@ -41,18 +42,15 @@ def test_an_episode_is_worth_what_it_was_less_the_first_potential_whatever_is_pl
 
 def test_turns_by_hand():
     env = PotentialShaping(make(ID, max_turns=2), quality, 0.5)
-    env.reset(seed=0)
-    paid = []
-    while env.agents:
-        _, rewards, *_, infos = env.step({agent: env.unwrapped.reference_reply(agent) for agent in env.agents})
-        paid.append((infos["builder_1"]["reward/shaping"], rewards["builder_1"]))
+    steps = steps_of(env)
+    paid = [(infos["builder_1"]["reward/shaping"], rewards["builder_1"]) for _, rewards, *_, infos in steps]
     assert paid == [(0.5 * 4 - 2, 0.0 + 0.0), (0 - 4.0, 1.0 - 4.0)]  # two parts stand after a turn, four at the end
 
 
 def test_a_truncated_episode_keeps_its_potential_as_its_value_is_bootstrapped():
     env = PotentialShaping(TurnLimit(make(ID), 1), quality)
     env.reset(seed=0)
-    _, rewards, _, truncations, _ = env.step({agent: env.unwrapped.reference_reply(agent) for agent in env.agents})
+    _, rewards, _, truncations, _ = env.step(references(env))
     assert truncations["builder_0"] and rewards["builder_0"] == 2.0
 
 
@@ -61,7 +59,7 @@ def test_the_wrapper_keeps_the_contract():
 
 
 def test_a_discount_and_a_potential_that_are_none_are_refused():
-    with pytest.raises(ValueError, match=r"discount must be 0 to 1, got 1\.5"):
+    with pytest.raises(ValueError, match=r"discount.*got 1\.5"):
         PotentialShaping(make(ID), quality, 1.5)
-    with pytest.raises(ValueError, match="the potential must be a finite number, got inf"):
+    with pytest.raises(ValueError, match=r"potential.*got inf"):
         PotentialShaping(make(ID), lambda world: float("inf")).reset(seed=0)

@@ -7,6 +7,7 @@ from copy import deepcopy
 
 import pytest
 from cases import case
+from replies import references
 
 from collm.envs import Outcome, TextParallelEnv, check_env, make, specs
 from collm.envs.sandbox import SandboxError
@@ -169,7 +170,7 @@ def test_shares_are_what_replays_by_hand_lose(id):
             earned = 0.0
             shared.reset(seed=seed)
             while shared.agents:
-                good = {agent: shared.unwrapped.reference_reply(agent) for agent in shared.agents}
+                good = references(shared)
                 replies.append({agent: reply if rng.random() < 0.8 else "so" for agent, reply in good.items()})
                 _, rewards, *_, infos = shared.step(dict(replies[-1]))
                 earned += sum(rewards.values())
@@ -198,11 +199,11 @@ def without(id, seed, replies, missing):
 def test_a_copy_in_the_middle_tells_the_same():
     shared = Shares(make("collm/MiniBuild-v0"))
     shared.reset(seed=0)
-    shared.step({agent: shared.unwrapped.reference_reply(agent) for agent in shared.agents})
+    shared.step(references(shared))
     other = deepcopy(shared)
     ends = []
     for env in (shared, other):
         while env.agents:
-            *_, infos = env.step({agent: env.unwrapped.reference_reply(agent) for agent in env.agents})
+            *_, infos = env.step(references(env))
         ends.append(infos)
     assert ends[0] == ends[1] and ends[0]["builder_0"][f"{PREFIX}builder_0"] == 0.5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from replies import references, steps_of
 
 from collm.envs import check_env, make
 from collm.envs.players import scripted_player
@@ -14,16 +15,9 @@ TEXTS = ["collm/MiniShift-v0", "collm/MiniBuild-v0", "collm/StrBuild-v2", "collm
 
 def played(env, replies, seed=4):
     """Team returns, and names with values of the last turn's infos, of an episode in which `replies(env)` act."""
-    env.reset(seed=seed)
-    total, infos = 0.0, {}
-    while env.agents:
-        _, rewards, _, _, infos = env.step(replies(env))
-        total += sum(rewards.values()) / len(env.possible_agents)
-    return total, next(iter(infos.values()))
-
-
-def references(env):
-    return {agent: env.unwrapped.reference_reply(agent) for agent in env.agents}
+    steps = list(steps_of(env, replies, seed=seed))
+    total = sum(sum(rewards.values()) for _, rewards, *_ in steps) / len(env.possible_agents)
+    return total, next(iter(steps[-1][4].values()))
 
 
 @pytest.mark.parametrize("id", TEXTS)

@@ -6,6 +6,7 @@ import pickle
 from pathlib import Path
 
 import pytest
+from replies import references
 
 from collm.envs import check_env
 from collm.envs.coding.functions import MBPP, CoopHumanEval, HumanEval
@@ -73,7 +74,7 @@ def test_references_of_the_sample_reach_four_and_mutants_fail(kind, split, tests
     for task in range(len(env.tasks)):
         row = env.tasks[task]
         env.reset(seed=task, options={"task": row["id"]})
-        rewards = env.step({agent: env.reference_reply(agent) for agent in env.agents})[1]
+        rewards = env.step(references(env))[1]
         assert rewards["main_0"] == pytest.approx(4.0, abs=1e-9), row["id"]
         env.reset(seed=task, options={"task": task})
         infos = env.step({"helper_0": row["aux"], "main_0": row["mutant"]})[4]
@@ -88,7 +89,7 @@ def test_references_of_larger_teams_reach_four_on_the_sample(kind, split, tests,
     env = kind(split=split, tests=tests, max_turns=1, num_agents=team)
     for task in range(len(env.tasks)):
         env.reset(seed=task, options={"task": task})
-        rewards = env.step({agent: env.reference_reply(agent) for agent in env.agents})[1]
+        rewards = env.step(references(env))[1]
         assert rewards["main_0"] == pytest.approx(4.0, abs=1e-9), env.problem.id
 
 
@@ -161,7 +162,7 @@ def test_prompts_may_be_a_users_own(env, tmp_path):
     assert observations["helper_0"].messages[1].content == "Hilf: " + ROW["prompt"]
     observations, *_ = made.step({"helper_0": ROW["aux"], "main_0": FLOOR})
     assert [message.role for message in observations["main_0"].messages] == ["system", "user"]
-    with pytest.raises(ValueError, match=r"does not tell the task; give it \{task\} or \{prompt\} or \{description\}"):
+    with pytest.raises(ValueError, match=r"\{task\}.*\{prompt\}.*\{description\}"):
         env(prompts={"main_0": "Schreib {entry_point}."})
 
 
@@ -292,7 +293,7 @@ def test_an_mbpp_row_is_played_as_it_is_published(jsonl):
     }
     env = MBPP(data=jsonl(row), columns={"prompt": "text"}, max_turns=1)
     env.reset(options={"task": "11"})
-    assert env.step({agent: env.reference_reply(agent) for agent in env.agents})[1]["main_0"] == pytest.approx(4.0)
+    assert env.step(references(env))[1]["main_0"] == pytest.approx(4.0)
 
 
 NODES = "class Node:\n    def __init__(self, value):\n        self.value, self.left = value, None\n"
@@ -329,7 +330,7 @@ def test_right_code_of_each_shape_reaches_four(jsonl, name):
     code, tests = SHAPES[name]
     made = MBPP(data=jsonl({"task_id": name, "prompt": "Write it.", "code": code, "test_list": tests}), max_turns=1)
     made.reset(seed=0)
-    assert made.step({agent: made.reference_reply(agent) for agent in made.agents})[1]["main_0"] == pytest.approx(4.0)
+    assert made.step(references(made))[1]["main_0"] == pytest.approx(4.0)
     made.reset(seed=0)
     wrong = f"{NODES}def g(x): pass\ndef {made.problem.entry_point}(*a):\n    return aux('wrong')"
     assert made.step({"helper_0": "def aux(x): return x", "main_0": wrong})[4]["main_0"]["metric/solved"] == 0
@@ -347,7 +348,7 @@ BAD = {"bad tests": "assert (", "no tests": "", "a package": "import no_such_pac
 @pytest.mark.parametrize("name", BAD)
 def test_rows_that_cannot_be_dealt_are_named_before_the_first_episode(jsonl, name, caplog):
     data = jsonl(ROW, ROW | {"task_id": "bad", "test": BAD[name]}, ROW | {"task_id": "good"})
-    with pytest.raises(ValueError, match=r"1 of 3 rows .* cannot be dealt.*on_bad_row='skip': row 1, 'bad': "):
+    with pytest.raises(ValueError, match=r"1 of 3 rows.*on_bad_row='skip'.*row 1, 'bad'"):
         HumanEval(data=data)
     made = HumanEval(data=data, on_bad_row="skip")
     assert [row["id"] for row in made.tasks] == ["half", "good"] and "row 1, 'bad'" in caplog.text
@@ -371,7 +372,7 @@ def test_packages_that_solutions_need_are_named_before_the_first_episode(jsonl, 
 
 def test_tests_may_import_packages_that_are_installed(jsonl):
     row = ROW | {"test": "import numpy\nassert numpy.isclose(half_sum(1, 2), 1.5)"}
-    with pytest.raises(ValueError, match=r"its tests import numpy: install it and give packages=\('numpy',\)"):
+    with pytest.raises(ValueError, match=r"packages=\('numpy',\)"):
         HumanEval(data=jsonl(row))
     assert played(HumanEval(data=jsonl(row), packages="installed"), ROW["aux"], ROW["main"])[1] == pytest.approx(4.0)
 
@@ -401,7 +402,7 @@ def test_tests_that_are_broken_are_the_users_fault(jsonl):
     ],
 )
 def test_wrong_settings_are_refused(kwargs):
-    with pytest.raises(ValueError, match=r"must be|go together"):
+    with pytest.raises(ValueError, match=list(kwargs)[-1]):
         HumanEval(**kwargs)
 
 
@@ -497,7 +498,7 @@ def test_references_of_the_sample_need_both(kind, split):
     env = kind(split=split, max_turns=1, needs_both=True)
     for task in range(len(env.tasks)):
         env.reset(seed=task, options={"task": task})
-        rewards = env.step({agent: env.reference_reply(agent) for agent in env.agents})[1]
+        rewards = env.step(references(env))[1]
         assert rewards["main_0"] == pytest.approx(4.0, abs=1e-9), env.problem.id
 
 
@@ -506,5 +507,5 @@ def test_the_reference_of_a_single_solution_is_divided_if_both_are_needed(jsonl)
     row = {key: value for key, value in ROW.items() if key not in ("aux", "main")} | {"code": solution}
     env = HumanEval(data=jsonl(row), max_turns=1, needs_both=True)
     env.reset(seed=0)
-    replies = {agent: env.reference_reply(agent) for agent in env.agents}
+    replies = references(env)
     assert "a + b" in replies["helper_0"] and env.step(replies)[1]["main_0"] == pytest.approx(4.0)

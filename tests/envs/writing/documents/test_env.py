@@ -153,7 +153,7 @@ def test_a_task_is_picked_by_index_or_id():
     by_index, _ = env.reset(options={"task": 5})
     by_id, _ = env.reset(options={"task": env.tasks[5]["id"]})
     assert by_index == by_id
-    with pytest.raises(ValueError, match=r"give an index 0\.\.47 or an id such as 'post-01'"):
+    with pytest.raises(ValueError, match=r"0\.\.47.*'post-01'"):
         env.reset(options={"task": 48})
 
 

@@ -335,7 +335,7 @@ def test_a_task_that_is_no_seed_is_refused(task):
 
 
 def test_an_unknown_split_is_refused():
-    with pytest.raises(ValueError, match="split must be 'train' or 'test', got 'dev'"):
+    with pytest.raises(ValueError, match=r"split.*got 'dev'"):
         MiniWriting(split="dev")
 
 
