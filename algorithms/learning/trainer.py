@@ -26,13 +26,12 @@ from ..rollout.sources import RolloutWorker, make_source
 from ..rollout.summary import episode_metrics
 from .credit import Credit, assign_credit, critic_metrics
 from .critic_learner import CriticLearner
-from .cross_rollouts import RewardProcessor
 from .executor import Executor
 from .learners import distinct, make_learners, max_joint_turns, policy_batch, policy_weights, reference_logprobs
 from .metrics import Timer, annotated
 from .policy_learner import PolicyLearner
 from .progress import Progress
-from .rewards import Rewarder, Rewards
+from .rewards import Rewarder, RewardProcessor, Rewards
 
 Recorder = Callable[[int, Sequence[Episode], Mapping[str, Credit]], None]
 """Stores the episodes of an update, with the credit of each agent's turns."""

@@ -37,7 +37,7 @@ from ...envs.registration.registry import EnvSpec, make, register, registry, spe
 from ...envs.templates import Prompts
 from ..distribution.group import current
 from ..distribution.launch import joined
-from ..learning.cross_rollouts import RewardProcessor
+from ..learning.rewards import RewardProcessor
 from ..registry import AlgorithmSpec, algorithm_spec
 from ..rollout.collector import RolloutCollector
 from .assembly.commands import next_commands, run_command

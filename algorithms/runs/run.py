@@ -18,7 +18,7 @@ from ...envs.registration.turn_limit import watched_turns
 from ..config import ActorCriticConfig
 from ..distribution.group import current
 from ..learning.credit import Credit
-from ..learning.cross_rollouts import RewardProcessor
+from ..learning.rewards import RewardProcessor
 from ..learning.trainer import Trainer
 from ..rollout.collector import RolloutCollector
 from ..rollout.episode import Episode

@@ -20,8 +20,6 @@ CALLS = {
     "leaderboard": ("evaluate {run} {run} --episodes 2 --out {out}", ["leaderboard.md", "leaderboard.html"]),
     "suite": ("evaluate --suite core --model random --env collm/MiniCode-v1 --out {out}", ["random.json", "table.md"]),
     "crossplay": ("crossplay {run} {run} --num-episodes 2 --out {out}", ["README.md", "crossplay.png"]),
-    "throughput": ("throughput games --repeats 1 --out {out}", ["games.md"]),
-    "gpu": ("throughput gpu --tiny --parts head --out {out}", ["README.md", "head.json"]),
     "classic-control": ("benchmark classic-control run cartpole --out {out}", ["cartpole-0.json"]),
     "record": ("play collm/MiniCode-v1 --record {out}", ["episodes.jsonl"]),
     "gif": ("play collm/MiniBuild-v0 --gif {out}/a.gif", ["a.gif"]),
