@@ -94,7 +94,9 @@ class Executor:
             tasks = [Task(update.learner.workplace(), partial(self._run_one, update)) for update in updates]
             metrics = self._threads.results(tasks)
         else:
-            metrics = [self._run_one(update) for update in updates]
+            metrics = []
+            for update in updates:
+                metrics.append(self._run_one(update))
         return means(metrics)
 
     @contextmanager
