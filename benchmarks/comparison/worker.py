@@ -102,7 +102,7 @@ def _run(job: Job, directory: Path, channel: Channel, stop: Deadline) -> None:
         channel.send((update, dict(metrics)))
 
     trainer = run_experiment(job.experiment, directory, resume=can_resume, on_update=tell, stop=stop)
-    end = {"updates": trainer.update, "seconds_since_last_start": time.perf_counter() - start}
+    end = {"updates": trainer.progress.update, "seconds_since_last_start": time.perf_counter() - start}
     write_file(directory / FINISHED_FILE, json.dumps(end, indent=2) + "\n")
 
 

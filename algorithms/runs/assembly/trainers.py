@@ -16,8 +16,7 @@ from ....agents.numeric.config import NetworkConfig
 from ....envs.vectors.vector import VectorEnv
 from ...algorithm import Algorithm
 from ...distribution.group import current
-from ...learning.cross_rollouts import RewardProcessor
-from ...learning.rewards import Rewarder
+from ...learning.rewards import Rewarder, RewardProcessor
 from ...learning.trainer import Trainer
 from ...rollout.collector import RolloutCollector
 from ...rollout.side_by_side import SideBySide

@@ -73,7 +73,8 @@ class NearbyVector(WorkerVector):
         return [number for number in numbers if number in self.dead or self.waiting[number]][:1]
 
     def _answer_of(self, number):
-        self.dead |= {each for each in self.losses.pop(self.num_answers, set()) if not self._is_starting[each]}
+        lost = self.losses.pop(self.num_answers, set())
+        self.dead |= {each for each in lost if each < self.num_workers and not self._is_starting[each]}
         if number in self.dead:
             raise LostWorkerError("died (the roof came down)")
         if not self.waiting[number]:
