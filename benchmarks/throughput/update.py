@@ -7,7 +7,7 @@ machine moves all figures of a table together, so ratios mean more than rates.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,12 +18,15 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from ..._ownership import owned
+from ...agents.config import ModelConfig
 from ...agents.core import Completion
 from ...agents.language.policy import LanguagePolicy
+from ...algorithms.learning.trainer import Trainer
+from ...algorithms.registry import algorithm_spec
+from ...algorithms.runs.assembly.experiment import Experiment
 from ..markdown import markdown_table
-from . import phases as update_phases
 from .synthetic import synthetic_trainer
-from .timing import Spread, clock_of, rates, ratio_of, timed_rounds, unit_of
+from .timing import Spread, Stopwatch, clock_of, rates, ratio_of, timed_rounds, unit_of
 
 ENVS, TURNS, AGENTS = (4, 8, 16, 32), (1, 2, 4, 8), (1, 2, 4, 8)
 FIGURE = "growth.png"
@@ -45,7 +48,7 @@ def tables(env: str, repeats: int, folder: Path | None = None, device: str = "cp
         with owned(folder, FIGURE) as new:
             growth_figure(grown, new, device)
     parts = [
-        phase_table(update_phases.measure(env, repeats, device=device), env, device),
+        phase_table(measure(env, repeats, device=device), env, device),
         alone_table(against_one_at_a_time(repeats, device), device),
         growth_table(grown, device),
     ]
@@ -136,7 +139,7 @@ def _num_sampled(tracks: Sequence[Sequence[Completion]]) -> int:
     return sum(len(turn.logprobs) for track in tracks for turn in track)
 
 
-def phase_table(rows: Sequence[update_phases.PhaseRow], env: str, device: str = "cpu") -> str:
+def phase_table(rows: Sequence[PhaseRow], env: str, device: str = "cpu") -> str:
     """Seconds of an update by phase, and their ratio to MAGRPO's, as Markdown."""
     cells = []
     for row in rows:
@@ -144,7 +147,7 @@ def phase_table(rows: Sequence[update_phases.PhaseRow], env: str, device: str = 
         ratio = row.total / rows[0].total
         cells.append((row.algorithm, *(f"{seconds:.3f}" for seconds in phases), f"{ratio:.2f}x"))
     header = ("", "collect", "value", "critic", "forward", "backward", "optimizer", "update", "ratio")
-    title = f"{env}, {update_phases.EPISODES} episodes per update, {unit_of(device)}s:"
+    title = f"{env}, {EPISODES} episodes per update, {unit_of(device)}s:"
     return f"{title}\n\n{markdown_table(header, cells)}"
 
 
@@ -179,3 +182,72 @@ def growth_figure(rows: Sequence[GrowthRow], file: Path, device: str = "cpu") ->
     axes.legend(frameon=False)
     figure.savefig(file, dpi=120)
     return file
+
+
+EPISODES = 32
+SETTINGS: Mapping[str, Mapping[str, Any]] = {
+    "magrpo": {"num_generations": 4},
+    "maac": {"critic_warmup": 0},
+    "iac": {"use_separate_critic": False},
+}
+
+PHASES = ("collect", "value", "critic", "forward", "optimizer")
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseRow:
+    """Seconds of one update by phase, medians over updates."""
+
+    algorithm: str
+    total: float
+    collect: float
+    value: float  # the critics value what was collected
+    critic: float  # the critics learn
+    forward: float  # forward pass of the policies
+    optimizer: float  # optimizer steps of the policies
+
+    @property
+    def backward(self) -> float:
+        """Seconds outside the other phases: the policies' backward pass, and all work between phases."""
+        return self.total - self.collect - self.value - self.critic - self.forward - self.optimizer
+
+
+def measure(env: str, repeats: int, max_new_tokens: int = 48, device: str = "cpu") -> list[PhaseRow]:
+    """Measure updates of each algorithm in turn, all of equally many episodes."""
+    updates = {name: _clocked_update(_trainer(name, env, max_new_tokens, device), device) for name in SETTINGS}
+    return [
+        PhaseRow(
+            name,
+            statistics.median(total for _, total in rounds),
+            *(statistics.median(seconds.get(phase, 0.0) for seconds, _ in rounds) for phase in PHASES),
+        )
+        for name, rounds in timed_rounds(updates, repeats, clock=clock_of(device)).items()
+    ]
+
+
+def _trainer(name: str, env: str, max_new_tokens: int, device: str) -> Trainer:
+    config_class = algorithm_spec(name).config
+    # The stopwatch counts the phases of one thread.
+    config = config_class(rollout_buffer_size=EPISODES, side_by_side=False, **SETTINGS[name])
+    model = ModelConfig(max_new_tokens=max_new_tokens, device=device)
+    return Experiment(algorithm=name, config=config, env=env, model=model).make_trainer()
+
+
+def _clocked_update(trainer: Trainer, device: str) -> Callable[[], dict[str, float]]:
+    """An update that returns its seconds by phase."""
+    stopwatch = Stopwatch(clock_of(device))
+    stopwatch.watch("collect", trainer.source, "next")
+    for critic in trainer.unique_critics:
+        stopwatch.watch("value", critic, "values")
+        stopwatch.watch("critic", critic, "_update")
+    for learner in trainer.unique_learners:
+        stopwatch.watch("forward", learner.policy, "evaluate")
+        stopwatch.watch("optimizer", learner.optimizer, "clip")
+        stopwatch.watch("optimizer", learner.optimizer, "step")
+
+    def update() -> dict[str, float]:
+        stopwatch.seconds.clear()
+        trainer.step()
+        return dict(stopwatch.seconds)
+
+    return update
