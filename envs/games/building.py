@@ -10,8 +10,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar, get_args
 from ..core import Outcome
 from .blocks import Box, World, built
 from .commands import Orders
-from .pictured import TaskEnv
-from .settings import Variant, refuse_other
+from .pictured import TaskEnv, Variant, refuse_other
 from .sources import Source, Task
 
 WorldRule = Literal["rebuilt", "kept"]

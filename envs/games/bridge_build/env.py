@@ -11,16 +11,12 @@ from ...core import Message, Outcome
 from ...templates import Prompts, templates
 from ..blocks import Box
 from ..fog import Feedback
-from ..pictured import Memory, TaskEnv
+from ..pictured import Memory, TaskEnv, Variant, refuse_other, with_published
 from ..pictures import Row
-from ..settings import Variant, refuse_other, with_published
 from ..sources import GENERATED, Data, Difficulty, Split, source_of, tasks_of_split
 from . import prompts as texts
-from .exploits import PLAYERS as EXPLOITS
-from .exploits import Exploit
-from .generator import HIGHEST_DIFFICULTY, new_bridge
-from .players import View, honest_reply
-from .rules import Bridge, Score, after, beginning, missing, missing_on_side
+from .players import EXPLOITS, Exploit, View, honest_reply
+from .rules import HIGHEST_DIFFICULTY, Bridge, Score, after, beginning, missing, missing_on_side, new_bridge
 
 Reach = Literal["far", "side", "map"]
 

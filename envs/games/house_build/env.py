@@ -5,21 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, TypeAlias, get_args
+
+import numpy as np
 
 from ...core import Message, Outcome
 from ...templates import Prompts, templates
+from ..blocks import AIR, Fill, cover
 from ..building import BuildingEnv, WorldRule, refuse_num_builders
 from ..commands import Orders, allowed, read_orders
-from ..pictured import Memory
+from ..pictured import Memory, Variant, refuse_other, with_published
 from ..pictures import Row, colours
-from ..settings import Variant, refuse_other, with_published
-from ..sources import GENERATED, Data, Difficulty, Split, source_of, tasks_of_split
+from ..sources import (
+    GENERATED,
+    Data,
+    Difficulty,
+    Split,
+    source_of,
+    tasks_of_split,
+)
 from . import prompts as texts
-from .exploits import PLAYERS as EXPLOITS
-from .exploits import TO_THE_STOCK, Exploit
-from .generator import HIGHEST_DIFFICULTY, new_house
-from .rules import MAX_COMMANDS, House, Score, house, missing, score, spiders
+from .rules import HIGHEST_DIFFICULTY, MAX_COMMANDS, House, Score, house, missing, new_house, score, spiders
 
 Reward = Literal["reference", "paper", "iou"]
 
@@ -246,3 +252,77 @@ def _terms(reward: Reward, score: Score) -> dict[str, float]:
         "spiders": -0.1 * score.damage,
         "needless_kills": score.strict - score.exact_iou + 0.1 * score.damage,
     }
+
+
+Exploit: TypeAlias = Callable[[House, int], list[Fill]]
+
+
+def kill_only(house: House, builder: int) -> list[Fill]:
+    """Nothing is built."""
+    return []
+
+
+def one_to_its_stock(house: House, builder: int) -> list[Fill]:
+    """Builder 0 builds from below as far as its stock goes, the others nothing."""
+    return _from_below(house) if builder == 0 else []
+
+
+def one_and_tokens(house: House, builder: int) -> list[Fill]:
+    """The same, but each other builder sets the topmost cell of each block."""
+    return _from_below(house) if builder == 0 else _from_below(house, is_reversed=True, most=1)
+
+
+def all_from_below(house: House, builder: int) -> list[Fill]:
+    """All builders build from below as far as their stock goes."""
+    return _from_below(house)
+
+
+def all_from_above(house: House, builder: int) -> list[Fill]:
+    """All builders build from above as far as their stock goes."""
+    return _from_below(house, is_reversed=True)
+
+
+def solid_floor(house: House, builder: int) -> list[Fill]:
+    """Layer by layer, one per builder, in the block of which most is in stock, house unread."""
+    block = max(house.stock, key=lambda each: house.stock[each])
+    (x, y, z), (x2, y2, z2) = house.box.lower, house.box.upper
+    rows = min(z2 - z + 1, house.stock[block] // house.box.width)
+    return [Fill(x, min(y + builder, y2), z, x2, min(y + builder, y2), z + rows - 1, block)] if rows else []
+
+
+def walls_unread(house: House, builder: int) -> list[Fill]:
+    """The outline of the layer above the floor, in the block of which most is in stock."""
+    block = max(house.stock, key=lambda each: house.stock[each])
+    (x, y, z), (x2, y2, z2) = house.box.lower, house.box.upper
+    height = min(y + 1 + builder, y2)
+    sides = [(x, z, x2, z), (x, z2, x2, z2), (x, z + 1, x, z2 - 1), (x2, z + 1, x2, z2 - 1)]
+    return [Fill(x1, height, z1, x3, height, z3, block) for x1, z1, x3, z3 in sides if x1 <= x3 and z1 <= z3]
+
+
+EXPLOITS: Mapping[str, Exploit] = {
+    "kill only": kill_only,
+    "one builds to its stock": one_to_its_stock,
+    "one builds, others set one cell of each block": one_and_tokens,
+    "all build from below": all_from_below,
+    "all build from above": all_from_above,
+    "floors, house unread": solid_floor,
+    "walls, house unread": walls_unread,
+}
+
+TO_THE_STOCK = (
+    "one builds to its stock",
+    "one builds, others set one cell of each block",
+    "all build from below",
+    "all build from above",
+)
+"""Players that reach what one builder's stock allows."""
+
+
+def _from_below(house: House, *, is_reversed: bool = False, most: int | None = None) -> list[Fill]:
+    """The lowest cells of each block, or the topmost ones, that one builder's stock allows."""
+    part = np.full(house.target.shape, AIR, np.uint8)
+    for block, stock in house.stock.items():
+        cells = np.argwhere(house.target == block)
+        chosen = (cells[::-1] if is_reversed else cells)[: stock if most is None else min(stock, most)]
+        part[tuple(chosen.T)] = block
+    return cover(part, house.box)

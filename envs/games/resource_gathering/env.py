@@ -10,15 +10,12 @@ from typing import Any, ClassVar, Literal, get_args
 from ...core import Message, Outcome
 from ...templates import Prompts, templates
 from ..fog import Feedback
-from ..pictured import Memory, TaskEnv
+from ..pictured import Memory, TaskEnv, Variant, refuse_other, with_published
 from ..pictures import Row
-from ..settings import Variant, refuse_other, with_published
 from ..sources import GENERATED, Data, Difficulty, Split, source_of, tasks_of_split
 from . import prompts as texts
-from .exploits import PLAYERS as EXPLOITS
-from .exploits import Exploit
 from .generator import HIGHEST_DIFFICULTY, new_land
-from .players import honest_reply
+from .players import EXPLOITS, Exploit, honest_reply
 from .rules import Land, Settings, after, beginning, is_completed, progress, visible
 
 Reward = Literal["bounded", "reference", "progress"]

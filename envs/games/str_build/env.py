@@ -2,23 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, TypeAlias, get_args
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ...core import Message, Outcome
 from ...templates import Prompts, templates
+from ..blocks import Fill
 from ..building import BuildingEnv, WorldRule, refuse_num_builders
 from ..commands import Orders, allowed, read_orders
-from ..pictured import Memory
+from ..pictured import Memory, Variant, refuse_other, with_published
 from ..pictures import Row, colours
-from ..settings import Variant, refuse_other, with_published
-from ..sources import GENERATED, Data, Difficulty, Split, source_of, tasks_of_split
+from ..pictures.font import LETTERS, written
+from ..sources import (
+    GENERATED,
+    Data,
+    Difficulty,
+    Split,
+    source_of,
+    tasks_of_split,
+)
 from . import prompts as texts
-from .exploits import PLAYERS as EXPLOITS
-from .exploits import Exploit
-from .rules import BLOCKS, HIGHEST_DIFFICULTY, MAX_COMMANDS, Word, missing, new_word, score, word
+from .prompts import reply
+from .rules import (
+    BLOCKS,
+    HIGHEST_DIFFICULTY,
+    MAX_COMMANDS,
+    PALETTES,
+    Word,
+    missing,
+    new_word,
+    plan_of,
+    score,
+    word,
+)
 
 Reward = Literal["reference", "iou"]
 
@@ -213,3 +234,81 @@ def _whole_number(value: Any) -> int:
         return int(value)
     except (TypeError, ValueError):
         raise ValueError(f"the difficulty of a word must be a whole number, got {value!r}") from None
+
+
+Exploit: TypeAlias = Callable[[Word, int], str]
+Cells = Iterable[tuple[int, int]]
+"""Cells as x and y."""
+
+
+def whole_box(word: Word, builder: int) -> str:
+    """Every cell whose place is this builder's by turns, in its blocks by turns, so that no neighbours are alike."""
+    palette = PALETTES[builder]
+    fills = []
+    for y in range(word.box.height):
+        for x in range(word.box.width):
+            if (x + y) % len(PALETTES) == builder:
+                block = palette[x // len(PALETTES) % len(palette)]
+                fills.append(Fill(x, y, 0, x, y, 0, block))
+    return reply(fills)
+
+
+def tokens(word: Word, builder: int) -> str:
+    """The last builder builds all but two cells for each other builder, which set these in their two kinds."""
+    cells = [(x, y) for y, _, x in np.argwhere(word.target).tolist()]
+    num_tokens = 2 * (word.num_builders - 1)
+    if builder < word.num_builders - 1:
+        return _set(cells[2 * builder : 2 * builder + 2], builder, by_turns=True)
+    return _set(cells[num_tokens:], builder)
+
+
+def first_kind_alone(word: Word, builder: int) -> str:
+    """Builder 0 alternates its kinds in all cells; each other one sets two."""
+    cells = [(x, y) for y, _, x in np.argwhere(word.target).tolist()]
+    return _set(cells[2 * builder :] if builder == 0 else cells[:2], builder, by_turns=builder > 0)
+
+
+def mean_letter(word: Word, builder: int) -> str:
+    """In place of each letter the cells that most letters have, well divided."""
+    dots = np.mean([[[dot == "#" for dot in row] for row in reversed(written(letter))] for letter in LETTERS], axis=0)
+    mask = np.zeros(word.target.shape, bool)
+    for left in range(0, word.box.width, 7):
+        mask[:, 0, left : left + 5] = dots[:, : word.box.width - left] >= 0.5
+    return _divided(word, mask, builder)
+
+
+def first_half(word: Word, builder: int) -> str:
+    """The left half of the word, well divided."""
+    mask = word.target.copy()
+    mask[:, :, word.box.width // 2 :] = False
+    return _divided(word, mask, builder)
+
+
+def same_half(word: Word, builder: int) -> str:
+    """All builders build the lower half of the word, each in its own blocks."""
+    cells = [(x, y) for y, _, x in np.argwhere(word.target).tolist() if y < word.box.height // 2 + 1]
+    return _set(cells, builder)
+
+
+EXPLOITS: Mapping[str, Exploit] = {
+    "fill the whole box": whole_box,
+    "one builds, others set two cells": tokens,
+    "the first builds, others set two cells": first_kind_alone,
+    "mean letter": mean_letter,
+    "left half": first_half,
+    "all build the lower half": same_half,
+}
+
+
+def _divided(word: Word, mask: NDArray[np.bool_], builder: int) -> str:
+    plan = plan_of(mask, word.num_builders)
+    fills = [Fill(x, y, 0, x, y, 0, int(plan[y, 0, x])) for y, _, x in np.argwhere(plan).tolist()]
+    return reply(fill for fill in fills if fill.block in word.palettes[builder])
+
+
+def _set(cells: Cells, builder: int, *, by_turns: bool = False) -> str:
+    """Cells in a checkerboard of a builder's blocks, or in its blocks by turns."""
+    palette = PALETTES[builder]
+    return reply(
+        Fill(x, y, 0, x, y, 0, palette[(number if by_turns else x + y) % 2]) for number, (x, y) in enumerate(cells)
+    )
