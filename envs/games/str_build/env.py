@@ -16,8 +16,7 @@ from ..blocks import Fill
 from ..building import BuildingEnv, WorldRule, refuse_num_builders
 from ..commands import Orders, allowed, read_orders
 from ..pictured import Memory, Variant, refuse_other, with_published
-from ..pictures import Row, colours
-from ..pictures.font import LETTERS, written
+from ..pictures import LETTERS, Row, colours, written
 from ..sources import (
     GENERATED,
     Data,
