@@ -10,6 +10,7 @@ from functools import wraps
 from typing import Any, ClassVar, Generic, Literal, TypeVar, cast, get_args
 
 from ..core import Message, Outcome, TextParallelEnv, Transcript
+from ..templates import Prompts, places_of, templates
 from .pictures import Colour, Picture, Row, ansi, drawn
 from .sources import Difficulty, Source, T
 
@@ -108,14 +109,28 @@ class TaskEnv(PicturedEnv, Generic[T]):
         source: where the tasks come from.
         memory: what stays in a history: "all" (a dialogue), "last" (the prompt and the last turn) or "none" (the prompt
             and the newest feedback).
+        prompts: templates in place of the own prompts, see `collm.envs.templates`.
         **kwargs: of `TextParallelEnv`.
     """
 
+    own_prompt: ClassVar[str]
+    """What an agent reads first, a format string of the fields of `start`."""
+    needed_place: ClassVar[str]
+    """Field that tells the task, which templates of a user need."""
+
     def __init__(
-        self, agents: Sequence[str], max_turns: int, source: Source[T], *, memory: Memory = "all", **kwargs: Any
+        self,
+        agents: Sequence[str],
+        max_turns: int,
+        source: Source[T],
+        *,
+        memory: Memory = "all",
+        prompts: Prompts | None = None,
+        **kwargs: Any,
     ):
         super().__init__(agents, max_turns, **kwargs)
         refuse_other("memory", memory, get_args(Memory))
+        self._templates = templates(prompts, self.possible_agents, places_of(self.own_prompt, self.needed_place))
         self._source = source
         self._memory: Memory = memory
         if memory != "all":
@@ -123,7 +138,8 @@ class TaskEnv(PicturedEnv, Generic[T]):
         if source.highest is not None:
             self.metadata = {**self.metadata, "highest_difficulty": source.highest}  # type: ignore[misc]
         self._asked_difficulty: Difficulty | None = None
-        self._prompts: dict[str, tuple[Message, ...]] = {}
+        self._fields: Mapping[str, Mapping[str, str | int]] = {}
+        self._prompts: dict[str, Sequence[Message]] = {}
         self.task: T = source.pick(0, self.rng)
         self.lay_out()  # what is rendered before the first episode is the first task
 
@@ -132,8 +148,11 @@ class TaskEnv(PicturedEnv, Generic[T]):
         """Set the world to what it is before the first turn of `self.task`."""
 
     @abstractmethod
-    def start(self) -> Mapping[str, Sequence[Message]]:
-        """Draw what else the episode needs, and return the prompts; the world is laid out."""
+    def start(self) -> Mapping[str, Mapping[str, str | int]]:
+        """Draw what else the episode needs, and return the fields of each agent's prompt; the world is laid out.
+
+        The field "state", if there is one, is what a later turn's feedback says anew.
+        """
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
@@ -144,12 +163,12 @@ class TaskEnv(PicturedEnv, Generic[T]):
     def deal(self, task: Any) -> Mapping[str, Sequence[Message]]:
         self.task = self._source.pick(task, self.rng, self._asked_difficulty)
         self.lay_out()
-        self._prompts = {agent: tuple(messages) for agent, messages in self.start().items()}
+        self._fields = self.start()
+        self._prompts = {
+            agent: self._templates.opening(agent, fields, self.own_prompt.format(**fields))
+            for agent, fields in self._fields.items()
+        }
         return self._prompts
-
-    def outdated(self, agent: str) -> str:
-        """The part of a prompt that a later turn's feedback says anew; empty where there is none."""
-        return ""
 
     @abstractmethod
     def turned(self, replies: Mapping[str, str]) -> Outcome:
@@ -174,6 +193,6 @@ class TaskEnv(PicturedEnv, Generic[T]):
         *before, prompt = self._prompts[agent]
         if self._memory == "last":
             return [*before, prompt, Message("assistant", reply, agent), Message("user", feedback)]
-        first = self.outdated(agent)
+        first = str(self._fields[agent].get("state", ""))
         text = prompt.content.replace(first, feedback) if first else f"{prompt.content}\n{feedback}"
         return [*before, prompt._replace(content=text)]

@@ -69,7 +69,6 @@ def written(text: str, spacing: int = SPACING) -> tuple[str, ...]:
     return tuple(("." * spacing).join(glyph[row] for glyph in glyphs) for row in range(HEIGHT))
 
 
-
 Picture = NDArray[np.uint8]
 """[height, width, 3], red, green and blue."""
 Colour = tuple[int, int, int]

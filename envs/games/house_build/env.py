@@ -9,12 +9,11 @@ from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from ...core import Message, Outcome
-from ...templates import Prompts, templates
+from ...core import Outcome
 from ..blocks import AIR, Fill, cover
-from ..building import BuildingEnv, WorldRule, refuse_num_builders
+from ..building import BuildingEnv, refuse_num_builders
 from ..commands import Orders, allowed, read_orders
-from ..pictured import Memory, Variant, refuse_other, with_published
+from ..pictured import refuse_other, with_published
 from ..pictures import Row, colours
 from ..sources import (
     GENERATED,
@@ -49,8 +48,6 @@ class HouseBuild(BuildingEnv[House]):
             `spider_attacks` (2, 1, 3), `stop_at` 0.9, `shift` -1, `memory` "last".
         num_agents: builders, 2 to 6.
         difficulty: how hard generated houses are, 1 to 5; or a range, "2-4".
-        max_turns: turns of an episode.
-        world: "rebuilt" (every turn starts from an empty world) or "kept" (turns add to what stands).
         reward: "reference", as the released code computes it, at most 1 per turn, where an empty world gets 0.3 to 0.5;
             "paper", as the paper's text is read, at most 2 per turn; or "iou", at most 1 per turn, which pays
             nothing for an empty world. The released code's score is always in `metric/score`.
@@ -61,14 +58,7 @@ class HouseBuild(BuildingEnv[House]):
         needs_both: whether a builder may fill no more than an equal part of each block, so that the house needs all
             builders; without, ceil(n / k) + floor(n / 2k) cells, as published.
         spider_attacks: the damage of each spider; None draws three of 1 to 3 for every episode; () is peace.
-        stop_at: a score at which the episode ends early; it needs a shift. None: never.
-        shift: added to every turn's reward, at most -`stop_at`, so that an early end is worth it.
-        can_leave: whether a builder that writes `/done` plays no further turn; its commands are carried out again in
-            a rebuilt world.
-        memory: what stays in a history: "all" (a dialogue), "last" (the prompt and the last turn) or "none" (the prompt
-            and the newest feedback).
-        prompts: templates in place of the own prompts, see `collm.envs.templates`.
-        **kwargs: of `TextParallelEnv`.
+        **kwargs: of `BuildingEnv`, `TaskEnv` and `TextParallelEnv`.
 
     Raises:
         ValueError: if a setting is none of the above.
@@ -77,27 +67,22 @@ class HouseBuild(BuildingEnv[House]):
     metadata: ClassVar[dict[str, Any]] = {**BuildingEnv.metadata, "name": "house_build_v2"}
     truth_metric: ClassVar[str | None] = "exact_iou"
 
+    own_prompt = texts.PROMPT
+    needed_place = "layers"
+
     @with_published(PUBLISHED)
     def __init__(
         self,
         split: Split = "train",
         *,
         data: Data = GENERATED,
-        variant: Variant = "ours",
         num_agents: int = 2,
         difficulty: Difficulty = 3,
-        max_turns: int = 4,
-        world: WorldRule = "rebuilt",
         reward: Reward = "reference",
         feedback: texts.Feedback = "score",
         feedback_limit: int = 20,
         needs_both: bool = True,
         spider_attacks: Sequence[int] | None = None,
-        stop_at: float | None = None,
-        shift: float = 0.0,
-        can_leave: bool = False,
-        memory: Memory = "all",
-        prompts: Prompts | None = None,
         **kwargs: Any,
     ):
         refuse_num_builders(num_agents)
@@ -109,18 +94,7 @@ class HouseBuild(BuildingEnv[House]):
             listed=partial(houses, num_builders=num_agents, has_spare=not needs_both),
             new=partial(new_house, num_builders=num_agents, has_spare=not needs_both),
         )
-        super().__init__(
-            source,
-            max_turns,
-            num_agents=num_agents,
-            world=world,
-            stop_at=stop_at,
-            shift=shift,
-            can_leave=can_leave,
-            variant=variant,
-            memory=memory,
-            **kwargs,
-        )
+        super().__init__(source, num_agents, **kwargs)
         refuse_other("reward", reward, get_args(Reward))
         refuse_other("feedback", feedback, get_args(texts.Feedback))
         if feedback_limit < 1:
@@ -130,7 +104,6 @@ class HouseBuild(BuildingEnv[House]):
         self._needs_both = needs_both
         self._reward: Reward = reward
         self._feedback: texts.Feedback = feedback
-        self._templates = templates(prompts, self.possible_agents, texts.PLACES)
         self._feedback_limit = feedback_limit
         self._fixed_attacks = None if spider_attacks is None else tuple(spider_attacks)
         self._attacks: tuple[int, ...] = ()
@@ -145,10 +118,10 @@ class HouseBuild(BuildingEnv[House]):
         reason = "one builder may build as far as its stock goes, three quarters of each block"
         return dict.fromkeys(("others for show", "one does all", *TO_THE_STOCK), reason)
 
-    def start(self) -> Mapping[str, Sequence[Message]]:
+    def start(self) -> Mapping[str, Mapping[str, str | int]]:
         self._attacks = spiders(self.rng) if self._fixed_attacks is None else self._fixed_attacks
         self._is_safe = False
-        values = {
+        return {
             agent: texts.fields(
                 self.task,
                 builder,
@@ -159,7 +132,6 @@ class HouseBuild(BuildingEnv[House]):
             )
             for builder, agent in enumerate(self.possible_agents)
         }
-        return {agent: self._templates.opening(agent, own, texts.prompt(own)) for agent, own in values.items()}
 
     def orders(self, reply: str, builder: int) -> Orders:
         return read_orders(

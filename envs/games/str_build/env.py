@@ -10,12 +10,11 @@ from typing import Any, ClassVar, Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from ...core import Message, Outcome
-from ...templates import Prompts, templates
+from ...core import Outcome
 from ..blocks import Fill
-from ..building import BuildingEnv, WorldRule, refuse_num_builders
+from ..building import BuildingEnv, refuse_num_builders
 from ..commands import Orders, allowed, read_orders
-from ..pictured import Memory, Variant, refuse_other, with_published
+from ..pictured import refuse_other, with_published
 from ..pictures import LETTERS, Row, colours, written
 from ..sources import (
     GENERATED,
@@ -69,8 +68,6 @@ class StrBuild(BuildingEnv[Word]):
             `needs_both` False, a hidden target, `stop_at` 1.9, `shift` -2, `memory` "last".
         num_agents: builders, 2 to 6, each with two kinds of blocks of its own.
         difficulty: letters of a generated word, 1 to 8; or a range, "2-4".
-        max_turns: turns of an episode.
-        world: "rebuilt" (every turn starts from an empty world) or "kept" (turns add to what stands).
         reward: "iou", 0 to 1 per turn, which pays nothing for an empty world and little for a flooded one; or
             "reference", the published score, at most 2 per turn. The published score is always in `metric/score`.
         needs_both: whether reward "iou" falls if a builder has fewer of the set letter cells than its quota: three
@@ -78,14 +75,7 @@ class StrBuild(BuildingEnv[Word]):
         feedback: what is read after a turn: "position" (all cells of the letters), "perfect" (what to change) or
             "score".
         shows_target: whether the first prompt shows the word; without, its cells are known from the second turn on.
-        stop_at: a score at which the episode ends early; it needs a shift. None: never.
-        shift: added to every turn's reward, at most -`stop_at`, so that an early end is worth it.
-        can_leave: whether a builder that writes `/done` plays no further turn; its commands are carried out again in
-            a rebuilt world.
-        memory: what stays in a history: "all" (a dialogue), "last" (the prompt and the last turn) or "none" (the prompt
-            and the newest feedback).
-        prompts: templates in place of the own prompts, see `collm.envs.templates`.
-        **kwargs: of `TextParallelEnv`.
+        **kwargs: of `BuildingEnv`, `TaskEnv` and `TextParallelEnv`.
 
     Raises:
         ValueError: if a setting is none of the above.
@@ -96,26 +86,21 @@ class StrBuild(BuildingEnv[Word]):
     block_letters = ".wscobaglpnqt#"
     block_colours = (*colours(BLOCKS), (120, 180, 120))
 
+    own_prompt = texts.PROMPT
+    needed_place = "target"
+
     @with_published(PUBLISHED)
     def __init__(
         self,
         split: Split = "train",
         *,
         data: Data = GENERATED,
-        variant: Variant = "ours",
         num_agents: int = 2,
         difficulty: Difficulty = 3,
-        max_turns: int = 4,
-        world: WorldRule = "rebuilt",
         reward: Reward = "iou",
         needs_both: bool = True,
         feedback: texts.Feedback = "position",
         shows_target: bool = True,
-        stop_at: float | None = None,
-        shift: float = 0.0,
-        can_leave: bool = False,
-        memory: Memory = "all",
-        prompts: Prompts | None = None,
         **kwargs: Any,
     ):
         refuse_num_builders(num_agents)
@@ -127,28 +112,16 @@ class StrBuild(BuildingEnv[Word]):
             listed=partial(words, num_builders=num_agents),
             new=partial(new_word, num_builders=num_agents),
         )
-        super().__init__(
-            source,
-            max_turns,
-            num_agents=num_agents,
-            world=world,
-            stop_at=stop_at,
-            shift=shift,
-            can_leave=can_leave,
-            variant=variant,
-            memory=memory,
-            **kwargs,
-        )
+        super().__init__(source, num_agents, **kwargs)
         refuse_other("reward", reward, get_args(Reward))
         refuse_other("feedback", feedback, get_args(texts.Feedback))
         self._reward: Reward = reward
         self._is_divided = needs_both and reward == "iou"
         self._feedback: texts.Feedback = feedback
         self._shows_target = shows_target
-        self._templates = templates(prompts, self.possible_agents, texts.PLACES)
 
-    def start(self) -> Mapping[str, Sequence[Message]]:
-        values = {
+    def start(self) -> Mapping[str, Mapping[str, str | int]]:
+        return {
             agent: texts.fields(
                 self.task,
                 builder,
@@ -160,7 +133,6 @@ class StrBuild(BuildingEnv[Word]):
             )
             for builder, agent in enumerate(self.possible_agents)
         }
-        return {agent: self._templates.opening(agent, own, texts.prompt(own)) for agent, own in values.items()}
 
     def orders(self, reply: str, builder: int) -> Orders:
         return read_orders(
