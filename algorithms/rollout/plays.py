@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...agents.core import Completion
-from ...envs.spaces.masks import MASK
+from ...envs.spaces import MASK
 from .episode import Episode, Turn
 
 
