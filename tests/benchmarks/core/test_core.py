@@ -16,7 +16,7 @@ from collm.algorithms.rollout.collector import RolloutCollector
 from collm.algorithms.runs.evaluation import FIRST_EVALUATION_SEED
 from collm.benchmarks.cli import main
 from collm.benchmarks.core import anchors as anchors_module
-from collm.benchmarks.core.anchors import anchors, written_anchors
+from collm.benchmarks.core.anchors import anchors
 from collm.benchmarks.core.command import (
     evaluate_suite,
     markdown,
@@ -28,6 +28,7 @@ from collm.benchmarks.core.command import (
 )
 from collm.benchmarks.core.submission import Submission, core_ids, parsed_submission, read_submission, seeds_of
 from collm.benchmarks.errors import UserError
+from tools.anchors import written_anchors
 
 ID = "collm/MiniBuild-v0"
 TOO_LONG = "collm/BridgeBuild-v2"  # its prompts have 900 tokens of the embedded model, which has 2,048 positions
