@@ -20,11 +20,13 @@ from ...algorithm import Algorithm
 from ...config import TrainConfig
 from ...distribution.group import current
 from ...learning.passes import tokens_per_pass
+from ...rollout.curriculum import check_curriculum
 from .policies import check_names, part_of, seat_of, writes_text
 
 
-def check_settings(config: TrainConfig) -> None:
-    """Refuse values with which no policy can learn what the settings ask for."""
+def check_settings(algorithm: Algorithm[Any], model: ModelConfig) -> None:
+    """Refuse settings with which no policy can learn, or that cannot be combined, whatever the environment is."""
+    config = algorithm.config
     if config.reward_scale == 0:
         raise ValueError("reward_scale=0 makes every reward 0, from which nothing is learned; give another factor")
     if config.warmup_updates > config.num_updates:
@@ -32,33 +34,9 @@ def check_settings(config: TrainConfig) -> None:
             f"warmup_updates={config.warmup_updates} is more than num_updates={config.num_updates}, so the learning "
             "rates never reach their values; lower the one or raise the other"
         )
-
-
-def check_workers(config: TrainConfig) -> None:
-    """Refuse time limits without worker processes, which alone can be stopped."""
     if config.timeout_s is not None and not config.num_workers:
         raise ValueError(
             f"timeout_s={config.timeout_s:g} needs num_workers of at least 1: a turn in this process cannot be stopped"
-        )
-
-
-def check_collecting(config: TrainConfig, model: ModelConfig) -> None:
-    """Refuse servers, copies and collectors that cannot be combined."""
-    if (config.max_staleness or config.collectors) and model.server is not None:
-        asked = f"collectors={config.collectors!r}" if config.collectors else f"max_staleness={config.max_staleness}"
-        raise ValueError(
-            f"{asked} plays with copies of the models, but server={model.server!r} holds one version of them; leave "
-            "one of them out"
-        )
-    if model.server is not None and current().size > 1 and model.server_weights != "folder":
-        raise ValueError(
-            f"server_weights={model.server_weights!r} sends whole weights of one process, but {current().size} ranks "
-            "train; use server_weights='folder', or train in one process"
-        )
-    if model.server_logprobs == "server" and config.importance_cap is None and config.clip_range is None:
-        raise ValueError(
-            "server_logprobs='server' are for importance weights, which importance_cap=None turns off; set "
-            "importance_cap (2 is usual), or leave one of them out"
         )
     if config.collectors is not None:
         cluster_of(config).check()
@@ -67,64 +45,71 @@ def check_collecting(config: TrainConfig, model: ModelConfig) -> None:
                 f"turns_per_update={config.turns_per_update} goes on with episodes that are under way in one process, "
                 f"but collectors={config.collectors!r} play whole ones; leave one of them out"
             )
-
-
-def check_devices(algorithm: Algorithm[Any], model: ModelConfig) -> None:
-    """Refuse devices that are not there, or of models that are not there."""
-    config = algorithm.config
-    if config.reference_device is not None:
-        check_device(config.reference_device)
-        if model.weights == "adapters":
-            raise ValueError(
-                f"reference_device={config.reference_device!r} is for copies, but with weights='adapters' the base "
-                "itself is the reference; leave it out"
-            )
-    critic_device = getattr(config, "critic_device", None)
-    if critic_device is not None:
-        check_device(critic_device)
-        if algorithm.has_actor_heads:
-            raise ValueError(
-                f"critic_device={critic_device!r} is for separate critics, but these are heads on the actors; leave it "
-                "out, or use use_separate_critic=True"
-            )
-
-
-def check_deterministic(config: TrainConfig, model: ModelConfig) -> None:
-    """Refuse vLLM servers with `deterministic`: their rounding depends on the other requests in the batch."""
     tokens_per_pass(config, torch.device("cpu"))
-    if config.deterministic and model.server is not None:
+    _check_servers(config, model)
+    critic_device = getattr(config, "critic_device", None)
+    for device in (config.reference_device, critic_device):
+        if device is not None:
+            check_device(device)
+    if config.reference_device is not None and model.weights == "adapters":
         raise ValueError(
-            f"deterministic=True needs models that sample in this process, but server={model.server!r} batches "
-            "requests as they come; leave one of them out"
+            f"reference_device={config.reference_device!r} is for copies, but with weights='adapters' the base "
+            "itself is the reference; leave it out"
+        )
+    if critic_device is not None and algorithm.has_actor_heads:
+        raise ValueError(
+            f"critic_device={critic_device!r} is for separate critics, but these are heads on the actors; leave it "
+            "out, or use use_separate_critic=True"
+        )
+    if config.fsdp and current().size > 1:
+        _check_fsdp(config, model, critic_device)
+
+
+def _check_servers(config: TrainConfig, model: ModelConfig) -> None:
+    """Refuse servers of models where the training needs the models in its own processes."""
+    if model.server is not None:
+        if config.max_staleness or config.collectors:
+            name = "collectors" if config.collectors else "max_staleness"
+            raise ValueError(
+                f"{name}={getattr(config, name)!r} plays with copies of the models, but server={model.server!r} holds "
+                "one version of them; leave one of them out"
+            )
+        if current().size > 1 and model.server_weights != "folder":
+            raise ValueError(
+                f"server_weights={model.server_weights!r} sends whole weights of one process, but {current().size} "
+                "ranks train; use server_weights='folder', or train in one process"
+            )
+        if config.deterministic:
+            raise ValueError(
+                f"deterministic=True needs models that sample in this process, but server={model.server!r} batches "
+                "requests as they come; leave one of them out"
+            )
+    if model.server_logprobs == "server" and config.importance_cap is None and config.clip_range is None:
+        raise ValueError(
+            "server_logprobs='server' are for importance weights, which importance_cap=None turns off; set "
+            "importance_cap (2 is usual), or leave one of them out"
         )
 
 
-def check_fsdp(algorithm: Algorithm[Any], model: ModelConfig) -> None:
-    """Refuse what shares of weights cannot be combined with; one process shares nothing."""
-    config = algorithm.config
-    if not config.fsdp or current().size == 1:
-        return
+def _check_fsdp(config: TrainConfig, model: ModelConfig, critic_device: str | None) -> None:
+    """Refuse what shares of weights cannot be combined with."""
     if config.offload == "learner":
         raise ValueError(
             "offload='learner' moves whole weights, but with fsdp=True ranks share them; use offload='moments', or none"
         )
-    elsewhere = [
-        f"{name}={value!r}"
-        for name, value in (
-            ("device", model.device if "," in model.device else None),
-            ("critic_device", getattr(config, "critic_device", None)),
-            ("reference_device", config.reference_device),
-        )
-        if value is not None
-    ]
+    device = model.device if "," in model.device else None
+    named = {"device": device, "critic_device": critic_device, "reference_device": config.reference_device}
+    elsewhere = [f"{name}={value!r}" for name, value in named.items() if value is not None]
     if elsewhere:
         raise ValueError(
             f"with fsdp=True all models of a rank lie on its own device, but {', '.join(elsewhere)}; leave it out"
         )
 
 
-def check_joint_mode(algorithm: Algorithm[Any], env: ParallelEnv[str, Any, Any]) -> None:
-    """Refuse to exchange completions where a game has more than one turn."""
+def check_environment(algorithm: Algorithm[Any], env: ParallelEnv[str, Any, Any], model: ModelConfig) -> None:
+    """Refuse settings that do not fit the environment, which is reset if the critic is privileged."""
+    config = algorithm.config
+    is_text = writes_text(env)
     if algorithm.crosses_rollouts:
         max_turns = env.max_turns if isinstance(env, TextParallelEnv) else None
         if max_turns != 1:
@@ -132,17 +117,35 @@ def check_joint_mode(algorithm: Algorithm[Any], env: ParallelEnv[str, Any, Any])
                 f"joint_mode='cross' exchanges the completions of one prompt and needs a game of one turn, but this "
                 f"environment has {max_turns or 'any number of'} turns; use joint_mode='aligned'"
             )
+    if config.reward_model is not None:
+        _check_judge(algorithm, is_text)
+    elif config.reward_model_pays != "end":
+        raise ValueError(f"reward_model_pays={config.reward_model_pays!r} does nothing without a reward_model")
+    check_curriculum(config.difficulty_schedule, env.metadata)
+    filters = {
+        name: value for name, value, off in (("top_p", model.top_p, 1), ("top_k", model.top_k, 0)) if value != off
+    }
+    if filters and not (algorithm.has_baseline or model.learns_filtered) and is_text:
+        given = ", ".join(f"{name}={value}" for name, value in filters.items())
+        raise ValueError(
+            f"{given} draws from another distribution than {type(algorithm).__name__} learns, and without a baseline "
+            "its gradient points elsewhere; use learns_filtered=True, or top_p=1 and top_k=0"
+        )
+    if algorithm.reads_truth:
+        with_truth(env).reset(seed=config.seed)  # raises an error if the environment hides nothing
+        world = env.unwrapped
+        if isinstance(world, TextParallelEnv) and not world.truth():
+            raise ValueError(
+                f"truth() of {world} is empty when an episode begins, so critic_input='privileged' would show the "
+                "critic nothing new; use critic_input='joint'"
+            )
 
 
-def check_judge(algorithm: Algorithm[Any], env: ParallelEnv[str, Any, Any]) -> None:
+def _check_judge(algorithm: Algorithm[Any], is_text: bool) -> None:
     """Refuse a reward model that has nothing to read, would read what is hidden, or is missing."""
-    config = algorithm.config
-    if config.reward_model is None:
-        if config.reward_model_pays != "end":
-            raise ValueError(f"reward_model_pays={config.reward_model_pays!r} does nothing without a reward_model")
-        return
-    if not writes_text(env):
-        raise ValueError(f"reward_model={config.reward_model!r} judges texts, but these agents act by vectors")
+    name = algorithm.config.reward_model
+    if not is_text:
+        raise ValueError(f"reward_model={name!r} judges texts, but these agents act by vectors")
     if algorithm.crosses_rollouts:
         raise ValueError(
             "joint_mode='cross' has the environment score every joint action, whose rewards a reward_model replaces; "
@@ -150,38 +153,10 @@ def check_judge(algorithm: Algorithm[Any], env: ParallelEnv[str, Any, Any]) -> N
         )
     if algorithm.reads_truth:
         raise ValueError(
-            f"critic_input='privileged' would show reward_model={config.reward_model!r} what is hidden too, as "
+            f"critic_input='privileged' would show reward_model={name!r} what is hidden too, as "
             "both read the same history; use critic_input='joint'"
         )
-    check_reward_model(where_of(config.reward_model))
-
-
-def check_truth(env: ParallelEnv[str, Any, Any], seed: int) -> None:
-    """Refuse a privileged critic where the environment has nothing to tell it.
-
-    Raises:
-        ValueError: if the environment hides nothing, or its `truth()` is empty when an episode begins.
-    """
-    with_truth(env).reset(seed=seed)
-    world = env.unwrapped
-    if isinstance(world, TextParallelEnv) and not world.truth():
-        raise ValueError(
-            f"truth() of {world} is empty when an episode begins, so critic_input='privileged' would show the critic "
-            "nothing new; use critic_input='joint'"
-        )
-
-
-def check_filters(algorithm: Algorithm[Any], env: ParallelEnv[str, Any, Any], model: ModelConfig) -> None:
-    """Refuse top-p and top-k where the gradient would be that of another distribution."""
-    filters = {
-        name: value for name, value, off in (("top_p", model.top_p, 1), ("top_k", model.top_k, 0)) if value != off
-    }
-    if filters and not (algorithm.has_baseline or model.learns_filtered) and writes_text(env):
-        given = ", ".join(f"{name}={value}" for name, value in filters.items())
-        raise ValueError(
-            f"{given} draws from another distribution than {type(algorithm).__name__} learns, and without a baseline "
-            "its gradient points elsewhere; use learns_filtered=True, or top_p=1 and top_k=0"
-        )
+    check_reward_model(where_of(name))
 
 
 def check_critic(algorithm: Algorithm[Any], *, is_text: bool) -> None:

@@ -41,24 +41,9 @@ from ...memory.devices import capacity
 from ...memory.fitting import Task, canonical, check_fit
 from ...registry import AlgorithmSpec, algorithm_spec, register_algorithm
 from ...rollout.collector import RolloutCollector
-from ...rollout.curriculum import check_curriculum
 from ...rollout.ray_worker import RayWorker
 from ..checkpoint import StartingWeights
-from .checks import (
-    check_collecting,
-    check_critic,
-    check_deterministic,
-    check_devices,
-    check_filters,
-    check_fsdp,
-    check_joint_mode,
-    check_judge,
-    check_settings,
-    check_team,
-    check_truth,
-    check_workers,
-    cluster_of,
-)
+from .checks import check_critic, check_environment, check_settings, check_team, cluster_of
 from .policies import device_of_policy, make_policies, writes_text
 from .trainers import CriticSource, make_collector, make_trainer
 from .without_effect import Setup, settings_without_effect
@@ -184,22 +169,12 @@ class Experiment:
     def _checked(self) -> Experiment:
         """The experiment with what is left to the memory plan filled in."""
         algorithm = self.make_algorithm()
-        check_settings(self.config)
-        check_workers(self.config)
-        check_collecting(self.config, self.model)
-        check_devices(algorithm, self.model)
-        check_deterministic(self.config, self.model)
-        check_fsdp(algorithm, self.model)
+        check_settings(algorithm, self.model)
         env = make(self.env, **self.env_kwargs)
         try:
             check_team(env, self.team_model, self.config.seed, self.network.images)
             agent_learning_rates(self.config, env.possible_agents)
-            check_joint_mode(algorithm, env)
-            check_judge(algorithm, env)
-            check_curriculum(self.config.difficulty_schedule, env.metadata)
-            check_filters(algorithm, env, self.model)
-            if algorithm.reads_truth:
-                check_truth(env, self.config.seed)
+            check_environment(algorithm, env, self.model)
             task = _task(env, self.config.seed) if writes_text(env) else None
         finally:
             env.close()
