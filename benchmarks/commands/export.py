@@ -141,8 +141,7 @@ def card(directory: Path, agent: str, name: str, *, is_adapter: bool) -> str:
     Args:
         name: name of the exported folder.
     """
-    from ...algorithms.runs.files import read_config
-    from ...algorithms.runs.loggers.lines import read_lines
+    from ...algorithms.runs.files import read_config, read_lines
 
     config = read_config(directory)
     model = config["model"]["model"]
