@@ -15,6 +15,7 @@ from pathlib import Path
 
 from collm.algorithms import IPPOConfig
 from collm.algorithms.runs.assembly.experiment import Experiment
+from collm.algorithms.runs.files import read_lines
 from collm.algorithms.runs.run import run_experiment
 
 ENV = "gymnasium/FrozenLake-v1"  # any Gymnasium id, after "gymnasium/"
@@ -41,13 +42,13 @@ def main(updates: int, seed: int) -> tuple[float, float]:
         eval_num_samples=100,
         seed=seed,
     )
-    returns = []
     with tempfile.TemporaryDirectory() as folder:
+        directory = Path(folder) / "run"
         run_experiment(
             Experiment(algorithm="ippo", config=config, env=ENV),
-            Path(folder) / "run",
-            on_evaluation=lambda update, metrics: returns.append(metrics["evaluation/sampled/return"]),
+            directory,
         )
+        returns = [row["evaluation/sampled/return"] for row in read_lines(directory / "evaluation.jsonl")]
     print(f"IPPO on {ENV}: {returns[0]:.3f} -> {returns[-1]:.3f}")
     return returns[0], returns[-1]
 

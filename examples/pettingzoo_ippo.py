@@ -23,6 +23,7 @@ from pettingzoo.utils.env_logger import EnvLogger
 from collm.agents.config import ModelConfig
 from collm.algorithms import IPPOConfig, MAPPOConfig
 from collm.algorithms.runs.assembly.experiment import Experiment
+from collm.algorithms.runs.files import read_lines
 from collm.algorithms.runs.run import run_experiment
 from collm.envs import register
 from collm.envs.views import FlatObservations
@@ -78,13 +79,13 @@ def main(name: str, seed: int) -> tuple[float, float]:
     """Mean returns before and after training."""
     experiment = EXPERIMENTS[name]
     experiment = replace(experiment, config=replace(experiment.config, seed=seed))
-    returns = []
     with tempfile.TemporaryDirectory() as folder:
+        directory = Path(folder) / "run"
         run_experiment(
             experiment,
-            Path(folder) / "run",
-            on_evaluation=lambda update, metrics: returns.append(metrics["evaluation/sampled/return"]),
+            directory,
         )
+        returns = [row["evaluation/sampled/return"] for row in read_lines(directory / "evaluation.jsonl")]
     print(f"{experiment.algorithm.upper()} on {name}: {returns[0]:.3f} -> {returns[-1]:.3f}", flush=True)
     return returns[0], returns[-1]
 

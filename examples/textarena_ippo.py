@@ -25,6 +25,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from collm.agents.config import ModelConfig
 from collm.algorithms import IPPOConfig
 from collm.algorithms.runs.assembly.experiment import Experiment
+from collm.algorithms.runs.files import read_lines
 from collm.algorithms.runs.run import run_experiment
 
 WORDS = ("<end>", "higher", "lower", "already", "invalid", *(f"[{number}]" for number in range(1, 21)))
@@ -62,8 +63,8 @@ def main(updates: int, seed: int) -> tuple[float, float]:
         eval_num_samples=256,
         seed=seed,
     )
-    returns = []
     with tempfile.TemporaryDirectory() as folder:
+        directory = Path(folder) / "run"
         save_model(Path(folder) / "model", seed)
         experiment = Experiment(
             algorithm="ippo",
@@ -74,9 +75,9 @@ def main(updates: int, seed: int) -> tuple[float, float]:
         )
         run_experiment(
             experiment,
-            Path(folder) / "run",
-            on_evaluation=lambda update, metrics: returns.append(metrics["evaluation/sampled/return"]),
+            directory,
         )
+        returns = [row["evaluation/sampled/return"] for row in read_lines(directory / "evaluation.jsonl")]
     print(f"IPPO on TextArena's GuessTheNumber-v0: {returns[0]:.3f} -> {returns[-1]:.3f}")
     return returns[0], returns[-1]
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
@@ -10,6 +13,7 @@ from collm.agents.core import Critic
 from collm.agents.language.model import LanguageModel
 from collm.agents.language.policy import LanguagePolicy
 from collm.agents.loading import with_adapters
+from collm.algorithms.runs.loggers import Callback
 from collm.envs import Outcome, TextParallelEnv
 
 CHAT_TEMPLATE = (
@@ -73,6 +77,16 @@ def adapted_policies(agents, *, is_chat: bool = False) -> dict[str, LanguagePoli
             weight.data.normal_(std=0.3, generator=generator)
     common = LanguageModel(model, byte_tokenizer(), is_chat=is_chat)
     return {agent: LanguagePolicy(common, max_new_tokens=12, adapter=agent) for agent in agents}
+
+
+@dataclass
+class OnUpdate(Callback):
+    """Calls a function with the number and the metrics of each update."""
+
+    function: Callable[[int, Mapping[str, float]], None]
+
+    def log(self, step, metrics):
+        self.function(step, metrics)
 
 
 class Chatter(TextParallelEnv):

@@ -289,7 +289,7 @@ def runs(group, folder, fsdp):
     """A run of two updates by all ranks; one process's run goes on in all ranks; their files, and next updates."""
     from collm.algorithms.runs.run import run_experiment
 
-    run_experiment(experiment(2, fsdp), folder / "by two", on_update=lambda *_: None)
+    run_experiment(experiment(2, fsdp), folder / "by two")
     names = ("by two", "by one, then two")
     for name in names:
         group.by_writer(lambda name=name: shutil.copytree(folder / name, folder / "then" / name))

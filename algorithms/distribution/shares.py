@@ -1,4 +1,4 @@
-"""What one rank steps of an optimizer's weights: all of those that are whole, its rows of those that are shared."""
+"""A rank's share of an optimizer's weights: all of those that are whole, its rows of those that FSDP2 shards."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from ...agents.scoring.sharding import full, own_rows, rows_for
-from .gradients import add_up_gradients
 from .group import current
 
 
@@ -39,7 +38,7 @@ class Share:
 
     def take_gradients(self) -> None:
         """Have the gradient: the sum of all ranks' parts."""
-        add_up_gradients(self._whole)
+        _add_up_gradients(self._whole)
         for weight, own in self._shared:
             # FSDP2 has added up already, and taken the mean.
             own.grad = None if weight.grad is None else own_rows(weight.grad).mul_(current().size)
@@ -61,13 +60,10 @@ class Share:
 
     def together(self, kept: dict[int, dict[str, Any]]) -> dict[int, dict[str, Any]]:
         """What an optimizer keeps, by number of the weight, in host memory of the writer. All ranks call it."""
-        found: dict[int, dict[str, Any]] = {}
-        for number, values in kept.items():
-            found[number] = {}
-            for name, value in values.items():
-                whole = self._with_all_rows(value, self._parameters[number])
-                found[number][name] = whole if whole is value or not current().is_writer else whole.cpu()
-        return found
+        return {
+            number: {name: self._with_all_rows(value, self._parameters[number]) for name, value in values.items()}
+            for number, values in kept.items()
+        }
 
     def apart(self, kept: dict[int, dict[str, Any]]) -> dict[int, dict[str, Any]]:
         """This rank's part of what `together` gave."""
@@ -91,8 +87,22 @@ class Share:
             shape=weight.shape,
             stride=weight.stride(),
         )
-        return full(rows)
+        whole = full(rows)
+        return whole.cpu() if current().is_writer else whole
 
 
 def _is_like(value: Any, weight: Tensor) -> bool:
     return isinstance(value, Tensor) and value.shape == weight.shape
+
+
+def _add_up_gradients(parameters: Sequence[nn.Parameter]) -> None:
+    """Sum gradients over the ranks; a weight without one on all ranks, such as an unused expert's, stays without."""
+    group = current()
+    has = {number for number, weight in enumerate(parameters) if weight.grad is not None}
+    found = []
+    for number in sorted(has.union(*group.gather(has))):
+        weight = parameters[number]
+        if weight.grad is None:
+            weight.grad = torch.zeros_like(weight)
+        found.append(weight.grad)
+    group.add_up(found)

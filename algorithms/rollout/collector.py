@@ -23,8 +23,7 @@ from ...envs.vectors.faults import EnvironmentFault, StepResult
 from ...envs.vectors.vector import VectorEnv
 from ..distribution.group import current
 from .episode import Episode, Turn
-from .plays import Plan, Play, grouped_plans, masks_of, mean_info
-from .replay import ReplayError, is_same, replayed
+from .plays import Plan, Play, ReplayError, grouped_plans, is_same, masks_of, mean_info, replayed
 from .side_by_side import SideBySide, Task
 
 __all__ = ["Plan", "RolloutCollector", "grouped_plans"]

@@ -40,20 +40,17 @@ from ..distribution.launch import joined
 from ..learning.rewards import RewardProcessor
 from ..registry import AlgorithmSpec, algorithm_spec
 from ..rollout.collector import RolloutCollector
-from .assembly.commands import next_commands, run_command
-from .assembly.critics import CriticSource
-from .assembly.experiment import MAX_DEFAULT_ENVS, Experiment, fix_shapes
+from .assembly.checks import check_team
+from .assembly.experiment import MAX_DEFAULT_ENVS, Experiment, fix_shapes, with_partners
 from .assembly.policies import make_policies, playing_team, saved_team, seat_of
-from .assembly.team_checks import check_team
-from .assembly.trust import load_experiment
-from .checkpoint import has_newest_models, models_update, newest_update
+from .assembly.trainers import CriticSource
+from .assembly.trust import load_experiment, next_commands, run_command
+from .checkpoint import StartingWeights, UnfitWeightsError, has_newest_models, models_update, newest_update
 from .evaluation import FIRST_EVALUATION_SEED, EvaluationResult, evaluate_on
-from .loggers import LogConfig, Logger, check_sinks, read_lines
-from .loggers.display import TrainingDisplay
-from .partners import with_partners
-from .replays import failures_kept
+from .loggers import Callback, LogConfig, Logger, check_sinks, read_lines
+from .loggers.display import TrainingDisplay, plot_learning_curves
+from .records import failures_kept
 from .run import prepare_run, run_prepared
-from .starting import StartingWeights, UnfitWeightsError
 from .stopping import StopSignals
 
 Environment: TypeAlias = str | ParallelEnv[str, Any, Any] | Callable[..., ParallelEnv[str, Any, Any]]
@@ -150,7 +147,7 @@ def train(
     policies: PolicySource | None = None,
     critics: CriticSource | None = None,
     reward_processor: RewardProcessor | None = None,
-    loggers: Sequence[Logger] = (),
+    loggers: Sequence[Logger | Callback] = (),
     resume: bool = False,
     init_from: str | Path | None = None,
     progress: bool = True,
@@ -172,7 +169,7 @@ def train(
             Trainable ones learn, others play along.
         critics: a critic of the joint history, critics by agent, or a factory, in place of the settings'.
         reward_processor: applied to every reward before learning.
-        loggers: objects with `log(step, metrics)` and `close()` that get every update's metrics.
+        loggers: callbacks, or objects with `log(step, metrics)` and `close()` that get every update's metrics.
         resume: go on with the run in `out` from its last checkpoint.
         init_from: run whose policies and critics this one begins with.
         progress: show it, live in a terminal and a notebook, else as lines.
@@ -229,6 +226,7 @@ def train_experiment(
     resume: bool = False,
     threads: int | None = None,
     console: Console | None = None,
+    loggers: Sequence[Logger | Callback] = (),
     is_prepared: bool = False,
     **options: Any,
 ) -> Run:
@@ -255,9 +253,7 @@ def train_experiment(
             experiment,
             directory,
             resume=resume,
-            on_update=display.update,
-            on_evaluation=display.evaluated,
-            on_progress=display.evaluating,
+            loggers=[display, *loggers],
             on_notice=lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True),
             stop=stop,
             **options,
@@ -274,8 +270,6 @@ def train_experiment(
         )
     console.print(f"run directory: {shown(directory)}", markup=False)
     if len(display.returns) >= MIN_POINTS and current().is_writer:
-        from .loggers.plots import plot_learning_curves  # here, as matplotlib takes a while
-
         title = f"{experiment.algorithm} on {experiment.env}"
         with replaced(directory / CURVE_FILE) as new:
             plot_learning_curves({experiment.algorithm: [directory]}, new, title=title)

@@ -1,11 +1,17 @@
-"""Evaluation on held-out tasks: fixed seeds, greedy and sampled, with intervals."""
+"""Evaluation on held-out tasks: fixed seeds, greedy and sampled, with intervals, transcripts and a picture."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
 
+from ..._ownership import replaced
+from ...envs.core import TextParallelEnv
+from ...envs.games.pictures import write_gif
 from ...envs.registration.turn_limit import watched_turns
 from ..rollout.collector import Plan, RolloutCollector
 from ..rollout.episode import Episode
@@ -136,3 +142,70 @@ def _statistics(episodes: Sequence[Episode]) -> DifficultyResult:
         bootstrap_interval([episode.team_return for episode in episodes]),
         bootstrap_interval(successes) if successes else None,
     )
+
+
+NUM_SHOWN = 4
+"""Episodes per way of playing in the table of transcripts: the best, the worst, and the first others."""
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """An evaluation on held-out tasks, as loggers show it; what is read is computed then."""
+
+    metrics: Mapping[str, float]
+    """Those of evaluation.jsonl: `evaluation/sampled/return`, …"""
+    episodes: Mapping[str, Sequence[Episode]]
+    """Episodes by the way of playing, "sampled" or "greedy"."""
+    make_env: Callable[[], Any]
+    """Makes the environment that was played, for the picture."""
+    picture: Path
+    """File for the picture."""
+
+    @property
+    def returns(self) -> dict[str, list[float]]:
+        """Team return of each episode, by the way of playing."""
+        return {name: [episode.team_return for episode in played] for name, played in self.episodes.items()}
+
+    @property
+    def transcripts(self) -> list[tuple[str, int, float, str, str]]:
+        """Rows of a table: way of playing, seed, team return, agent, and all that it read and wrote."""
+        return [row for name, played in self.episodes.items() for each in _shown(played) for row in _rows(name, each)]
+
+    @cached_property
+    def animation(self) -> Path | None:
+        """GIF of the best sampled episode's world. None: the world has no picture."""
+        best = max(self.episodes["sampled"], key=lambda episode: episode.team_return)
+        return _draw(best, self.make_env, self.picture)
+
+
+def _draw(episode: Episode, make_env: Callable[[], Any], path: Path) -> Path | None:
+    """A GIF of an episode's world, which is played again from its seed and actions; None where it draws no pictures."""
+    env = make_env()
+    try:
+        world = env.unwrapped
+        if not isinstance(world, TextParallelEnv) or "rgb_array" not in world.metadata["render_modes"]:
+            return None
+        world.render_mode = "rgb_array"
+        env.reset(seed=episode.seed)
+        frames = [env.render()]
+        for time in range(episode.num_turns):
+            turns = {agent: turn for agent, track in episode.tracks.items() for turn in track if turn.time == time}
+            env.step({agent: turn.completion.action for agent, turn in turns.items()})
+            frames.append(env.render())
+    finally:
+        env.close()
+    path.parent.mkdir(exist_ok=True)
+    with replaced(path) as new:
+        write_gif(new, frames)
+    return path
+
+
+def _shown(episodes: Sequence[Episode]) -> list[Episode]:
+    ranked = sorted(episodes, key=lambda episode: episode.team_return)
+    ends = [ranked[-1], ranked[0]] if len(ranked) > 1 else ranked
+    return ends + [episode for episode in episodes if all(episode is not end for end in ends)][: NUM_SHOWN - len(ends)]
+
+
+def _rows(name: str, episode: Episode) -> list[tuple[str, int, float, str, str]]:
+    finals = {agent: text for agent, text in episode.finals.items() if isinstance(text, str)}
+    return [(name, episode.seed, episode.team_return, agent, str(text)) for agent, text in finals.items()]

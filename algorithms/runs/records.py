@@ -1,16 +1,28 @@
-"""Episodes as JSON lines: transcripts, rewards and token ids, enough to read, replay and rescore them."""
+"""Records of episodes as JSON: written by a run, and read to play an episode again, also one that failed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 
+from ..._errors import UserError
+from ..._json import explained_content, read_json
+from ..._ownership import ForeignFileError, write_text
 from ...agents.encoding import TokenRecord
 from ...envs.core import messages_of
+from ...envs.vectors.faults import EnvironmentFault
+from ..distribution.group import current
 from ..learning.credit import Credit
 from ..rollout.episode import Episode, Turn
+from .assembly.trust import run_command
+from .loggers import read_lines
 
 CREDITED = {"value": "values", "advantage": "advantages", "raw_advantage": "raw_advantages", "return_to_go": "returns"}
 """Fields of `Credit` that each turn's record holds, by their name in the record."""
@@ -104,3 +116,145 @@ def new_messages(observation: str, before: str | None, *, skip: int) -> list[dic
         if messages[: len(known)] == known:
             messages = messages[len(known) + skip :]
     return [message._asdict() for message in messages]
+
+
+FAILURES = "failures"
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What a run knows of an episode."""
+
+    seed: int | None
+    options: dict[str, Any] | None
+    actions: list[dict[str, Any]]
+    """Actions by agent, of each joint turn."""
+    rewards: list[dict[str, float]]
+    """Rewards by agent, of each joint turn; fewer than actions where the episode failed."""
+    read: list[dict[str, str]]
+    """Texts that each agent read before each joint turn, since the one before; empty where agents act by vectors."""
+    split: str = "train"
+    """Split of the environment's tasks."""
+    problem: str | None = None
+    """Message of the fault that ended it."""
+
+
+@contextmanager
+def failures_kept(directory: Path, env: str, split: str = "train") -> Iterator[None]:
+    """Write the episode of an environment's fault to the run's folder, and say in the message how to play it again.
+
+    Args:
+        directory: folder of the run.
+        env: name of the environment in the run's settings.
+        split: split of the environment's tasks.
+    """
+    try:
+        yield
+    except EnvironmentFault as fault:
+        if fault.command is None:
+            keep_failure(directory, fault, env, split)
+        raise
+
+
+def keep_failure(directory: Path, fault: EnvironmentFault, env: str, split: str = "train") -> None:
+    """Write the seed and actions of a fault's episode to `failures/<split>-<episode>.json`; see `failures_kept`."""
+    fault.env = env
+    name = f"{split}-{fault.episode}"
+    problem = str(fault)
+    fault.command = run_command("replay", directory, "--failure", name, env=env)
+    if not current().is_writer:
+        return
+    row = {
+        "split": split,
+        "update": fault.update,
+        "episode": fault.episode,
+        "seed": fault.seed,
+        "options": fault.course.options,
+        "actions": [
+            {
+                agent: action if isinstance(action, str) else np.asarray(action).tolist()
+                for agent, action in turn.items()
+            }
+            for turn in fault.course.actions
+        ],
+        "problem": problem,
+        "details": fault.details,
+    }
+    try:
+        write_text(directory, f"{FAILURES}/{name}.json", json.dumps(row, indent=1, default=repr) + "\n")
+    except ForeignFileError as refusal:
+        fault.command = None
+        fault.problem += f"; the episode is not kept: {refusal}"
+
+
+def failed_episode(directory: Path, name: str) -> Recorded:
+    """What `keep_failure` wrote under a name.
+
+    Raises:
+        UserError: if there is no such file; the message lists those that there are.
+    """
+    folder = directory / FAILURES
+    names = sorted(path.stem for path in folder.glob("*.json"))
+    if name not in names:
+        raise UserError(f"{folder} holds no failure {name!r}; there are {', '.join(names) or 'none'}")
+    file = folder / f"{name}.json"
+    row = read_json(file)
+    with explained_content(file):
+        actions = [dict(turn) for turn in row["actions"]]
+        return Recorded(row["seed"], row["options"], actions, [], [], row["split"], row["problem"])
+
+
+def recorded_episode(directory: Path, index: int) -> Recorded:
+    """An episode of `episodes.jsonl`, its segments put together where updates cut it.
+
+    Raises:
+        UserError: if the run has no such episode.
+    """
+    file = directory / "episodes.jsonl"
+    if not file.is_file():
+        raise UserError(f"{directory} has recorded no episode: {file.name} is missing")
+    segments = [row for row in read_lines(file) if row.get("index") == index]
+    if not segments:
+        raise UserError(f"{file} holds no episode {index}")
+    with explained_content(file):
+        return _joined(segments)
+
+
+def _joined(segments: Sequence[Mapping[str, Any]]) -> Recorded:
+    actions: list[dict[str, Any]] = []
+    rewards: list[dict[str, float]] = []
+    read: list[dict[str, str]] = []
+    for segment in segments:
+        turns = [_turns(entry) for entry in segment["agents"].values()]
+        for number in range(len(segment["infos"])):
+            joint = {a: each[number] for a, each in zip(segment["agents"], turns, strict=True) if number < len(each)}
+            actions.append({agent: turn[0] for agent, turn in joint.items()})
+            rewards.append({agent: turn[1] for agent, turn in joint.items()})
+            read.append({agent: turn[2] for agent, turn in joint.items()})
+    return Recorded(segments[0]["seed"], segments[0].get("options"), actions, rewards, read)
+
+
+def _turns(entry: Mapping[str, Any]) -> list[tuple[Any, float, str]]:
+    """Action, reward and read text of each of an agent's turns."""
+    if "turns" not in entry:
+        return [(action, reward, "") for action, reward in zip(entry["actions"], entry["rewards"], strict=True)]
+    return [
+        (turn["wrote"], turn["reward"], "\n".join(message["content"] for message in turn["read"]))
+        for turn in entry["turns"]
+    ]
+
+
+def as_actions(recorded: Mapping[str, Any], action_spaces: Mapping[str, spaces.Space[Any]]) -> dict[str, Any]:
+    """Actions out of a JSON file, as the environment takes them.
+
+    Raises:
+        UserError: naming the agent whose action is neither text nor numbers.
+    """
+    found: dict[str, Any] = {}
+    for agent, action in recorded.items():
+        try:
+            is_plain = isinstance(action, (str, int))
+            found[agent] = action if is_plain else np.asarray(action, dtype=action_spaces[agent].dtype)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise UserError(f"the record has {action!r:.80} as an action of {agent!r}: {error}") from error
+    return found

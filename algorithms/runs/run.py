@@ -22,13 +22,14 @@ from ..learning.rewards import RewardProcessor
 from ..learning.trainer import Trainer
 from ..rollout.collector import RolloutCollector
 from ..rollout.episode import Episode
-from .assembly.commands import run_command
-from .assembly.critics import CriticSource
 from .assembly.experiment import MAX_DEFAULT_ENVS, Experiment
-from .changes import changes
+from .assembly.trainers import CriticSource
+from .assembly.trust import run_command
 from .checkpoint import (
     RECORDS,
     Checkpoint,
+    StartingWeights,
+    check_start,
     has_checkpoint,
     newest_checkpoint,
     newest_update,
@@ -37,23 +38,14 @@ from .checkpoint import (
     save_start,
     tidy,
 )
-from .evaluation import evaluate
-from .files import explained, only_one, read_config, tentative, write_config
-from .folder import PICTURES, check_is_free, clear, prepare_directory
-from .loggers import JsonLines, LogConfig, Logger, cut_lines, make_loggers, read_lines
-from .loggers.evaluated import evaluated
-from .loggers.jumps import JumpWatch
-from .loggers.silence import SilenceWatch
-from .loggers.sinks import EvaluationLogger
-from .records import episode_records
-from .replays import failures_kept, keep_failure
-from .starting import StartingWeights, check_start
+from .evaluation import Evaluated, evaluate
+from .files import JsonLines, cut_lines, explained, only_one, read_config, read_lines, tentative, write_config
+from .folder import PICTURES, changes, check_is_free, clear, prepare_directory
+from .loggers import Callback, LogConfig, Logger, make_loggers
+from .loggers.callbacks import JumpWatch, Notice, SilenceWatch, as_callback
+from .records import episode_records, failures_kept, keep_failure
 from .stopping import StopAsked, Stopped, StopSignals
 
-Callback = Callable[[int, Mapping[str, float]], None]
-Notice = Callable[[str], None]
-OnProgress = Callable[[str, RolloutCollector], None]
-"""Called before each decision of an evaluation with the way of playing and the collector, which counts its episodes."""
 LOG = logging.getLogger(__name__)
 HIGH_LEARNING_RATE = 1e-2
 """AdamW's learning rate above which no model here learns well."""
@@ -110,15 +102,12 @@ def run_prepared(
     resume: bool = False,
     init_from: Path | None = None,
     log: LogConfig | None = None,
-    on_update: Callback | None = None,
-    on_evaluation: Callback | None = None,
-    on_progress: OnProgress | None = None,
     on_notice: Notice = LOG.warning,
     stop: StopSignals | None = None,
     policies: Mapping[str, Policy] | None = None,
     critics: CriticSource | None = None,
     reward_processor: RewardProcessor | None = None,
-    loggers: Sequence[Logger] = (),
+    loggers: Sequence[Logger | Callback] = (),
 ) -> Trainer:
     """Train, and write a run directory, which the ranks other than the writer only read.
 
@@ -129,9 +118,6 @@ def run_prepared(
             logged after it are dropped.
         init_from: run whose policies and critics a new run begins with.
         log: further places for metrics besides `metrics.jsonl`. None: none.
-        on_update: called by the writer with the number of updates done and the metrics.
-        on_evaluation: likewise.
-        on_progress: called by the writer while an evaluation plays.
         on_notice: called with a line on what is unusual about a run: how it was resumed, or that it learns nothing.
         stop: signals that ask to stop, with a checkpoint of the last whole update: before the next turn while episodes
             are played, else after learning. A run that is resumed repeats an evaluation that was interrupted. None:
@@ -139,7 +125,7 @@ def run_prepared(
         policies: policies by agent, in place of those that the settings name.
         critics: objects or a factory, in place of those that the settings name.
         reward_processor: applied to every reward before learning.
-        loggers: further objects that get every update's metrics, from the writer.
+        loggers: callbacks, or objects with `log` and `close`, which the writer calls.
 
     Raises:
         Stopped: if a signal asked for it; the run can be resumed.
@@ -184,11 +170,10 @@ def run_prepared(
             # Returns are logged as the environment pays them, which need not be what is learned from.
             is_as_logged = config.reward_model is None and reward_processor is None
             silence = [SilenceWatch(on_notice, config.credited_reward)] if is_as_logged else []
-            run.loggers = [*made, *silence, JumpWatch(on_notice), *loggers]
-            run.on_update, run.on_evaluation, run.on_progress = on_update, on_evaluation, on_progress
+            run.callbacks = [*made, *silence, JumpWatch(on_notice), *map(as_callback, loggers)]
             run.on_notice = on_notice
-            for logger in run.loggers:
-                stack.callback(logger.close)
+            for callback in run.callbacks:
+                stack.callback(callback.close)
             for line in open_ended(held_out, experiment):
                 on_notice(line)
         run.train()
@@ -202,7 +187,7 @@ class _TrainingLoop:
 
     Attributes:
         records: files by name; only the writer has any.
-        loggers, on_update, on_evaluation, on_progress, on_notice: only the writer has any.
+        callbacks, on_notice: only the writer has any.
         stop: signals that ask to stop. None: never stop early.
         evaluated: update of the last evaluation. None: there was none.
     """
@@ -214,10 +199,7 @@ class _TrainingLoop:
         self.trainer = trainer
         self.held_out = held_out
         self.records: Mapping[str, JsonLines] = {}
-        self.loggers: Sequence[Logger] = ()
-        self.on_update: Callback | None = None
-        self.on_evaluation: Callback | None = None
-        self.on_progress: OnProgress | None = None
+        self.callbacks: Sequence[Callback] = ()
         self.on_notice: Notice | None = None
         self.stop: StopSignals | None = None
         self.evaluated: int | None = None
@@ -271,11 +253,10 @@ class _TrainingLoop:
 
     def _log(self, metrics: Mapping[str, float]) -> None:
         report_skipped(self.trainer.collector, self.directory, self.env)
-        self._write("metrics.jsonl", lambda: [{"update": self.trainer.progress.update, **metrics}])
-        for logger in self.loggers:
-            logger.log(self.trainer.progress.update, metrics)
-        if self.on_update is not None:
-            self.on_update(self.trainer.progress.update, metrics)
+        update = self.trainer.progress.update
+        self._write("metrics.jsonl", lambda: [{"update": update, **metrics}])
+        for callback in self.callbacks:
+            callback.log(update, metrics)
 
     def _record_episodes(self, update: int, episodes: Sequence[Episode], credits: Mapping[str, Credit]) -> None:
         self._write("episodes.jsonl", lambda: episode_records(episodes, credits, update=update))
@@ -321,19 +302,15 @@ class _TrainingLoop:
         row = {"update": trainer.progress.update, "environment_steps": trainer.progress.num_turns, **metrics}
         self._write("evaluation.jsonl", lambda: [row])
         self.evaluated = trainer.progress.update
-        loggers = [logger for logger in self.loggers if isinstance(logger, EvaluationLogger)]
-        if loggers:
-            picture = self.directory / PICTURES / f"update-{trainer.progress.update}.gif"
-            shown = evaluated(metrics, episodes, lambda: self.experiment.make_env("test"), picture)
-            for logger in loggers:
-                logger.log_evaluation(trainer.progress.update, shown)
-        if self.on_evaluation is not None:
-            self.on_evaluation(trainer.progress.update, metrics)
+        picture = self.directory / PICTURES / f"update-{trainer.progress.update}.gif"
+        evaluated = Evaluated(metrics, episodes, partial(self.experiment.make_env, "test"), picture)
+        for callback in self.callbacks:
+            callback.log_evaluation(trainer.progress.update, evaluated)
 
     def _evaluating(self, name: str) -> None:
         self._check()
-        if self.on_progress is not None:
-            self.on_progress(name, self.held_out)
+        for callback in self.callbacks:
+            callback.log_progress(name, self.held_out)
 
     def _notice_once(self, line: str) -> None:
         """Pass a notice on, and none after it."""

@@ -94,8 +94,8 @@ def run(args: Sequence[str]) -> None:
 
 def evaluate_teams(arguments: EvaluateArguments, console: Console) -> None:
     """Play, print a table, and write all episodes; of several teams also a leaderboard."""
+    from ...algorithms.runs.files import JsonLines  # here, and below: help needs no torch
     from ...algorithms.runs.loggers.display import ProgressLines
-    from ...algorithms.runs.loggers.lines import JsonLines  # here, and below: help needs no torch
     from ...algorithms.runs.records import episode_records
     from ..leaderboard import LEADERBOARD_FILES, Leaderboard
 

@@ -152,8 +152,10 @@ def training(args: list[str], command: str) -> tuple[str, TrainArguments[Any], G
 
 def experiment_of(algorithm: str, arguments: TrainArguments[Any], given: Given) -> Experiment:
     """The experiment that arguments ask for."""
-    from ...algorithms.runs.assembly.experiment import Experiment  # here: help needs no torch
-    from ...algorithms.runs.partners import with_partners
+    from ...algorithms.runs.assembly.experiment import (
+        Experiment,  # here: help needs no torch
+        with_partners,
+    )
 
     experiment = Experiment(
         algorithm=algorithm,

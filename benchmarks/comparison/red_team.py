@@ -23,7 +23,7 @@ from ...agents.config import ModelConfig
 from ...algorithms.rollout.episode import Episode
 from ...algorithms.runs.api import train, untrained
 from ...algorithms.runs.evaluation import FIRST_EVALUATION_SEED
-from ...algorithms.runs.loggers.sinks import Logger
+from ...algorithms.runs.loggers import Logger
 from ...envs.core import TextParallelEnv
 from ...envs.players import fixed_player, played, reference_player
 from ...envs.registration.registry import make

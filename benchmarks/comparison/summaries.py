@@ -18,7 +18,7 @@ from ..._json import read_json
 from ...algorithms.rollout.intervals import Floats
 from ...algorithms.runs.files import CONFIG_FILE, read_config
 from ...algorithms.runs.loggers import read_lines
-from ...algorithms.runs.loggers.silence import silent_since
+from ...algorithms.runs.loggers.callbacks import silent_since
 from .worker import FAILURE_FILE, FINISHED_FILE, LABEL_FILE
 
 

@@ -9,6 +9,7 @@ import threading
 import time
 import traceback
 from collections.abc import Mapping
+from dataclasses import dataclass
 from multiprocessing import connection, parent_process
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,6 +22,7 @@ from ..._ownership import write_text
 from ...algorithms.runs.assembly.experiment import Experiment
 from ...algorithms.runs.checkpoint import has_checkpoint
 from ...algorithms.runs.files import CONFIG_FILE, only_one, read_config, write_file
+from ...algorithms.runs.loggers import Callback
 from ...algorithms.runs.run import run_experiment
 from ...algorithms.runs.stopping import StopAsked, Stopped, StopSignals
 from .suite import Job
@@ -97,13 +99,19 @@ def _run(job: Job, directory: Path, channel: Channel, stop: Deadline) -> None:
     (directory / FAILURE_FILE).unlink(missing_ok=True)
     write_file(directory / LABEL_FILE, json.dumps(job.label, indent=2, ensure_ascii=False) + "\n")
     start = time.perf_counter()
-
-    def tell(update: int, metrics: Mapping[str, float]) -> None:
-        channel.send((update, dict(metrics)))
-
-    trainer = run_experiment(job.experiment, directory, resume=can_resume, on_update=tell, stop=stop)
+    trainer = run_experiment(job.experiment, directory, resume=can_resume, loggers=[_Sender(channel)], stop=stop)
     end = {"updates": trainer.progress.update, "seconds_since_last_start": time.perf_counter() - start}
     write_file(directory / FINISHED_FILE, json.dumps(end, indent=2) + "\n")
+
+
+@dataclass
+class _Sender(Callback):
+    """Sends the metrics of each update to the runner's process."""
+
+    channel: Channel
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        self.channel.send((step, dict(metrics)))
 
 
 def _holds(experiment: Experiment, directory: Path) -> bool:

@@ -20,9 +20,9 @@ from collm.agents import (
 from collm.agents import registry as registered
 from collm.agents.numeric.config import NetworkConfig
 from collm.algorithms import IAC, MAAC, MAGRPO, IACConfig, MAACConfig, ReinforceConfig, make_trainer
-from collm.algorithms.runs.assembly.critics import make_critics
+from collm.algorithms.runs.assembly.checks import check_team
 from collm.algorithms.runs.assembly.policies import make_policies
-from collm.algorithms.runs.assembly.team_checks import check_team
+from collm.algorithms.runs.assembly.trainers import make_critics
 from collm.envs import make
 from collm.envs.vectors.vector import SyncVector
 

@@ -31,7 +31,7 @@ from collm.algorithms import (
 )
 from collm.algorithms.published import PublishedConfig
 from collm.algorithms.runs.assembly.experiment import Experiment
-from collm.algorithms.runs.changes import changes
+from collm.algorithms.runs.folder import changes
 
 NAMES = [spec.name for spec in algorithm_specs()]
 CONFIGS = sorted({spec.config for spec in algorithm_specs()} | {PublishedConfig, ModelConfig, NetworkConfig}, key=str)

@@ -23,6 +23,7 @@ from ....agents.loading import where_of
 from ....agents.numeric.config import NetworkConfig
 from ....agents.registry import PolicySpec, register_policy, registered_policy
 from ....envs.core import TextParallelEnv
+from ....envs.players import PLAYERS
 from ....envs.registration.registry import EnvSpec, make, registry, spec, versioned
 from ....envs.vectors.processes import ProcessVector
 from ....envs.vectors.vector import SyncVector, VectorEnv
@@ -40,27 +41,11 @@ from ...memory.devices import capacity
 from ...memory.fitting import Task, canonical, check_fit
 from ...registry import AlgorithmSpec, algorithm_spec, register_algorithm
 from ...rollout.collector import RolloutCollector
-from ...rollout.curriculum import check_curriculum
 from ...rollout.ray_worker import RayWorker
-from ..starting import StartingWeights
-from .contradictions import (
-    check_collecting,
-    check_critic,
-    check_deterministic,
-    check_devices,
-    check_filters,
-    check_fsdp,
-    check_joint_mode,
-    check_judge,
-    check_settings,
-    check_truth,
-    check_workers,
-    cluster_of,
-)
-from .critics import CriticSource
+from ..checkpoint import StartingWeights
+from .checks import check_critic, check_environment, check_settings, check_team, cluster_of
 from .policies import device_of_policy, make_policies, writes_text
-from .team_checks import check_team
-from .trainers import make_collector, make_trainer
+from .trainers import CriticSource, make_collector, make_trainer
 from .without_effect import Setup, settings_without_effect
 
 Kind = TypeVar("Kind", TrainConfig, ModelConfig, NetworkConfig)
@@ -184,22 +169,12 @@ class Experiment:
     def _checked(self) -> Experiment:
         """The experiment with what is left to the memory plan filled in."""
         algorithm = self.make_algorithm()
-        check_settings(self.config)
-        check_workers(self.config)
-        check_collecting(self.config, self.model)
-        check_devices(algorithm, self.model)
-        check_deterministic(self.config, self.model)
-        check_fsdp(algorithm, self.model)
+        check_settings(algorithm, self.model)
         env = make(self.env, **self.env_kwargs)
         try:
             check_team(env, self.team_model, self.config.seed, self.network.images)
             agent_learning_rates(self.config, env.possible_agents)
-            check_joint_mode(algorithm, env)
-            check_judge(algorithm, env)
-            check_curriculum(self.config.difficulty_schedule, env.metadata)
-            check_filters(algorithm, env, self.model)
-            if algorithm.reads_truth:
-                check_truth(env, self.config.seed)
+            check_environment(algorithm, env, self.model)
             task = _task(env, self.config.seed) if writes_text(env) else None
         finally:
             env.close()
@@ -409,3 +384,36 @@ def _settings(kind: type[Kind], saved: Mapping[str, Any]) -> Kind:
     values = {name: tuple(value) if isinstance(value, list) else value for name, value in kept.items()}
     (sorted_values,) = sorted_out(values, [kind], "the run's config.json")
     return kind(**sorted_values)
+
+
+def with_partners(experiment: Experiment, partners: Mapping[str, str]) -> Experiment:
+    """An experiment in which some agents do not learn.
+
+    Args:
+        experiment: experiment without them.
+        partners: by agent, "reference", "random" or "empty"; else a model's folder or name, which plays frozen.
+
+    Raises:
+        UserError: if there is no such agent, or nobody would learn.
+    """
+    env = experiment.make_env()
+    try:
+        agents = list(env.possible_agents)
+    finally:
+        env.close()
+    if unknown := [agent for agent in partners if agent not in agents]:
+        raise UserError(f"there is no agent {unknown[0]!r} for a partner; the agents are {', '.join(agents)}")
+    if len(partners) == len(agents):
+        raise UserError(f"partners sit in all seats, {', '.join(agents)}; leave one to learn")
+    scripted = {agent: name for agent, name in partners.items() if name in PLAYERS}
+    frozen = {agent: name for agent, name in partners.items() if name not in PLAYERS}
+    if scripted:
+        experiment = replace(experiment, env_kwargs={**experiment.env_kwargs, "partners": scripted})
+    names = dict(zip(agents, experiment.model.names(len(agents)), strict=True)) | frozen
+    left = [names[agent] for agent in agents if agent not in scripted]
+    rates = {**experiment.config.agent_learning_rates, **dict.fromkeys(frozen, 0.0)}
+    return replace(
+        experiment,
+        model=replace(experiment.model, model=left[0] if len(set(left)) == 1 else ",".join(left)),
+        config=replace(experiment.config, agent_learning_rates=rates),
+    )

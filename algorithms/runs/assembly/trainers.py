@@ -1,27 +1,37 @@
-"""An algorithm, environments and policies → collector and trainer, whoever made the policies.
-
-The trainer treats language models and perceptrons alike, and so what a user registers or passes as objects.
-"""
+"""Assembly of a trainer: collector, critics and references for an algorithm, environments and policies."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
-from ....agents.core import Policy, TrainablePolicy
-from ....agents.loading import device_named
+import torch
+from transformers import AutoModel, AutoTokenizer
+
+from ....agents.config import BAG_OF_WORDS
+from ....agents.core import Critic, Policy, TrainablePolicy
+from ....agents.language.bag_of_words import BagOfWordsCritic
+from ....agents.language.critics import ActorHead, TextCritic, add_lora
+from ....agents.language.policy import LanguagePolicy
+from ....agents.loading import device_named, where_of
 from ....agents.numeric.config import NetworkConfig
+from ....agents.numeric.critics import NumericActorHead, NumericCritic
+from ....agents.numeric.features import Features
+from ....agents.numeric.policy import NumericPolicy
+from ....agents.registry import CriticSeat, registered_critic
 from ....envs.vectors.vector import VectorEnv
 from ...algorithm import Algorithm
+from ...config import ActorCriticConfig
 from ...distribution.group import current
+from ...learning.critic_learner import CriticLearner
 from ...learning.rewards import Rewarder, RewardProcessor
 from ...learning.trainer import Trainer
 from ...rollout.collector import RolloutCollector
 from ...rollout.side_by_side import SideBySide
 from ...rollout.sources import LocalWorker, RolloutWorker
-from .critics import CriticSource, make_critics
+from .policies import device_of, device_of_policy
 
 
 def make_trainer(
@@ -95,3 +105,159 @@ def _local_worker(
 ) -> RolloutWorker:
     """A worker with copies of the policies, in the trainer's environments, which the trainer then does not step."""
     return LocalWorker(make_collector(algorithm, vector, deepcopy(dict(policies)), is_judged=is_judged))
+
+
+CriticSource: TypeAlias = Critic | Mapping[str, Critic] | Callable[[CriticSeat], Critic]
+"""One critic (of the joint history), critics by agent, or a factory of critics."""
+
+
+def make_critics(
+    algorithm: Algorithm[Any],
+    policies: Mapping[str, Policy],
+    vector: VectorEnv | None = None,
+    network: NetworkConfig | None = None,
+    source: CriticSource | None = None,
+) -> dict[str, CriticLearner]:
+    """Critics that the algorithm reads: one per trainable policy, one "joint", or none.
+
+    Args:
+        vector: needed where agents act by vectors.
+        network: likewise.
+        source: critics as objects or a factory; None: those that the settings name.
+
+    Raises:
+        ValueError: if critics are given that the algorithm does not read, or are missing.
+    """
+    config = algorithm.config
+    if algorithm.critic_reads == "nothing":
+        if source is not None:
+            raise ValueError(f"critics are given, but {type(algorithm).__name__} reads none; leave them out")
+        return {}
+    generator = torch.Generator().manual_seed(config.seed)
+    learning = {agent: policy for agent, policy in policies.items() if isinstance(policy, TrainablePolicy)}
+    make = _critic_maker(algorithm, vector, network, source)
+    if algorithm.critic_reads == "joint":
+        first = next(iter(learning.values()))
+        return {"joint": CriticLearner(make(None, first, 0), config, generator)}
+    learners: dict[int, CriticLearner] = {}
+    for number, (agent, policy) in enumerate(learning.items()):
+        if id(policy) not in learners:
+            learners[id(policy)] = CriticLearner(make(agent, policy, number), config, generator)
+    return {agent: learners[id(policy)] for agent, policy in learning.items()}
+
+
+def text_critic(config: ActorCriticConfig, actor: LanguagePolicy, *, seed: int) -> TextCritic | BagOfWordsCritic:
+    """A separate critic for text, by the name in the settings."""
+    name = config.critic_model_name_or_path
+    if name == BAG_OF_WORDS:
+        return BagOfWordsCritic(config.critic_l2)
+    hidden_dim = config.value_head_hidden_dim
+    model = actor.language_model
+    device = model.device if config.critic_device is None else device_named(config.critic_device)
+    if name == "small":
+        return TextCritic.small(
+            model.encoder.tokenizer,
+            head_hidden_dim=hidden_dim,
+            seed=seed,
+            device=device,
+            compute_dtype=model.compute_dtype,
+        )
+    where: Any = model.base.name_or_path if name == "actor" else where_of(name)
+    loaded: Any = AutoModel.from_pretrained(where, dtype=torch.float32, trust_remote_code=False)
+    backbone = loaded.to(device)
+    if config.critic_lora_rank is not None:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            add_lora(backbone, config.critic_lora_rank)
+    return TextCritic(
+        backbone,
+        AutoTokenizer.from_pretrained(where, trust_remote_code=False),
+        head_hidden_dim=hidden_dim,
+        compute_dtype=model.compute_dtype,
+        recomputes_activations=model.recomputes_activations,
+    )
+
+
+def _critic_maker(
+    algorithm: Algorithm[Any], vector: VectorEnv | None, network: NetworkConfig | None, source: CriticSource | None
+) -> Callable[[str | None, TrainablePolicy, int], Critic]:
+    """Factory of the critic of an agent (None: of the joint history), given its policy and its number."""
+    config: ActorCriticConfig = algorithm.config
+    registered = registered_critic(config.critic_model_name_or_path)
+    factory = registered if source is None else source
+
+    def make(agent: str | None, policy: TrainablePolicy, number: int) -> Critic:
+        if isinstance(factory, Critic):
+            if agent is not None:
+                raise ValueError("one critic is given, but each agent has its own; give a mapping, or a factory")
+            return factory
+        if isinstance(factory, Mapping):
+            if (agent or "joint") not in factory:
+                raise ValueError(f"there is no critic for {agent or 'joint'!r} among those given, {sorted(factory)}")
+            return factory[agent or "joint"]
+        if factory is not None:
+            return factory(_critic_seat(config, agent, policy, number, vector))
+        if isinstance(policy, LanguagePolicy):
+            if algorithm.has_actor_heads:
+                return ActorHead(policy)
+            return text_critic(config, policy, seed=config.seed + number)
+        if isinstance(policy, NumericPolicy) and vector is not None and network is not None:
+            if algorithm.has_actor_heads:
+                return NumericActorHead(policy)
+            return _perceptron_critic(config, agent, policy, number, vector, network)
+        raise ValueError(
+            f"there is no critic for the policy class {type(policy).__name__}; give critics=…, or register one "
+            "(register_critic) and name it in critic_model_name_or_path"
+        )
+
+    return make
+
+
+def _critic_seat(
+    config: ActorCriticConfig, agent: str | None, policy: Policy, number: int, vector: VectorEnv | None
+) -> CriticSeat:
+    spaces = {}
+    if config.critic_type == "q" and vector is not None:
+        spaces = {name: vector.action_space(name) for name in ([agent] if agent else vector.possible_agents)}
+    is_own = agent is not None and vector is not None
+    return CriticSeat(
+        agent=agent,
+        policy=policy,
+        observation_space=vector.observation_space(agent) if is_own and vector and agent else None,
+        action_spaces=spaces,
+        head_hidden_dim=config.value_head_hidden_dim,
+        seed=config.seed + number,
+    )
+
+
+def _perceptron_critic(
+    config: ActorCriticConfig,
+    agent: str | None,
+    policy: NumericPolicy,
+    number: int,
+    vector: VectorEnv,
+    network: NetworkConfig,
+) -> NumericCritic:
+    """A separate critic for vectors, on an agent's own observations or on the joint ones."""
+    agents = vector.possible_agents if agent is None else [agent]
+    actions = [Features.of(vector.action_space(each)) for each in agents] if config.critic_type == "q" else []
+    observation = _joint_features(vector, config.seed) if agent is None else policy.observation
+    return NumericCritic(
+        observation,
+        actions,
+        hidden_dims=network.hidden_dims,
+        activation=network.activation,
+        images=network.images if observation.image else "flat",  # observations in a row are no image
+        normalizes_observations=network.normalizes_observations,
+        seed=config.seed + 1000 * number + 500,
+        device=device_of_policy(policy) if config.critic_device is None else device_of(config.critic_device),
+    )
+
+
+def _joint_features(vector: VectorEnv, seed: int) -> Features:
+    """Features of a centralized critic: the environment's state, or all observations as the collector joins them."""
+    vector.reset(0, seed=seed)
+    if vector.state(0) is not None and vector.state_space is not None:
+        return Features.of(vector.state_space)
+    sizes = (Features.of(vector.observation_space(agent)).size for agent in vector.possible_agents)
+    return Features(num_numbers=sum(sizes))

@@ -7,6 +7,7 @@ inside of the folder. Every other text that could name code, a file or a server 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -14,7 +15,7 @@ from typing import Any, Literal, get_args, get_origin
 from peft import LoraConfig
 
 from ...._errors import UserError
-from ...._json import read_json
+from ...._json import explained_content, read_json
 from ...._settings import settings_of
 from ....agents.config import BAG_OF_WORDS, CHAT, TINY, ModelConfig
 from ....agents.language.policy import ADAPTER_CONFIG_FILE
@@ -208,3 +209,37 @@ def _texts(value: Any) -> Iterator[str]:
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 100 else f"{text[:97]}..."
+
+
+_TRUSTING = ("resume", "evaluate", "chat", "replay")
+"""Commands that take `--trust`."""
+
+
+def run_command(name: str, directory: Path, *options: str, env: str | None = None) -> str:
+    """A command line about a run, with `--trust` if the run's settings need it.
+
+    Args:
+        name: command of `collm`, such as resume.
+        directory: folder of the run.
+        options: further words of the command line.
+        env: environment of an episode that is replayed alone, without the run's other settings. None: those count.
+    """
+    words = ["collm", name, str(directory), *options]
+    if name in _TRUSTING and _needs_trust(directory, env):
+        words.append("--trust")
+    return shlex.join(words)
+
+
+def next_commands(directory: Path) -> str:
+    """Suggested follow-up commands of a finished run."""
+    commands = [run_command(name, directory) for name in ("report", "evaluate", "chat")]
+    return ", ".join([*commands, run_command("export", directory, "OUT")])
+
+
+def _needs_trust(directory: Path, env: str | None) -> bool:
+    try:
+        with explained_content(directory):
+            saved = read_config(directory) if env is None else {"env": env}
+            return needs_trust(saved, directory) is not None
+    except (FileNotFoundError, UserError):  # the command itself says what is wrong with the settings
+        return False

@@ -1,17 +1,7 @@
-"""What a run tells while it goes on: lines of JSON, a live display, and on request services that draw curves."""
+"""Callbacks of a run: base class, warnings, services that draw curves, and the display."""
 
-from .lines import JsonLines, cut_lines, each_line, read_lines
-from .sinks import Evaluated, LogConfig, Logger, Sink, check_sinks, make_loggers
+from ..files import JsonLines, read_lines
+from .callbacks import Callback, Logger
+from .sinks import LogConfig, Sink, check_sinks, make_loggers
 
-__all__ = [
-    "Evaluated",
-    "JsonLines",
-    "LogConfig",
-    "Logger",
-    "Sink",
-    "check_sinks",
-    "cut_lines",
-    "each_line",
-    "make_loggers",
-    "read_lines",
-]
+__all__ = ["Callback", "JsonLines", "LogConfig", "Logger", "Sink", "check_sinks", "make_loggers", "read_lines"]

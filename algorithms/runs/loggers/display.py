@@ -1,4 +1,4 @@
-"""Live display of a training run: a bar, a curve, the last metrics; plain lines outside a terminal and a notebook."""
+"""Display of a training run: a live panel, plain lines outside a terminal and a notebook, and a learning curve."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
+from pathlib import Path
 from types import TracebackType
 
+import numpy as np
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.panel import Panel
@@ -18,6 +20,9 @@ from rich.text import Text
 from ...._terminal import shown
 from ...rollout.collector import RolloutCollector
 from ...rollout.intervals import Interval
+from ..evaluation import Evaluated
+from ..files import read_lines
+from .callbacks import Callback
 
 BARS = "▁▂▃▄▅▆▇█"
 LINE_S = 10.0
@@ -81,8 +86,8 @@ class ProgressLines:
         self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-class TrainingDisplay:
-    """Progress of a training run, as a context manager.
+class TrainingDisplay(Callback):
+    """Progress of a training run, as a context manager and a callback.
 
     Args:
         title: heading of the panel.
@@ -124,33 +129,33 @@ class TrainingDisplay:
         if self.live is not None:
             self.live.stop()
 
-    def update(self, update: int, metrics: Mapping[str, float]) -> None:
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Show an update's metrics."""
         self.metrics = metrics
         if "return" in metrics:
             self.returns.append(metrics["return"])
-        self.progress.update(self.task, completed=update)
+        self.progress.update(self.task, completed=step)
         if self.live is not None:
             self.live.update(self._panel())
-        elif update % max(1, self.num_updates // 20) == 0 or update == self.num_updates:
+        elif step % max(1, self.num_updates // 20) == 0 or step == self.num_updates:
             seconds = metrics["seconds/total"]
             recent = self.returns[-max(1, self.num_updates // 20) :]
             self.console.print(
-                f"update {update:>4}/{self.num_updates}  return {sum(recent) / max(1, len(recent)):7.3f}  "
+                f"update {step:>4}/{self.num_updates}  return {sum(recent) / max(1, len(recent)):7.3f}  "
                 f"{seconds:6.0f} s  {metrics['tokens_per_second']:7.0f} tokens/s"
             )
 
-    def evaluating(self, how: str, collector: RolloutCollector) -> None:
+    def log_progress(self, name: str, collector: RolloutCollector) -> None:
         """Show how far an evaluation has come."""
         if self.live is None:
-            self._evaluation_lines(f"evaluation, {how}", collector)
+            self._evaluation_lines(f"evaluation, {name}", collector)
         else:
-            self._evaluating = f"evaluation, {how}: {progress_of(collector)}"
+            self._evaluating = f"evaluation, {name}: {progress_of(collector)}"
             self.live.update(self._panel())
 
-    def evaluated(self, update: int, metrics: Mapping[str, float]) -> None:
+    def log_evaluation(self, step: int, evaluated: Evaluated) -> None:
         """Keep an evaluation's metrics for the table."""
-        self.evaluations.append((update, metrics))
+        self.evaluations.append((step, evaluated.metrics))
         self._evaluating = ""
         if self.live is not None:
             self.live.update(self._panel())
@@ -181,3 +186,36 @@ class TrainingDisplay:
         if self.returns:
             lines.append(f"[cyan]{curve}[/]  return {min(self.returns):.3f} … {max(self.returns):.3f}")
         return Panel(Group(*lines, table), title=Text(shown(self.title)), title_align="left")
+
+
+def plot_learning_curves(
+    runs: Mapping[str, Sequence[Path]], file: Path, *, title: str = "", x: str = "environment_steps"
+) -> Path:
+    """Draw mean returns during training: one line per name, the mean over its runs, with their range as a band.
+
+    Args:
+        runs: run directories by the name of their curve.
+        file: the picture, PNG or whatever its ending says.
+        x: the metric on the horizontal axis.
+
+    Returns:
+        The file.
+    """
+    from matplotlib.figure import Figure  # here, as it takes a while
+
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.subplots()
+    for name, directories in runs.items():
+        rows = [[row for row in read_lines(each / "metrics.jsonl") if "return" in row] for each in directories]
+        length = min(len(run) for run in rows)
+        steps = np.mean([[row[x] for row in run[:length]] for run in rows], axis=0)
+        returns = np.array([[row["return"] for row in run[:length]] for run in rows])
+        line = axes.plot(steps, returns.mean(axis=0), label=f"{name}, {len(rows)} seeds" if len(rows) > 1 else name)[0]
+        if len(rows) > 1:
+            axes.fill_between(steps, returns.min(axis=0), returns.max(axis=0), alpha=0.2, color=line.get_color())
+    axes.set(title=title, xlabel=x.replace("_", " "), ylabel="team return")
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+    figure.savefig(file, dpi=120)
+    return file

@@ -1,18 +1,24 @@
-"""Loggers of Weights & Biases, TensorBoard and trackio, behind one interface."""
+"""Callbacks that log to Weights & Biases, TensorBoard and trackio."""
 
 from __future__ import annotations
 
 import importlib
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import numpy as np
 
 from ...._errors import UserError
 from ...._extras import install_command
 from ...._ranges import Also, Checked
 from ..files import write_file
+from .callbacks import Callback
+
+if TYPE_CHECKING:
+    from ..evaluation import Evaluated
 
 Sink = Literal["wandb", "tensorboard", "trackio"]
 _PACKAGES: dict[Sink, str] = {
@@ -35,39 +41,7 @@ class LogConfig(Checked):
     WANDB_PROJECT, WANDB_NAME, WANDB_ENTITY, WANDB_RUN_GROUP and WANDB_TAGS."""
 
 
-@dataclass(frozen=True)
-class Evaluated:
-    """An evaluation on held-out tasks, as loggers show it."""
-
-    metrics: Mapping[str, float]
-    """Those of evaluation.jsonl: `evaluation/sampled/return`, …"""
-    returns: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    """Team return of each episode, by the way of playing, "sampled" or "greedy"."""
-    transcripts: Sequence[tuple[str, int, float, str, str]] = ()
-    """Rows of a table: way of playing, seed, team return, agent, and all that it read and wrote."""
-    animation: Path | None = None
-    """GIF of the best sampled episode's world. None: the world has no picture."""
-
-
-class Logger(Protocol):
-    """Takes the metrics of one update."""
-
-    def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Record metrics of a step; steps increase from call to call."""
-
-    def close(self) -> None:
-        """Write buffered metrics and close."""
-
-
-@runtime_checkable
-class EvaluationLogger(Protocol):
-    """A logger that takes evaluations too."""
-
-    def log_evaluation(self, step: int, evaluated: Evaluated) -> None:
-        """Record an evaluation after an update; it comes after the update's own metrics."""
-
-
-class WandbLogger:
+class WandbLogger(Callback):
     """Logs to Weights & Biases, which its environment variables configure (WANDB_MODE=offline, WANDB_ENTITY, …).
 
     The run's id there is kept in the folder, so that a resumed run goes on with its curves; what it logs again, up to
@@ -102,7 +76,7 @@ class WandbLogger:
         self._run.finish()
 
 
-class TensorboardLogger:
+class TensorboardLogger(Callback):
     """Writes event files into the run's folder.
 
     Args:
@@ -123,7 +97,9 @@ class TensorboardLogger:
         self.log(step, evaluated.metrics)
         for name, returns in evaluated.returns.items():
             # Its own bins: fewer than there are returns, and as wide as the returns are spread.
-            self._writer.add_histogram(f"evaluation/{name}/returns", _array(returns), step, bins="auto")
+            self._writer.add_histogram(
+                f"evaluation/{name}/returns", np.asarray(returns, dtype=np.float64), step, bins="auto"
+            )
         for played, seed, earned, agent, text in evaluated.transcripts:
             heading = f"{played}, seed {seed}, return {earned:.3f}"
             self._writer.add_text(f"transcripts/{played}/{agent}", f"{heading}\n\n{_indented(text)}", step)
@@ -145,7 +121,7 @@ class TensorboardLogger:
         self._writer._get_file_writer().add_summary(Summary(value=[value]), step)
 
 
-class TrackioLogger:
+class TrackioLogger(Callback):
     """Logs to trackio, whose functions are named after those of wandb, under the names that wandb would read."""
 
     def __init__(self, directory: Path, config: Mapping[str, Any]):
@@ -178,12 +154,8 @@ def check_sinks(sinks: Sequence[Sink]) -> None:
 
 
 def make_loggers(
-    directory: Path,
-    sinks: Sequence[Sink],
-    config: Mapping[str, Any],
-    *,
-    update: int = 0,
-) -> list[Logger]:
+    directory: Path, sinks: Sequence[Sink], config: Mapping[str, Any], *, update: int = 0
+) -> list[Callback]:
     """A logger for each sink besides the run's own records.
 
     Args:
@@ -210,12 +182,6 @@ def _names(directory: Path) -> dict[str, str]:
         "project": os.environ.get("WANDB_PROJECT", "collm"),
         "name": os.environ.get("WANDB_NAME", directory.name),
     }
-
-
-def _array(values: Sequence[float]) -> Any:
-    import numpy as np
-
-    return np.asarray(values, dtype=np.float64)
 
 
 def _indented(text: str) -> str:

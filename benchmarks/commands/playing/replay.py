@@ -21,7 +21,7 @@ from ...errors import UserError, refusals
 from .play import panel
 
 if TYPE_CHECKING:
-    from ....algorithms.runs.replays import Recorded
+    from ....algorithms.runs.records import Recorded
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ def run(args: Sequence[str]) -> None:
         read_config(arguments.directory)  # which refuses what is no run, before torch takes its seconds
 
     from ....algorithms.runs.assembly.trust import load_experiment  # here, and below: help needs no torch
-    from ....algorithms.runs.replays import failed_episode, recorded_episode
+    from ....algorithms.runs.records import failed_episode, recorded_episode
 
     with refusals():
         if (arguments.episode is None) == (arguments.failure is None):
@@ -74,7 +74,7 @@ def replay(vector: SyncVector, recorded: Recorded, console: Console) -> int:
     Raises:
         EnvironmentFault: if it fails, as a failed one does again.
     """
-    from ....algorithms.runs.replays import as_actions
+    from ....algorithms.runs.records import as_actions
 
     spaces = {agent: vector.action_space(agent) for agent in vector.possible_agents}
     if recorded.problem is not None:

@@ -17,7 +17,7 @@ from collm.agents.registry import register_critic
 from collm.algorithms import MAACConfig
 from collm.algorithms.learning.critic_learner import CriticLearner
 from collm.algorithms.maac import MAAC
-from collm.algorithms.runs.assembly.critics import make_critics
+from collm.algorithms.runs.assembly.trainers import make_critics
 from collm.algorithms.runs.loggers import read_lines
 from collm.benchmarks.cli import main
 from collm.envs.core import Message, Transcript

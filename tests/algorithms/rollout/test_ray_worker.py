@@ -15,7 +15,7 @@ from faulty_worlds import Texts
 from collm._cluster import Cluster, leave
 from collm._errors import UserError
 from collm.algorithms.rollout.ray_worker import LostCollectorsError, RayWorker
-from collm.algorithms.runs.assembly.contradictions import cluster_of
+from collm.algorithms.runs.assembly.checks import cluster_of
 from collm.algorithms.runs.assembly.experiment import Blueprint
 from collm.envs import Outcome, TextParallelEnv, register
 from collm.envs.vectors.faults import EnvironmentFault

@@ -10,8 +10,7 @@ import pytest
 
 from collm.agents.core import Completion, Policy
 from collm.algorithms.rollout.collector import RolloutCollector
-from collm.algorithms.rollout.plays import Plan
-from collm.algorithms.rollout.replay import ReplayError, is_same, replayed
+from collm.algorithms.rollout.plays import Plan, ReplayError, is_same, replayed
 from collm.envs.core import Outcome, TextParallelEnv
 from collm.envs.vectors.vector import SyncVector
 

@@ -6,6 +6,7 @@ import subprocess
 from contextlib import ExitStack
 
 import pytest
+from fakes import OnUpdate
 from killed import traces
 
 from collm.algorithms.runs.files import RunFolderError
@@ -52,10 +53,9 @@ def test_a_disk_that_fills_up_stops_the_run_in_one_line_and_loses_nothing(tmp_pa
     disk.mkdir()
     mount("-t", "tmpfs", "-o", "size=2m", "tmpfs", disk)
     run_experiment(experiment, tmp_path / "whole")
+    filler = OnUpdate(lambda update, _: fill(disk / "filler", room) if update == 2 else None)
     with pytest.raises(RunFolderError) as found:
-        run_experiment(
-            experiment, disk / "r", on_update=lambda update, _: fill(disk / "filler", room) if update == 2 else None
-        )
+        run_experiment(experiment, disk / "r", loggers=[filler])
     words = str(found.value)
     assert "No space left on device; the checkpoint of update " in words and " is intact; make room" in words
     assert "\n" not in words
@@ -86,7 +86,7 @@ def test_a_folder_that_becomes_read_only_is_one_line_for_every_command(tmp_path,
 
     run_experiment(experiment, tmp_path / "whole")
     with pytest.raises(RunFolderError, match="Read-only file system; the checkpoint of update 1 is intact") as found:
-        run_experiment(experiment, directory, on_update=seal)
+        run_experiment(experiment, directory, loggers=[OnUpdate(seal)])
     assert "\n" not in str(found.value)
     for call in (["resume"], ["evaluate", "--episodes", "2"], ["report"]):
         assert main([call[0], str(directory), *call[1:]]) == 2

@@ -1,11 +1,13 @@
-"""What a person sees of a run while it goes on: lines and curves."""
+"""What a person sees of a run: lines and curves."""
 
 import io
+import json
 
 import pytest
+from PIL import Image
 from rich.console import Console
 
-from collm.algorithms.runs.loggers.display import TrainingDisplay, sparkline
+from collm.algorithms.runs.loggers.display import TrainingDisplay, plot_learning_curves, sparkline
 
 METRICS = {"return": 0.5, "entropy": 1.0, "tokens_per_second": 100.0, "seconds/total": 3.0}
 
@@ -25,7 +27,7 @@ def test_without_a_terminal_a_run_shows_about_twenty_lines():
     stream = io.StringIO()
     with TrainingDisplay("run", 200, Console(file=stream, width=100)) as display:
         for update in range(1, 201):
-            display.update(update, METRICS)
+            display.log(update, METRICS)
     lines = stream.getvalue().strip().splitlines()
     assert len(lines) == 20
     assert lines[-1].startswith("update  200/200  return   0.500")
@@ -34,8 +36,8 @@ def test_without_a_terminal_a_run_shows_about_twenty_lines():
 def test_on_a_terminal_the_panel_shows_the_metrics():
     stream = io.StringIO()
     with TrainingDisplay("maac on an environment", 2, Console(file=stream, width=100, force_terminal=True)) as display:
-        display.update(1, METRICS)
-        display.update(2, METRICS | {"return": 0.75})
+        display.log(1, METRICS)
+        display.log(2, METRICS | {"return": 0.75})
     shown = stream.getvalue()
     assert "maac on an environment" in shown
     assert "0.500 … 0.750" in shown
@@ -46,8 +48,19 @@ def test_the_name_of_an_environment_or_a_model_is_neither_markup_nor_obeyed(is_t
     stream = io.StringIO()
     title = "iac on [/red], model \x1b]0;title\x07 runs/[/bold]x"
     with TrainingDisplay(title, 1, Console(file=stream, width=200, force_terminal=is_terminal)) as display:
-        display.update(1, METRICS)
+        display.log(1, METRICS)
     printed = stream.getvalue()
     assert "\x1b]0;" not in printed
     assert "\x07" not in printed
     assert (not is_terminal) or "iac on [/red], model \\x1b]0;title\\x07 runs/[/bold]x" in printed
+
+
+def test_learning_curves_are_drawn_over_seeds(tmp_path):
+    runs = [tmp_path / "a", tmp_path / "b"]
+    for number, run in enumerate(runs):
+        run.mkdir()
+        rows = [{"environment_steps": 32 * step, "return": number + step} for step in range(5 + number)]
+        (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    picture = plot_learning_curves({"maac": runs, "iac": runs[:1]}, tmp_path / "curves.png", title="two")
+    with Image.open(picture) as image:
+        assert image.size == (840, 480)

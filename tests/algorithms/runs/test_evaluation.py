@@ -231,7 +231,7 @@ def test_progress_is_a_line_now_and_then_or_part_of_the_panel(experiment, monkey
         stream = io.StringIO()
         console = Console(file=stream, width=100, force_terminal=is_terminal)
         with TrainingDisplay("run", 2, console) as display:
-            collector.before_turn = lambda display=display: display.evaluating("greedy", collector)
+            collector.before_turn = lambda display=display: display.log_progress("greedy", collector)
             evaluate(collector, 4, greedy=True)
         if is_terminal:
             assert "evaluation, greedy: 2 of 4 episodes, 14 joint turns" in stream.getvalue()

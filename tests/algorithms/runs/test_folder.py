@@ -9,13 +9,14 @@ import signal
 from dataclasses import replace
 
 import pytest
+from fakes import OnUpdate
 from killed import status_of_life
 
 from collm._errors import UserError
 from collm._ownership import MARKER
 from collm.algorithms.learning.trainer import Trainer
 from collm.algorithms.runs.api import load_run, train
-from collm.algorithms.runs.assembly.commands import next_commands, run_command
+from collm.algorithms.runs.assembly.trust import next_commands, run_command
 from collm.algorithms.runs.run import run_experiment
 from collm.algorithms.runs.stopping import Stopped, StopSignals
 from collm.benchmarks.cli import main
@@ -205,7 +206,7 @@ def test_the_command_that_a_stop_prints_works(tmp_path, experiment, env, monkeyp
 
     longer = replace(other, config=replace(other.config, num_updates=2))
     with StopSignals() as stop, pytest.raises(Stopped) as found:
-        run_experiment(longer, directory, stop=stop, on_update=ask)
+        run_experiment(longer, directory, stop=stop, loggers=[OnUpdate(ask)])
     command = str(found.value).partition("to go on: ")[2]
     assert command.endswith(" --trust") == (env != "test/Number-v0")
     with pytest.raises(FileExistsError) as refused:

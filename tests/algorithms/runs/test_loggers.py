@@ -10,9 +10,8 @@ from PIL import Image
 
 from collm.agents.scripted import reference_policy
 from collm.algorithms.rollout.collector import Plan, RolloutCollector
-from collm.algorithms.runs.loggers import Evaluated, make_loggers
-from collm.algorithms.runs.loggers.evaluated import evaluated
-from collm.algorithms.runs.loggers.sinks import EvaluationLogger
+from collm.algorithms.runs.evaluation import Evaluated
+from collm.algorithms.runs.loggers import make_loggers
 from collm.envs import make
 from collm.envs.vectors.vector import SyncVector
 
@@ -79,7 +78,7 @@ def shown(tmp_path_factory) -> Evaluated:
     episodes = [collector.collect([Plan(seed, group=seed)])[0] for seed in (5, 6, 7)]
     picture = tmp_path_factory.mktemp("pictures") / "new" / "update-3.gif"
     played = {"sampled": episodes, "greedy": episodes[:1]}
-    return evaluated(METRICS, played, lambda: make("collm/StrBuild-v2"), picture)
+    return Evaluated(METRICS, played, lambda: make("collm/StrBuild-v2"), picture)
 
 
 def test_an_evaluation_shows_returns_transcripts_and_the_world(shown):
@@ -95,7 +94,7 @@ def test_an_environment_without_pictures_has_no_animation(tmp_path):
     env = make("collm/MiniCode-v1")
     collector = RolloutCollector(SyncVector(lambda: env, 1), dict.fromkeys(env.possible_agents, reference_policy(env)))
     episodes = collector.collect([Plan(1, group=0)])
-    found = evaluated(METRICS, {"sampled": episodes}, lambda: make("collm/MiniCode-v1"), tmp_path / "x" / "a.gif")
+    found = Evaluated(METRICS, {"sampled": episodes}, lambda: make("collm/MiniCode-v1"), tmp_path / "x" / "a.gif")
     assert found.animation is None and not (tmp_path / "x").exists()
     assert len(found.transcripts) == 2, "an episode that is both the best and the worst stands there once"
 
@@ -106,7 +105,6 @@ def test_wandb_gets_evaluations_under_the_names_of_its_environment_variables(sho
     monkeypatch.setenv("WANDB_PROJECT", "p")
     monkeypatch.setenv("WANDB_NAME", "n")
     (logger,) = make_loggers(tmp_path, ("wandb",), {"seed": 1})
-    assert isinstance(logger, EvaluationLogger)
     logger.log_evaluation(3, shown)
     assert module.calls == [{"project": "p", "name": "n", "dir": str(tmp_path), "config": {"seed": 1}}]
     ((_, step, logged),) = module.logged

@@ -14,8 +14,7 @@ from collm.agents.config import ModelConfig
 from collm.agents.tiny import TINY_DIRECTORY
 from collm.algorithms.config import IACConfig
 from collm.algorithms.runs.api import train
-from collm.algorithms.runs.assembly.experiment import Experiment
-from collm.algorithms.runs.partners import with_partners
+from collm.algorithms.runs.assembly.experiment import Experiment, with_partners
 from collm.algorithms.runs.run import default_rates
 
 BUILD = Experiment(algorithm="iac", config=IACConfig(), env="collm/MiniBuild-v0")

@@ -19,6 +19,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from fakes import OnUpdate
 from killed import traces
 from probes import AGENTS, NumberProbe, TextProbe
 from safetensors import SafetensorError
@@ -31,11 +32,10 @@ from collm.algorithms.rollout.collector import ReplayError, RolloutCollector
 from collm.algorithms.runs import run as running
 from collm.algorithms.runs.api import load_run
 from collm.algorithms.runs.assembly.trust import UntrustedCodeError, load_experiment
-from collm.algorithms.runs.checkpoint import newest_checkpoint, save_checkpoint
+from collm.algorithms.runs.checkpoint import UnfitWeightsError, newest_checkpoint, save_checkpoint
 from collm.algorithms.runs.files import DamagedRunError, RunFolderError, explained, only_one, read_config
 from collm.algorithms.runs.loggers import JsonLines, read_lines
 from collm.algorithms.runs.run import run_experiment
-from collm.algorithms.runs.starting import UnfitWeightsError
 from collm.algorithms.runs.stopping import Stopped, StopSignals
 from collm.benchmarks.cli import main
 
@@ -218,7 +218,7 @@ def test_a_signal_stops_after_the_update_with_a_checkpoint(tmp_path, experiment,
     }
     assert versions == {update: max(0, update - 1 - max_staleness) for update in (1, 2, 3)}
     with StopSignals() as stop, pytest.raises(Stopped, match="stopped after update 1; to go on: collm resume") as found:
-        run_experiment(whole, tmp_path / "r", stop=stop, on_update=ask)
+        run_experiment(whole, tmp_path / "r", stop=stop, loggers=[OnUpdate(ask)])
     assert found.value.status == 128 + signal.SIGTERM
     assert newest_checkpoint(tmp_path / "r").update == 1
     run_experiment(whole, tmp_path / "r", resume=True)
@@ -242,7 +242,7 @@ def test_a_run_that_stopped_before_its_end_is_evaluated_as_it_then_was(tmp_path,
             os.kill(os.getpid(), signal.SIGTERM)
 
     with StopSignals() as stop, pytest.raises(Stopped):
-        run_experiment(goes_on, tmp_path / "r", resume=prolonged, stop=stop, on_update=ask)
+        run_experiment(goes_on, tmp_path / "r", resume=prolonged, stop=stop, loggers=[OnUpdate(ask)])
     assert (tmp_path / "r" / "agents").is_dir() == prolonged
     found = load_run(tmp_path / "r")
     assert found.update == 3
@@ -264,7 +264,7 @@ def test_a_stopped_run_of_other_policies_than_its_settings_name_says_what_writes
         os.kill(os.getpid(), signal.SIGTERM)
 
     with StopSignals() as stop, pytest.raises(Stopped):
-        run_experiment(experiment, tmp_path / "r", stop=stop, on_update=ask, policies=own)
+        run_experiment(experiment, tmp_path / "r", stop=stop, loggers=[OnUpdate(ask)], policies=own)
     with pytest.raises(UserError, match=r"stopped before its end, and only the end writes .*; to go on: collm resume"):
         load_run(tmp_path / "r")
 
@@ -339,7 +339,7 @@ def test_a_limit_of_the_disk_leaves_the_checkpoint_and_is_one_line(tmp_path, exp
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
         with pytest.raises(RunFolderError, match=r"File too large; the checkpoint of update 1 is intact") as error:
-            run_experiment(changed(experiment, num_updates=3), tmp_path / "r", on_update=limit)
+            run_experiment(changed(experiment, num_updates=3), tmp_path / "r", loggers=[OnUpdate(limit)])
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert "\n" not in str(error.value)

@@ -13,7 +13,7 @@ from collm.algorithms import algorithm_spec
 from collm.algorithms.config import ActorCriticConfig
 from collm.algorithms.learning.trainer import Trainer
 from collm.algorithms.rollout.collector import RolloutCollector
-from collm.algorithms.runs.assembly.critics import make_critics
+from collm.algorithms.runs.assembly.trainers import make_critics
 from collm.algorithms.runs.records import episode_records
 from collm.benchmarks.comparison.summaries import diagnostics
 from collm.envs.vectors.vector import SyncVector

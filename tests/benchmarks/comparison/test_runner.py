@@ -14,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from fakes import OnUpdate
 from recorded import read_summaries
 
 from collm._errors import UserError
@@ -183,7 +184,7 @@ def test_a_run_that_was_interrupted_goes_on_as_if_it_never_was(tmp_path, number)
 
     run_experiment(experiment, tmp_path / "peace")
     with pytest.raises(Interrupted):
-        run_experiment(experiment, tmp_path / "war", on_update=interrupt)
+        run_experiment(experiment, tmp_path / "war", loggers=[OnUpdate(interrupt)])
     run_experiment(experiment, tmp_path / "war", resume=True)
     peace, war = (read_summaries(tmp_path / name)[0] for name in ("peace", "war"))
     assert peace.evaluations == war.evaluations and peace.diagnostics == war.diagnostics

@@ -1,0 +1,239 @@
+"""Checks of settings and teams that contradict each other or cannot run here, before a model is loaded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from pettingzoo import ParallelEnv
+
+from ...._cluster import Cluster
+from ....agents.config import BAG_OF_WORDS, ModelConfig
+from ....agents.language.model_files import check_critic_model, check_reward_model
+from ....agents.loading import check_device, check_models, check_room, check_servers, named_policy, where_of
+from ....agents.numeric.config import Images
+from ....agents.numeric.policy import NumericPolicy
+from ....agents.registry import registered_critic
+from ....envs.core import TextParallelEnv
+from ....envs.views import with_truth
+from ...algorithm import Algorithm
+from ...config import TrainConfig
+from ...distribution.group import current
+from ...learning.passes import tokens_per_pass
+from ...rollout.curriculum import check_curriculum
+from .policies import check_names, part_of, seat_of, writes_text
+
+
+def check_settings(algorithm: Algorithm[Any], model: ModelConfig) -> None:
+    """Refuse settings with which no policy can learn, or that cannot be combined, whatever the environment is."""
+    config = algorithm.config
+    if config.reward_scale == 0:
+        raise ValueError("reward_scale=0 makes every reward 0, from which nothing is learned; give another factor")
+    if config.warmup_updates > config.num_updates:
+        raise ValueError(
+            f"warmup_updates={config.warmup_updates} is more than num_updates={config.num_updates}, so the learning "
+            "rates never reach their values; lower the one or raise the other"
+        )
+    if config.timeout_s is not None and not config.num_workers:
+        raise ValueError(
+            f"timeout_s={config.timeout_s:g} needs num_workers of at least 1: a turn in this process cannot be stopped"
+        )
+    if config.collectors is not None:
+        cluster_of(config).check()
+        if config.turns_per_update is not None:
+            raise ValueError(
+                f"turns_per_update={config.turns_per_update} goes on with episodes that are under way in one process, "
+                f"but collectors={config.collectors!r} play whole ones; leave one of them out"
+            )
+    tokens_per_pass(config, torch.device("cpu"))
+    _check_servers(config, model)
+    critic_device = getattr(config, "critic_device", None)
+    for device in (config.reference_device, critic_device):
+        if device is not None:
+            check_device(device)
+    if config.reference_device is not None and model.weights == "adapters":
+        raise ValueError(
+            f"reference_device={config.reference_device!r} is for copies, but with weights='adapters' the base "
+            "itself is the reference; leave it out"
+        )
+    if critic_device is not None and algorithm.has_actor_heads:
+        raise ValueError(
+            f"critic_device={critic_device!r} is for separate critics, but these are heads on the actors; leave it "
+            "out, or use use_separate_critic=True"
+        )
+    if config.fsdp and current().size > 1:
+        _check_fsdp(config, model, critic_device)
+
+
+def _check_servers(config: TrainConfig, model: ModelConfig) -> None:
+    """Refuse servers of models where the training needs the models in its own processes."""
+    if model.server is not None:
+        if config.max_staleness or config.collectors:
+            name = "collectors" if config.collectors else "max_staleness"
+            raise ValueError(
+                f"{name}={getattr(config, name)!r} plays with copies of the models, but server={model.server!r} holds "
+                "one version of them; leave one of them out"
+            )
+        if current().size > 1 and model.server_weights != "folder":
+            raise ValueError(
+                f"server_weights={model.server_weights!r} sends whole weights of one process, but {current().size} "
+                "ranks train; use server_weights='folder', or train in one process"
+            )
+        if config.deterministic:
+            raise ValueError(
+                f"deterministic=True needs models that sample in this process, but server={model.server!r} batches "
+                "requests as they come; leave one of them out"
+            )
+    if model.server_logprobs == "server" and config.importance_cap is None and config.clip_range is None:
+        raise ValueError(
+            "server_logprobs='server' are for importance weights, which importance_cap=None turns off; set "
+            "importance_cap (2 is usual), or leave one of them out"
+        )
+
+
+def _check_fsdp(config: TrainConfig, model: ModelConfig, critic_device: str | None) -> None:
+    """Refuse what shares of weights cannot be combined with."""
+    if config.offload == "learner":
+        raise ValueError(
+            "offload='learner' moves whole weights, but with fsdp=True ranks share them; use offload='moments', or none"
+        )
+    device = model.device if "," in model.device else None
+    named = {"device": device, "critic_device": critic_device, "reference_device": config.reference_device}
+    elsewhere = [f"{name}={value!r}" for name, value in named.items() if value is not None]
+    if elsewhere:
+        raise ValueError(
+            f"with fsdp=True all models of a rank lie on its own device, but {', '.join(elsewhere)}; leave it out"
+        )
+
+
+def check_environment(algorithm: Algorithm[Any], env: ParallelEnv[str, Any, Any], model: ModelConfig) -> None:
+    """Refuse settings that do not fit the environment, which is reset if the critic is privileged."""
+    config = algorithm.config
+    is_text = writes_text(env)
+    if algorithm.crosses_rollouts:
+        max_turns = env.max_turns if isinstance(env, TextParallelEnv) else None
+        if max_turns != 1:
+            raise ValueError(
+                f"joint_mode='cross' exchanges the completions of one prompt and needs a game of one turn, but this "
+                f"environment has {max_turns or 'any number of'} turns; use joint_mode='aligned'"
+            )
+    if config.reward_model is not None:
+        _check_judge(algorithm, is_text)
+    elif config.reward_model_pays != "end":
+        raise ValueError(f"reward_model_pays={config.reward_model_pays!r} does nothing without a reward_model")
+    check_curriculum(config.difficulty_schedule, env.metadata)
+    filters = {
+        name: value for name, value, off in (("top_p", model.top_p, 1), ("top_k", model.top_k, 0)) if value != off
+    }
+    if filters and not (algorithm.has_baseline or model.learns_filtered) and is_text:
+        given = ", ".join(f"{name}={value}" for name, value in filters.items())
+        raise ValueError(
+            f"{given} draws from another distribution than {type(algorithm).__name__} learns, and without a baseline "
+            "its gradient points elsewhere; use learns_filtered=True, or top_p=1 and top_k=0"
+        )
+    if algorithm.reads_truth:
+        with_truth(env).reset(seed=config.seed)  # raises an error if the environment hides nothing
+        world = env.unwrapped
+        if isinstance(world, TextParallelEnv) and not world.truth():
+            raise ValueError(
+                f"truth() of {world} is empty when an episode begins, so critic_input='privileged' would show the "
+                "critic nothing new; use critic_input='joint'"
+            )
+
+
+def _check_judge(algorithm: Algorithm[Any], is_text: bool) -> None:
+    """Refuse a reward model that has nothing to read, would read what is hidden, or is missing."""
+    name = algorithm.config.reward_model
+    if not is_text:
+        raise ValueError(f"reward_model={name!r} judges texts, but these agents act by vectors")
+    if algorithm.crosses_rollouts:
+        raise ValueError(
+            "joint_mode='cross' has the environment score every joint action, whose rewards a reward_model replaces; "
+            "use joint_mode='aligned'"
+        )
+    if algorithm.reads_truth:
+        raise ValueError(
+            f"critic_input='privileged' would show reward_model={name!r} what is hidden too, as "
+            "both read the same history; use critic_input='joint'"
+        )
+    check_reward_model(where_of(name))
+
+
+def check_critic(algorithm: Algorithm[Any], *, is_text: bool) -> None:
+    """Refuse a critic that cannot read what the agents observe, or cannot learn as the settings say."""
+    if algorithm.critic_reads == "nothing":
+        return
+    critic: str = algorithm.config.critic_model_name_or_path
+    if critic == BAG_OF_WORDS and not is_text:
+        raise ValueError(
+            f"critic_model_name_or_path={BAG_OF_WORDS!r} reads texts, but these agents observe vectors; leave it out"
+        )
+    is_new = critic in ("small", BAG_OF_WORDS)
+    if algorithm.config.critic_lora_rank is not None and (is_new or algorithm.has_actor_heads):
+        raise ValueError(
+            "critic_lora_rank puts adapters on a pretrained critic, but this one is small and learns whole; "
+            "name a model in critic_model_name_or_path, or leave critic_lora_rank out"
+        )
+    if critic not in ("small", "actor", BAG_OF_WORDS) and registered_critic(critic) is None:
+        check_critic_model(where_of(critic))
+
+
+def cluster_of(config: TrainConfig) -> Cluster:
+    """The cluster whose actors play a run's episodes."""
+    assert config.collectors is not None  # who asks has looked
+    options: dict[str, Any] = dict(config.collector_options)
+    return Cluster(
+        address=config.collectors,
+        num_actors=config.num_collectors,
+        num_cpus=options.pop("num_cpus", 1.0),
+        num_gpus=options.pop("num_gpus", 0.0),
+        files=options.pop("working_dir", None),
+        options=options,
+    )
+
+
+def check_team(env: Any, model: ModelConfig, seed: int = 0, images: Images = "auto", *, learns: bool = True) -> None:
+    """Refuse a team that cannot be made, before a weight is loaded.
+
+    Args:
+        env: environment that the team will play, which is reset.
+        model: settings of the team's models.
+        seed: seed of the episode whose first prompts must fit into the models' contexts.
+        images: how perceptrons read images, as in `NetworkConfig.images`.
+        learns: the team is to learn, so that servers must take weights.
+
+    Raises:
+        ValueError: if there is no policy for the agents' spaces, or if agents with different spaces share weights.
+        FileNotFoundError: if a language model is missing.
+    """
+    agents = env.possible_agents
+    check_names(agents)
+    names = model.names(len(agents))
+    specs = {agent: named_policy(name) for agent, name in zip(agents, names, strict=True)}
+    for agent, spec in specs.items():
+        if spec is not None and spec.check is not None:
+            spec.check(seat_of(env, agent, model))
+    others = [agent for agent, spec in specs.items() if spec is None]
+    if len(others) < len(agents) and model.weights == "adapters":
+        raise ValueError(f"weights='adapters' is for language models, but {model.model!r} is registered; use 'own'")
+    if not others:
+        return
+    if writes_text(env):
+        part = part_of(model, agents, others)
+        check_models(part, len(others))
+        check_servers(part, len(others), learns=learns)
+        check_room(part, others, env.reset(seed=seed)[0])
+        return
+    for device in model.devices(len(agents)):
+        check_device(device)
+    spaces = {agent: (env.observation_space(agent), env.action_space(agent)) for agent in others}
+    for observation_space, action_space in spaces.values():
+        NumericPolicy.for_spaces(observation_space, action_space, hidden_dims=(1,), images=images)
+    if model.weights == "adapters":
+        raise ValueError("weights='adapters' is for language models; perceptrons are 'own' or 'shared'")
+    unlike = [agent for agent in others if spaces[agent] != spaces[others[0]]]
+    if model.weights == "shared" and unlike:
+        raise ValueError(
+            f"weights='shared', but {unlike[0]!r} has other spaces than {others[0]!r}: {spaces[unlike[0]]} and "
+            f"{spaces[others[0]]}; use weights='own'"
+        )

@@ -1,0 +1,155 @@
+"""Callbacks that warn once: nothing to learn from, a constant sum, or an update that changes a policy too much."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from probes import AGENTS, TextProbe, word_policy
+
+from collm.algorithms import train
+from collm.algorithms.runs.loggers import Callback, callbacks
+from collm.algorithms.runs.loggers.callbacks import (
+    CONSTANT_SUM_PATIENCE,
+    MAX_NATS,
+    PATIENCE,
+    JumpWatch,
+    SilenceWatch,
+    as_callback,
+    silent_since,
+)
+from collm.envs.core import Outcome
+
+
+class Even(TextProbe):
+    """Pays a quarter whatever is said."""
+
+    def __init__(self):
+        super().__init__("constant")
+
+    def play(self, replies):
+        return Outcome(0.25)
+
+
+class Pennies(TextProbe):
+    """Matching pennies: the first agent wins if both say the same word, else the second one; the sum is 0."""
+
+    def __init__(self):
+        super().__init__("constant")
+
+    def play(self, replies):
+        sign = 1.0 if replies[AGENTS[0]] == replies[AGENTS[1]] else -1.0
+        return Outcome({AGENTS[0]: sign, AGENTS[1]: -sign})
+
+
+@pytest.fixture
+def count_printed(tmp_path, capsys):
+    """Train word policies and count how often the run printed a text; returns its metrics too."""
+
+    def run(text, env, algorithm="magrpo", **settings):
+        settings = {"num_updates": 4, "rollout_buffer_size": 16, "eval_num_samples": 2, **settings}
+        policies = {agent: word_policy(i) for i, agent in enumerate(AGENTS)}
+        metrics = train(algorithm, env, out=tmp_path / "run", policies=policies, **settings).metrics
+        printed = capsys.readouterr()
+        return f"{printed.out}{printed.err}".count(text), metrics
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("credited_reward", "metrics", "later", "is_told_at", "told"),
+    [
+        ("team", {"return": 0.25, "equal_returns": 0.0}, {"equal_returns": 1.0}, PATIENCE, ["0.25"]),
+        (
+            "team",
+            {"return": 0.0, "equal_returns": 1.0, "constant_sum": 0.0},
+            {"constant_sum": 1.0},
+            CONSTANT_SUM_PATIENCE,
+            ["credited_reward='own'"],
+        ),
+        ("own", {"return": 0.0, "equal_returns": 0.0, "constant_sum": 1.0}, {}, math.inf, []),
+    ],
+)
+def test_the_watch_of_returns_says_it_once(credited_reward, metrics, later, is_told_at, told):
+    lines: list[str] = []
+    watch = SilenceWatch(lines.append, credited_reward)
+    for update in range(1, 60):
+        watch.log(update, metrics | (later if update > 3 else {}))
+        assert len(lines) == (update >= 3 + is_told_at)
+    assert all(text in lines[0] for text in told)
+    if told == ["credited_reward='own'"]:
+        assert "nothing to learn from" not in lines[0]
+
+
+def test_an_update_that_says_nothing_of_returns_breaks_the_silence():
+    lines: list[str] = []
+    watch = SilenceWatch(lines.append)
+    for update in range(1, 100):
+        watch.log(update, {"equal_returns": 1.0, "return": 0.0} if update % PATIENCE else {})
+    assert not lines
+    assert silent_since([1.0] * 30 + [math.nan]) is None
+    assert silent_since([0.5, *[1.0] * PATIENCE]) == 1
+
+
+@pytest.mark.parametrize("kl", [MAX_NATS * 1.01, math.inf, math.nan])
+def test_the_watch_of_jumps_warns_once(kl):
+    lines: list[str] = []
+    watch = JumpWatch(lines.append)
+    watch.log(1, {"return": 0.0})  # critics warm up
+    watch.log(2, {"kl_after_update": MAX_NATS})
+    assert lines == []
+    for update in range(3, 9):
+        watch.log(update, {"kl_after_update": kl})
+    (line,) = lines
+    assert line.startswith("update 3:") and "agent_learning_rate" in line
+
+
+def test_a_silent_run_says_so_and_logs_it(monkeypatch, count_printed):
+    monkeypatch.setattr(callbacks, "PATIENCE", 2)
+    count, metrics = count_printed("nothing to learn from", Even, num_generations=2, rollout_buffer_size=4)
+    assert count == 1
+    assert [row["equal_returns"] for row in metrics] == [1.0] * 4
+    assert [row["grad_norm"] for row in metrics] == pytest.approx([0.0] * 4)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "is_warned"),
+    [
+        ("magrpo", {"num_generations": 2}, True),
+        ("iac", {"critic_warmup": 0}, True),
+        ("magrpo", {"num_generations": 2, "credited_reward": "own"}, False),
+        ("magrpo", {"num_generations": 2, "reward_processor": abs}, False),
+    ],
+)
+def test_a_run_of_a_constant_sum_game_names_the_fix(count_printed, name, settings, is_warned):
+    count, metrics = count_printed("credited_reward='own'", Pennies, name, **settings)
+    assert count == is_warned
+    assert max(row["constant_sum"] for row in metrics) > 0
+
+
+@pytest.mark.parametrize(("rate", "is_warned"), [(1e-3, False), (3.0, True)])
+def test_a_run_with_an_absurd_learning_rate_says_so_once(count_printed, rate, is_warned):
+    settings = {"num_updates": 3, "num_generations": 4, "agent_learning_rate": rate}
+    count, metrics = count_printed("nats per token (kl_after_update)", lambda: TextProbe("observed"), **settings)
+    assert count == (metrics[0]["kl_after_update"] > MAX_NATS) == is_warned
+
+
+def test_a_logger_without_the_optional_methods_is_a_callback():
+    class Plain:
+        def __init__(self):
+            self.calls = []
+
+        def log(self, step, metrics):
+            self.calls.append((step, metrics))
+
+        def close(self):
+            self.calls.append("closed")
+
+    logger, callback = Plain(), Callback()
+    assert as_callback(callback) is callback
+    adapted = as_callback(logger)
+    adapted.log(1, {})
+    adapted.log_evaluation(1, None)
+    adapted.log_progress("greedy", None)
+    adapted.close()
+    assert logger.calls == [(1, {}), "closed"]
