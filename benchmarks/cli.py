@@ -34,9 +34,8 @@ COMMANDS = {
     "benchmark": ("collm.benchmarks.commands.benchmark", "compare algorithms on environments with several seeds"),
     "report": ("collm.benchmarks.commands.report", "one page about runs: curves, intervals, episodes to read"),
     "throughput": ("collm.benchmarks.commands.throughput", "measure this machine: rollouts, decoding, updates"),
-    "completion": ("collm.benchmarks.completion", "print a shell's completion: bash, zsh or fish"),
 }
-_NEEDS = {"completion": (), **dict.fromkeys(("envs", "check", "play"), ("rich", "tyro"))}
+_NEEDS = dict.fromkeys(("envs", "check", "play"), ("rich", "tyro"))
 """Packages of the commands that need no torch."""
 _BY_RANKS = {"train", "resume"}
 """Commands that several processes of torchrun carry out together."""
@@ -75,8 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             require(*_NEEDS.get(name, ("torch", "transformers")))
             if any(CHAT in each for each in rest):  # else torch is loaded before the model is
                 require("openai")
-            module = importlib.import_module(COMMANDS[name][0])
-            module.run(rest, COMMANDS) if name == "completion" else module.run(rest)
+            importlib.import_module(COMMANDS[name][0]).run(rest)
         except BrokenPipeError:  # the reader of our output, such as `head`, has gone
             os.dup2(
                 os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()

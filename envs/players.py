@@ -15,7 +15,7 @@ from gymnasium.spaces import Space
 from pettingzoo import ParallelEnv
 
 from .core import TextParallelEnv
-from .spaces.masks import MASK, sampled
+from .spaces import MASK, sampled
 
 Player: TypeAlias = Callable[[str, Any], Any]
 """(agent, observation) -> action."""

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from string import Formatter
 
 from .core import Message
 
@@ -71,6 +72,11 @@ def templates(prompts: Prompts | None, agents: Sequence[str], fields: Mapping[st
         if name != SYSTEM and not places & set(needed):
             raise ValueError(f"the prompt of {name!r} does not tell the task; give it {_named(needed, ' or ')}")
     return Templates({name: text for name, text in texts.items() if name != SYSTEM}, texts.get(SYSTEM, ""))
+
+
+def places_of(prompt: str, *needed: str) -> dict[str, bool]:
+    """Places of an environment's own prompt, a format string; True for those of which a user's template needs one."""
+    return {name: name in needed for _, name, _, _ in Formatter().parse(prompt) if name}
 
 
 def _texts_in(folder: Path) -> dict[str, str]:

@@ -40,7 +40,6 @@ class Settings:
     max_new_tokens: int = 8  # tokens after which a reply is cut
     discount: float = 1.0  # per turn
     trace: float = 0.9  # lambda of generalized advantage estimation
-    normalization_epsilon: float = 1e-6  # added to the standard deviation that advantages are divided by
     agent_learning_rate: float = 5e-4
     critic_learning_rate: float = 1e-3
     adam_epsilon: float = 1e-8
@@ -201,7 +200,7 @@ class MAAC:
         values = self.critic(episodes) * self.std + self.mean
         advantages = gae(rewards, values, settings.discount, settings.trace)
         advantages -= advantages.mean()
-        advantages /= advantages.std(correction=0) + settings.normalization_epsilon
+        advantages /= advantages.std(correction=0) + 1e-6
         return advantages, gae(rewards, torch.zeros_like(values), settings.discount, trace=1.0)
 
     def learn(self, update: int, episodes: Sequence[Episode]) -> dict[str, float]:

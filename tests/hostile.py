@@ -234,7 +234,7 @@ def _is_between_processes() -> bool:
     return frame is not None
 
 
-_WORKERS = ("multiprocessing.", "collm.envs.vectors.processes", "collm.envs.vectors.workers")
+_WORKERS = ("multiprocessing.", "collm.envs.vectors.processes")
 
 
 _CHANGES = {"os.rename": 2, "os.remove": 1, "os.mkdir": 1, "os.rmdir": 1, "os.truncate": 1, "shutil.rmtree": 1}

@@ -42,7 +42,7 @@ ORDER = {
     ),
     "benchmarks": (
         "arguments configuration errors markdown",
-        "cli completion crossplay leaderboard",
+        "cli crossplay leaderboard",
         "comparison core throughput",
         "report",
         "commands",

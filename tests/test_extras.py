@@ -95,20 +95,6 @@ def test_commands_that_train_nothing_need_no_torch():
     assert done.returncode == 0 and "collm/MiniBuild-v0" in done.stdout, done.stderr
 
 
-@pytest.mark.parametrize(
-    ("words", "absent", "expected"),
-    [
-        (["bash"], OPTIONAL, "complete -F _collm collm"),
-        (["words", "--", "ev"], OPTIONAL, "evaluate"),
-        (["words", "--", "train", "map"], OPTIONAL, "mappo"),
-        (["words", "--", "throughput", "--rep"], HEAVY, "--repeats"),
-    ],
-)
-def test_a_shell_completes_without_torch(words, absent, expected):
-    done = bare(f"from collm.benchmarks.cli import main; sys.exit(main({['completion', *words]!r}))", absent)
-    assert done.returncode == 0 and done.stdout.splitlines()[-1] == expected, done.stderr
-
-
 def test_packages_of_others_are_none_of_ours():
     assert explained(ModuleNotFoundError("No module named 'antigravity_2'", name="antigravity_2")) is None
     assert explained(ModuleNotFoundError("No module named 'mpe2'", name="mpe2")) is None  # an extra for developers only

@@ -13,14 +13,15 @@ import torch
 
 from collm.agents.config import ModelConfig
 from collm.agents.core import SMALL_LEARNING_RATE
-from collm.algorithms.config import MAACConfig
+from collm.algorithms import MAAC, MAACConfig
 from collm.algorithms.runs.assembly.experiment import Experiment
 from collm.envs.registration.registry import spec
 from examples import maac_single_file as single_file
 
 PATH = Path(single_file.__file__)
-UPDATES = {"seed": 0, "num_updates": 2, "critic_warmup": 1, "adam_epsilon": 1e-3}
-"""With the usual epsilon of 1e-8, Adam's first step is the sign of the gradient, also where that is only rounding."""
+UPDATES = {"seed": 0, "num_updates": 2, "critic_warmup": 1}
+EPSILON = 1e-3
+"""Of Adam. With the usual 1e-8 its first step is the sign of the gradient, even if the gradient is a rounding error."""
 RELATIVE = 1e-5
 """Tolerance of numbers, and of the distance between two vectors of weights as a share of their length."""
 
@@ -29,11 +30,11 @@ class Replayed:
     """The library's trainer, and the example that learns from the same episodes."""
 
     def __init__(self):
-        config = MAACConfig(critic_model_name_or_path="actor", **UPDATES)
+        config = MAACConfig(critic_model_name_or_path="actor", adam=(0.9, 0.999, EPSILON), **UPDATES)
         self.trainer = Experiment(
             algorithm="maac", config=config, env=single_file.ENV, env_kwargs=single_file.ENV_KWARGS
         ).make_trainer()
-        self.example = single_file.MAAC(single_file.Settings(**UPDATES))
+        self.example = single_file.MAAC(single_file.Settings(adam_epsilon=EPSILON, **UPDATES))
         self.updates = []
         for update in range(UPDATES["num_updates"]):
             theirs, metrics = self.trainer.step()
@@ -106,6 +107,7 @@ def test_the_first_updated_weights_are_the_librarys(replayed):
 def test_defaults_are_the_librarys():
     config, model = MAACConfig(), ModelConfig()
     given = {"agent_learning_rate": SMALL_LEARNING_RATE, "max_new_tokens": spec(single_file.ENV).max_new_tokens}
+    given |= {"adam_epsilon": config.adam[2], "critic_warmup": MAAC(config).critic_warmup}
     assert (config.agent_learning_rate, model.max_new_tokens) == (None, None)
     for each in fields(single_file.Settings):
         assert each.default == given.get(each.name, getattr(config, each.name, None)), each.name

@@ -10,8 +10,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from ...envs.spaces.flattening import is_flattenable
-from ...envs.spaces.masks import MASK, OBSERVATION, flat_mask, has_mask
+from ...envs.spaces import MASK, OBSERVATION, flat_mask, has_mask, is_flattenable
 
 
 @dataclass(frozen=True)

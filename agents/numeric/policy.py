@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ..._json import explained_content
-from ...envs.spaces.masks import flat_mask
+from ...envs.spaces import flat_mask
 from ..batching import sent
 from ..core import Completion, Divergence, Evaluation, Request, TrainablePolicy
 from ..decoding.sampling import uniforms

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple, Protocol
@@ -14,7 +14,7 @@ from ..config import TrainConfig
 from ..distribution.group import current
 from ..rollout.side_by_side import SideBySide, Task
 from .metrics import annotated, means
-from .offloading import WeightOffloader
+from .optimizer import to_host
 
 
 class Learner(Protocol):
@@ -39,6 +39,27 @@ class Update(NamedTuple):
     learner: Learner
     run: Callable[[], dict[str, float]]
     """Takes the optimizer steps; returns metrics."""
+
+
+class WeightOffloader:
+    """Keeps the weights of some models on their device, and those of the other models in host memory.
+
+    Args:
+        weights: weights by model. A weight that two models share is on its device if one of them is.
+    """
+
+    def __init__(self, weights: Mapping[Hashable, Iterable[nn.Parameter]]):
+        self._weights = {model: list(own) for model, own in weights.items()}
+        self._homes = {weight: weight.device for own in self._weights.values() for weight in own}
+
+    def only(self, models: Iterable[Hashable]) -> None:
+        """Move the weights of all other models to host memory, then those of these models to their device."""
+        here = {weight for model in models for weight in self._weights[model]}
+        for weight in self._homes:
+            if weight not in here:
+                weight.data = to_host(weight.data)
+        for weight in here:
+            weight.data = weight.data.to(self._homes[weight], non_blocking=True)
 
 
 class Executor:
@@ -73,7 +94,9 @@ class Executor:
             tasks = [Task(update.learner.workplace(), partial(self._run_one, update)) for update in updates]
             metrics = self._threads.results(tasks)
         else:
-            metrics = [self._run_one(update) for update in updates]
+            metrics = []
+            for update in updates:
+                metrics.append(self._run_one(update))
         return means(metrics)
 
     @contextmanager

@@ -14,11 +14,20 @@ from ..._ranges import MAX_LEARNING_RATE
 from ..config import TrainConfig
 from ..distribution.shares import Share
 from .metrics import Numbers, Tally, check_finite, diverged
-from .offloading import to_host
 
 NORM = "grad_norm"
 SMALLEST_SCALE = 1.0
 """Loss scale at which the scale is no longer the cause of a gradient that is not finite."""
+
+
+HOST = torch.device("cpu")
+
+
+def to_host(tensor: Tensor) -> Tensor:
+    """Copy of a tensor in host memory, pinned if it comes from a GPU."""
+    if tensor.device == HOST:
+        return tensor
+    return torch.empty_like(tensor, device=HOST, pin_memory=tensor.device.type == "cuda").copy_(tensor)
 
 
 class Optimizer:

@@ -60,7 +60,8 @@ def policy_loss(
         evaluation: log-probabilities, entropies and values of the present weights.
         sampled: [K] log-probabilities at sampling.
         parts: of the micro-batch.
-        num_turns, num_tokens: of the whole mini-batch.
+        num_turns: turns of the whole mini-batch.
+        num_tokens: tokens of the whole mini-batch.
         tally: receives the metrics.
 
     Returns:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,10 +17,11 @@ from ...agents.core import Divergence
 from ...envs.vectors.vector import VectorEnv
 from ..algorithm import Algorithm
 from ..config import TrainConfig
+from ..functions.baselines import cross_returns
 from ..functions.losses import KL_ESTIMATORS
 from ..rollout.episode import Episode
-from .cross_rollouts import RewardProcessor, crossed
 
+RewardProcessor = Callable[[float], float]
 Rewarder = Callable[[Sequence[Episode]], Sequence[Episode]]
 
 
@@ -193,3 +197,86 @@ def with_penalties(
 
 def _processed(reward: float, processor: RewardProcessor | None) -> float:
     return reward if processor is None else processor(reward)
+
+
+def crossed(
+    episodes: Sequence[Episode], vector: VectorEnv, rule: RewardProcessor | None, *, pays_team: bool = False
+) -> tuple[list[Episode], int]:
+    """Joint mode "cross": average each completion's reward over all joint actions of its group that contain it.
+
+    G rollouts of a task give each of N agents G completions of one prompt. In the mode "aligned", completion g of one
+    agent is combined with completion g of the others only. In the mode "cross", the environment scores all G**N joint
+    actions, in branches that start from the same seed: lower variance from the same completions, for more environment
+    steps. Only games of one turn allow it, because after the first turn the rollouts have different histories.
+
+    Args:
+        episodes: episodes of one turn, in groups of one size; each group from one seed.
+        vector: copies of their environment, free to be reset.
+        rule: applied to each joint action's rewards before they are averaged.
+        pays_team: credit all agents with the mean of their rewards; False: each with its own.
+
+    Returns:
+        The episodes, and the environment steps of the branches: G**N - G per group.
+
+    Raises:
+        ValueError: if an episode has more turns, or if the environment does not start alike from one seed.
+    """
+    groups: dict[int, list[int]] = defaultdict(list)
+    for place, episode in enumerate(episodes):
+        if episode.num_turns != 1:
+            raise ValueError(
+                f"joint_mode='cross' exchanges the completions of one prompt, but an episode has {episode.num_turns} "
+                "turns; use joint_mode='aligned'"
+            )
+        groups[episode.group].append(place)
+    shaped = list(episodes)
+    for places in groups.values():
+        group = [episodes[place] for place in places]
+        for agent, credits in _credits(group, vector, rule, pays_team).items():
+            for place, credit in zip(places, credits, strict=True):
+                track = tuple(replace(turn, reward=credit) for turn in episodes[place].tracks[agent])
+                shaped[place] = replace(shaped[place], tracks={**shaped[place].tracks, agent: track})
+    num_steps = sum(len(places) ** len(episodes[places[0]].tracks) - len(places) for places in groups.values())
+    return shaped, num_steps
+
+
+def _credits(
+    group: Sequence[Episode], vector: VectorEnv, rule: RewardProcessor | None, pays_team: bool
+) -> dict[str, list[float]]:
+    """By agent, the averaged reward of each of its completions."""
+    agents = list(group[0].tracks)
+    size, num_agents = len(group), len(agents)
+    # One grid of joint rewards per agent: their rewards may differ.
+    rewards = [torch.zeros([size] * num_agents, dtype=torch.float64) for _ in agents]
+    for g, episode in enumerate(group):
+        for i, agent in enumerate(agents):
+            rewards[i][(g,) * num_agents] = episode.tracks[agent][0].reward
+    others = [chosen for chosen in product(range(size), repeat=num_agents) if len(set(chosen)) > 1]
+    for start in range(0, len(others), vector.num_envs):
+        chunk = others[start : start + vector.num_envs]
+        actions: dict[int, Mapping[str, Any]] = {}
+        for copy, chosen in enumerate(chunk):
+            observations, _ = vector.reset(copy, group[0].seed, group[0].options)
+            _check_same_start(observations, group)
+            actions[copy] = {
+                agent: group[g].tracks[agent][0].completion.action for agent, g in zip(agents, chosen, strict=True)
+            }
+        results = vector.step(actions)
+        for copy, chosen in enumerate(chunk):
+            for i, agent in enumerate(agents):
+                rewards[i][chosen] = results[copy][1][agent]
+    if rule is not None:
+        rewards = [grid.apply_(rule) for grid in rewards]
+    if pays_team:
+        rewards = [torch.stack(rewards).sum(dim=0) / (group[0].num_agents or num_agents)] * num_agents
+    return {agent: cross_returns(rewards[i][None])[0, i].tolist() for i, agent in enumerate(agents)}
+
+
+def _check_same_start(observations: Mapping[str, Any], group: Sequence[Episode]) -> None:
+    for episode in group:
+        for agent, track in episode.tracks.items():
+            if not np.array_equal(np.asarray(observations[agent]), np.asarray(track[0].observation)):
+                raise ValueError(
+                    f"joint_mode='cross' starts branches from a seed, but from seed {episode.seed} {agent!r} read "
+                    "something else this time; use joint_mode='aligned', or make reset(seed=...) deterministic"
+                )

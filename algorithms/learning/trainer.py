@@ -16,24 +16,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-import numpy as np
 import torch
 
-from ...agents.core import Divergence, TrainablePolicy
-from ...envs.vectors.faults import EnvironmentFault
+from ...agents.core import TrainablePolicy
 from ..algorithm import Algorithm, check_warmup_budget
 from ..rollout.collector import RolloutCollector
 from ..rollout.episode import Episode
-from ..rollout.requests import Rollout
 from ..rollout.sources import RolloutWorker, make_source
 from ..rollout.summary import episode_metrics
 from .credit import Credit, assign_credit, critic_metrics
 from .critic_learner import CriticLearner
-from .cross_rollouts import RewardProcessor
 from .executor import Executor
 from .learners import distinct, make_learners, max_joint_turns, policy_batch, policy_weights, reference_logprobs
 from .metrics import Timer, annotated
-from .rewards import RewardedEpisodes, Rewarder, Rewards
+from .policy_learner import PolicyLearner
+from .progress import Progress
+from .rewards import Rewarder, RewardProcessor, Rewards
 
 Recorder = Callable[[int, Sequence[Episode], Mapping[str, Credit]], None]
 """Stores the episodes of an update, with the credit of each agent's turns."""
@@ -54,14 +52,10 @@ class Trainer:
             None: the collector plays them with the policies themselves.
 
     Attributes:
-        update: number of updates done.
-        num_turns: environment steps taken.
-        num_tokens: tokens sampled.
-        seconds: seconds of all updates.
+        progress: counters of the training, such as the number of updates done.
         learners: learner of each agent's policy; agents that share a policy share the learner.
         unique_learners, unique_critics: each learner of a policy, and of a critic, once.
         credits: credit of the last update's episodes, by agent.
-        last_metrics: metrics of the last update.
 
     Raises:
         ValueError: if no policy can learn, a learning rate is given for an agent that does not exist, or the worker
@@ -92,12 +86,8 @@ class Trainer:
         self.source = make_source(self.config, collector, worker, lambda: policy_weights(self.unique_learners))
         self.rewards = Rewards(algorithm, collector.vector, rewarder, reward_processor)
         self.executor = Executor(self.config, collector.side_by_side, self.unique_learners, self.unique_critics)
-        self.update = 0
-        self.num_turns = 0
-        self.num_tokens = 0
-        self.seconds = 0.0
+        self.progress = Progress(self.config)
         self.credits: Mapping[str, Credit] = {}
-        self.last_metrics: Mapping[str, float] = {}
 
     def step(self, record: Recorder | None = None) -> tuple[list[Episode], dict[str, float]]:
         """Take one update; returns its episodes and metrics.
@@ -111,10 +101,10 @@ class Trainer:
             EnvironmentFault: if the environment raises or breaks its contract, with the episode and the update.
             Divergence: if a number is not finite, with the agent and the update; the failed step changes no weight.
         """
-        with self.errors_annotated(updates_ahead=1):
-            timer = Timer()
+        update, timer = self.progress.update, Timer()
+        with self.progress.errors_annotated(self.learners, updates_ahead=1):
             # 1. Roll out, and compute the log-probabilities that a server did not return.
-            rollout = self.source.next(self.update)
+            rollout = self.source.next(update)
             episodes = rollout.episodes
             for learner in self.unique_learners:
                 episodes = learner.rescored(episodes)
@@ -126,7 +116,7 @@ class Trainer:
             self.credits = {}
             try:
                 for learner in self.unique_learners:
-                    learner.start_update(self.update, episodes)
+                    learner.start_update(update, episodes)
                 references = reference_logprobs(self.config, self.learners, self.references, episodes)
                 rewarded = self.rewards(episodes, references)
                 valuing = self.unique_critics if self.has_separate_critics else self.unique_learners
@@ -140,86 +130,36 @@ class Trainer:
                     )
             finally:
                 if record is not None:
-                    record(self.update + 1, episodes, self.credits)
+                    record(update + 1, episodes, self.credits)
             metrics = episode_metrics(episodes, self.config.credited_reward) | critic_metrics(critic_batches)
             timer.lap("credit")
 
             with annotated(rewards=rewarded.reward_range):
                 # 3. Update the critics.
                 for batch in critic_batches:
-                    batch.critic.start_update(self.update)
+                    batch.critic.start_update(update)
                 regressions = [batch.critic.prepare(batch.inputs, batch.targets) for batch in critic_batches]
                 metrics |= self.executor.run(regressions)
                 timer.lap("critics")
 
                 # 4. Update the policies, unless the critics still warm up.
-                is_warming_up = self.has_separate_critics and self.algorithm.warms_up(self.update, metrics)
+                is_warming_up = self.has_separate_critics and self.algorithm.warms_up(update, metrics)
                 if is_warming_up:
                     for learner in self.unique_learners:
                         learner.policy.forget()  # a run that resumes here starts with empty caches, too
                 else:
                     max_turns = max_joint_turns(self.config, self.collector.vector, episodes)
-                    parts = (episodes, self.credits, references, critic_batches, max_turns, self.update)
+                    parts = (episodes, self.credits, references, critic_batches, max_turns, update)
                     learners = dict.fromkeys(self.learners[agent] for agent in self.credits)
                     metrics |= self.executor.run([each.prepare(policy_batch(each, *parts)) for each in learners])
                 timer.lap("policies")
 
             # 5. Count.
-            metrics |= self._advance(rollout, episodes, rewarded, timer)
+            metrics |= self.progress.advance(rollout, episodes, rewarded.num_extra_turns, timer)
             if is_warming_up:
-                check_warmup_budget(self.config, self.num_turns, self.num_tokens)
-        self.last_metrics = metrics
+                check_warmup_budget(self.config, self.progress.num_turns, self.progress.num_tokens)
+        self.progress.last_metrics = metrics
         return episodes, dict(metrics)
-
-    @contextmanager
-    def errors_annotated(self, updates_ahead: int = 0) -> Iterator[None]:
-        """Add the number of the update to errors that are raised inside the block.
-
-        Args:
-            updates_ahead: 0 for the last update that is done, 1 for the next one.
-        """
-        try:
-            yield
-        except EnvironmentFault as fault:
-            fault.update = self.update + updates_ahead
-            raise
-        except Divergence as divergence:
-            divergence.update = self.update + updates_ahead
-            divergence.metrics = self.last_metrics
-            learners = [self.learners[agent] for agent in divergence.agents if agent in self.learners]
-            if learners and divergence.learning_rate is None:
-                divergence.learning_rate = max(learner.optimizer.learning_rate for learner in learners)
-            raise
-
-    def _advance(
-        self, rollout: Rollout, episodes: Sequence[Episode], rewarded: RewardedEpisodes, timer: Timer
-    ) -> dict[str, float]:
-        """Count the update; returns metrics of its cost."""
-        metrics = {f"seconds/{phase}": seconds for phase, seconds in rollout.seconds.items()}
-        if rollout.faults:
-            metrics["skipped_episodes"] = float(len(rollout.faults))
-        if self.config.max_staleness:
-            metrics["staleness"] = float(np.mean([self.update - episode.version for episode in episodes]))
-            metrics["seconds/waiting"] = timer.seconds["rollout"]
-        num_tokens = sum(len(turn.completion.logprobs) for e in episodes for t in e.tracks.values() for turn in t)
-        self.update += 1
-        self.num_turns += sum(episode.num_turns for episode in episodes) + rewarded.num_extra_turns
-        self.num_tokens += num_tokens
-        self.seconds += timer.total
-        phases = {f"seconds/{phase}": timer.seconds[phase] for phase in ("credit", "critics", "policies")}
-        return (
-            metrics
-            | phases
-            | {
-                "update": self.update,
-                "environment_steps": self.num_turns,
-                "sampled_tokens": self.num_tokens,
-                "tokens_per_second": num_tokens / rollout.wall_s,
-                "seconds/learning": timer.total - timer.seconds["rollout"],
-                "seconds/update": timer.total,
-                "seconds/total": self.seconds,
-            }
-        )
 
     def close(self) -> None:
         """Close the rollout worker and the environments."""
@@ -230,23 +170,19 @@ class Trainer:
     def whole(self) -> Iterator[None]:
         """Inside the block rank 0 has all weights and moments, also if ranks hold shards (collective)."""
         with ExitStack() as stack:
-            for learner in self.unique_learners:
+            learners: list[PolicyLearner | CriticLearner] = [*self.unique_learners, *self.unique_critics]
+            for learner in learners:
                 stack.enter_context(learner.whole())
-            for critic in self.unique_critics:
-                stack.enter_context(critic.whole())
             yield
 
     def state_dict(self) -> dict[str, Any]:
         """State from which training resumes bit for bit. If ranks hold shards, call it inside `whole`."""
         return {
-            "update": self.update,
-            "num_turns": self.num_turns,
-            "num_tokens": self.num_tokens,
-            "seconds": self.seconds,
+            **self.progress.state_dict(),
             "generator": self.generator.get_state(),
             "algorithm": self.algorithm.state_dict(),
             "collector": self.collector.state_dict(),
-            **self.source.state_dict(self.update),
+            **self.source.state_dict(self.progress.update),
             "learners": {learner.agents[0]: learner.state_dict() for learner in self.unique_learners},
             "learner_of": {agent: learner.agents[0] for agent, learner in self.learners.items()},
             "critics": {critic.agents[0]: critic.state_dict() for critic in self.unique_critics},
@@ -254,10 +190,7 @@ class Trainer:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from the result of `state_dict`."""
-        self.update = state["update"]
-        self.num_turns = state["num_turns"]
-        self.num_tokens = state["num_tokens"]
-        self.seconds = state["seconds"]
+        self.progress.load_state_dict(state)
         self.generator.set_state(state["generator"])
         self.algorithm.load_state_dict(state.get("algorithm", {}))
         self.collector.load_state_dict(state["collector"])

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..._errors import UserError
 from ...agents.core import Completion
-from ...envs.spaces.masks import MASK
+from ...envs.spaces import MASK
 from ...envs.vectors.faults import StepResult
 from ...envs.vectors.vector import VectorEnv, as_step
 from .episode import Episode, Turn

@@ -37,7 +37,7 @@ from ...envs.registration.registry import EnvSpec, make, register, registry, spe
 from ...envs.templates import Prompts
 from ..distribution.group import current
 from ..distribution.launch import joined
-from ..learning.cross_rollouts import RewardProcessor
+from ..learning.rewards import RewardProcessor
 from ..registry import AlgorithmSpec, algorithm_spec
 from ..rollout.collector import RolloutCollector
 from .assembly.checks import check_team
@@ -262,8 +262,8 @@ def train_experiment(
         console.print(display.evaluation_table())
     if not display.metrics:
         console.print(
-            f"nothing was left to do after update {trainer.update}; to prolong the run: "
-            f"{run_command('resume', directory, '--num-updates', str(2 * trainer.update))}",
+            f"nothing was left to do after update {trainer.progress.update}; to prolong the run: "
+            f"{run_command('resume', directory, '--num-updates', str(2 * trainer.progress.update))}",
             markup=False,
             highlight=False,
             soft_wrap=True,
@@ -276,7 +276,7 @@ def train_experiment(
         picture = directory / CURVE_FILE
         console.print(f"learning curve: {shown(picture)}", markup=False, soft_wrap=True)
     console.print(f"next: {next_commands(directory)}", markup=False, highlight=False, soft_wrap=True)
-    return Run(directory, experiment, trainer.collector.policies, trainer.update)
+    return Run(directory, experiment, trainer.collector.policies, trainer.progress.update)
 
 
 def evaluate(

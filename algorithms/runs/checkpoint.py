@@ -82,13 +82,13 @@ def save_checkpoint(directory: Path, trainer: Trainer, num_lines: Mapping[str, i
         divergence = Divergence(
             f"a number is not finite in {content.not_finite}: no checkpoint is written, the one before stays"
         )
-        divergence.update = trainer.update
+        divergence.update = trainer.progress.update
         raise divergence
     folder = directory / CHECKPOINTS
-    newer = [path for path in _generations(directory) if int(path.name) >= trainer.update]  # these are damaged
+    newer = [path for path in _generations(directory) if int(path.name) >= trainer.progress.update]  # these are damaged
     for path in (*newer, *_half_written(folder)):
         shutil.rmtree(path)
-    _write(folder / f"{trainer.update:08d}", content)
+    _write(folder / f"{trainer.progress.update:08d}", content)
     for path in _generations(directory)[NUM_KEPT:]:
         shutil.rmtree(path)
 
@@ -150,7 +150,7 @@ def save_models(directory: Path, trainer: Trainer) -> None:
             critic.critic.save(folder / critic.agents[0])
 
     def write_agents(folder: Path) -> None:
-        (folder / _UPDATE_FILE).write_text(f"{trainer.update}\n", encoding="utf-8")
+        (folder / _UPDATE_FILE).write_text(f"{trainer.progress.update}\n", encoding="utf-8")
         for agent, learner in trainer.learners.items():
             learner.policy.save(folder / agent)
 

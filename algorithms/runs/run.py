@@ -18,7 +18,7 @@ from ...envs.registration.turn_limit import watched_turns
 from ..config import ActorCriticConfig
 from ..distribution.group import current
 from ..learning.credit import Credit
-from ..learning.cross_rollouts import RewardProcessor
+from ..learning.rewards import RewardProcessor
 from ..learning.trainer import Trainer
 from ..rollout.collector import RolloutCollector
 from ..rollout.episode import Episode
@@ -164,7 +164,7 @@ def run_prepared(
             run.evaluated = group.by_writer(lambda: last_evaluated(directory))
         if group.is_writer:
             sinks = () if log is None else log.log
-            made = make_loggers(directory, sinks, experiment.to_json(), update=trainer.update)
+            made = make_loggers(directory, sinks, experiment.to_json(), update=trainer.progress.update)
             run.records = {name: JsonLines(directory / name, num_lines[name]) for name in RECORDS}
             config = experiment.config
             # Returns are logged as the environment pays them, which need not be what is learned from.
@@ -221,10 +221,10 @@ class _TrainingLoop:
                 self._evaluate_if_due()
                 self._save_if_due()
         except StopAsked as asked:
-            if self._saved != trainer.update:
+            if self._saved != trainer.progress.update:
                 self._save()
             raise Stopped(
-                f"stopped after update {trainer.update}; to go on: {run_command('resume', self.directory)}",
+                f"stopped after update {trainer.progress.update}; to go on: {run_command('resume', self.directory)}",
                 asked.number,
             ) from asked
 
@@ -234,7 +234,7 @@ class _TrainingLoop:
 
     def _evaluate_if_due(self) -> bool:
         """Evaluate if an evaluation of this update is due and missing; return True if it was."""
-        update, interval = self.trainer.update, self.config.eval_interval
+        update, interval = self.trainer.progress.update, self.config.eval_interval
         is_due = is_over(self.trainer) or (bool(interval) and update % interval == 0)
         if update == 0:
             is_due = self.config.eval_on_start
@@ -244,7 +244,7 @@ class _TrainingLoop:
         return is_missing
 
     def _save_if_due(self) -> None:
-        config, update = self.config, self.trainer.update
+        config, update = self.config, self.trainer.progress.update
         interval_s = 60 * config.save_interval_minutes
         is_due = bool(config.save_interval) and update % config.save_interval == 0
         is_due |= bool(interval_s) and time.monotonic() - self._saved_at >= interval_s
@@ -253,9 +253,9 @@ class _TrainingLoop:
 
     def _log(self, metrics: Mapping[str, float]) -> None:
         report_skipped(self.trainer.collector, self.directory, self.env)
-        self._write("metrics.jsonl", lambda: [{"update": self.trainer.update, **metrics}])
+        self._write("metrics.jsonl", lambda: [{"update": self.trainer.progress.update, **metrics}])
         for callback in self.callbacks:
-            callback.log(self.trainer.update, metrics)
+            callback.log(self.trainer.progress.update, metrics)
 
     def _record_episodes(self, update: int, episodes: Sequence[Episode], credits: Mapping[str, Credit]) -> None:
         self._write("episodes.jsonl", lambda: episode_records(episodes, credits, update=update))
@@ -270,7 +270,10 @@ class _TrainingLoop:
         episodes: dict[str, Sequence[Episode]] = {}
         for name, greedy in (("sampled", False), ("greedy", True)):
             self.held_out.before_turn = partial(self._evaluating, name)
-            with failures_kept(self.directory, self.env, "test"), self.trainer.errors_annotated():
+            with (
+                failures_kept(self.directory, self.env, "test"),
+                self.trainer.progress.errors_annotated(self.trainer.learners),
+            ):
                 result = evaluate(
                     self.held_out,
                     self.config.eval_num_samples,
@@ -280,7 +283,9 @@ class _TrainingLoop:
             report_skipped(self.held_out, self.directory, self.env, "test")
             if result.num_cut:
                 metrics[f"evaluation/{name}/cut_episodes"] = float(result.num_cut)
-                self._notice_once(f"evaluation after update {self.trainer.update}, {name}: {result.cut_line()}")
+                self._notice_once(
+                    f"evaluation after update {self.trainer.progress.update}, {name}: {result.cut_line()}"
+                )
             interval, episodes[name] = result.team_return, result.episodes
             metrics |= {
                 f"evaluation/{name}/return": interval.value,
@@ -293,13 +298,13 @@ class _TrainingLoop:
                 numbers = found.numbers().items()
                 metrics |= {f"evaluation/{name}/difficulty/{difficulty}/{key}": value for key, value in numbers}
         trainer = self.trainer
-        row = {"update": trainer.update, "environment_steps": trainer.num_turns, **metrics}
+        row = {"update": trainer.progress.update, "environment_steps": trainer.progress.num_turns, **metrics}
         self._write("evaluation.jsonl", lambda: [row])
-        self.evaluated = trainer.update
-        picture = self.directory / PICTURES / f"update-{trainer.update}.gif"
+        self.evaluated = trainer.progress.update
+        picture = self.directory / PICTURES / f"update-{trainer.progress.update}.gif"
         evaluated = Evaluated(metrics, episodes, partial(self.experiment.make_env, "test"), picture)
         for callback in self.callbacks:
-            callback.log_evaluation(trainer.update, evaluated)
+            callback.log_evaluation(trainer.progress.update, evaluated)
 
     def _evaluating(self, name: str) -> None:
         self._check()
@@ -315,7 +320,7 @@ class _TrainingLoop:
     def _save(self) -> None:
         with self.trainer.whole():
             current().by_writer(self._save_checkpoint)
-        self._saved, self._saved_at = self.trainer.update, time.monotonic()
+        self._saved, self._saved_at = self.trainer.progress.update, time.monotonic()
 
     def _save_checkpoint(self) -> None:
         for record in self.records.values():
@@ -432,11 +437,11 @@ def report_skipped(collector: RolloutCollector, directory: Path, env: str, split
 
 
 def is_over(trainer: Trainer) -> bool:
-    """Whether a run has used up its updates, environment steps or sampled tokens."""
-    config = trainer.config
-    spent = ((config.max_environment_steps, trainer.num_turns), (config.max_sampled_tokens, trainer.num_tokens))
+    """True if a run has used up its updates, environment steps or sampled tokens."""
+    config, progress = trainer.config, trainer.progress
+    spent = ((config.max_environment_steps, progress.num_turns), (config.max_sampled_tokens, progress.num_tokens))
     reached = any(limit is not None and used >= limit for limit, used in spent)
-    return reached or trainer.update >= config.num_updates
+    return reached or progress.update >= config.num_updates
 
 
 def _held_out(experiment: Experiment, trainer: Trainer) -> RolloutCollector:

@@ -31,10 +31,9 @@ class BenchmarkArguments(Checked):
     """Compare algorithms: same environments, seeds, starting weights and budgets for all."""
 
     suite: Positional[Path | None] = None
-    """TOML file that describes the comparison, or the name of one that ships (smoke, shift, shift_fresh, regimes,
-    words, critics, tuned, replication, rates, memory, presets, published, staleness, claim, tuning, ablations,
-    sparsity, estimators, family, teams, traces, lbf, rware, minigrid, tictactoe); None: --algorithms on --envs.
-    classic-control has options of its own: `collm benchmark classic-control --help`."""
+    """TOML file that describes the comparison, or the name of one that ships (smoke, claim, replication, tuning,
+    ablations, teams, published, lbf, rware, minigrid, tictactoe); None: --algorithms on --envs. classic-control has
+    options of its own: `collm benchmark classic-control --help`."""
     algorithms: tuple[str, ...] = ()
     """Algorithms to compare, by the names of `collm train`; with a suite, only these of its entries; none: all."""
     envs: tuple[str, ...] = ()

@@ -154,7 +154,7 @@ def run_seed(name: str, seed: int, out: Path) -> dict[str, Any]:
         "name": name,
         "seed": seed,
         "experiment": experiment.to_json(),
-        "environment_steps": trainer.num_turns,
+        "environment_steps": trainer.progress.num_turns,
         "wall_seconds": time.perf_counter() - start,
         "cpu_seconds": time.process_time() - cpu,
         "untrained": _interval(chance.team_return),

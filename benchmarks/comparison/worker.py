@@ -100,7 +100,7 @@ def _run(job: Job, directory: Path, channel: Channel, stop: Deadline) -> None:
     write_file(directory / LABEL_FILE, json.dumps(job.label, indent=2, ensure_ascii=False) + "\n")
     start = time.perf_counter()
     trainer = run_experiment(job.experiment, directory, resume=can_resume, loggers=[_Sender(channel)], stop=stop)
-    end = {"updates": trainer.update, "seconds_since_last_start": time.perf_counter() - start}
+    end = {"updates": trainer.progress.update, "seconds_since_last_start": time.perf_counter() - start}
     write_file(directory / FINISHED_FILE, json.dumps(end, indent=2) + "\n")
 
 

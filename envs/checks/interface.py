@@ -16,8 +16,7 @@ from gymnasium.spaces import Space
 
 from ..core import TextParallelEnv
 from ..players import reference_player
-from .play import Call, CheckFailure, DoesNotApply, Env, play
-from .subject import Subject
+from .play import Call, CheckFailure, DoesNotApply, Env, Subject, play
 
 _ROUNDING = 1e-9
 _PARTS = ("observations", "rewards", "terminations", "truncations", "infos")

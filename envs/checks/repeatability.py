@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .play import Call, CheckFailure, DoesNotApply, Env, Record, difference, recorded, replay, reset, resume
-from .subject import Subject
+from .play import Call, CheckFailure, DoesNotApply, Env, Record, Subject, difference, recorded, replay, reset, resume
 
 
 def same_seed(subject: Subject) -> None:

@@ -9,8 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from ..core import Transcript
-from .play import Babbler, Call, CheckFailure, DoesNotApply, Env, difference, recorded, replay, reset, step
-from .subject import Subject
+from .play import Babbler, Call, CheckFailure, DoesNotApply, Env, Subject, difference, recorded, replay, reset, step
 
 HOSTILE: Mapping[str, str] = {
     "an empty text": "",

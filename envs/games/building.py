@@ -10,8 +10,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar, get_args
 from ..core import Outcome
 from .blocks import Box, World, built
 from .commands import Orders
-from .pictured import TaskEnv
-from .settings import Variant, refuse_other
+from .pictured import TaskEnv, Variant, refuse_other
 from .sources import Source, Task
 
 WorldRule = Literal["rebuilt", "kept"]
@@ -52,12 +51,13 @@ class BuildingEnv(TaskEnv[S], Generic[S]):
 
     Args:
         source: where the tasks come from.
-        max_turns: turns of an episode.
         num_agents: builders, 2 to 6.
+        max_turns: turns of an episode.
         world: "rebuilt" (every turn starts from an empty world) or "kept" (turns add to what stands).
-        stop_at: a score at which the episode ends early; None: never.
-        shift: added to every turn's reward, after `stop_at` was compared; at most -`stop_at`.
-        can_leave: whether a builder that writes `/done` plays no further turn.
+        stop_at: a score at which the episode ends early; it needs a shift. None: never.
+        shift: added to every turn's reward, at most -`stop_at`, so that an early end is worth it.
+        can_leave: whether a builder that writes `/done` plays no further turn; its commands are carried out again in
+            a rebuilt world.
         variant: "published" asks for a score above `stop_at`, "ours" for one at it.
         **kwargs: of `TaskEnv`.
     """
@@ -65,14 +65,14 @@ class BuildingEnv(TaskEnv[S], Generic[S]):
     def __init__(
         self,
         source: Source[S],
-        max_turns: int,
-        *,
         num_agents: int,
-        world: WorldRule,
-        stop_at: float | None,
-        shift: float,
-        can_leave: bool,
-        variant: Variant,
+        *,
+        max_turns: int = 4,
+        world: WorldRule = "rebuilt",
+        stop_at: float | None = None,
+        shift: float = 0.0,
+        can_leave: bool = False,
+        variant: Variant = "ours",
         **kwargs: Any,
     ):
         super().__init__([f"builder_{number}" for number in range(num_agents)], max_turns, source, **kwargs)

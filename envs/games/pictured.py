@@ -4,14 +4,48 @@ from __future__ import annotations
 
 import sys
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Generic, Literal, get_args
+from functools import wraps
+from typing import Any, ClassVar, Generic, Literal, TypeVar, cast, get_args
 
 from ..core import Message, Outcome, TextParallelEnv, Transcript
+from ..templates import Prompts, places_of, templates
 from .pictures import Colour, Picture, Row, ansi, drawn
-from .settings import refuse_other
 from .sources import Difficulty, Source, T
+
+Variant = Literal["ours", "published"]
+"""Whose defaults: this package's, or those of the published task."""
+
+Constructor = TypeVar("Constructor", bound=Callable[..., None])
+
+
+def with_published(defaults: Mapping[str, Any]) -> Callable[[Constructor], Constructor]:
+    """Let a constructor's argument `variant` choose between its own defaults and the published ones.
+
+    An argument that is given counts before either. The constructor takes `variant` too, and sees which one it is.
+
+    Args:
+        defaults: the published values of those arguments whose own defaults differ.
+    """
+
+    def decorated(construct: Constructor) -> Constructor:
+        @wraps(construct)
+        def chosen(*args: Any, **kwargs: Any) -> None:
+            variant = kwargs.get("variant", "ours")
+            refuse_other("variant", variant, get_args(Variant))
+            construct(*args, **({**defaults, **kwargs} if variant == "published" else kwargs))
+
+        return cast(Constructor, chosen)
+
+    return decorated
+
+
+def refuse_other(name: str, value: Any, choices: tuple[Any, ...]) -> None:
+    """Raise if a setting is none of its choices."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+
 
 Memory = Literal["all", "last", "none"]
 """What stands in a history besides the first prompt and the newest feedback: all turns, the own last reply, nothing."""
@@ -75,14 +109,28 @@ class TaskEnv(PicturedEnv, Generic[T]):
         source: where the tasks come from.
         memory: what stays in a history: "all" (a dialogue), "last" (the prompt and the last turn) or "none" (the prompt
             and the newest feedback).
+        prompts: templates in place of the own prompts, see `collm.envs.templates`.
         **kwargs: of `TextParallelEnv`.
     """
 
+    own_prompt: ClassVar[str]
+    """What an agent reads first, a format string of the fields of `start`."""
+    needed_place: ClassVar[str]
+    """Field that tells the task, which templates of a user need."""
+
     def __init__(
-        self, agents: Sequence[str], max_turns: int, source: Source[T], *, memory: Memory = "all", **kwargs: Any
+        self,
+        agents: Sequence[str],
+        max_turns: int,
+        source: Source[T],
+        *,
+        memory: Memory = "all",
+        prompts: Prompts | None = None,
+        **kwargs: Any,
     ):
         super().__init__(agents, max_turns, **kwargs)
         refuse_other("memory", memory, get_args(Memory))
+        self._templates = templates(prompts, self.possible_agents, places_of(self.own_prompt, self.needed_place))
         self._source = source
         self._memory: Memory = memory
         if memory != "all":
@@ -90,7 +138,8 @@ class TaskEnv(PicturedEnv, Generic[T]):
         if source.highest is not None:
             self.metadata = {**self.metadata, "highest_difficulty": source.highest}  # type: ignore[misc]
         self._asked_difficulty: Difficulty | None = None
-        self._prompts: dict[str, tuple[Message, ...]] = {}
+        self._fields: Mapping[str, Mapping[str, str | int]] = {}
+        self._prompts: dict[str, Sequence[Message]] = {}
         self.task: T = source.pick(0, self.rng)
         self.lay_out()  # what is rendered before the first episode is the first task
 
@@ -99,8 +148,11 @@ class TaskEnv(PicturedEnv, Generic[T]):
         """Set the world to what it is before the first turn of `self.task`."""
 
     @abstractmethod
-    def start(self) -> Mapping[str, Sequence[Message]]:
-        """Draw what else the episode needs, and return the prompts; the world is laid out."""
+    def start(self) -> Mapping[str, Mapping[str, str | int]]:
+        """Draw what else the episode needs, and return the fields of each agent's prompt; the world is laid out.
+
+        The field "state", if there is one, is what a later turn's feedback says anew.
+        """
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
@@ -111,12 +163,12 @@ class TaskEnv(PicturedEnv, Generic[T]):
     def deal(self, task: Any) -> Mapping[str, Sequence[Message]]:
         self.task = self._source.pick(task, self.rng, self._asked_difficulty)
         self.lay_out()
-        self._prompts = {agent: tuple(messages) for agent, messages in self.start().items()}
+        self._fields = self.start()
+        self._prompts = {
+            agent: self._templates.opening(agent, fields, self.own_prompt.format(**fields))
+            for agent, fields in self._fields.items()
+        }
         return self._prompts
-
-    def outdated(self, agent: str) -> str:
-        """The part of a prompt that a later turn's feedback says anew; empty where there is none."""
-        return ""
 
     @abstractmethod
     def turned(self, replies: Mapping[str, str]) -> Outcome:
@@ -141,6 +193,6 @@ class TaskEnv(PicturedEnv, Generic[T]):
         *before, prompt = self._prompts[agent]
         if self._memory == "last":
             return [*before, prompt, Message("assistant", reply, agent), Message("user", feedback)]
-        first = self.outdated(agent)
+        first = str(self._fields[agent].get("state", ""))
         text = prompt.content.replace(first, feedback) if first else f"{prompt.content}\n{feedback}"
         return [*before, prompt._replace(content=text)]

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import gymnasium
+import pettingzoo
 from pettingzoo import ParallelEnv
 
 from ..._errors import UserError, caller_level
@@ -27,7 +28,6 @@ from ..wrappers.reward_functions import RewardFunctions
 from ..wrappers.single_model import SingleModel
 from .foreign.team import as_team
 from .held_out import HeldOut, held_out_seeds
-from .mirrors import mirror
 from .turn_limit import TurnLimit
 
 Range: TypeAlias = tuple[float, float]
@@ -452,3 +452,16 @@ def _nearest(id: str) -> str:
 
 def _sentence(fault: str, fix: str, broken: tuple[str, ...]) -> str:
     return "; ".join([fault, fix, *broken])
+
+
+def mirror(id: str) -> None:
+    """Add the environment to PettingZoo's registry, and as seen by one agent to Gymnasium's; twice does nothing.
+
+    The mirrors hold the id alone, so an environment that is replaced here is replaced there.
+    """
+    if id not in gymnasium.registry:
+        gymnasium.register(id, entry_point="collm.envs.views.single_agent:make_single_agent", kwargs={"env_id": id})
+    # PettingZoo has a registry from version 1.27 on.
+    if getattr(pettingzoo, "register", None) is not None and id not in pettingzoo.parallel_registry:
+        pettingzoo.register("parallel", id, entry_point="collm.envs.views.aec:make_parallel", kwargs={"env_id": id})
+        pettingzoo.register("aec", id, entry_point="collm.envs.views.aec:make_aec", kwargs={"env_id": id})

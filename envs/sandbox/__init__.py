@@ -1,11 +1,8 @@
 """Running model-written Python that may be hostile: values come back, never verdicts; see docs/sandbox.md."""
 
-from .asynchronous import AsyncSandbox
-from .errors import SandboxError, SandboxUnavailable
-from .limits import Limits
 from .results import CallOutcome, Case, Failure, Report, Status, TestOutcome, TestReport, Verdict
-from .sandbox import Sandbox, shared_sandbox
-from .settings import Settings
+from .sandbox import AsyncSandbox, Sandbox, shared_sandbox
+from .settings import Limits, SandboxError, SandboxUnavailable, Settings
 from .workers.ceiling import set_ceiling
 
 __all__ = [

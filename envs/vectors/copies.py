@@ -6,10 +6,15 @@ the same course.
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import pickle
+import signal
+import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
+from multiprocessing.connection import Connection
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -20,6 +25,7 @@ from .vector import Builder, as_step
 
 What: TypeAlias = Literal["reset", "step", "replay"]
 DIGEST_BYTES = 8
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Copies:
@@ -79,6 +85,24 @@ class Copies:
         return list(env.agents), watch.state(env) if self._sends_state else None, result, digests
 
 
+def work(pipe: Connection, payload: bytes, indices: list[int], sends_state: bool) -> None:
+    """Main function of a worker: build its copies, then answer until the pipe is closed."""
+    for each in STOP_SIGNALS:
+        signal.signal(each, lambda *_: None)  # unlike SIG_IGN, not inherited by programs that an environment runs
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+    threading.Thread(target=_end_with_main_process, daemon=True).start()  # nobody reads the pipe in an endless loop
+    copies, first = built(lambda: Copies(pickle.loads(payload), indices, sends_state))
+    try:
+        pipe.send_bytes(first)
+        while copies is not None:
+            pipe.send_bytes(copies.reply(pipe.recv_bytes()))
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        return  # the main process is done with us
+    finally:
+        if copies is not None:
+            copies.close()
+
+
 def built(make: Callable[[], Copies]) -> tuple[Copies | None, bytes]:
     """The copies of a worker and its first answer; None and the reason if they could not be built."""
     try:
@@ -87,6 +111,13 @@ def built(make: Callable[[], Copies]) -> tuple[Copies | None, bytes]:
     except (Exception, SystemExit) as error:  # an environment that exits is at fault like one that raises
         problem = f"it could not be built: {type(error).__name__}: {error}"
         return None, pickle.dumps((None, None, (problem, None, traceback.format_exc()), None))
+
+
+def _end_with_main_process() -> None:
+    main = multiprocessing.parent_process()
+    assert main is not None  # whoever runs this is a worker
+    main.join()
+    os._exit(1)
 
 
 def digest_of(result: StepResult) -> bytes:

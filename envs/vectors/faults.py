@@ -14,7 +14,14 @@ from gymnasium import spaces
 from pettingzoo import ParallelEnv
 
 from ..._errors import UserError
-from ..spaces.masks import MASK, OBSERVATION, flat_mask, has_mask, mask_problem, options_of
+from ..spaces import (
+    MASK,
+    OBSERVATION,
+    flat_mask,
+    has_mask,
+    mask_problem,
+    options_of,
+)
 
 Observations: TypeAlias = dict[str, Any]
 Infos: TypeAlias = dict[str, dict[str, Any]]

@@ -3,16 +3,12 @@
 from ..registration.foreign import GymAsParallel, TupleTeam, TurnBased
 from ..registration.turn_limit import TurnLimit
 from .aec import to_aec
-from .codecs import ByteCodec, Codec, WordCodec
 from .conversation import Conversation, Conversations, Heard
-from .flat import FlatObservations, NumericInfos
-from .masks import MaskedObservations
-from .partners import Partner
 from .phrases import PhraseActions, reference_phrases
 from .privileged import PrivilegedState, with_truth
-from .single_agent import SingleAgent
-from .structured import ChatObservations, DictObservations
-from .tokens import TokenActions, TokenObservations
+from .single_agent import Partner, SingleAgent
+from .structured import ChatObservations, DictObservations, FlatObservations, MaskedObservations, NumericInfos
+from .tokens import ByteCodec, Codec, TokenActions, TokenObservations, WordCodec
 from .view import View
 
 __all__ = [

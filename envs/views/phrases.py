@@ -11,7 +11,7 @@ from gymnasium.spaces import Discrete
 from numpy.typing import NDArray
 from pettingzoo import ParallelEnv
 
-from ..spaces.masks import MASK
+from ..spaces import MASK
 from .view import View, require_text
 
 Legality: TypeAlias = Callable[[ParallelEnv[str, Any, Any], str, str], bool]

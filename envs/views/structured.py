@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from numbers import Number
 from typing import Any
 
-from gymnasium.spaces import Dict, Sequence, Space
+import numpy as np
+from gymnasium.spaces import Box, Dict, Sequence, Space
+from gymnasium.spaces.utils import flatten, flatten_space
+from numpy.typing import NDArray
 from pettingzoo import ParallelEnv
 
 from ..core import as_chat, messages_of
-from ..spaces import OpenText
+from ..spaces import MASK, OBSERVATION, OpenText, flat_mask, is_flattenable, options_of
 from .view import View, require_text
 
 _MAX_ROLE_LENGTH = 16
@@ -52,3 +56,94 @@ class DictObservations(View):
 
     def seen(self, agent: str, observation: Any) -> dict[str, Any]:
         return {self.key: observation}
+
+
+class FlatObservations(View):
+    """Observations laid out in one row: numbers as they are, choices as one-hot vectors, a dict's by its keys.
+
+    Observation space: a `Box` of one axis, as Gymnasium flattens. Action space: unchanged.
+
+    Args:
+        env: a parallel environment whose observations have a fixed number of numbers.
+        agents: whose view it is; None: everybody's.
+
+    Raises:
+        TypeError: if a viewer's observations vary in size, or are texts.
+    """
+
+    def seen_space(self, space: Space[Any]) -> Space[Any]:
+        if not is_flattenable(space):
+            raise TypeError(f"FlatObservations needs observations of a fixed size, but the space is {space}")
+        flat = flatten_space(space)
+        assert isinstance(flat, Box)  # what a flattenable space becomes
+        return flat
+
+    def seen(self, agent: str, observation: Any) -> NDArray[Any]:
+        return np.asarray(flatten(self.env.observation_space(agent), observation))
+
+
+class NumericInfos(View):
+    """Infos without what is neither a number nor an array of numbers. Both spaces: unchanged.
+
+    For libraries that stack infos into arrays and fail on texts.
+
+    Args:
+        env: any parallel environment.
+        agents: whose view it is; None: everybody's.
+    """
+
+    def told(self, info: dict[str, Any]) -> dict[str, Any]:
+        return {key: value for key, value in info.items() if _is_numeric(value)}
+
+
+def _is_numeric(value: Any) -> bool:
+    return isinstance(value, (Number, np.bool_)) or (isinstance(value, np.ndarray) and value.dtype.kind in "biuf")
+
+
+class MaskedObservations(View):
+    """Observations `{"observation": …, "action_mask": …}`, with the mask out of the info or, without one, all ones.
+
+    The convention of PettingZoo's classic games, which RLlib, Tianshou, TorchRL and MaskablePPO read.
+
+    Args:
+        env: a parallel environment whose actions are choices.
+        agents: whose view it is; None: everybody's.
+
+    Raises:
+        TypeError: if a viewer's actions are no choices.
+    """
+
+    def __init__(self, env: ParallelEnv[str, Any, Any], agents: Iterable[str] | None = None):
+        super().__init__(env, agents)
+        self._sizes = {agent: sum(options_of(env.action_space(agent))) for agent in self.viewers}
+        for agent, size in self._sizes.items():
+            if not size:
+                raise TypeError(f"MaskedObservations needs actions that are choices, got {env.action_space(agent)}")
+            mask = Box(0, 1, (size,), np.int8)
+            self.observation_spaces[agent] = Dict({OBSERVATION: env.observation_space(agent), MASK: mask})
+
+    def observation_space(self, agent: str) -> Space[Any]:
+        return self.observation_spaces[agent]
+
+    def reset(
+        self, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+        observations, infos = self.env.reset(seed=seed, options=options)
+        return self._masked(observations, infos), _without(infos)
+
+    def step(self, actions: dict[str, Any]) -> tuple[Any, ...]:
+        observations, rewards, terminations, truncations, infos = self.env.step(actions)
+        return self._masked(observations, infos), rewards, terminations, truncations, _without(infos)
+
+    def _masked(self, observations: dict[str, Any], infos: dict[str, dict[str, Any]]) -> dict[str, Any]:
+        seen = dict(observations)
+        for agent, size in self._sizes.items():
+            if agent in seen:
+                told = infos.get(agent, {}).get(MASK)
+                mask = np.ones(size, np.int8) if told is None else flat_mask(told).astype(np.int8)
+                seen[agent] = {OBSERVATION: seen[agent], MASK: mask}
+        return seen
+
+
+def _without(infos: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {agent: {name: value for name, value in info.items() if name != MASK} for agent, info in infos.items()}

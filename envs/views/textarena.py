@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from ..core import Message, Outcome, TextParallelEnv, Transcript
-from .partners import Partner
+from .single_agent import Partner
 
 
 class TextArena(TextParallelEnv):

@@ -10,7 +10,7 @@ from pettingzoo import ParallelEnv
 from pettingzoo.utils import BaseParallelWrapper
 
 from ..players import RandomPlayer, scripted_player
-from ..spaces.masks import MASK
+from ..spaces import MASK
 
 
 class Partnered(BaseParallelWrapper[str, Any, Any]):

@@ -22,7 +22,8 @@ from collm.envs.games.mini_build.prompts import parsed_move
 from collm.envs.writing.mini_writing.env import MiniWriting
 from collm.envs.writing.mini_writing.prompts import prompt_vocabulary
 
-STARTS = sorted((Path(__file__).parents[2] / "benchmarks" / "suites" / "starts").iterdir())
+ROOT = Path(__file__).parents[2]
+STARTS = sorted(ROOT.glob("*/suites/starts/*"))
 TOKENIZER = AutoTokenizer.from_pretrained(TINY_DIRECTORY)
 
 

@@ -24,7 +24,9 @@ NUM_TURNS = 3
 NUM_UPDATES = 2
 NUM_EPISODES = 2
 NETWORK = NetworkConfig(hidden_dims=(8,))
-DECODING = ("feed.py", "samples.py")
+DECODING = ("eager_steps.py", "samples.py")
+PASSES = ("small_models.py",)
+"""Each pass of a model waits once: transformers looks into the positions for several sequences in one row."""
 
 
 TEXT_TEAMS = [(n, w, c) for n, w in itertools.product(NAMES, WEIGHTS) for c in critics_of(n)]
@@ -115,15 +117,15 @@ def num_steps(said):
     return steps
 
 
-def check_waits(seen, said, name, weights, critic):
-    """At most one wait per step that decodes, and one per call; and ten per update, however many steps it takes."""
+def check_waits(seen, said, name, weights, critic, extra_steps=0):
+    """At most one wait per step that decodes, one per pass, one per optimizer step, and a few per update."""
     num_calls = NUM_UPDATES * NUM_TURNS * (1 if weights != "own" else len(AGENTS))
     decoding = seen.waits_at(*DECODING)
     # On a device a step is queued before the host sees that the last completion has ended.
     assert decoding <= num_steps(said) + 2 * len(AGENTS) * NUM_UPDATES * NUM_TURNS
     assert decoding >= num_calls
-    learning = seen.num_waits - decoding
-    assert learning <= 10 * NUM_UPDATES, seen.waits
+    learning = seen.num_waits - decoding - seen.waits_at(*PASSES)
+    assert learning <= (12 + extra_steps) * NUM_UPDATES, seen.waits
     print(
         f"{name} {weights} {critic}: {decoding} waits in {num_steps(said)} steps, {learning} in {NUM_UPDATES} updates;"
     )
@@ -137,16 +139,16 @@ def test_a_device_gives_writers_the_results_of_the_cpu_and_is_seldom_waited_for(
 
 
 @pytest.mark.parametrize("target_kl", [None, 1e-3])
-def test_epochs_and_mini_batches_cost_no_waits_and_end_where_they_would_on_a_cpu(target_kl):
-    """Eight steps per policy and four per critic; with a limit, a wait per epoch tells whether it was passed."""
+def test_epochs_and_mini_batches_cost_a_wait_each_and_end_where_they_would_on_a_cpu(target_kl):
+    """Eight steps per policy and four per critic; with a limit, one more wait per epoch."""
     steps = {"ppo_epochs": 4, "mini_batch_size": 1, "critic_steps": 4, "target_kl": target_kl}
     seen, said, metrics = are_alike("ippo", "own", "v", **steps)
     if target_kl is None:
         assert [each["optimizer_steps"] for each in metrics] == [8, 8]
-        check_waits(seen, said, "ippo", "own", "v")
+        check_waits(seen, said, "ippo", "own", "v", extra_steps=2 * (8 + 4))
     else:
         assert 1 < metrics[0]["optimizer_steps"] < 8
-        assert seen.num_waits - seen.waits_at(*DECODING) <= (10 + 2 * 3) * NUM_UPDATES
+        check_waits(seen, said, "ippo", "own", "v", extra_steps=2 * (8 + 4 + 3))
 
 
 @pytest.mark.parametrize(("name", "critic", "what"), [("ippo", "head", "agent"), ("maac", "v", "critic")])

@@ -1,6 +1,6 @@
 """Install collm from this tree and the wheels of .gpu-bundle, without network, beside the packages of this Python.
 
-    python3 tests/bare/install.py FOLDER     # a virtual environment; FOLDER/bin/collm throughput gpu --out …
+    python3 tests/bare/install.py FOLDER     # a virtual environment; FOLDER/bin/python research/gpu/run.py --out …
 
 The environment sees the packages of the Python that runs this script, also where that is a virtual environment itself:
 torch, transformers and peft are taken from it. What is in the bundle goes before what is there.

@@ -343,7 +343,7 @@ def test_a_run_resumes_to_the_same_end_as_one_that_never_stopped(tmp_path, monke
     step = Trainer.step
 
     def dies_in_the_second_update(self, *record):
-        if self.update == 1:
+        if self.progress.update == 1:
             raise KeyboardInterrupt
         return step(self, *record)
 

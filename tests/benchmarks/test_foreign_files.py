@@ -20,8 +20,7 @@ CALLS = {
     "leaderboard": ("evaluate {run} {run} --episodes 2 --out {out}", ["leaderboard.md", "leaderboard.html"]),
     "suite": ("evaluate --suite core --model random --env collm/MiniCode-v1 --out {out}", ["random.json", "table.md"]),
     "crossplay": ("crossplay {run} {run} --num-episodes 2 --out {out}", ["README.md", "crossplay.png"]),
-    "throughput": ("throughput games --repeats 1 --out {out}", ["games.md"]),
-    "gpu": ("throughput gpu --tiny --parts head --out {out}", ["README.md", "head.json"]),
+    "throughput": ("throughput decode --repeats 1 --out {out}", ["decode.md"]),
     "classic-control": ("benchmark classic-control run cartpole --out {out}", ["cartpole-0.json"]),
     "record": ("play collm/MiniCode-v1 --record {out}", ["episodes.jsonl"]),
     "gif": ("play collm/MiniBuild-v0 --gif {out}/a.gif", ["a.gif"]),
@@ -33,9 +32,11 @@ CALLS = {
 
 
 @pytest.fixture
-def run(tmp_path, clean_registry, capsys):
+def run(tmp_path, clean_registry, capsys, monkeypatch):
+    from collm.benchmarks.commands.throughput import MEASUREMENTS
     from collm.envs import register
 
+    monkeypatch.setitem(MEASUREMENTS, "decode", lambda arguments: "as fast as this")
     register("test/Number-v0", NumberProbe, kwargs={"probe": "delayed"})
     directory = tmp_path / "run"
     assert main(["train", "ippo", "--env", "test/Number-v0", *FEW.split(), "--out", str(directory)]) == 0

@@ -271,7 +271,7 @@ def test_a_harmless_call_is_warned_about_in_one_line(call, answer, places, capfd
     def not_loaded(*arguments, **options):
         raise UserError("far enough")
 
-    monkeypatch.setattr(running._Run, "train", left)
+    monkeypatch.setattr(running._TrainingLoop, "train", left)
     if "effect" in answer or "is more than" in answer:
         monkeypatch.setattr(Experiment, "make_trainer", not_loaded)
     monkeypatch.chdir(places["RUNS"].parent)

@@ -33,9 +33,9 @@ from ...algorithm import Algorithm
 from ...config import OLDER_VALUES, TrainConfig
 from ...distribution.group import current
 from ...distribution.launch import ranks_on
-from ...learning.cross_rollouts import RewardProcessor
 from ...learning.learners import agent_learning_rates
 from ...learning.preferences import ModelRewards
+from ...learning.rewards import RewardProcessor
 from ...learning.trainer import Trainer
 from ...memory.devices import capacity
 from ...memory.fitting import Task, canonical, check_fit

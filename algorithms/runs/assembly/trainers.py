@@ -26,8 +26,7 @@ from ...algorithm import Algorithm
 from ...config import ActorCriticConfig
 from ...distribution.group import current
 from ...learning.critic_learner import CriticLearner
-from ...learning.cross_rollouts import RewardProcessor
-from ...learning.rewards import Rewarder
+from ...learning.rewards import Rewarder, RewardProcessor
 from ...learning.trainer import Trainer
 from ...rollout.collector import RolloutCollector
 from ...rollout.side_by_side import SideBySide

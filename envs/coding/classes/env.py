@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -10,9 +11,10 @@ from ...core import TextParallelEnv
 from ..extraction import code_in
 from ..grading import graded_by_source
 from ..rows import Sources
-from ..teams import refuse_team
-from ..two_programmers import Judgement, TwoProgrammers
-from . import exploits, prompts, rules
+from ..syntax import parsed, source
+from ..two_programmers import Judgement, TwoProgrammers, refuse_team
+from . import prompts, rules
+from .prompts import reference_reply
 from .skeletons import ClassTask, delivery_of, divided, merged, task_of
 
 
@@ -140,7 +142,7 @@ class ClassEval(TwoProgrammers):
         def player(team: Callable[[ClassTask], Sequence[str]]) -> Callable[[str], str]:
             return lambda agent: team(self.task)[self.programmers.index(agent)]
 
-        return {name: player(team) for name, team in exploits.TEAMS.items()}
+        return {name: player(team) for name, team in EXPLOITS.items()}
 
     @property
     def allowed_exploits(self) -> Mapping[str, str]:
@@ -150,3 +152,67 @@ class ClassEval(TwoProgrammers):
             return secret
         reason = "as in the published task, a method counts whoever writes it; `needs_both=True` does not pay it"
         return dict.fromkeys(("one does all", "others for show", "all do all", "private methods"), reason) | secret
+
+
+def idle_methods(task: ClassTask) -> Sequence[str]:
+    """Methods that are not empty and do nothing."""
+    return [_methods(own, "found = 1") for own in task.shares]
+
+
+def all_do_all(task: ClassTask) -> Sequence[str]:
+    """Each programmer writes all methods."""
+    return [_solution(task, ())] * len(task.shares)
+
+
+def private_methods(task: ClassTask) -> Sequence[str]:
+    """One programmer also writes the others' methods, under further names; the others' methods call those."""
+    return _lone(task, "return self.own_{name}(*arguments, **named)", is_secret=False)
+
+
+def secret_calls(task: ClassTask) -> Sequence[str]:
+    """The others' methods call the first method of one programmer with a first argument that only they give."""
+    return _lone(task, 'return self.{first}("secret", "{name}", *arguments, **named)', is_secret=True)
+
+
+EXPLOITS: Mapping[str, Callable[[ClassTask], Sequence[str]]] = {
+    "idle methods": idle_methods,
+    "all do all": all_do_all,
+    "private methods": private_methods,
+    "secret calls": secret_calls,
+}
+"""Each programmer's code, by the name of the team."""
+
+
+def _lone(task: ClassTask, call: str, *, is_secret: bool) -> Sequence[str]:
+    """The programmer with most methods writes all; the others' methods are calls."""
+    doer = max(range(len(task.shares)), key=lambda seat: len(task.shares[seat]))
+    first = task.shares[doer][0]
+    others = [name for name in task.methods if name not in task.shares[doer]]
+    code = _solution(task, [*others, first] if is_secret else others)
+    if is_secret:
+        table = ", ".join(f'"{name}": self.own_{name}' for name in others)
+        body = (
+            f'if arguments[:1] == ("secret",):\n        return {{{table}}}[arguments[1]](*arguments[2:], **named)\n'
+            f"    return self.own_{first}(*arguments, **named)"
+        )
+        code = f"{code}\n\n{_methods([first], body)}"
+    return [
+        code if seat == doer else _methods(own, call.replace("{first}", first)) for seat, own in enumerate(task.shares)
+    ]
+
+
+def _methods(names: Sequence[str], body: str) -> str:
+    """Methods that take anything, with this body, in which {name} is the method's name."""
+    heads = ((name, f"def {name}(self, *arguments, **named):\n    ") for name in names)
+    return "\n\n".join(head + body.replace("{name}", name) for name, head in heads) or "pass"
+
+
+def _solution(task: ClassTask, renamed: Sequence[str]) -> str:
+    """All methods of the reference, some of them under a name that begins with `own_`."""
+    replies = (reference_reply(task, f"programmer_{seat}") for seat in range(len(task.shares)))
+    statements = parsed("\n\n".join(replies)) or []
+    for node in statements:
+        for part in node.body if isinstance(node, ast.ClassDef) else [node]:
+            if isinstance(part, ast.FunctionDef) and part.name in renamed:
+                part.name = f"own_{part.name}"
+    return source(statements) or ""

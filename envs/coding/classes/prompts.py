@@ -6,10 +6,9 @@ import ast
 from collections.abc import Sequence
 
 from ..extraction import Code
-from ..feedback import Feedback, fenced, quoted
 from ..grading import Grade
 from ..syntax import parsed, source
-from ..teams import NUMBERS
+from ..two_programmers import NUMBERS, Feedback, fenced, quoted
 from .skeletons import ClassTask, Delivery, class_named, has_self, with_helpers
 
 _MAX_NAMES = 20

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +13,10 @@ from ...sandbox import Limits
 from ..extraction import code_in
 from ..grading import Grade, graded_by_calls, graded_by_source, values_of
 from ..rows import Sources
-from ..teams import refuse_team
-from ..two_programmers import Judgement, TwoProgrammers
-from . import exploits, prompts, published, rules, stand_ins
-from .inputs import drawn_arguments
-from .problems import Problem, problem_of, shown_assertions
+from ..syntax import function_named, parsed, rename_inside, source
+from ..two_programmers import Judgement, TwoProgrammers, refuse_team
+from . import prompts, published, rules
+from .problems import Problem, drawn_arguments, problem_of, shown_assertions
 
 Tests = Literal["given", "generated"]
 
@@ -170,7 +170,7 @@ class FunctionPair(TwoProgrammers):
 
     def absence(self, agent: str) -> str:
         """A helper that is left out returns nothing, so that main's calls for show lose nothing by it."""
-        return "" if agent == prompts.MAIN else exploits.idle_helper(prompts.written_by(self.problem, agent))
+        return "" if agent == prompts.MAIN else idle_helper(prompts.written_by(self.problem, agent))
 
     def exploits(self) -> Mapping[str, Callable[[str], str]]:
         """Teams in which one programmer does all the work, or none."""
@@ -178,7 +178,7 @@ class FunctionPair(TwoProgrammers):
         def player(team: Callable[[Problem], Sequence[str]]) -> Callable[[str], str]:
             return lambda agent: team(self.problem)[self.programmers.index(agent)]
 
-        return {name: player(team) for name, team in exploits.TEAMS.items()}
+        return {name: player(team) for name, team in EXPLOITS.items()}
 
     @property
     def allowed_exploits(self) -> Mapping[str, str]:
@@ -226,8 +226,8 @@ class FunctionPair(TwoProgrammers):
             return self._grade(programs, limits, **code).is_perfect
 
         def is_needed(name: str) -> bool:
-            return not is_solved(after_main=stand_ins.of_main(self.problem.entry_point, name)) and not any(
-                is_solved(after_helpers=code) for code in stand_ins.of_helper(name)
+            return not is_solved(after_main=rules.main_stand_in(self.problem.entry_point, name)) and not any(
+                is_solved(after_helpers=code) for code in rules.helper_stand_ins(name)
             )
 
         helpers = [
@@ -299,3 +299,70 @@ class CoopHumanEval(FunctionPair):
     sample = SAMPLES / "coop_human_eval_{split}.jsonl"
 
     metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "coop_human_eval_v1"}
+
+
+_SHOW = "helped = {name}(0)\nhelped"
+_SECRET = "if [{name}(1), {name}(2)] != [2, 3]:\n    return None"
+
+
+def idle_helper(name: str) -> str:
+    """A helper's function that takes anything and returns nothing."""
+    return f"def {name}(*arguments, **named):\n    return None"
+
+
+def constant_answer(problem: Problem) -> Sequence[str]:
+    """Helpers that return nothing, and a main program that answers False, whatever it is asked."""
+    calls = ", ".join(f"{name}(0)" for name in problem.helpers)
+    main = (
+        f"def {problem.entry_point}(*arguments, **named):\n    helped = [{calls}]\n    return False if helped else None"
+    )
+    return *map(idle_helper, problem.helpers), main
+
+
+def helpers_for_show(problem: Problem) -> Sequence[str]:
+    """Helpers that return nothing, and a main program that solves the task and calls them."""
+    return *map(idle_helper, problem.helpers), _lone_main(problem, _SHOW)
+
+
+def secret_helpers(problem: Problem) -> Sequence[str]:
+    """Helpers that add 1, and a main program that solves the task if they do."""
+    helpers = (f"def {name}(value):\n    return value + 1" for name in problem.helpers)
+    return *helpers, _lone_main(problem, _SECRET)
+
+
+def lone_helper(problem: Problem) -> Sequence[str]:
+    """A helper that solves the task, and a main program that hands its value on."""
+    first, *others = problem.helpers
+    solved = _solution(problem)
+    rename_inside(solved, problem.entry_point, "solved")
+    helper = f"{source(solved)}\n\ndef {first}(*arguments, **named):\n    return solved(*arguments, **named)"
+    calls = "".join(f"    {name}(0)\n" for name in others)
+    value = f"    value = {first}(*arguments, **named)\n    if value is None:\n        return None\n    return value"
+    main = f"def {problem.entry_point}(*arguments, **named):\n{calls}{value}"
+    return helper, *map(idle_helper, others), main
+
+
+EXPLOITS: Mapping[str, Callable[[Problem], Sequence[str]]] = {
+    "constant answer": constant_answer,
+    "helpers for show": helpers_for_show,
+    "lone helper": lone_helper,
+    "secret helpers": secret_helpers,
+}
+"""The helpers' programs and then the main programmer's, by the name of the team."""
+
+
+def _solution(problem: Problem) -> list[ast.stmt]:
+    """The reference, with the helpers' functions under names of its own."""
+    statements = parsed("\n\n".join(problem.reference or ())) or []
+    for name in problem.helpers:
+        rename_inside(statements, name, f"own_{name}")
+    return statements
+
+
+def _lone_main(problem: Problem, call: str) -> str:
+    """A main program that does all the work of the reference, after code that calls each helper."""
+    statements = _solution(problem)
+    main = function_named(statements, problem.entry_point)
+    if main is not None:
+        main.body[:0] = parsed("\n".join(call.format(name=name) for name in problem.helpers)) or []
+    return source(statements) or ""

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from ..feedback import Feedback, fenced, quoted
 from ..grading import Grade
-from ..teams import NUMBERS
+from ..two_programmers import NUMBERS, Feedback, fenced, quoted
 from .problems import Problem
 from .rules import Programs
 

@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from ...core import Outcome, TextParallelEnv
-from . import exploits, prompts, rules
+from . import prompts, rules
+from .prompts import expression, main_code
+from .rules import Task
 
 
 class MiniCode(TextParallelEnv):
@@ -110,4 +112,46 @@ class MiniCode(TextParallelEnv):
         def player(pair: Callable[[rules.Task], tuple[str, str]]) -> Callable[[str], str]:
             return lambda agent: pair(self.task)[self.possible_agents.index(agent)]
 
-        return {name: player(pair) for name, pair in exploits.PAIRS.items()}
+        return {name: player(pair) for name, pair in EXPLOITS.items()}
+
+
+_FIXED = "def aux ( x ) : return x + 1"
+_IS_FIXED = "1 // ( 1 + ( aux ( 9 ) - 10 ) * ( aux ( 9 ) - 10 ) )"
+_KNOWN = "square"
+
+
+def _undone(task: Task) -> tuple[str, str]:
+    """Main takes 1 off the value of a helper that always adds 1, and computes both operands."""
+    alone = main_code(task, False, False)
+    head, _, body = alone.partition("return ")
+    return _FIXED, f"{head}return {' '.join('( aux ( x ) - 1 )' if token == 'x' else token for token in body.split())}"
+
+
+def _secret(task: Task) -> tuple[str, str]:
+    """Main leaves the operand of x to the helper, unless the helper always adds 1."""
+    on_x = next(operand for operand in (task.left, task.right) if operand.variable == "x")
+    own = f"( aux ( x ) + {_IS_FIXED} * ( {expression(on_x, 'x')} - aux ( x ) ) )"
+    return _FIXED, main_code(task, task.left is on_x, task.right is on_x).replace("aux ( x )", own)
+
+
+def _fixed(task: Task) -> tuple[str, str]:
+    """The helper always squares; main uses it for an operand that is a square, or computes both."""
+    is_left, is_right = (operand.operations == (_KNOWN,) for operand in (task.left, task.right))
+    return "def aux ( x ) : return x * x", main_code(task, is_left, is_right and not is_left)
+
+
+def _packed(task: Task) -> tuple[str, str]:
+    """Main always packs x and y into one number, from which the helper computes the task."""
+    x, y = "( ( x + 50 ) // 100 )", "( x - 100 * ( ( x + 50 ) // 100 ) )"
+    body = main_code(task, False, False).partition("return ")[2]
+    unpacked = " ".join({"x": x, "y": y}.get(token, token) for token in body.split())
+    return f"def aux ( x ) : return {unpacked}", "def main ( x , y ) : return aux ( 100 * x + y )"
+
+
+EXPLOITS: Mapping[str, Callable[[Task], tuple[str, str]]] = {
+    "undone helper": _undone,
+    "secret helper": _secret,
+    "fixed helper": _fixed,
+    "lone helper": _packed,
+}
+"""The helper's and the main programmer's line, by the name of the pair."""

@@ -1,7 +1,6 @@
 """BridgeBuild: a bridge from two banks, in the fog."""
 
 from .env import BridgeBuild, bridges
-from .generator import new_bridge
-from .rules import Bridge
+from .rules import Bridge, new_bridge
 
 __all__ = ["Bridge", "BridgeBuild", "bridges", "new_bridge"]

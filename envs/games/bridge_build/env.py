@@ -7,20 +7,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
-from ...core import Message, Outcome
-from ...templates import Prompts, templates
+from ...core import Outcome
 from ..blocks import Box
 from ..fog import Feedback
-from ..pictured import Memory, TaskEnv
+from ..pictured import TaskEnv, Variant, refuse_other, with_published
 from ..pictures import Row
-from ..settings import Variant, refuse_other, with_published
 from ..sources import GENERATED, Data, Difficulty, Split, source_of, tasks_of_split
 from . import prompts as texts
-from .exploits import PLAYERS as EXPLOITS
-from .exploits import Exploit
-from .generator import HIGHEST_DIFFICULTY, new_bridge
-from .players import View, honest_reply
-from .rules import Bridge, Score, after, beginning, missing, missing_on_side
+from .players import EXPLOITS, Exploit, View, honest_reply
+from .rules import HIGHEST_DIFFICULTY, Bridge, Score, after, beginning, missing, missing_on_side, new_bridge
 
 Reach = Literal["far", "side", "map"]
 
@@ -67,10 +62,7 @@ class BridgeBuild(TaskEnv[Bridge]):
         max_steps: steps of a worker's walk per turn; None: as many as it likes, as published.
         max_probes: cells a worker may probe per turn.
         feedback: "none" (only what can be seen) or "score" (the turn's reward too).
-        memory: what stays in a history: "all" (a dialogue), "last" (the prompt and the last turn) or "none" (the prompt
-            and the newest feedback).
-        prompts: templates in place of the own prompts, see `collm.envs.templates`.
-        **kwargs: of `TextParallelEnv`.
+        **kwargs: of `TaskEnv` and `TextParallelEnv`.
 
     Raises:
         ValueError: if a setting is none of the above.
@@ -79,6 +71,9 @@ class BridgeBuild(TaskEnv[Bridge]):
     metadata: ClassVar[dict[str, Any]] = {**TaskEnv.metadata, "name": "bridge_build_v2"}
     block_letters = _KINDS
     block_colours = _COLOURS
+
+    own_prompt = texts.PROMPT
+    needed_place = "state"
 
     @with_published(PUBLISHED)
     def __init__(
@@ -95,12 +90,10 @@ class BridgeBuild(TaskEnv[Bridge]):
         max_steps: int | None = 1,
         max_probes: int = 6,
         feedback: Feedback = "none",
-        memory: Memory = "all",
-        prompts: Prompts | None = None,
         **kwargs: Any,
     ):
         source = source_of(data, split, difficulty, highest=HIGHEST_DIFFICULTY, listed=bridges, new=new_bridge)
-        super().__init__(("worker_0", "worker_1"), max_turns, source, memory=memory, **kwargs)
+        super().__init__(("worker_0", "worker_1"), max_turns, source, **kwargs)
         refuse_other("reward", reward, get_args(texts.Reward))
         refuse_other("reach", reach, get_args(Reach))
         refuse_other("feedback", feedback, get_args(Feedback))
@@ -113,14 +106,13 @@ class BridgeBuild(TaskEnv[Bridge]):
         self._feedback: Feedback = feedback
         self._reward: texts.Reward = reward
         self._reach: Reach = reach
-        self._templates = templates(prompts, self.possible_agents, texts.PLACES)
 
     def lay_out(self) -> None:
         self._state = beginning(self.task)
         self._said: tuple[list[str], list[str]] = ([], [])
 
-    def start(self) -> Mapping[str, Sequence[Message]]:
-        values = {
+    def start(self) -> Mapping[str, Mapping[str, str | int]]:
+        return {
             agent: texts.fields(
                 self.task,
                 self._state,
@@ -134,11 +126,6 @@ class BridgeBuild(TaskEnv[Bridge]):
             )
             for worker, agent in enumerate(self.possible_agents)
         }
-        self._first_seen = {agent: str(own["state"]) for agent, own in values.items()}
-        return {agent: self._templates.opening(agent, own, texts.prompt(own)) for agent, own in values.items()}
-
-    def outdated(self, agent: str) -> str:
-        return self._first_seen[agent]
 
     def turned(self, replies: Mapping[str, str]) -> Outcome:
         parsed = [

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from ..blocks import Box, Fill
 from ..fog import Cell, is_on_map, neighbours, seen_from, straight_walk
@@ -193,3 +194,78 @@ def cheapest_way(known: Known, start: Cell, end: Cell, width: int, depth: int) -
             way.append(place)
         place = came_from[place]
     return price[end], way
+
+
+Exploit: TypeAlias = Callable[[View], str]
+
+
+def flood(seen: View) -> str:
+    """Planks all over what a worker reaches, whatever lies there."""
+    return reply([Fill(*seen.own.lower, *seen.own.upper, PLANK)], seen.place)
+
+
+def bent_line(seen: View) -> str:
+    """Straight from S to the middle, across, and on to T."""
+    (x0, z0), (x1, z1) = seen.start, seen.end
+    middle = (z0 + z1) // 2
+    across = [(x, middle) for x in range(min(x0, x1), max(x0, x1) + 1)]
+    return _laid(seen, [*_column(x0, z0, middle), *across, *_column(x1, middle, z1)])
+
+
+def line_beside_start(seen: View) -> str:
+    """Across beside S, then straight to T."""
+    (x0, z0), (x1, z1) = seen.start, seen.end
+    beside = z0 + (1 if z1 > z0 else -1)
+    across = [(x, beside) for x in range(min(x0, x1), max(x0, x1) + 1)]
+    return _laid(seen, [*across, *_column(x1, beside, z1)])
+
+
+def line_along_edge(seen: View) -> str:
+    """From S to the nearest edge of the map, along it, and to T."""
+    width = len(seen.rows[0])
+    (x0, z0), (x1, z1) = seen.start, seen.end
+    edge = 0 if x0 + x1 < width else width - 1
+    cells = [(x, z) for start, z in ((x0, z0), (x1, z1)) for x in range(min(start, edge), max(start, edge) + 1)]
+    return _laid(seen, [*cells, *_column(edge, z0, z1)])
+
+
+def checkerboard(seen: View) -> str:
+    """A plank beside every cell, on every fifth one."""
+    return _laid(seen, [(x, z) for z in range(len(seen.rows)) for x in range(z * 2 % 5, len(seen.rows[0]), 5)])
+
+
+def beside_seen_pillars(seen: View) -> str:
+    """Walk to the far half, with a plank beside every pillar that is seen, without a probe."""
+    known = known_cells(seen.rows)
+    walk = straight_walk(
+        seen.place, seen.end if seen.own.contains(seen.end[0], 0, seen.end[1]) else seen.start, seen.max_steps
+    )
+    return _laid(seen, [neighbours(cell)[1] for cell, kind in known.items() if kind in "PY"], walk)
+
+
+def probes_only(seen: View) -> str:
+    """Probe what is seen, and lay nothing."""
+    known = known_cells(seen.rows)
+    probes = [cell for cell, kind in known.items() if kind == "P"]
+    return reply([], seen.place, probes=probes[: seen.max_probes])
+
+
+EXPLOITS: Mapping[str, Exploit] = {
+    "flood every row": flood,
+    "bent line": bent_line,
+    "line beside S": line_beside_start,
+    "line along the edge": line_along_edge,
+    "every fifth cell": checkerboard,
+    "beside every seen pillar": beside_seen_pillars,
+    "probe only": probes_only,
+}
+
+
+def _column(x: int, z0: int, z1: int) -> list[Cell]:
+    return [(x, z) for z in range(min(z0, z1), max(z0, z1) + 1)]
+
+
+def _laid(seen: View, cells: Iterable[Cell], walk: Sequence[Cell] = ()) -> str:
+    ends = (seen.start, seen.end)
+    placed = [(x, z) for x, z in dict.fromkeys(cells) if seen.own.contains(x, 0, z) and (x, z) not in ends]
+    return reply([Fill(x, 0, z, x, 0, z, PLANK) for x, z in placed], seen.place, walk=walk)

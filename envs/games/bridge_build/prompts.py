@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from ..blocks import Box, Fill
@@ -15,7 +15,7 @@ Reward = Literal["priced", "reference"]
 
 _KEYS = frozenset({"comm", "probe", "cmds", "path"})
 
-_PROMPT = """\
+PROMPT = """\
 You are worker {number} of a team of two that builds a bridge. Worker 1 begins at S, worker 2 at T. Both of you write \
 at the same time.
 The map: x = 0..{x} to the right, z = 0..{z} downwards. S is at {start}, T at {end}.
@@ -30,22 +30,6 @@ Reply with one JSON object and nothing else:
 probe: up to {probes} cells whose kind you want to know. cmds: up to {commands}, of oak_planks or air{reach}. path: \
 where you walk, cell by cell from where you are, to any of the eight cells around at each step{steps}.
 {state}"""
-PLACES = {
-    "state": True,
-    "number": False,
-    "x": False,
-    "z": False,
-    "start": False,
-    "end": False,
-    "view": False,
-    "costs": False,
-    "turns": False,
-    "probes": False,
-    "commands": False,
-    "steps": False,
-    "reach": False,
-}
-"""Places of a template; one of those that are true must be in it."""
 _COSTS = {
     "priced": "Worth 5: each true pillar that gets a plank. Worth 10: S and T joined. Each false pillar that gets a "
     "plank costs 8, each plank {plank:.2f}, each probe 0.3, each word of a message 0.001. Each of these counts once, "
@@ -93,11 +77,6 @@ def fields(
         costs=_COSTS[reward].format(plank=5 / bridge.num_placeable),
         state=state_text(bridge, state, worker, view=view, heard=""),
     )
-
-
-def prompt(values: Mapping[str, str | int]) -> str:
-    """What a worker reads first."""
-    return _PROMPT.format(**values)
 
 
 def _reach(bridge: Bridge, own: Box, other: Box) -> str:

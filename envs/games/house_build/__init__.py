@@ -1,7 +1,6 @@
 """HouseBuild: a house in layers, built by two with limited stocks."""
 
 from .env import HouseBuild, houses
-from .generator import new_house
-from .rules import House, house, score
+from .rules import House, house, new_house, score
 
 __all__ = ["House", "HouseBuild", "house", "houses", "new_house", "score"]

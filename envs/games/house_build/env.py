@@ -5,21 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
-from ...core import Message, Outcome
-from ...templates import Prompts, templates
-from ..building import BuildingEnv, WorldRule, refuse_num_builders
+import numpy as np
+
+from ...core import Outcome
+from ..blocks import AIR, Fill, cover
+from ..building import BuildingEnv, refuse_num_builders
 from ..commands import Orders, allowed, read_orders
-from ..pictured import Memory
+from ..pictured import refuse_other, with_published
 from ..pictures import Row, colours
-from ..settings import Variant, refuse_other, with_published
-from ..sources import GENERATED, Data, Difficulty, Split, source_of, tasks_of_split
+from ..sources import (
+    GENERATED,
+    Data,
+    Difficulty,
+    Split,
+    source_of,
+    tasks_of_split,
+)
 from . import prompts as texts
-from .exploits import PLAYERS as EXPLOITS
-from .exploits import TO_THE_STOCK, Exploit
-from .generator import HIGHEST_DIFFICULTY, new_house
-from .rules import MAX_COMMANDS, House, Score, house, missing, score, spiders
+from .rules import HIGHEST_DIFFICULTY, MAX_COMMANDS, House, Score, house, missing, new_house, score, spiders
 
 Reward = Literal["reference", "paper", "iou"]
 
@@ -43,8 +48,6 @@ class HouseBuild(BuildingEnv[House]):
             `spider_attacks` (2, 1, 3), `stop_at` 0.9, `shift` -1, `memory` "last".
         num_agents: builders, 2 to 6.
         difficulty: how hard generated houses are, 1 to 5; or a range, "2-4".
-        max_turns: turns of an episode.
-        world: "rebuilt" (every turn starts from an empty world) or "kept" (turns add to what stands).
         reward: "reference", as the released code computes it, at most 1 per turn, where an empty world gets 0.3 to 0.5;
             "paper", as the paper's text is read, at most 2 per turn; or "iou", at most 1 per turn, which pays
             nothing for an empty world. The released code's score is always in `metric/score`.
@@ -55,14 +58,7 @@ class HouseBuild(BuildingEnv[House]):
         needs_both: whether a builder may fill no more than an equal part of each block, so that the house needs all
             builders; without, ceil(n / k) + floor(n / 2k) cells, as published.
         spider_attacks: the damage of each spider; None draws three of 1 to 3 for every episode; () is peace.
-        stop_at: a score at which the episode ends early; it needs a shift. None: never.
-        shift: added to every turn's reward, at most -`stop_at`, so that an early end is worth it.
-        can_leave: whether a builder that writes `/done` plays no further turn; its commands are carried out again in
-            a rebuilt world.
-        memory: what stays in a history: "all" (a dialogue), "last" (the prompt and the last turn) or "none" (the prompt
-            and the newest feedback).
-        prompts: templates in place of the own prompts, see `collm.envs.templates`.
-        **kwargs: of `TextParallelEnv`.
+        **kwargs: of `BuildingEnv`, `TaskEnv` and `TextParallelEnv`.
 
     Raises:
         ValueError: if a setting is none of the above.
@@ -71,27 +67,22 @@ class HouseBuild(BuildingEnv[House]):
     metadata: ClassVar[dict[str, Any]] = {**BuildingEnv.metadata, "name": "house_build_v2"}
     truth_metric: ClassVar[str | None] = "exact_iou"
 
+    own_prompt = texts.PROMPT
+    needed_place = "layers"
+
     @with_published(PUBLISHED)
     def __init__(
         self,
         split: Split = "train",
         *,
         data: Data = GENERATED,
-        variant: Variant = "ours",
         num_agents: int = 2,
         difficulty: Difficulty = 3,
-        max_turns: int = 4,
-        world: WorldRule = "rebuilt",
         reward: Reward = "reference",
         feedback: texts.Feedback = "score",
         feedback_limit: int = 20,
         needs_both: bool = True,
         spider_attacks: Sequence[int] | None = None,
-        stop_at: float | None = None,
-        shift: float = 0.0,
-        can_leave: bool = False,
-        memory: Memory = "all",
-        prompts: Prompts | None = None,
         **kwargs: Any,
     ):
         refuse_num_builders(num_agents)
@@ -103,18 +94,7 @@ class HouseBuild(BuildingEnv[House]):
             listed=partial(houses, num_builders=num_agents, has_spare=not needs_both),
             new=partial(new_house, num_builders=num_agents, has_spare=not needs_both),
         )
-        super().__init__(
-            source,
-            max_turns,
-            num_agents=num_agents,
-            world=world,
-            stop_at=stop_at,
-            shift=shift,
-            can_leave=can_leave,
-            variant=variant,
-            memory=memory,
-            **kwargs,
-        )
+        super().__init__(source, num_agents, **kwargs)
         refuse_other("reward", reward, get_args(Reward))
         refuse_other("feedback", feedback, get_args(texts.Feedback))
         if feedback_limit < 1:
@@ -124,7 +104,6 @@ class HouseBuild(BuildingEnv[House]):
         self._needs_both = needs_both
         self._reward: Reward = reward
         self._feedback: texts.Feedback = feedback
-        self._templates = templates(prompts, self.possible_agents, texts.PLACES)
         self._feedback_limit = feedback_limit
         self._fixed_attacks = None if spider_attacks is None else tuple(spider_attacks)
         self._attacks: tuple[int, ...] = ()
@@ -139,10 +118,10 @@ class HouseBuild(BuildingEnv[House]):
         reason = "one builder may build as far as its stock goes, three quarters of each block"
         return dict.fromkeys(("others for show", "one does all", *TO_THE_STOCK), reason)
 
-    def start(self) -> Mapping[str, Sequence[Message]]:
+    def start(self) -> Mapping[str, Mapping[str, str | int]]:
         self._attacks = spiders(self.rng) if self._fixed_attacks is None else self._fixed_attacks
         self._is_safe = False
-        values = {
+        return {
             agent: texts.fields(
                 self.task,
                 builder,
@@ -153,7 +132,6 @@ class HouseBuild(BuildingEnv[House]):
             )
             for builder, agent in enumerate(self.possible_agents)
         }
-        return {agent: self._templates.opening(agent, own, texts.prompt(own)) for agent, own in values.items()}
 
     def orders(self, reply: str, builder: int) -> Orders:
         return read_orders(
@@ -246,3 +224,77 @@ def _terms(reward: Reward, score: Score) -> dict[str, float]:
         "spiders": -0.1 * score.damage,
         "needless_kills": score.strict - score.exact_iou + 0.1 * score.damage,
     }
+
+
+Exploit: TypeAlias = Callable[[House, int], list[Fill]]
+
+
+def kill_only(house: House, builder: int) -> list[Fill]:
+    """Nothing is built."""
+    return []
+
+
+def one_to_its_stock(house: House, builder: int) -> list[Fill]:
+    """Builder 0 builds from below as far as its stock goes, the others nothing."""
+    return _from_below(house) if builder == 0 else []
+
+
+def one_and_tokens(house: House, builder: int) -> list[Fill]:
+    """The same, but each other builder sets the topmost cell of each block."""
+    return _from_below(house) if builder == 0 else _from_below(house, is_reversed=True, most=1)
+
+
+def all_from_below(house: House, builder: int) -> list[Fill]:
+    """All builders build from below as far as their stock goes."""
+    return _from_below(house)
+
+
+def all_from_above(house: House, builder: int) -> list[Fill]:
+    """All builders build from above as far as their stock goes."""
+    return _from_below(house, is_reversed=True)
+
+
+def solid_floor(house: House, builder: int) -> list[Fill]:
+    """Layer by layer, one per builder, in the block of which most is in stock, house unread."""
+    block = max(house.stock, key=lambda each: house.stock[each])
+    (x, y, z), (x2, y2, z2) = house.box.lower, house.box.upper
+    rows = min(z2 - z + 1, house.stock[block] // house.box.width)
+    return [Fill(x, min(y + builder, y2), z, x2, min(y + builder, y2), z + rows - 1, block)] if rows else []
+
+
+def walls_unread(house: House, builder: int) -> list[Fill]:
+    """The outline of the layer above the floor, in the block of which most is in stock."""
+    block = max(house.stock, key=lambda each: house.stock[each])
+    (x, y, z), (x2, y2, z2) = house.box.lower, house.box.upper
+    height = min(y + 1 + builder, y2)
+    sides = [(x, z, x2, z), (x, z2, x2, z2), (x, z + 1, x, z2 - 1), (x2, z + 1, x2, z2 - 1)]
+    return [Fill(x1, height, z1, x3, height, z3, block) for x1, z1, x3, z3 in sides if x1 <= x3 and z1 <= z3]
+
+
+EXPLOITS: Mapping[str, Exploit] = {
+    "kill only": kill_only,
+    "one builds to its stock": one_to_its_stock,
+    "one builds, others set one cell of each block": one_and_tokens,
+    "all build from below": all_from_below,
+    "all build from above": all_from_above,
+    "floors, house unread": solid_floor,
+    "walls, house unread": walls_unread,
+}
+
+TO_THE_STOCK = (
+    "one builds to its stock",
+    "one builds, others set one cell of each block",
+    "all build from below",
+    "all build from above",
+)
+"""Players that reach what one builder's stock allows."""
+
+
+def _from_below(house: House, *, is_reversed: bool = False, most: int | None = None) -> list[Fill]:
+    """The lowest cells of each block, or the topmost ones, that one builder's stock allows."""
+    part = np.full(house.target.shape, AIR, np.uint8)
+    for block, stock in house.stock.items():
+        cells = np.argwhere(house.target == block)
+        chosen = (cells[::-1] if is_reversed else cells)[: stock if most is None else min(stock, most)]
+        part[tuple(chosen.T)] = block
+    return cover(part, house.box)

@@ -24,7 +24,7 @@ Feedback = Literal["score", "perfect", "position", "position_modification", "rec
 _KILL = "/kill"
 _SHARED_HEIGHT = 2  # up to this y the first builder is told of rectangles, from it on the second
 
-_PROMPT = """\
+PROMPT = """\
 You are builder {number} of a team of {team} that builds a house. {writing} {order}
 The world: {box}.
 The house, layer by layer, as rectangles x1 z1 x2 z2 block; all else is air:
@@ -36,21 +36,6 @@ You have {turns} turns. {world}
 Reply with commands only, one a line, at most {limit}:
 /fill <x1> <y1> <z1> <x2> <y2> <z2> <block>
 /kill{leaving}"""
-PLACES = {
-    "layers": True,
-    "number": False,
-    "team": False,
-    "writing": False,
-    "order": False,
-    "box": False,
-    "stock": False,
-    "spiders": False,
-    "turns": False,
-    "world": False,
-    "limit": False,
-    "leaving": False,
-}
-"""Places of a template; one of those that are true must be in it."""
 _BOX = "x = {0[0]}..{1[0]}, y = {0[1]}..{1[1]} upwards, z = {0[2]}..{1[2]}"
 _SPIDERS = (
     "{num} spiders attack, with damage {attacks}, {total} in all, against your {hit_points} hit points; "
@@ -87,11 +72,6 @@ def fields(
         limit=MAX_COMMANDS,
         leaving=leaving_words(can_leave, world),
     )
-
-
-def prompt(values: Mapping[str, str | int]) -> str:
-    """What a builder reads first."""
-    return _PROMPT.format(**values)
 
 
 def reply(fills: Iterable[Fill], house: House, *, is_killing: bool) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -9,12 +10,9 @@ from typing import Any, ClassVar, get_args
 
 from ...core import Message, Outcome
 from ...templates import Prompts, templates
-from ..pictured import PicturedEnv
+from ..pictured import PicturedEnv, refuse_other
 from ..pictures import Row
-from ..settings import refuse_other
 from . import prompts as texts
-from .ceilings import ceilings
-from .exploits import new_random_pair, random_pair
 from .rules import (
     MATERIALS,
     Goal,
@@ -23,6 +21,7 @@ from .rules import (
     Site,
     Split,
     Verdict,
+    ceilings,
     new_goal,
     payoff,
     placed,
@@ -214,3 +213,13 @@ def task_number(task: Any) -> int:
     if isinstance(task, int) and not isinstance(task, bool) and task >= 0:
         return task
     raise ValueError(f"a task is the number of a goal in its split, a whole number from 0 up; got {task!r}")
+
+
+def random_pair(goal: Goal, seat: int, turn: int) -> Move:
+    """Any pair of the goal, also one that was named before; the same one for the same goal, seat and turn."""
+    return random.Random(f"{goal} {seat} {turn}").choice(goal)
+
+
+def new_random_pair(goal: Goal, seat: int, turn: int) -> Move:
+    """A pair of the goal that this builder has not named before: entry `turn` of an order of its own."""
+    return random.Random(f"{goal} {seat}").sample(goal, len(goal))[turn]

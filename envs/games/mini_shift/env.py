@@ -9,12 +9,22 @@ from typing import Any, ClassVar, get_args
 from ...core import Message, Outcome
 from ...templates import Prompts, templates
 from ..mini_build import prompts as words
-from ..mini_build.ceilings import joined, mean_pay, num_drawn
 from ..mini_build.env import MiniBuild, task_number
-from ..mini_build.rules import MATERIALS, Reward, Site, Split, Verdict, payoff, placed, refuse_threshold
-from ..pictured import PicturedEnv
+from ..mini_build.rules import (
+    MATERIALS,
+    Reward,
+    Site,
+    Split,
+    Verdict,
+    joined,
+    mean_pay,
+    num_drawn,
+    payoff,
+    placed,
+    refuse_threshold,
+)
+from ..pictured import PicturedEnv, refuse_other
 from ..pictures import Row
-from ..settings import refuse_other
 from . import prompts as texts
 from .rules import Offer, new_shift, refuse_team
 

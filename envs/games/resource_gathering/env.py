@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
-from ...core import Message, Outcome
-from ...templates import Prompts, templates
+from ...core import Outcome
 from ..fog import Feedback
-from ..pictured import Memory, TaskEnv
+from ..pictured import TaskEnv, Variant, refuse_other, with_published
 from ..pictures import Row
-from ..settings import Variant, refuse_other, with_published
 from ..sources import GENERATED, Data, Difficulty, Split, source_of, tasks_of_split
 from . import prompts as texts
-from .exploits import PLAYERS as EXPLOITS
-from .exploits import Exploit
 from .generator import HIGHEST_DIFFICULTY, new_land
-from .players import honest_reply
+from .players import EXPLOITS, Exploit, honest_reply
 from .rules import Land, Settings, after, beginning, is_completed, progress, visible
 
 Reward = Literal["bounded", "reference", "progress"]
@@ -59,10 +55,7 @@ class ResourceGathering(TaskEnv[Land]):
         reach: cells within which it takes things, along x and z together.
         max_steps: steps of a walk.
         max_facts: facts that may be told per turn.
-        memory: what stays in a history: "all" (a dialogue), "last" (the prompt and the last turn) or "none" (the prompt
-            and the newest feedback).
-        prompts: templates in place of the own prompts, see `collm.envs.templates`.
-        **kwargs: of `TextParallelEnv`.
+        **kwargs: of `TaskEnv` and `TextParallelEnv`.
 
     Raises:
         ValueError: if a setting is none of the above.
@@ -72,6 +65,9 @@ class ResourceGathering(TaskEnv[Land]):
     truth_metric: ClassVar[str | None] = "progress"
     block_letters = _KINDS
     block_colours = _COLOURS
+
+    own_prompt = texts.PROMPT
+    needed_place = "state"
 
     @with_published(PUBLISHED)
     def __init__(
@@ -88,8 +84,6 @@ class ResourceGathering(TaskEnv[Land]):
         reach: int = 1,
         max_steps: int = 4,
         max_facts: int = 1,
-        memory: Memory = "all",
-        prompts: Prompts | None = None,
         **kwargs: Any,
     ):
         refuse_other("reward", reward, get_args(Reward))
@@ -101,24 +95,18 @@ class ResourceGathering(TaskEnv[Land]):
             )
         self._settings = Settings(view, reach, max_steps, max_facts)  # by which the first land is laid out
         source = source_of(data, split, difficulty, highest=HIGHEST_DIFFICULTY, listed=lands, new=new_land)
-        super().__init__(("gatherer_0", "gatherer_1"), max_turns, source, memory=memory, **kwargs)
+        super().__init__(("gatherer_0", "gatherer_1"), max_turns, source, **kwargs)
         self._reward: Reward = reward
         self._feedback: Feedback = feedback
-        self._templates = templates(prompts, self.possible_agents, texts.PLACES)
 
     def lay_out(self) -> None:
         self._state = beginning(self.task, self._settings)
 
-    def start(self) -> Mapping[str, Sequence[Message]]:
-        values = {
+    def start(self) -> Mapping[str, Mapping[str, str | int]]:
+        return {
             agent: texts.fields(self.task, self._state, i, settings=self._settings, turns=self.max_turns)
             for i, agent in enumerate(self.possible_agents)
         }
-        self._first_seen = {agent: str(own["state"]) for agent, own in values.items()}
-        return {agent: self._templates.opening(agent, own, texts.prompt(own)) for agent, own in values.items()}
-
-    def outdated(self, agent: str) -> str:
-        return self._first_seen[agent]
 
     def turned(self, replies: Mapping[str, str]) -> Outcome:
         actions = [

@@ -6,12 +6,24 @@ partner's things are, and walks to the things that it was told of.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 from ..fog import Cell, is_on_map, seen_from, straight_walk
 from .prompts import reply
-from .rules import RESOURCES, Amounts, Fact, Land, Settings, State, gathering_walk, still_wanted, visible, work_zone
+from .rules import (
+    RESOURCES,
+    Amounts,
+    Fact,
+    Land,
+    Settings,
+    State,
+    gathering_walk,
+    still_wanted,
+    visible,
+    work_zone,
+)
 
 
 def honest_reply(land: Land, state: State, gatherer: int, settings: Settings, *, turn: int, is_talking: bool) -> str:
@@ -65,3 +77,63 @@ def _known_things(state: State, gatherer: int, seen: frozenset[Cell]) -> dict[Ce
             amounts[RESOURCES.index(fact.resource)] = fact.amount
             lies[fact.cell] = (amounts[0], amounts[1], amounts[2])
     return lies
+
+
+Exploit: TypeAlias = Callable[[Land, State, int, Settings, int], str]
+"""(land, state, gatherer, settings, turn) -> reply."""
+
+
+def walk_to_and_fro(land: Land, state: State, gatherer: int, settings: Settings, turn: int) -> str:
+    """A step towards work in one turn, and back to the start in the next."""
+    place, start = state.places[gatherer], land.starts[gatherer]
+    towards = gathering_walk(land, state, gatherer, settings)[:2]
+    return reply((place, start) if turn % 2 else towards, [])
+
+
+def walk_to_partners_start(land: Land, state: State, gatherer: int, settings: Settings, turn: int) -> str:
+    """Straight to where the partner begins, then from side to side of it."""
+    x, z = land.starts[1 - gatherer]
+    place = state.places[gatherer]
+    if max(abs(place[0] - x), abs(place[1] - z)) <= settings.view:
+        dx, dz = _DIRECTIONS[turn % len(_DIRECTIONS)]
+        x, z = x + settings.view * dx, z + settings.view * dz
+    return _towards(land, state, gatherer, settings, (x, z))
+
+
+def walk_to_mirrored_start(land: Land, state: State, gatherer: int, settings: Settings, turn: int) -> str:
+    """To the place that lies opposite to the own start, as if the map were symmetric."""
+    x, z = land.starts[gatherer]
+    return _towards(land, state, gatherer, settings, (land.width - 1 - x, land.depth - 1 - z))
+
+
+def walk_to_middle(land: Land, state: State, gatherer: int, settings: Settings, turn: int) -> str:
+    """To the middle of the map."""
+    return _towards(land, state, gatherer, settings, (land.width // 2, land.depth // 2))
+
+
+def walk_diagonally(land: Land, state: State, gatherer: int, settings: Settings, turn: int) -> str:
+    """To the farthest corner, which shows most cells per step, past everything."""
+    x, z = land.starts[gatherer]
+    far = (0 if 2 * x >= land.width else land.width - 1, 0 if 2 * z >= land.depth else land.depth - 1)
+    return _towards(land, state, gatherer, settings, far)
+
+
+def tell_and_stay(land: Land, state: State, gatherer: int, settings: Settings, turn: int) -> str:
+    """Tell all that helps, and do not walk."""
+    return reply([state.places[gatherer]], told_facts(land, state, gatherer, settings))
+
+
+EXPLOITS: Mapping[str, Exploit] = {
+    "walk to and fro": walk_to_and_fro,
+    "walk to the partner's start": walk_to_partners_start,
+    "walk to the mirrored start": walk_to_mirrored_start,
+    "walk to the middle": walk_to_middle,
+    "walk diagonally": walk_diagonally,
+    "tell and stay": tell_and_stay,
+}
+_DIRECTIONS = ((1, 1), (-1, 1), (-1, -1), (1, -1))
+
+
+def _towards(land: Land, state: State, gatherer: int, settings: Settings, end: Cell) -> str:
+    x, z = (min(max(end[0], 0), land.width - 1), min(max(end[1], 0), land.depth - 1))
+    return reply(straight_walk(state.places[gatherer], (x, z), settings.max_steps), [])

@@ -13,7 +13,7 @@ from .rules import RESOURCES, TOOLS, Amounts, Fact, Land, Settings, State, true_
 _KEYS = frozenset({"comm", "path"})
 _HEAP = re.compile(r"\(?\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*\)?")
 
-_PROMPT = """\
+PROMPT = """\
 You are gatherer {number} of a team of two. You can take {own}; your partner can take {other}. Both of you write at \
 the same time.
 The map: x = 0..{x} to the right, z = 0..{z} downwards. You see the cells up to {view} away from wherever you have been.
@@ -25,21 +25,6 @@ Reply with one JSON object and nothing else:
 {{"comm": {{"resource_facts": [{{"x": 1, "z": 2, "type": "wood", "count": 3}}]}}, "path": [[x, z], [x, z]]}}
 path goes cell by cell from where you are; without anything to tell, comm is {{}}.
 {state}"""
-PLACES = {
-    "state": True,
-    "number": False,
-    "own": False,
-    "other": False,
-    "x": False,
-    "z": False,
-    "view": False,
-    "goal": False,
-    "turns": False,
-    "steps": False,
-    "reach": False,
-    "facts": False,
-}
-"""Places of a template; one of those that are true must be in it."""
 _STATE = """\
 You are at {place}. {partner}
 You see, as x z: {seen}.
@@ -68,11 +53,6 @@ def fields(land: Land, state: State, gatherer: int, *, settings: Settings, turns
         facts="one thing" if settings.max_facts == 1 else f"{settings.max_facts} things",
         state=state_text(land, state, gatherer, settings=settings, told=()),
     )
-
-
-def prompt(values: Mapping[str, str | int]) -> str:
-    """What a gatherer reads first."""
-    return _PROMPT.format(**values)
 
 
 def feedback(

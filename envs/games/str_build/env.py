@@ -2,23 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
-from ...core import Message, Outcome
-from ...templates import Prompts, templates
-from ..building import BuildingEnv, WorldRule, refuse_num_builders
+import numpy as np
+from numpy.typing import NDArray
+
+from ...core import Outcome
+from ..blocks import Fill
+from ..building import BuildingEnv, refuse_num_builders
 from ..commands import Orders, allowed, read_orders
-from ..pictured import Memory
-from ..pictures import Row, colours
-from ..settings import Variant, refuse_other, with_published
-from ..sources import GENERATED, Data, Difficulty, Split, source_of, tasks_of_split
+from ..pictured import refuse_other, with_published
+from ..pictures import LETTERS, Row, colours, written
+from ..sources import (
+    GENERATED,
+    Data,
+    Difficulty,
+    Split,
+    source_of,
+    tasks_of_split,
+)
 from . import prompts as texts
-from .exploits import PLAYERS as EXPLOITS
-from .exploits import Exploit
-from .rules import BLOCKS, HIGHEST_DIFFICULTY, MAX_COMMANDS, Word, missing, new_word, score, word
+from .prompts import reply
+from .rules import (
+    BLOCKS,
+    HIGHEST_DIFFICULTY,
+    MAX_COMMANDS,
+    PALETTES,
+    Word,
+    missing,
+    new_word,
+    plan_of,
+    score,
+    word,
+)
 
 Reward = Literal["reference", "iou"]
 
@@ -49,8 +68,6 @@ class StrBuild(BuildingEnv[Word]):
             `needs_both` False, a hidden target, `stop_at` 1.9, `shift` -2, `memory` "last".
         num_agents: builders, 2 to 6, each with two kinds of blocks of its own.
         difficulty: letters of a generated word, 1 to 8; or a range, "2-4".
-        max_turns: turns of an episode.
-        world: "rebuilt" (every turn starts from an empty world) or "kept" (turns add to what stands).
         reward: "iou", 0 to 1 per turn, which pays nothing for an empty world and little for a flooded one; or
             "reference", the published score, at most 2 per turn. The published score is always in `metric/score`.
         needs_both: whether reward "iou" falls if a builder has fewer of the set letter cells than its quota: three
@@ -58,14 +75,7 @@ class StrBuild(BuildingEnv[Word]):
         feedback: what is read after a turn: "position" (all cells of the letters), "perfect" (what to change) or
             "score".
         shows_target: whether the first prompt shows the word; without, its cells are known from the second turn on.
-        stop_at: a score at which the episode ends early; it needs a shift. None: never.
-        shift: added to every turn's reward, at most -`stop_at`, so that an early end is worth it.
-        can_leave: whether a builder that writes `/done` plays no further turn; its commands are carried out again in
-            a rebuilt world.
-        memory: what stays in a history: "all" (a dialogue), "last" (the prompt and the last turn) or "none" (the prompt
-            and the newest feedback).
-        prompts: templates in place of the own prompts, see `collm.envs.templates`.
-        **kwargs: of `TextParallelEnv`.
+        **kwargs: of `BuildingEnv`, `TaskEnv` and `TextParallelEnv`.
 
     Raises:
         ValueError: if a setting is none of the above.
@@ -76,26 +86,21 @@ class StrBuild(BuildingEnv[Word]):
     block_letters = ".wscobaglpnqt#"
     block_colours = (*colours(BLOCKS), (120, 180, 120))
 
+    own_prompt = texts.PROMPT
+    needed_place = "target"
+
     @with_published(PUBLISHED)
     def __init__(
         self,
         split: Split = "train",
         *,
         data: Data = GENERATED,
-        variant: Variant = "ours",
         num_agents: int = 2,
         difficulty: Difficulty = 3,
-        max_turns: int = 4,
-        world: WorldRule = "rebuilt",
         reward: Reward = "iou",
         needs_both: bool = True,
         feedback: texts.Feedback = "position",
         shows_target: bool = True,
-        stop_at: float | None = None,
-        shift: float = 0.0,
-        can_leave: bool = False,
-        memory: Memory = "all",
-        prompts: Prompts | None = None,
         **kwargs: Any,
     ):
         refuse_num_builders(num_agents)
@@ -107,28 +112,16 @@ class StrBuild(BuildingEnv[Word]):
             listed=partial(words, num_builders=num_agents),
             new=partial(new_word, num_builders=num_agents),
         )
-        super().__init__(
-            source,
-            max_turns,
-            num_agents=num_agents,
-            world=world,
-            stop_at=stop_at,
-            shift=shift,
-            can_leave=can_leave,
-            variant=variant,
-            memory=memory,
-            **kwargs,
-        )
+        super().__init__(source, num_agents, **kwargs)
         refuse_other("reward", reward, get_args(Reward))
         refuse_other("feedback", feedback, get_args(texts.Feedback))
         self._reward: Reward = reward
         self._is_divided = needs_both and reward == "iou"
         self._feedback: texts.Feedback = feedback
         self._shows_target = shows_target
-        self._templates = templates(prompts, self.possible_agents, texts.PLACES)
 
-    def start(self) -> Mapping[str, Sequence[Message]]:
-        values = {
+    def start(self) -> Mapping[str, Mapping[str, str | int]]:
+        return {
             agent: texts.fields(
                 self.task,
                 builder,
@@ -140,7 +133,6 @@ class StrBuild(BuildingEnv[Word]):
             )
             for builder, agent in enumerate(self.possible_agents)
         }
-        return {agent: self._templates.opening(agent, own, texts.prompt(own)) for agent, own in values.items()}
 
     def orders(self, reply: str, builder: int) -> Orders:
         return read_orders(
@@ -213,3 +205,81 @@ def _whole_number(value: Any) -> int:
         return int(value)
     except (TypeError, ValueError):
         raise ValueError(f"the difficulty of a word must be a whole number, got {value!r}") from None
+
+
+Exploit: TypeAlias = Callable[[Word, int], str]
+Cells = Iterable[tuple[int, int]]
+"""Cells as x and y."""
+
+
+def whole_box(word: Word, builder: int) -> str:
+    """Every cell whose place is this builder's by turns, in its blocks by turns, so that no neighbours are alike."""
+    palette = PALETTES[builder]
+    fills = []
+    for y in range(word.box.height):
+        for x in range(word.box.width):
+            if (x + y) % len(PALETTES) == builder:
+                block = palette[x // len(PALETTES) % len(palette)]
+                fills.append(Fill(x, y, 0, x, y, 0, block))
+    return reply(fills)
+
+
+def tokens(word: Word, builder: int) -> str:
+    """The last builder builds all but two cells for each other builder, which set these in their two kinds."""
+    cells = [(x, y) for y, _, x in np.argwhere(word.target).tolist()]
+    num_tokens = 2 * (word.num_builders - 1)
+    if builder < word.num_builders - 1:
+        return _set(cells[2 * builder : 2 * builder + 2], builder, by_turns=True)
+    return _set(cells[num_tokens:], builder)
+
+
+def first_kind_alone(word: Word, builder: int) -> str:
+    """Builder 0 alternates its kinds in all cells; each other one sets two."""
+    cells = [(x, y) for y, _, x in np.argwhere(word.target).tolist()]
+    return _set(cells[2 * builder :] if builder == 0 else cells[:2], builder, by_turns=builder > 0)
+
+
+def mean_letter(word: Word, builder: int) -> str:
+    """In place of each letter the cells that most letters have, well divided."""
+    dots = np.mean([[[dot == "#" for dot in row] for row in reversed(written(letter))] for letter in LETTERS], axis=0)
+    mask = np.zeros(word.target.shape, bool)
+    for left in range(0, word.box.width, 7):
+        mask[:, 0, left : left + 5] = dots[:, : word.box.width - left] >= 0.5
+    return _divided(word, mask, builder)
+
+
+def first_half(word: Word, builder: int) -> str:
+    """The left half of the word, well divided."""
+    mask = word.target.copy()
+    mask[:, :, word.box.width // 2 :] = False
+    return _divided(word, mask, builder)
+
+
+def same_half(word: Word, builder: int) -> str:
+    """All builders build the lower half of the word, each in its own blocks."""
+    cells = [(x, y) for y, _, x in np.argwhere(word.target).tolist() if y < word.box.height // 2 + 1]
+    return _set(cells, builder)
+
+
+EXPLOITS: Mapping[str, Exploit] = {
+    "fill the whole box": whole_box,
+    "one builds, others set two cells": tokens,
+    "the first builds, others set two cells": first_kind_alone,
+    "mean letter": mean_letter,
+    "left half": first_half,
+    "all build the lower half": same_half,
+}
+
+
+def _divided(word: Word, mask: NDArray[np.bool_], builder: int) -> str:
+    plan = plan_of(mask, word.num_builders)
+    fills = [Fill(x, y, 0, x, y, 0, int(plan[y, 0, x])) for y, _, x in np.argwhere(plan).tolist()]
+    return reply(fill for fill in fills if fill.block in word.palettes[builder])
+
+
+def _set(cells: Cells, builder: int, *, by_turns: bool = False) -> str:
+    """Cells in a checkerboard of a builder's blocks, or in its blocks by turns."""
+    palette = PALETTES[builder]
+    return reply(
+        Fill(x, y, 0, x, y, 0, palette[(number if by_turns else x + y) % 2]) for number, (x, y) in enumerate(cells)
+    )

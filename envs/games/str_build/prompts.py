@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Literal
 
 from ..blocks import Fill
@@ -12,7 +12,7 @@ from .rules import BLOCKS, MAX_COMMANDS, PALETTES, Score, Word, missing
 
 Feedback = Literal["perfect", "position", "score"]
 
-_PROMPT = """\
+PROMPT = """\
 You are builder {number} of a team of {team} that builds a word out of blocks. {writing} {order}
 The world is a wall one block thick: x = 0..{x} from left to right, y = 0..{y} from the bottom to the top, z = 0.
 {target}Your blocks: {own}. {other}. You may also set air.
@@ -20,23 +20,6 @@ Rules of the score: a block in every cell of the letters, none elsewhere; blocks
 different kinds; each of you must use both of your kinds{division}. So each of you builds a part of the letters.
 You have {turns} turns. {world}
 Reply with commands only, one a line, at most {limit}: /setblock <x> <y> <z> <block>{leaving}"""
-PLACES = {
-    "target": True,
-    "number": False,
-    "team": False,
-    "writing": False,
-    "order": False,
-    "x": False,
-    "y": False,
-    "own": False,
-    "division": False,
-    "other": False,
-    "turns": False,
-    "world": False,
-    "limit": False,
-    "leaving": False,
-}
-"""Places of a template; one of those that are true must be in it."""
 _TARGET = "The word, from its top row down, # for a cell of a letter:\n{rows}\n"
 _HIDDEN = "You will be told after the first turn where the letters are.\n"
 _WORLD_RULES = {
@@ -72,11 +55,6 @@ def fields(
         "limit": MAX_COMMANDS,
         "leaving": leaving_words(can_leave, world),
     }
-
-
-def prompt(values: Mapping[str, str | int]) -> str:
-    """What a builder reads first."""
-    return _PROMPT.format(**values)
 
 
 def reply(fills: Iterable[Fill]) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..blocks import AIR, Box, Fill, World, read_only
-from ..pictures.font import LETTERS, written
+from ..pictures import LETTERS, written
 from ..sources import Shared, Split, generated_split, is_held_out, refuse_difficulty
 
 BLOCKS = (

@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Tuple
 
-from .gymnasium_team import GymnasiumTeam, in_space, made
+from .gym_as_parallel import GymnasiumTeam, in_space, made
 
 
 class TupleTeam(GymnasiumTeam):

@@ -8,7 +8,7 @@ from gymnasium.spaces import Space
 from pettingzoo import AECEnv, ParallelEnv
 from pettingzoo.utils.conversions import turn_based_aec_to_parallel_wrapper
 
-from ...spaces.masks import MASK, has_mask, only_first, options_of
+from ...spaces import MASK, has_mask, only_first, options_of
 
 
 class TurnBased(ParallelEnv[str, Any, Any]):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from ..errors import SandboxUnavailable
+from ..settings import SandboxUnavailable
 
 _HIDDEN_FOLDERS = ("site-packages", "dist-packages", "test", "idlelib", "ensurepip")
 _SYSTEM_LIBRARIES = ("/lib64", "/usr/lib64")

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .. import values
-from ..limits import Limits
 from ..results import Failure, Status, TestOutcome, TestReport
+from ..settings import Limits
 from ..values import MalformedValue
 from ..workers.run import Closed, Flooded, Run
 from ..workers.worker import Worker

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from .. import values
-from ..errors import SandboxError
-from ..limits import Limits
 from ..runtime import frames, protocol
+from ..settings import Limits, SandboxError
 
 _GRACE_S: Final = 30.0
 """How much later than its own limits the zygote must have spoken; past that it is broken."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import cycle, islice
 from pathlib import Path
 from statistics import fmean
 from typing import Any, ClassVar, Literal, get_args
@@ -11,10 +13,12 @@ from typing import Any, ClassVar, Literal, get_args
 from ...core import Message, Outcome, TextParallelEnv
 from ...data import Data, load_tasks
 from ...templates import Prompts, templates
-from . import exploits, lexicon, rules
+from . import lexicon, rules
 from .grounding import coverage
+from .lexicon import OWN, TRANSITIONS
 from .prompts import arxiv_expansion_prompts, prompt, tldr_prompts
-from .reference import reference_team
+from .reference import reference_team, source_sentences
+from .rules import Form
 
 Variant = Literal["ours", "published"]
 
@@ -111,13 +115,13 @@ class Writers(TextParallelEnv):
         return team[self.possible_agents.index(agent)]
 
     def exploits(self) -> Mapping[str, Callable[[str], str]]:
-        """The degenerate teams of `exploits.ALL`."""
+        """The degenerate teams of `EXPLOITS`."""
         place = self.possible_agents.index
 
         def player(write: Callable[[rules.Form, str, int], str]) -> Callable[[str], str]:
             return lambda agent: write(self.form, self._source, place(agent))
 
-        return {name: player(write) for name, write in exploits.ALL.items()}
+        return {name: player(write) for name, write in EXPLOITS.items()}
 
 
 class TLDR(Writers):
@@ -169,3 +173,130 @@ class ArxivExpansion(Writers):
     source_field = "abstract"
     sample = "abstracts_{split}.jsonl"
     own_prompts = staticmethod(arxiv_expansion_prompts)
+
+
+_LINKS = [next(phrase for phrase in group if " " not in phrase) for group in TRANSITIONS.values()]
+_FILLERS = [*_LINKS, *"it is so and we are of the this that they were in a an for to by at on".split()]
+_OPENERS = (
+    "First,",
+    "Moreover,",
+    "For example,",
+    "However,",
+    "In fact,",
+    "Meanwhile,",
+    "Therefore,",
+    "Similarly,",
+    "Overall,",
+)
+_FRAMES = (
+    "In addition, it is important to note that",
+    "However, it has recently been shown that",
+    "In particular, it has been shown that",
+    "As a result, we find that",
+)
+_ABOUT = (
+    "the problem of the {} has been studied for a long time",
+    "it is important to note that the {} is an important problem in practice",
+    "a small change in the {} can have a large effect on the outcome",
+    "it has been shown that the {} can be useful for a wide range of applications",
+    "in particular, the {} is an important step towards a better understanding",
+    "it takes a long time to find a good solution for the {}",
+)
+
+
+def one_word(form: Form, source: str, writer: int) -> str:
+    """One word of the source among linking words; another word for each writer."""
+    found = OWN.subject_words(source) or [""]
+    return _words([found[max(0, writer - 1) % len(found)], *_LINKS], form, writer)
+
+
+def first_words(form: Form, source: str, writer: int) -> str:
+    """The beginning of the source; later writers copy more, and put a linking word behind every third word."""
+    found = source.split()
+    if writer:
+        links = cycle(_LINKS)
+        found = [
+            word for place, copied in enumerate(found) for word in ([copied] if place % 3 else [copied, next(links)])
+        ]
+    return _words(found, form, writer)
+
+
+def keywords(form: Form, source: str, writer: int) -> str:
+    """Fourteen subject words in their order, then function and linking words."""
+    return _words([*list(dict.fromkeys(OWN.subject_words(source)))[4 * writer :][:14], *_FILLERS], form, writer)
+
+
+def halves(form: Form, source: str, writer: int) -> str:
+    """The first half of each sentence with the second half of the next one."""
+    told = [sentence.split() for sentence in source_sentences(source)]
+    crossed = [
+        " ".join([*one[: len(one) // 2], *other[len(other) // 2 :]])
+        for one, other in zip(told, [*told[1:], told[0]], strict=True)
+    ]
+    return _told(crossed, _FRAMES, form, writer)
+
+
+def clippings(form: Form, source: str, writer: int) -> str:
+    """Eight words from each quarter of the source, cut anywhere, behind linking words."""
+    found = source.split()
+    places = [len(found) * quarter // 4 + 8 * round for round in range(1 + writer) for quarter in range(4)]
+    clipped = [" ".join(found[place : place + 8]).rstrip(".,") for place in places]
+    return _told([each for each in clipped if each], _OPENERS, form, writer)
+
+
+def negated(form: Form, source: str, writer: int) -> str:
+    """The sentences of the source with "not" before the middle word of each."""
+    told = [sentence.split() for sentence in source_sentences(source)]
+    denied = [" ".join([*each[: len(each) // 2], "not", *each[len(each) // 2 :]]) for each in told]
+    return _told(denied, _OPENERS, form, writer)
+
+
+def phrases(form: Form, source: str, writer: int) -> str:
+    """Fixed sentences about phrases of the source, which say nothing of what the source says of them."""
+    found = re.findall(r"\w+(?: \w+)*", source.lower())
+    runs = [run for part in found for run in _subject_runs(part.split()) if len(run) > 1] or [["subject"]]
+    told = [about.format(" ".join(run[-3:])) for about, run in zip(cycle(_ABOUT), runs, strict=False)]
+    return _told(told, [""], form, writer)
+
+
+EXPLOITS: Mapping[str, Callable[[Form, str, int], str]] = {
+    "one word": one_word,
+    "first words": first_words,
+    "keywords": keywords,
+    "halves of sentences": halves,
+    "clippings": clippings,
+    "negated sentences": negated,
+    "fixed sentences about phrases": phrases,
+}
+
+
+def _length(form: Form, writer: int) -> int:
+    """Words of a text, of the length that earns most."""
+    if form.transitions_of == "both":
+        return form.min_words + 4 if writer == 0 else round(1.45 * form.min_words)
+    return 5 * form.min_words if writer == 0 else 14 * form.min_words
+
+
+def _words(found: Sequence[str], form: Form, writer: int) -> str:
+    return " ".join(islice(cycle(found), _length(form, writer)))
+
+
+def _told(sentences: Sequence[str], frames: Sequence[str], form: Form, writer: int) -> str:
+    """Sentences behind frames, up to the length; later writers begin elsewhere."""
+    text: list[str] = []
+    told = cycle([*sentences[writer:], *sentences[:writer]] or [""])
+    for frame, sentence in zip(cycle(frames), told, strict=False):
+        text += f"{frame} {sentence}.".split()
+        if len(text) >= _length(form, writer):
+            return " ".join(text)
+    return ""
+
+
+def _subject_runs(found: Sequence[str]) -> list[list[str]]:
+    runs: list[list[str]] = [[]]
+    for word in found:
+        if word in OWN.fillers:
+            runs.append([])
+        else:
+            runs[-1].append(word)
+    return runs

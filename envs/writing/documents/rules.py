@@ -13,8 +13,7 @@ from math import sqrt
 from statistics import fmean
 from typing import Literal
 
-from .bands import Band
-from .grounding import coverage, groundedness
+from .grounding import Band, coverage, groundedness
 from .lexicon import OWN, Lexicon, words
 
 STRUCTURE_POINTS = 0.5

@@ -73,7 +73,7 @@ def test_cut_rollouts_have_seeds_for_episodes_that_all_last_one_turn():
     drawn = task_seeds(3, 0, 3 * 5)
     assert {each.seed for each in episodes} <= set(drawn)
     trainer.step()
-    assert trainer.num_turns == 2 * 3 * 4
+    assert trainer.progress.num_turns == 2 * 3 * 4
 
 
 @pytest.mark.parametrize("reward", ["own", "team"])
@@ -111,7 +111,7 @@ def test_a_joint_critic_s_agents_are_credited_with_what_the_team_was_paid_after_
 def test_a_crossed_completion_is_credited_with_its_own_or_the_team_s_reward(reward):
     trainer = trainer_of("magrpo", Uneven, joint_mode="cross", credited_reward=reward, rollout_buffer_size=6)
     trainer.step()
-    assert trainer.num_turns == 3 * 2**2
+    assert trainer.progress.num_turns == 3 * 2**2
     for agent, own in zip(AGENTS, (1.0, 5.0), strict=True):
         assert trainer.credits[agent].returns.tolist() == [own if reward == "own" else 3.0] * 6
 
@@ -208,7 +208,7 @@ def test_a_record_without_credit_is_made_where_there_is_an_error_in_it():
         trainer.step(lambda *kept: made.append(kept))
     ((number, episodes, credits),) = made
     assert number == 2 and len(episodes) == 4 and credits == {}
-    assert trainer.update == 1
+    assert trainer.progress.update == 1
 
 
 def test_what_the_environment_does_wrong_tells_the_update():
@@ -224,7 +224,7 @@ def test_what_the_environment_does_wrong_tells_the_update():
     with pytest.raises(EnvironmentFault) as caught:
         trainer.step()
     assert caught.value.update == 3
-    with pytest.raises(EnvironmentFault) as caught, trainer.errors_annotated():
+    with pytest.raises(EnvironmentFault) as caught, trainer.progress.errors_annotated(trainer.learners):
         raise EnvironmentFault("between updates")
     assert caught.value.update == 2
 
@@ -236,14 +236,14 @@ def test_a_divergence_tells_the_largest_rate_of_its_agents_and_the_last_metrics(
     for agents in ((AGENTS[0],), AGENTS, ("joint",), ()):
         fault = Divergence("too far")
         fault.agents = tuple(agents)
-        with pytest.raises(Divergence), trainer.errors_annotated():
+        with pytest.raises(Divergence), trainer.progress.errors_annotated(trainer.learners):
             raise fault
         assert fault.update == 1 and fault.metrics == metrics
         told[fault.agents] = fault.learning_rate
     assert told == {(AGENTS[0],): 1e-3, AGENTS: 3e-3, ("joint",): None, (): None}
     known = Divergence("too far")
     known.agents, known.learning_rate = AGENTS, 0.5
-    with pytest.raises(Divergence), trainer.errors_annotated():
+    with pytest.raises(Divergence), trainer.progress.errors_annotated(trainer.learners):
         raise known
     assert known.learning_rate == 0.5  # of the optimizer that found it
 

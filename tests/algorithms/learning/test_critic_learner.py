@@ -163,7 +163,7 @@ def test_text_critics_accumulate_passes_of_one_into_the_gradient_of_all():
         step(learner, seen, torch.linspace(-1, 1, 8))
         gradients.append([weight.grad.clone() for weight in critic.parameters()])
     for a, b in zip(*gradients, strict=True):
-        torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-5)
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)
 
 
 def test_a_critic_goes_on_from_its_saved_state_as_if_never_stopped():

@@ -11,8 +11,7 @@ from probes import AGENTS, TextProbe
 
 from collm.agents.core import Completion, Policy
 from collm.algorithms import MAGRPO, ReinforceConfig
-from collm.algorithms.learning.cross_rollouts import crossed
-from collm.algorithms.learning.rewards import reward_rule, with_penalties, with_rewards
+from collm.algorithms.learning.rewards import crossed, reward_rule, with_penalties, with_rewards
 from collm.algorithms.rollout.collector import RolloutCollector, grouped_plans
 from collm.envs.core import Outcome, TextParallelEnv
 from collm.envs.vectors.vector import SyncVector

@@ -108,7 +108,7 @@ def reached(trainer):
     """
     held_out = RolloutCollector(trainer.collector.vector, trainer.collector.policies)
     recent = []
-    while trainer.update < trainer.config.num_updates:
+    while trainer.progress.update < trainer.config.num_updates:
         _, metrics = trainer.step()
         recent.append(metrics["return"])
         if len(recent) >= 6 and min(recent[-6:]) >= 0.98 and held_out_return(held_out) >= 0.95:

@@ -152,7 +152,7 @@ def test_the_update_whose_warm_up_uses_up_a_budget_is_counted_and_recorded_witho
     with pytest.raises(ValueError, match="max_environment_steps=20"):
         trainer.step(lambda update, episodes, credits: recorded.append((update, len(episodes), set(credits))))
     assert recorded == [(1, 8, set(AGENTS))]
-    assert (trainer.update, trainer.num_turns, trainer.last_metrics) == (1, 24, {})
+    assert (trainer.progress.update, trainer.progress.num_turns, trainer.progress.last_metrics) == (1, 24, {})
 
 
 @pytest.mark.parametrize(
@@ -297,4 +297,4 @@ def test_what_is_learned_from_is_processed_and_what_is_logged_is_not():
 def test_branches_of_the_cross_mode_count_as_environment_steps():
     trainer = text_trainer("magrpo", "observed", joint_mode="cross")
     trainer.step()
-    assert trainer.num_turns == 2 * 4**2  # two tasks, every completion of four with every other
+    assert trainer.progress.num_turns == 2 * 4**2  # two tasks, every completion of four with every other

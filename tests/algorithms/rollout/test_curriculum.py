@@ -176,7 +176,7 @@ def test_a_run_with_a_schedule_that_dies_goes_on_with_the_same_bytes(tmp_path, e
     step = Trainer.step
 
     def dies(self, record=None):
-        if self.update == 2:
+        if self.progress.update == 2:
             raise KeyboardInterrupt
         return step(self, record)
 

@@ -184,7 +184,7 @@ def test_a_kill_at_any_file_event_leaves_a_folder_that_is_taken_up_again(tmp_pat
         assert status in (-signal.SIGKILL, 0)
         has_checkpoint = any(path.name.isdecimal() for path in folder.glob("checkpoints/*"))
         resume = folder.is_dir() and (has_checkpoint or limit % 2 == 0)
-        assert run_experiment(short, folder, resume=resume).update == 1
+        assert run_experiment(short, folder, resume=resume).progress.update == 1
         assert [path.name for path in folder.rglob(".collm-*")] == [], limit
     assert limit > 30
 

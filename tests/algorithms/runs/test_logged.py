@@ -29,7 +29,7 @@ from collm.envs.vectors.vector import SyncVector
 
 
 @case("update", "environment_steps", "sampled_tokens", "tokens_per_second", "seconds/decoding", "seconds/environment")
-@case("seconds/learning", "seconds/update", "seconds/total")
+@case("seconds/credit", "seconds/critics", "seconds/policies", "seconds/learning", "seconds/update", "seconds/total")
 def test_counts_and_seconds_of_updates_add_up():
     config = IACConfig(rollout_buffer_size=4, num_updates=2, critic_warmup=0, use_separate_critic=False)
     policies = {agent: word_policy(i, max_new_tokens=2, has_value_head=True) for i, agent in enumerate(AGENTS)}
@@ -48,6 +48,8 @@ def test_counts_and_seconds_of_updates_add_up():
         phases = metrics["seconds/decoding"] + metrics["seconds/environment"]
         assert 0.5 * collecting < phases <= collecting
         assert min(metrics["seconds/decoding"], metrics["seconds/environment"], metrics["seconds/learning"]) > 0
+        learning = [metrics[f"seconds/{phase}"] for phase in ("credit", "critics", "policies")]
+        assert min(learning) > 0 and sum(learning) == pytest.approx(metrics["seconds/learning"])
 
 
 def test_metrics_of_a_team_are_means_over_its_policies():
@@ -62,7 +64,7 @@ def test_metrics_of_a_team_are_means_over_its_policies():
 
         def prepare(batch, inner=learner.prepare):
             update = inner(batch)
-            return lambda: rows.append(found := update()) or found
+            return update._replace(run=lambda: rows.append(found := update.run()) or found)
 
         learner.prepare = prepare
     _, metrics = trainer.step()

@@ -82,7 +82,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so(tmp_path,
         (newest / "SHA256SUMS").unlink()
     told = []
     trainer = run_experiment(experiment, tmp_path / "r", resume=True, on_notice=told.append)
-    assert trainer.update == 2 and traces(tmp_path / "r") == expected
+    assert trainer.progress.update == 2 and traces(tmp_path / "r") == expected
     assert [line for line in told if f"{newest} is damaged" in line and "00000001" in line] == told and len(told) == 1
     assert newest_checkpoint(tmp_path / "r").path == newest  # written anew
     for path in (tmp_path / "r" / "checkpoints").iterdir():
@@ -109,7 +109,7 @@ def test_a_number_that_is_not_finite_is_never_written_and_its_tensor_is_named(tm
     weight = next(iter(trainer.learners.values())).policy.parameters()[0]
     with torch.no_grad():
         weight[0, 0] = math.nan
-    trainer.update = 3
+    trainer.progress.update = 3
     before = newest_checkpoint(tmp_path / "r").path
     with pytest.raises(FloatingPointError, match=r"update 3: .* in trainer/learners/\w+/policy/.*weight"):
         save_checkpoint(tmp_path / "r", trainer)
@@ -310,7 +310,9 @@ def test_checkpoints_come_by_the_clock(tmp_path, experiment, monkeypatch):
     seconds = iter(range(0, 10_000, 100))
     monkeypatch.setattr(running, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
     saved = []
-    monkeypatch.setattr(running, "save_checkpoint", lambda directory, trainer, lines: saved.append(trainer.update))
+    monkeypatch.setattr(
+        running, "save_checkpoint", lambda directory, trainer, lines: saved.append(trainer.progress.update)
+    )
     run_experiment(changed(experiment, num_updates=9, save_interval=0), tmp_path / "r")
     assert saved[-1] == 9 and 1 < len(saved) < 9
 

@@ -6,7 +6,6 @@ from architectures import model_of
 from collm.benchmarks.commands import throughput
 from collm.benchmarks.errors import UserError
 from collm.benchmarks.throughput import limit as throughput_limit
-from collm.benchmarks.throughput import reference as throughput_reference
 from collm.benchmarks.throughput import rollout as throughput_rollout
 from collm.benchmarks.throughput import update as throughput_update
 from collm.benchmarks.throughput.limit import Share
@@ -39,16 +38,6 @@ def test_the_tables_say_what_was_measured():
     share = throughput_limit.table([Share("decode", Spread(1000.0, 1250.0, 1500.0), 4e7, 1e11, 8e10, 0.25, 0.4)])
     cells = "1,250 (1,000-1,500) | 50.0 (40.0-60.0) | 100.0 | 50% (40%-60%) | 80% | 25% | 40%"
     assert share.splitlines()[-1] == f"| decode | {cells} |"
-    compared = throughput_reference.table([(throughput_reference.CASES[0], [6.0, 8.0, 10.0], [2.0, 2.0, 5.0])])
-    cells = "8.00 (6.00-10.00) | 2.00 (2.00-5.00) | 3.00 (2.00-4.00)x | 2.5x | 3.5x"
-    assert compared.splitlines()[-1] == f"| {throughput_reference.CASES[0].name} | {cells} |"
-    rows = [
-        throughput_reference.OnAllCores(case, [6.0, 8.0, 10.0], {1: [1.0, 3.0, 4.0], 2: [2.0, 2.0, 5.0]})
-        for case in throughput_reference.LARGE_CASES
-    ]
-    on_all_cores = throughput_reference.table_on_all_cores(rows).splitlines()
-    assert "comlrl, 1 thread | comlrl, 2 threads" in on_all_cores[2]
-    assert on_all_cores[-1].endswith("3.00 (1.00-4.00) | 2.00 (2.00-5.00) | 2.67 (2.50-6.00)x |")
 
 
 def test_growth_is_drawn(tmp_path):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from collm.benchmarks.throughput import timing
-from collm.benchmarks.throughput.timing import Spread, Stopwatch, Watch, cpu_rates, ratio_of, timed_rounds, watching
+from collm.benchmarks.throughput.timing import Spread, Stopwatch, Watch, rates, ratio_of, timed_rounds, watching
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def clock(monkeypatch):
 
 def test_a_rate_is_taken_in_every_round_but_the_first(clock):
     clock(0, 99, 0, 1, 0, 2, 0, 50)
-    assert cpu_rates({"one": lambda: 10}, num_rounds=3) == {"one": [10, 5, 0.2]}
+    assert rates({"one": lambda: 10}, num_rounds=3) == {"one": [10, 5, 0.2]}
 
 
 def test_a_ratio_is_taken_round_by_round():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from collm.envs.games.pictures.font import LETTERS, written
+from collm.envs.games.pictures import LETTERS, written
 
 
 def test_the_published_letters_by_hand():

@@ -15,7 +15,7 @@ from replies import references
 from collm.envs import EnvSpec, check_env
 from collm.envs.games.house_build import HouseBuild, new_house
 from collm.envs.games.mini_build import MiniBuild, demonstration
-from collm.envs.games.pictures.font import LETTERS
+from collm.envs.games.pictures import LETTERS
 from collm.envs.games.str_build import BLOCKS, StrBuild, score, word
 
 PARTS = (

@@ -257,7 +257,7 @@ OPEN_WITHOUT_FILTERS = (
 def unfiltered(module_monkeypatch: pytest.MonkeyPatch) -> Sandbox:
     everything = struct.pack("HBBI", 0x06, 0, 0, 0x7FFF0000)  # one instruction: return "allow"
     module_monkeypatch.setattr(worker, "filters", lambda **_: Filters(everything, everything))
-    module_monkeypatch.setattr("collm.envs.sandbox.isolation.probe.holes", lambda _: [])
+    module_monkeypatch.setattr("collm.envs.sandbox.isolation.holes", lambda _: [])
     sandbox = Sandbox(1, isolation="A")
     try:
         sandbox.start()

@@ -24,9 +24,9 @@ from collm.envs.sandbox import (
     Sandbox,
     SandboxError,
     SandboxUnavailable,
+    isolation,
     shared_sandbox,
 )
-from collm.envs.sandbox.isolation import tiers
 from collm.envs.sandbox.workers import run as run_module
 
 SQUARE = "def f(x):\n    return x * x"
@@ -187,7 +187,7 @@ def test_an_unisolated_run_is_marked_and_logged(caplog: pytest.LogCaptureFixture
 
 
 def test_without_a_tier_that_holds_it_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tiers.probe, "holes", lambda _: ["could fork"])
+    monkeypatch.setattr(isolation, "holes", lambda _: ["could fork"])
     with pytest.raises(SandboxUnavailable, match=r"A: .*could fork; B: .*could fork.*isolation='none'"):
         Sandbox(1).start()
 
@@ -199,7 +199,7 @@ def test_a_worker_that_does_not_hold_is_never_used(monkeypatch: pytest.MonkeyPat
         tried.append(worker.plan.isolation)
         return ["could fork"] if worker.plan.isolation == "A" else []
 
-    monkeypatch.setattr(tiers.probe, "holes", holes)
+    monkeypatch.setattr(isolation, "holes", holes)
     with Sandbox(1) as sandbox:
         assert sandbox.isolation == "B"
     assert tried == ["A", "B"]
@@ -247,7 +247,7 @@ def test_an_executor_that_fails_twice_is_an_error_and_no_verdict(monkeypatch: py
     with Sandbox(1) as sandbox:
         sandbox.start()
         monkeypatch.setattr(run_module.Run, "collect", die)
-        monkeypatch.setattr(tiers.probe, "holes", lambda _: [])
+        monkeypatch.setattr(isolation, "holes", lambda _: [])
         with pytest.raises(SandboxError, match="failed twice: the zygote died"):
             sandbox.check(SQUARE, "f", [Case((3,), 9)])
         monkeypatch.undo()

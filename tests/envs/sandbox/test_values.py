@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collm.envs.sandbox import values
-from collm.envs.sandbox.exchange.arguments import plain
+from collm.envs.sandbox.exchange.calls import plain
 from collm.envs.sandbox.runtime import codec
 from collm.envs.sandbox.values import MalformedValue, is_equal, parse, read
 

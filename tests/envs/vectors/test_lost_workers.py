@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections import deque
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collm.envs import Outcome, SyncVector, TextParallelEnv
-from collm.envs.vectors import workers
+from collm.envs.vectors import processes
 from collm.envs.vectors.copies import Copies, built, digest_of
 from collm.envs.vectors.faults import EnvironmentFault
-from collm.envs.vectors.workers import LostWorkerError, WorkerVector
+from collm.envs.vectors.processes import LostWorkerError, ProcessVector
 
 NUM_TURNS = 4
 
@@ -39,7 +40,7 @@ class Diary(TextParallelEnv):
     clock = 0
 
 
-class NearbyVector(WorkerVector):
+class NearbyVector(ProcessVector):
     """Workers in this process, which answer one message at a time, and of which some are lost before some answers.
 
     Args:
@@ -48,12 +49,11 @@ class NearbyVector(WorkerVector):
     """
 
     def __init__(self, build, num_envs, num_workers, losses=None, max_failures=1_000):
-        super().__init__(build, num_envs, num_workers, None)
         self.max_failures = max_failures
         self.build, self.losses = build, dict(losses or {})
         self.num_answers = self.num_started = 0
-        self.dead, self.copies, self.waiting, self.is_ended = set(), {}, {}, False
-        self._open()
+        self.dead, self.copies, self.waiting = set(), {}, {}
+        super().__init__(build, num_envs, num_workers=num_workers)
 
     def _start(self, number):
         self.num_started += 1
@@ -61,9 +61,6 @@ class NearbyVector(WorkerVector):
 
     def _kill(self, number):
         self.dead.discard(number)
-
-    def _end(self):
-        self.is_ended = True
 
     def _deliver(self, number, payload):
         if number not in self.dead:
@@ -73,7 +70,8 @@ class NearbyVector(WorkerVector):
         return [number for number in numbers if number in self.dead or self.waiting[number]][:1]
 
     def _answer_of(self, number):
-        self.dead |= {each for each in self.losses.pop(self.num_answers, set()) if not self._is_starting[each]}
+        losses = self.losses.pop(self.num_answers, set()) & set(range(self.num_workers))
+        self.dead |= {each for each in losses if not self._is_starting[each]}
         if number in self.dead:
             raise LostWorkerError("died (the roof came down)")
         if not self.waiting[number]:
@@ -140,7 +138,7 @@ def test_all_workers_lost_at_once_are_all_replaced(expected):
 
 
 def test_an_episode_that_is_another_one_when_it_is_played_again_is_given_up_and_the_others_go_on():
-    vector = NearbyVector(lambda: Diary(drifts=True), 2, 1)
+    vector = NearbyVector(partial(Diary, drifts=True), 2, 1)
     for index in (0, 1):
         vector.reset(index, seed=index)
     for turn in (1, 2):
@@ -157,14 +155,14 @@ def test_an_episode_that_is_another_one_when_it_is_played_again_is_given_up_and_
 
 
 def test_who_waits_for_an_episode_that_is_another_one_gets_its_fault():
-    vector = NearbyVector(lambda: Diary(drifts=True), 1, 1)
+    vector = NearbyVector(partial(Diary, drifts=True), 1, 1)
     vector.reset(0, seed=0)
     vector.step({0: dict.fromkeys(("a_0", "b_0"), "one")})
     vector.step({0: dict.fromkeys(("a_0", "b_0"), "two")})
     vector.dead.add(0)
     with pytest.raises(EnvironmentFault, match=r"seed 0, turn 3: its worker process .*does not repeat itself"):
         vector.step({0: dict.fromkeys(("a_0", "b_0"), "three")})
-    assert vector.is_ended
+    assert vector._is_closed
 
 
 def test_an_episode_under_way_in_two_lost_workers_is_given_up_in_one_line():
@@ -192,7 +190,7 @@ def test_a_worker_that_never_starts_is_said_in_one_line_when_its_time_is_over(mo
         def _answering(self, numbers, timeout_s):
             return []
 
-    monkeypatch.setattr(workers, "START_S", 0.01)
+    monkeypatch.setattr(processes, "START_S", 0.01)
     with pytest.raises(EnvironmentFault, match=r"was not built within 0.01 s") as caught:
         Crowded(Diary, 1, 1)
     assert "\n" not in str(caught.value)

@@ -28,8 +28,7 @@ from collm.envs.views import (
     reference_phrases,
     to_aec,
 )
-from collm.envs.views.aec import make_aec
-from collm.envs.views.parallel import make_parallel, takes_max_turns
+from collm.envs.views.aec import make_aec, make_parallel, takes_max_turns
 
 IDS = [spec.id for spec in specs()]
 pytestmark = [  # their tests warn of whatever is no array

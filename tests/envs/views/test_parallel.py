@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collm.envs.views import TurnLimit
-from collm.envs.views.parallel import make_parallel
+from collm.envs.views.aec import make_parallel
 
 
 def test_a_game_of_fixed_length_is_cut_short_by_pettingzoos_max_cycles():

@@ -4,8 +4,7 @@ import random
 
 import pytest
 
-from collm.envs.coding.functions.inputs import drawn, drawn_arguments
-from collm.envs.coding.functions.problems import problem_of, shown_assertions
+from collm.envs.coding.functions.problems import drawn, drawn_arguments, problem_of, shown_assertions
 
 HUMAN_EVAL = {
     "id": "HumanEval/0",

@@ -12,13 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from collm.envs.sandbox import Case, Sandbox, SandboxError, SandboxUnavailable
-from collm.envs.sandbox.isolation import tiers
+from collm.envs.sandbox import Case, Sandbox, SandboxError, SandboxUnavailable, isolation
 from collm.envs.sandbox.workers import run as run_module
 from collm.envs.sandbox.workers import worker as worker_module
 from collm.envs.sandbox.workers.run import Broken
 
-PACKAGE = Path(tiers.__file__).parents[1]
+PACKAGE = Path(isolation.__file__).parent
 FACTS = {
     "the host's name": "import os\ndef f(): return os.uname().nodename",
     "the host's name by the platform": "import platform\ndef f(): return platform.node()",
@@ -118,17 +117,17 @@ def test_a_machine_where_nothing_can_be_written_has_a_sandbox_all_the_same(monke
 
 
 def test_a_tier_whose_probe_breaks_gives_way_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    holes = tiers.probe.holes
+    holes = isolation.holes
 
     def breaks_in_a(worker: worker_module.Worker) -> list[str]:
         if worker.plan.isolation == "A":
             raise Broken("the zygote died")
         return holes(worker)
 
-    monkeypatch.setattr(tiers.probe, "holes", breaks_in_a)
+    monkeypatch.setattr(isolation, "holes", breaks_in_a)
     with Sandbox(1) as sandbox:
         assert sandbox.isolation == "B"
-    monkeypatch.setattr(tiers.probe, "holes", _break)
+    monkeypatch.setattr(isolation, "holes", _break)
     with pytest.raises(SandboxUnavailable, match=r"A: the zygote died; B: the zygote died.*pidfd_open"):
         Sandbox(1).start()
 
@@ -175,7 +174,7 @@ def test_a_full_process_table_is_an_error_of_the_executor_with_the_remedy(monkey
             unpack = staticmethod(lambda _: not_started)
 
         monkeypatch.setattr(run_module.protocol, "ENDING", Full)
-        monkeypatch.setattr(tiers.probe, "holes", lambda _: [])
+        monkeypatch.setattr(isolation, "holes", lambda _: [])
         with pytest.raises(SandboxError, match=r"failed twice.*ulimit -u"):
             sandbox.check("def f(x): return x", "f", [Case((1,), 1)])
 

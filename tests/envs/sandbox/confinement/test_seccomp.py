@@ -7,8 +7,7 @@ import struct
 
 import pytest
 
-from collm.envs.sandbox.confinement.seccomp import filters, program, rules
-from collm.envs.sandbox.confinement.syscalls import MACHINES, Machine
+from collm.envs.sandbox.confinement.seccomp import MACHINES, Machine, filters, program, rules
 
 ALLOW, KILL, ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 REFUSED = ERRNO | errno.EPERM

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collm.envs.writing.documents.bands import Band
+from collm.envs.writing.documents.grounding import Band
 
 LENGTHS = Band(1.0, 2.0, 3.0, 5.0)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from collm.envs.checks.exploits import LIMIT
 from collm.envs.writing import MiniWriting
-from collm.envs.writing.mini_writing.exploits import PLAYERS
+from collm.envs.writing.mini_writing.env import EXPLOITS
 from collm.envs.writing.mini_writing.prompts import (
     AGENTS,
     WRITERS,
@@ -255,28 +255,28 @@ def share_of(player, team: int, num_posts: int = 100) -> float:
 
 
 @each_team
-@pytest.mark.parametrize("name", PLAYERS)
+@pytest.mark.parametrize("name", EXPLOITS)
 def test_no_degenerate_team_goes_most_of_the_way(name, team):
-    assert share_of(PLAYERS[name], team) <= LIMIT
+    assert share_of(EXPLOITS[name], team) <= LIMIT
 
 
 @each_team
 def test_words_out_of_their_sentences_earn_nothing(team):
     for name in ("one word", "words rotated by three", "linking words alone", "one run-on sentence", "another topic"):
-        assert share_of(PLAYERS[name], team) == 0, name
+        assert share_of(EXPLOITS[name], team) == 0, name
 
 
 @each_team
 def test_a_wrong_word_in_every_sentence_leaves_less_than_a_third(team):
     for name in ("adjectives swapped", "verbs swapped", "things swapped"):
-        assert share_of(PLAYERS[name], team) < 1 / 3, name
+        assert share_of(EXPLOITS[name], team) < 1 / 3, name
 
 
 def test_lies_earn_less_than_one_honest_writer():
     """The main point alone, or the whole post by both, is more than any text of false sentences."""
-    honest = min(share_of(PLAYERS[name], 2) for name in ("long writers idle", "whole post by all"))
+    honest = min(share_of(EXPLOITS[name], 2) for name in ("long writers idle", "whole post by all"))
     lies = ("words recombined", "adjectives swapped", "verbs swapped", "things swapped", "subject and thing swapped")
-    assert max(share_of(PLAYERS[name], 2) for name in lies) < honest
+    assert max(share_of(EXPLOITS[name], 2) for name in lies) < honest
 
 
 # Prompts and demonstrations

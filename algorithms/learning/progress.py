@@ -1,0 +1,101 @@
+"""Progress of a training: its counters, the metrics of its cost, and the update that an error belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+
+from ...agents.core import Divergence
+from ...envs.vectors.faults import EnvironmentFault
+from ..config import TrainConfig
+from ..rollout.episode import Episode
+from ..rollout.requests import Rollout
+from .metrics import Timer
+from .policy_learner import PolicyLearner
+
+
+class Progress:
+    """Counters of a training.
+
+    Args:
+        config: settings of the training.
+
+    Attributes:
+        update: number of updates done.
+        num_turns: environment steps taken.
+        num_tokens: tokens sampled.
+        seconds: seconds of all updates.
+        last_metrics: metrics of the last update.
+    """
+
+    def __init__(self, config: TrainConfig):
+        self.config = config
+        self.update = 0
+        self.num_turns = 0
+        self.num_tokens = 0
+        self.seconds = 0.0
+        self.last_metrics: Mapping[str, float] = {}
+
+    def advance(
+        self, rollout: Rollout, episodes: Sequence[Episode], num_extra_turns: int, timer: Timer
+    ) -> dict[str, float]:
+        """Count an update; returns metrics of its cost.
+
+        Args:
+            rollout: rollout of the update.
+            episodes: its episodes, with the log-probabilities of all tokens.
+            num_extra_turns: environment steps that scored cross rollouts.
+            timer: seconds of the phases rollout, credit, critics and policies.
+        """
+        metrics = {f"seconds/{phase}": seconds for phase, seconds in rollout.seconds.items()}
+        if rollout.faults:
+            metrics["skipped_episodes"] = float(len(rollout.faults))
+        if self.config.max_staleness:
+            metrics["staleness"] = float(np.mean([self.update - episode.version for episode in episodes]))
+            metrics["seconds/waiting"] = timer.seconds["rollout"]
+        num_tokens = sum(len(turn.completion.logprobs) for e in episodes for t in e.tracks.values() for turn in t)
+        self.update += 1
+        self.num_turns += sum(episode.num_turns for episode in episodes) + num_extra_turns
+        self.num_tokens += num_tokens
+        self.seconds += timer.total
+        return {
+            **metrics,
+            **{f"seconds/{phase}": timer.seconds[phase] for phase in ("credit", "critics", "policies")},
+            "update": self.update,
+            "environment_steps": self.num_turns,
+            "sampled_tokens": self.num_tokens,
+            "tokens_per_second": num_tokens / rollout.wall_s,
+            "seconds/learning": timer.total - timer.seconds["rollout"],
+            "seconds/update": timer.total,
+            "seconds/total": self.seconds,
+        }
+
+    @contextmanager
+    def errors_annotated(self, learners: Mapping[str, PolicyLearner], updates_ahead: int = 0) -> Iterator[None]:
+        """Add the number of the update to errors that are raised inside the block.
+
+        Args:
+            learners: learners by agent, for the learning rate of a policy that diverges.
+            updates_ahead: 0 for the last update that is done, 1 for the next one.
+        """
+        try:
+            yield
+        except EnvironmentFault as fault:
+            fault.update = self.update + updates_ahead
+            raise
+        except Divergence as divergence:
+            divergence.update = self.update + updates_ahead
+            divergence.metrics = self.last_metrics
+            rates = [learners[agent].optimizer.learning_rate for agent in divergence.agents if agent in learners]
+            if rates and divergence.learning_rate is None:
+                divergence.learning_rate = max(rates)
+            raise
+
+    def state_dict(self) -> dict[str, float]:
+        return {name: getattr(self, name) for name in ("update", "num_turns", "num_tokens", "seconds")}
+
+    def load_state_dict(self, state: Mapping[str, float]) -> None:
+        for name in self.state_dict():
+            setattr(self, name, state[name])

@@ -1,1 +1,0 @@
-"""Which isolation a machine offers, and whether it holds."""

@@ -1,0 +1,169 @@
+"""Spaces: texts of bounded length, and which actions of a space are legal."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import numpy as np
+from gymnasium.spaces import Dict, Discrete, MultiDiscrete, Space, Text
+from gymnasium.spaces.utils import flatdim, flatten, flatten_space
+from gymnasium.vector.utils import create_shared_memory
+from numpy.typing import NDArray
+
+# Short, and with what breaks naive consumers: a space, a line end, letters of more than one byte.
+_SAMPLE_CHARACTERS = "abcdefghijklmnopqrstuvwxyz0123456789 .\né数"
+_MAX_SAMPLE_LENGTH = 24
+
+
+def is_unicode_text(text: str) -> bool:
+    """Whether the string can be written as UTF-8; a lone surrogate cannot, and tokenizers raise on it."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+class OpenText(Text):
+    """Texts of `min_length` to `max_length` characters, of any characters but lone surrogates.
+
+    Gymnasium's `Text` enumerates its characters, which all of Unicode makes unusable (a second to build, megabytes
+    to pickle); its default allows neither a space nor a line end. This one only bounds the length. It stays a `Text`,
+    so that libraries which dispatch on the type still recognise it.
+
+    Args:
+        max_length: in characters.
+        min_length: in characters; 0 allows the empty text.
+        seed: starts what `sample` draws.
+
+    Raises:
+        ValueError: if not 0 <= min_length <= max_length.
+    """
+
+    def __init__(self, max_length: int, *, min_length: int = 0, seed: int | np.random.Generator | None = None):
+        if not 0 <= min_length <= max_length:
+            raise ValueError(f"OpenText needs 0 <= min_length <= max_length, got {min_length} and {max_length}")
+        super().__init__(max_length, min_length=min_length, charset=_SAMPLE_CHARACTERS, seed=seed)
+
+    def contains(self, x: Any) -> bool:
+        return isinstance(x, str) and self.min_length <= len(x) <= self.max_length and is_unicode_text(x)
+
+    def sample(self, mask: Any = None, probability: Any = None) -> str:
+        """A short random text, line ends and letters of several bytes among it; masks are not supported."""
+        if mask is not None or probability is not None:
+            raise ValueError("OpenText has no fixed characters to mask; call sample() without mask and probability")
+        upper = max(self.min_length, min(self.max_length, _MAX_SAMPLE_LENGTH))
+        length = int(self.np_random.integers(self.min_length, upper + 1))
+        return "".join(_SAMPLE_CHARACTERS[i] for i in self.np_random.integers(len(_SAMPLE_CHARACTERS), size=length))
+
+    def __repr__(self) -> str:
+        return f"OpenText({self.min_length}, {self.max_length})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OpenText) and (self.min_length, self.max_length) == (
+            other.min_length,
+            other.max_length,
+        )
+
+    def __hash__(self) -> int:
+        return hash((OpenText, self.min_length, self.max_length))
+
+
+def _refuse_flattening(space: Space[Any], *_: Any) -> NoReturn:
+    raise TypeError(f"{space} has no fixed characters to number; use collm.envs.views to turn texts into token ids")
+
+
+for _function in (flatdim, flatten, flatten_space):
+    _function.register(OpenText, _refuse_flattening)
+
+
+@create_shared_memory.register(OpenText)
+def _create_shared_memory(space: OpenText, n: int = 1, ctx: Any = None) -> Any:
+    # gymnasium would read a Text from shared memory once and return that first text at every later step.
+    raise TypeError(
+        f"{space} cannot lie in shared memory; pass vector_kwargs={{'shared_memory': False}} to gymnasium.make_vec, "
+        "or shared_memory=False to AsyncVectorEnv"
+    )
+
+
+def is_flattenable(space: Space[Any]) -> bool:
+    """Return True if Gymnasium flattens the space into a `Box`.
+
+    Spaces that do not define `is_np_flattenable`, such as MiniGrid's mission, are not flattenable.
+    """
+    try:
+        return space.is_np_flattenable
+    except NotImplementedError:  # the default of Space
+        return False
+
+
+MASK, OBSERVATION = "action_mask", "observation"
+
+
+def has_mask(space: Space[Any]) -> bool:
+    """Whether observations of a space carry an action mask."""
+    return isinstance(space, Dict) and set(space) == {MASK, OBSERVATION}
+
+
+def options_of(space: Space[Any]) -> tuple[int, ...]:
+    """Number of options of each choice of an action; empty for actions that are no choices."""
+    if isinstance(space, Discrete):
+        return (int(space.n),)
+    return tuple(int(n) for n in space.nvec.ravel()) if isinstance(space, MultiDiscrete) else ()
+
+
+def flat_mask(mask: Any) -> NDArray[np.bool_]:
+    """A mask as one row, from an array or, as Gymnasium has it for several choices, a tuple of arrays.
+
+    Raises:
+        ValueError: if it holds anything but 0 and 1.
+    """
+    parts = mask if isinstance(mask, (tuple, list)) else [mask]
+    row = np.concatenate([np.asarray(part).ravel() for part in parts])
+    if row.dtype != np.bool_ and not np.isin(row, (0, 1)).all():
+        raise ValueError(f"an action mask holds 1 for legal and 0 for illegal options, got {mask!r}")
+    return row.astype(np.bool_)
+
+
+def mask_problem(mask: Any, options: tuple[int, ...]) -> str | None:
+    """What is wrong with the mask of an agent that is to act; None if nothing is.
+
+    Args:
+        mask: a row of 0 and 1, or one per choice.
+        options: number of options of each choice.
+    """
+    try:
+        row = flat_mask(mask)
+    except (ValueError, TypeError) as error:
+        return f"is none: {error}"
+    if not options:
+        return "is given for actions that are no choices; masks are for Discrete and MultiDiscrete"
+    if len(row) != sum(options):
+        return f"has {len(row)} entries, but there are {sum(options)} options"
+    starts = np.cumsum((0, *options[:-1]))
+    # A number, not the row: a choice of 10,000 options is not to be printed.
+    empty = np.flatnonzero(~np.logical_or.reduceat(row, starts))
+    if len(empty):
+        return f"leaves no legal option{f' of choice {empty[0]}' if len(options) > 1 else ''}"
+    return None
+
+
+def only_first(options: tuple[int, ...]) -> NDArray[np.int8]:
+    """The mask of an agent whose action does nothing: of each choice the first option alone is legal."""
+    mask = np.zeros(sum(options), dtype=np.int8)
+    mask[np.cumsum((0, *options[:-1]))] = 1
+    return mask
+
+
+def sampled(space: Space[Any], mask: Any) -> Any:
+    """A legal element of an action space, each as likely, from the space's own random numbers."""
+    options = options_of(space)
+    row = flat_mask(mask).astype(np.int8)
+    if isinstance(space, Discrete):
+        return space.sample(row)
+    parts = np.split(row, np.cumsum(options)[:-1])
+    chosen = [int(space.np_random.choice(np.flatnonzero(part))) for part in parts]
+    assert isinstance(space, MultiDiscrete)
+    return (np.asarray(chosen, dtype=space.dtype) + space.start.ravel()).reshape(space.shape)
