@@ -14,7 +14,8 @@ import torch
 from collm.agents.config import ModelConfig
 from collm.agents.core import SMALL_LEARNING_RATE
 from collm.algorithms import MAAC, MAACConfig
-from collm.algorithms.runs.assembly.experiment import Experiment, reply_limit
+from collm.algorithms.runs.assembly.experiment import Experiment
+from collm.envs.registration.registry import spec
 from examples import maac_single_file as single_file
 
 PATH = Path(single_file.__file__)
@@ -105,7 +106,7 @@ def test_the_first_updated_weights_are_the_librarys(replayed):
 
 def test_defaults_are_the_librarys():
     config, model = MAACConfig(), ModelConfig()
-    given = {"agent_learning_rate": SMALL_LEARNING_RATE, "max_new_tokens": reply_limit(single_file.ENV)}
+    given = {"agent_learning_rate": SMALL_LEARNING_RATE, "max_new_tokens": spec(single_file.ENV).max_new_tokens}
     given |= {"adam_epsilon": config.adam[2], "critic_warmup": MAAC(config).critic_warmup}
     assert (config.agent_learning_rate, model.max_new_tokens) == (None, None)
     for each in fields(single_file.Settings):

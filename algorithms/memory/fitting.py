@@ -141,10 +141,24 @@ def fit(algorithm: Algorithm[Any], model: ModelConfig, task: Task, capacity: Cap
         None where nothing fits.
     """
     members = members_of(algorithm, model, task)
-    for recomputes, share in _choices(algorithm, model):
-        fits = _fits(algorithm, model, task, members, capacity, recomputes, share)
-        if fits is not None:
-            return fits
+    for recomputes, divisor in _choices(algorithm, model):
+        works: dict[str, Work] = {}
+        for device, own in members.items():
+            work = work_of(algorithm, model, task, members, device, recomputes, divisor)
+            if model.kv_memory is not None:
+                num_actors = sum(1 for each in own if each.decodes)
+                work = replace(work, max_kv=int(model.kv_memory * GIB) * num_actors)
+            fitted = within(own, work, capacity(device))
+            if fitted is None:
+                break
+            works[device] = fitted
+        else:
+            return Fit(
+                recomputes,
+                None if divisor == 1 else min(work.tokens for work in works.values()),
+                {device: plan(members[device], work) for device, work in works.items()},
+                model.kv_memory if model.kv_memory is not None else _cut(members, works),
+            )
     return None
 
 
@@ -165,29 +179,26 @@ def remedies(algorithm: Algorithm[Any], model: ModelConfig, task: Task, capacity
         small = {"critic_model_name_or_path": "small"}
     is_split = len(set(model.names(len(task.agents)))) > 1 or len(set(model.devices(len(task.agents)))) > 1
     half: dict[str, Any] = {} if model.compute_dtype != "float32" else {"compute_dtype": "bfloat16"}
-    tries: list[tuple[dict[str, Any], dict[str, Any]]] = []
     ways: list[dict[str, Any]] = [{"offload": "none"}, {"side_by_side": False}, {"offload": "moments"}]
     if not algorithm.config.fsdp:
         ways += [{"fsdp": True}] if task.num_ranks > 1 and not is_split else []
         ways += [{"offload": "learner"}]
-    tries += [(of_model, way) for of_model in ({}, half) for way in ways]
+    tries = [(of_model, way) for of_model in ({}, half) for way in ways]
     tries += [({"weights": "adapters", **half}, {}), ({"weights": "adapters", **half}, small)]
-    found: list[str] = []
-    kinds: set[str] = set()
+    has_no_adapters = is_split or model.server or algorithm.config.reference_device
+    found: dict[str, str] = {}  # by the kind of weights
     for of_model, of_config in tries:
         changed = replace(model, **of_model)
-        if changed.weights == "adapters" and (is_split or model.server or algorithm.config.reference_device):
+        if changed.weights == "adapters" and has_no_adapters:
             continue
-        kind = f"{changed.weights}"
         other = type(algorithm)(replace(algorithm.config, **of_config))
-        if kind not in kinds and fit(other, changed, task, capacity) is not None:
-            kinds.add(kind)
+        if changed.weights not in found and fit(other, changed, task, capacity) is not None:
             given = {**of_model, **{k: v for k, v in of_config.items() if v != "none"}}
             words = [
                 f"--{name.replace('_', '-')}{'' if value is True else f' {value}'}" for name, value in given.items()
             ]
-            found.append(" ".join(words))
-    return [each for each in found if each]
+            found[changed.weights] = " ".join(words)
+    return [each for each in found.values() if each]
 
 
 def check_fit(algorithm: Algorithm[Any], model: ModelConfig, task: Task, capacity: Capacity) -> Fit:
@@ -219,33 +230,6 @@ def _choices(algorithm: Algorithm[Any], model: ModelConfig) -> Iterator[tuple[bo
         while divisor == 1 or (is_free and divisor <= (32 if recomputes else MAX_CUT)):
             yield recomputes, divisor
             divisor *= 2
-
-
-def _fits(
-    algorithm: Algorithm[Any],
-    model: ModelConfig,
-    task: Task,
-    members: Mapping[str, Sequence[Member]],
-    capacity: Capacity,
-    recomputes: bool,
-    divisor: int,
-) -> Fit | None:
-    works: dict[str, Work] = {}
-    for device, own in members.items():
-        work = work_of(algorithm, model, task, members, device, recomputes, divisor)
-        if model.kv_memory is not None:
-            num_actors = sum(1 for each in own if each.decodes)
-            work = replace(work, max_kv=int(model.kv_memory * GIB) * num_actors)
-        fitted = within(own, work, capacity(device))
-        if fitted is None:
-            return None
-        works[device] = fitted
-    return Fit(
-        recomputes,
-        None if divisor == 1 else min(work.tokens for work in works.values()),
-        {device: plan(members[device], work) for device, work in works.items()},
-        model.kv_memory if model.kv_memory is not None else _cut(members, works),
-    )
 
 
 def _cut(members: Mapping[str, Sequence[Member]], works: Mapping[str, Work]) -> float | None:

@@ -98,7 +98,8 @@ class Experiment:
     @property
     def team_model(self) -> ModelConfig:
         """Settings of the language models, with the environment's length of replies where they name none."""
-        return self.model if self.model.max_new_tokens else replace(self.model, max_new_tokens=reply_limit(self.env))
+        limit = self.model.max_new_tokens or spec(self.env).max_new_tokens
+        return replace(self.model, max_new_tokens=limit)
 
     @property
     def num_envs(self) -> int:
@@ -209,34 +210,23 @@ class Experiment:
             reward_processor: applied to every reward before learning.
             start: weights to begin with, in place of the models'.
         """
-        if policies is None:
-            return self._checked()._trainer(None, critics, reward_processor, start)
-        self.check()
-        return self._trainer(policies, critics, reward_processor, start)
-
-    def _trainer(
-        self,
-        policies: Mapping[str, Policy] | None,
-        critics: CriticSource | None,
-        reward_processor: RewardProcessor | None,
-        start: StartingWeights | None,
-    ) -> Trainer:
-        algorithm = self.make_algorithm()
-        config = self.config
+        checked = self._checked()
+        # Policies that are given as objects have their own choices of memory.
+        experiment = checked if policies is None else self
+        algorithm = experiment.make_algorithm()
+        config = experiment.config
         worker = None
-        num_envs = self.num_envs
+        num_envs = experiment.num_envs
         if config.collectors is not None:
             if policies is not None:
                 raise ValueError(
                     f"collectors={config.collectors!r} make the policies that the settings name, but some are given as "
                     "objects; register them by name (collm.register_policy), and give that as the model"
                 )
-            worker = partial(self._ray_worker, num_envs)
+            blueprint = Blueprint.of(experiment, max(1, -(-num_envs // config.num_collectors)))
+            worker = partial(RayWorker, blueprint, cluster_of(config))
             num_envs = 1 if not algorithm.crosses_rollouts else num_envs
-        vector = self.make_vector("train", num_envs)
-        policies = make_policies(algorithm, vector, self.team_model, self.network, policies)
-        if config.deterministic:
-            fix_shapes(policies)
+        vector, policies = experiment._made_team(algorithm, num_envs, policies)
         if start is not None:
             start.give_policies(policies)  # before references are made of them
         rewarder = None
@@ -251,7 +241,7 @@ class Experiment:
             vector,
             policies,
             critics=critics,
-            network=self.network,
+            network=experiment.network,
             rewarder=rewarder,
             reward_processor=reward_processor,
             worker=worker,
@@ -263,16 +253,18 @@ class Experiment:
     def make_collector(self, num_envs: int) -> RolloutCollector:
         """A collector of training episodes, with models and environments of its own."""
         algorithm = self.make_algorithm()
-        vector = self.make_vector("train", num_envs)
-        policies = make_policies(algorithm, vector, self.team_model, self.network)
-        if self.config.deterministic:
-            fix_shapes(policies)
+        vector, policies = self._made_team(algorithm, num_envs)
         return make_collector(algorithm, vector, policies, is_judged=self.config.reward_model is not None)
 
-    def _ray_worker(self, num_envs: int) -> RayWorker:
-        config = self.config
-        blueprint = Blueprint.of(self, max(1, -(-num_envs // config.num_collectors)))
-        return RayWorker(blueprint, cluster_of(config))
+    def _made_team(
+        self, algorithm: Algorithm[Any], num_envs: int, given: Mapping[str, Policy] | None = None
+    ) -> tuple[VectorEnv, dict[str, Policy]]:
+        """Environments of training and the policies that play in them."""
+        vector = self.make_vector("train", num_envs)
+        policies = make_policies(algorithm, vector, self.team_model, self.network, given)
+        if self.config.deterministic:
+            fix_shapes(policies)
+        return vector, policies
 
 
 @dataclass(frozen=True)
@@ -322,11 +314,6 @@ def refuse_parts(saved: Mapping[str, Any]) -> None:
         if not isinstance(saved.get(name, kind()), kind):
             expected = "text" if kind is str else "a table"
             raise UserError(f"the run's config.json has {name}={saved[name]!r:.80}; it must be {expected}")
-
-
-def reply_limit(env: str) -> int | None:
-    """Tokens of a reply that an environment declares; None where it declares none."""
-    return spec(env).max_new_tokens
 
 
 def fix_shapes(policies: Mapping[str, Policy]) -> None:

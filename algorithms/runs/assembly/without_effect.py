@@ -157,23 +157,6 @@ RULES = (
 """What settings need to have an effect; the first rule that is not met is reported."""
 
 
-class Surplus(NamedTuple):
-    """A number of helpers of which some are idle."""
-
-    name: str
-    most: Callable[[Setup], int]
-    """Helpers that have work."""
-    what: str
-    """What each of them needs one of."""
-
-
-SURPLUS = (
-    Surplus("num_workers", lambda s: s.num_envs, "environment copies (num_envs)"),
-    Surplus("num_collectors", lambda s: s.config.rollout_buffer_size, "episodes per update (rollout_buffer_size)"),
-    Surplus("num_envs", lambda s: s.config.rollout_buffer_size, "episodes per update (rollout_buffer_size)"),
-)
-
-
 def settings_without_effect(setup: Setup) -> list[str]:
     """Lines on settings that differ from their defaults and change nothing, or name helpers without work."""
     given: dict[str, Any] = {}
@@ -191,9 +174,11 @@ def settings_without_effect(setup: Setup) -> list[str]:
             listed = ", ".join(f"{name}={given[name]!r}" for name in idle)
             has, it, need = ("has", "it", "needs") if len(idle) == 1 else ("have", "they", "need")
             lines.append(f"{listed} {has} no effect: {it} {need} {rule.needs}")
-    for name, most, what in SURPLUS:
-        if name in given and name not in reported and given[name] > most(setup):
-            if name == "num_envs" and setup.config.turns_per_update is not None:
-                continue
-            lines.append(f"{name}={given[name]} is more than the {most(setup)} {what}: the others have no work")
+    num_episodes = (setup.config.rollout_buffer_size, "episodes per update (rollout_buffer_size)")
+    surplus = {"num_workers": (setup.num_envs, "environment copies (num_envs)"), "num_collectors": num_episodes}
+    if setup.config.turns_per_update is None:
+        surplus["num_envs"] = num_episodes
+    for name, (most, what) in surplus.items():
+        if name in given and name not in reported and given[name] > most:
+            lines.append(f"{name}={given[name]} is more than the {most} {what}: the others have no work")
     return lines

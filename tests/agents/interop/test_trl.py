@@ -80,33 +80,6 @@ def test_the_log_probabilities_of_an_episode_are_the_models(trainer):
     torch.testing.assert_close(torch.tensor(rows["logprobs"][0])[own], known[own], atol=1e-3, rtol=1e-3)
 
 
-def test_the_trainer_learns_from_episodes_of_several_turns(tmp_path, monkeypatch):
-    monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
-    episodes = Episodes(builder, 8)
-    trainer = GRPOTrainer(
-        AutoModelForCausalLM.from_pretrained(TINY_DIRECTORY),
-        reward_funcs=Episodes.reward,
-        rollout_func=episodes,
-        train_dataset=episodes.dataset,
-        processing_class=AutoTokenizer.from_pretrained(TINY_DIRECTORY),
-        args=GRPOConfig(
-            str(tmp_path),
-            per_device_train_batch_size=4,
-            num_generations=4,
-            max_completion_length=6,
-            max_steps=1,
-            logging_steps=1,
-            save_strategy="no",
-            report_to="none",
-            disable_tqdm=True,
-            use_cpu=True,
-            bf16=False,
-        ),
-    )
-    trainer.train()
-    assert "reward" in trainer.state.log_history[0]
-
-
 def test_a_conversation_is_played_by_its_tool_and_has_no_other():
     made = conversation_class(builder)
     assert [name for name in vars(made) if not name.startswith("_")] == ["reset", "write", "get_reward"]
@@ -168,9 +141,13 @@ def test_a_seat_asked_for_alone_is_an_episode_of_its_own(trainer):
     assert episodes.num_played == 3 and len(rows["prompt_ids"]) == 3
 
 
-def test_the_trainer_learns_from_all_seats_of_an_episode(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("build", "num_seeds", "max_steps"), [(builder, 8, 1), (team, 4, 2)])
+def test_the_trainer_learns_from_all_seats_of_episodes_of_several_turns(
+    tmp_path, monkeypatch, build, num_seeds, max_steps
+):
     monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
-    episodes = Episodes(team, 4)
+    episodes = Episodes(build, num_seeds)
+    num_seats = 1 if build is builder else 2
     trainer = GRPOTrainer(
         AutoModelForCausalLM.from_pretrained(TINY_DIRECTORY),
         reward_funcs=Episodes.reward,
@@ -179,10 +156,10 @@ def test_the_trainer_learns_from_all_seats_of_an_episode(tmp_path, monkeypatch):
         processing_class=AutoTokenizer.from_pretrained(TINY_DIRECTORY),
         args=GRPOConfig(
             str(tmp_path),
-            per_device_train_batch_size=8,
+            per_device_train_batch_size=4 * num_seats,
             num_generations=4,
             max_completion_length=6,
-            max_steps=2,
+            max_steps=max_steps,
             shuffle_dataset=False,
             logging_steps=1,
             save_strategy="no",
@@ -193,4 +170,6 @@ def test_the_trainer_learns_from_all_seats_of_an_episode(tmp_path, monkeypatch):
         ),
     )
     trainer.train()
-    assert episodes.num_played == 2 * 4  # not 2 * 8: each is learned from in both seats
+    assert "reward" in trainer.state.log_history[0]
+    if build is team:
+        assert episodes.num_played == max_steps * 4  # not twice as many: each is learned from in both seats

@@ -138,35 +138,28 @@ def test_a_policy_acts_through_a_server(folder, stub):
     np.testing.assert_allclose([c.value for c in completions], evaluation.values, atol=1e-5)
 
 
-def test_a_server_with_other_weights_is_found_out(folder, stub):
-    _, generator = _learner(folder, stub)
-    _perturb(stub.base.parameters())
-    with pytest.raises(ServerError, match="it has other weights"):
-        generator.generate(_prompts(), Sampling())
-
-
-def test_a_server_with_another_model_is_refused(folder, stub):
-    _, generator = _learner(folder, stub)
-    stub.root = "somebody/else"
-    with pytest.raises(ServerError, match="serves 'somebody/else' as 'base', but what learns is"):
-        generator.generate(_prompts(), Sampling())
-
-
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("change", "message"),
     [
-        ({"token_ids": None}, "which vLLM 0.32 tells"),
-        ({"logprobs": None}, "which vLLM 0.32 tells"),
-        ({"weight_versions": None}, "which vLLM 0.32 tells"),
-        ({"finish_reason": "repetition"}, "ended by 'repetition'"),
-        ({"finish_reason": "stop", "token_ids": [7], "logprobs": {"content": [{"logprob": -1.0}]}}, "after token 7"),
+        (lambda stub: _perturb(stub.base.parameters()), "it has other weights"),
+        (lambda stub: setattr(stub, "root", "somebody/else"), "serves 'somebody/else' as 'base', but what learns is"),
+        (lambda stub: stub.changes.update({"token_ids": None}), "which vLLM 0.32 tells"),
+        (lambda stub: stub.changes.update({"logprobs": None}), "which vLLM 0.32 tells"),
+        (lambda stub: stub.changes.update({"weight_versions": None}), "which vLLM 0.32 tells"),
+        (lambda stub: stub.changes.update({"finish_reason": "repetition"}), "ended by 'repetition'"),
+        (
+            lambda stub: stub.changes.update(
+                {"finish_reason": "stop", "token_ids": [7], "logprobs": {"content": [{"logprob": -1.0}]}}
+            ),
+            "after token 7",
+        ),
     ],
 )
-def test_an_answer_that_is_not_what_was_asked_is_refused(folder, stub, changes, message):
+def test_a_server_of_other_weights_or_with_another_answer_is_refused(folder, stub, change, message):
     _, generator = _learner(folder, stub)
-    stub.changes = changes
+    change(stub)
     with pytest.raises(ServerError, match=message):
-        generator.generate(_prompts(2), Sampling())
+        generator.generate(_prompts(), Sampling())
 
 
 def test_a_server_that_is_not_there_is_named(folder, stub):

@@ -86,52 +86,44 @@ def close(actual, expected):
     torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-8)
 
 
-def test_td_errors_by_hand():
-    rewards, values, is_real = grids([([1.0, 2.0], [10.0, 20.0, 30.0]), ([3.0], [5.0, 0.0])])
-    close(td_errors(rewards, values, is_real, 0.5), torch.tensor([[1.0, -3.0], [-2.0, 0.0]], dtype=torch.float64))
+ENDS = [([1.0, 2.0], [10.0, 20.0, 30.0]), ([3.0], [5.0, 0.0])]
+LONG = [([1.0, 2.0, 4.0], [10.0, 20.0, 30.0, 40.0])]
 
 
-def test_td_targets_by_hand():
-    rewards, values, is_real = grids([([1.0, 2.0], [10.0, 20.0, 30.0]), ([3.0], [5.0, 0.0])])
-    close(td_targets(rewards, values, is_real, 0.5), torch.tensor([[11.0, 17.0], [3.0, 0.0]], dtype=torch.float64))
+@pytest.mark.parametrize(
+    ("estimate", "tracks", "expected"),
+    [
+        (td_errors, ENDS, [[1.0, -3.0], [-2.0, 0.0]]),
+        (td_targets, ENDS, [[11.0, 17.0], [3.0, 0.0]]),
+        # errors 1 and -3, faded by 0.5 * 0.8
+        (lambda *grid: gae(*grid, 0.8), ENDS[:1], [[1.0 - 3.0 * 0.4, -3.0]]),
+        (
+            lambda *grid: n_step_advantages(*grid, 2),
+            LONG,
+            [[1 + 0.5 * 2 + 0.25 * 30 - 10, 2 + 0.5 * 4 + 0.25 * 40 - 20, 4 + 0.5 * 40 - 30]],
+        ),
+        (
+            lambda rewards, values, is_real, discount: monte_carlo_returns(rewards, is_real, discount),
+            [*LONG, ([3.0], [0.0] * 2)],
+            [[3.0, 4.0, 4.0], [3.0, 0.0, 0.0]],
+        ),
+    ],
+    ids=["td_errors", "td_targets", "gae", "n_step", "monte_carlo"],
+)
+def test_estimates_by_hand(estimate, tracks, expected):
+    close(estimate(*grids(tracks), 0.5), torch.tensor(expected, dtype=torch.float64))
 
 
-def test_gae_by_hand():
-    rewards, values, is_real = grids([([1.0, 2.0], [10.0, 20.0, 30.0])])
-    # errors 1 and -3, faded by 0.5 * 0.8
-    close(gae(rewards, values, is_real, 0.5, 0.8), torch.tensor([[1.0 - 3.0 * 0.4, -3.0]], dtype=torch.float64))
-
-
-def test_n_step_advantages_by_hand():
-    rewards, values, is_real = grids([([1.0, 2.0, 4.0], [10.0, 20.0, 30.0, 40.0])])
-    two_steps = [1 + 0.5 * 2 + 0.25 * 30 - 10, 2 + 0.5 * 4 + 0.25 * 40 - 20, 4 + 0.5 * 40 - 30]
-    close(n_step_advantages(rewards, values, is_real, 0.5, 2), torch.tensor([two_steps], dtype=torch.float64))
-
-
-def test_monte_carlo_returns_by_hand():
-    rewards, _, is_real = grids([([1.0, 2.0, 4.0], [0.0] * 4), ([3.0], [0.0] * 2)])
-    expected = torch.tensor([[3.0, 4.0, 4.0], [3.0, 0.0, 0.0]], dtype=torch.float64)
-    close(monte_carlo_returns(rewards, is_real, 0.5), expected)
-
-
-@given(tracks(), unit)
-def test_td_errors_equal_a_loop(tracks, discount):
-    rewards, values, is_real = grids(tracks)
-    close(td_errors(rewards, values, is_real, discount), padded([loop_td(r, v, discount) for r, v in tracks], rewards))
-
-
-@given(tracks(), unit, unit)
-def test_gae_equals_a_double_loop(tracks, discount, trace):
-    rewards, values, is_real = grids(tracks)
-    expected = padded([loop_gae(r, v, discount, trace) for r, v in tracks], rewards)
-    close(gae(rewards, values, is_real, discount, trace), expected)
-
-
-@given(tracks(), unit, st.integers(1, 9))
-def test_n_step_advantages_equal_a_loop(tracks, discount, n):
-    rewards, values, is_real = grids(tracks)
-    expected = padded([loop_n_step(r, v, discount, n) for r, v in tracks], rewards)
-    close(n_step_advantages(rewards, values, is_real, discount, n), expected)
+@given(tracks(), unit, unit, st.integers(1, 9))
+def test_estimates_equal_a_loop(tracks, discount, trace, n):
+    grid = grids(tracks)
+    for found, loop in (
+        (td_errors(*grid, discount), lambda r, v: loop_td(r, v, discount)),
+        (gae(*grid, discount, 0.0), lambda r, v: loop_td(r, v, discount)),
+        (gae(*grid, discount, trace), lambda r, v: loop_gae(r, v, discount, trace)),
+        (n_step_advantages(*grid, discount, n), lambda r, v: loop_n_step(r, v, discount, n)),
+    ):
+        close(found, padded([loop(*track) for track in tracks], grid[0]))
 
 
 @given(tracks(), unit)
@@ -140,13 +132,6 @@ def test_monte_carlo_returns_equal_a_loop(tracks, discount):
     expected = padded([loop_monte_carlo(r, discount, v[-1]) for r, v in tracks], rewards)
     final_values = torch.tensor([v[-1] for _, v in tracks], dtype=torch.float64)
     close(monte_carlo_returns(rewards, is_real, discount, final_values), expected)
-
-
-@given(tracks(), unit)
-def test_gae_without_trace_is_the_td_error(tracks, discount):
-    rewards, values, is_real = grids(tracks)
-    expected = padded([loop_td(r, v, discount) for r, v in tracks], rewards)
-    close(gae(rewards, values, is_real, discount, 0.0), expected)
 
 
 @given(tracks(), unit)
@@ -224,54 +209,27 @@ def test_padding_sends_no_gradient():
     assert values.grad[1, 2] == 0 and values.grad.isfinite().all()
 
 
-def test_values_need_one_column_more_than_rewards():
-    rewards, values, is_real = grids([([1.0, 2.0], [1.0, 1.0, 1.0])])
-    with pytest.raises(ValueError, match=r"one value before each turn and one after the last"):
-        td_errors(rewards, values[:, :-1], is_real, 0.9)
+GRID = grids([([1.0, 2.0], [1.0, 1.0, 1.0])])
+REWARDS, VALUES, IS_REAL = GRID
 
 
-def test_padding_before_a_turn_is_refused():
-    rewards, values, _ = grids([([1.0, 2.0], [1.0, 1.0, 1.0])])
-    with pytest.raises(ValueError, match="behind padding"):
-        gae(rewards, values, torch.tensor([[False, True]]), 0.9, 0.9)
-
-
-def test_a_mask_of_numbers_is_refused():
-    rewards, values, is_real = grids([([1.0, 2.0], [1.0, 1.0, 1.0])])
-    with pytest.raises(ValueError, match="bool"):
-        td_errors(rewards, values, is_real.long(), 0.9)
-
-
-@pytest.mark.parametrize("discount", [-0.1, 1.1])
-def test_a_discount_outside_0_to_1_is_refused(discount):
-    rewards, _, is_real = grids([([1.0], [1.0, 1.0])])
-    with pytest.raises(ValueError, match="discount"):
-        monte_carlo_returns(rewards, is_real, discount)
-
-
-@pytest.mark.parametrize("trace", [-0.1, 1.1])
-def test_a_trace_outside_0_to_1_is_refused(trace):
-    with pytest.raises(ValueError, match="trace"):
-        gae(*grids([([1.0], [1.0, 1.0])]), 0.9, trace)
-
-
-def test_an_n_step_advantage_of_no_steps_is_refused():
-    with pytest.raises(ValueError, match="at least 1 turn"):
-        n_step_advantages(*grids([([1.0], [1.0, 1.0])]), 0.9, 0)
-
-
-def test_an_unknown_estimator_is_refused_with_the_choices():
-    with pytest.raises(ValueError, match="td, n_step, gae, monte_carlo"):
-        estimated_advantages(*grids([([1.0], [1.0, 1.0])]), 0.9, "vtrace")
-
-
-def test_final_values_of_another_number_of_tracks_are_refused():
-    rewards, _, is_real = grids([([1.0], [1.0, 1.0])])
-    with pytest.raises(ValueError, match="1 tracks"):
-        monte_carlo_returns(rewards, is_real, 0.9, torch.zeros(2))
-
-
-@pytest.mark.parametrize("shape", [(2,), (2, 2, 2)])
-def test_rewards_that_are_no_grid_are_refused(shape):
-    with pytest.raises(ValueError, match="one grid"):
-        monte_carlo_returns(torch.zeros(shape), torch.ones(shape, dtype=torch.bool), 0.9)
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda: td_errors(REWARDS, VALUES[:, :-1], IS_REAL, 0.9), "one value before each turn and one after the last"),
+        (lambda: gae(REWARDS, VALUES, torch.tensor([[False, True]]), 0.9, 0.9), "behind padding"),
+        (lambda: td_errors(REWARDS, VALUES, IS_REAL.long(), 0.9), "bool"),
+        *[(lambda each=each: monte_carlo_returns(REWARDS, IS_REAL, each), "discount") for each in (-0.1, 1.1)],
+        *[(lambda each=each: gae(*GRID, 0.9, each), "trace") for each in (-0.1, 1.1)],
+        (lambda: n_step_advantages(*GRID, 0.9, 0), "at least 1 turn"),
+        (lambda: estimated_advantages(*GRID, 0.9, "vtrace"), "td, n_step, gae, monte_carlo"),
+        (lambda: monte_carlo_returns(REWARDS, IS_REAL, 0.9, torch.zeros(2)), "1 tracks"),
+        *[
+            (lambda shape=shape: monte_carlo_returns(torch.zeros(shape), torch.ones(shape).bool(), 0.9), "one grid")
+            for shape in ((2,), (2, 2, 2))
+        ],
+    ],
+)
+def test_grids_and_settings_without_a_meaning_are_refused(call, told):
+    with pytest.raises(ValueError, match=told):
+        call()

@@ -72,11 +72,6 @@ def test_turn_logprobs_equal_a_loop_over_the_tokens(lengths, seed):
     close(turn_logprobs(logprobs, turn_of_token, len(lengths), average_over_tokens=True), means)
 
 
-def test_turn_logprobs_refuse_tokens_without_a_turn():
-    with pytest.raises(ValueError, match="one entry for each sampled token"):
-        turn_logprobs(torch.zeros(3), torch.zeros(2, dtype=torch.long), 1)
-
-
 def test_token_advantages_by_hand():
     advantages, turn_of_token = double([6.0, 1.0]), torch.tensor([0, 0, 1, 0])
     close(token_advantages(advantages, turn_of_token), [6.0, 6.0, 1.0, 6.0])
@@ -164,12 +159,9 @@ def test_a_low_side_of_1_or_more_cuts_no_ratio_however_small(low, num_clipped):
     assert (gradient(loss, logprobs) == 0).sum() == num_clipped
 
 
-def test_an_item_without_advantage_is_not_counted_as_clipped_and_0_is_not_positive():
+def test_an_item_without_advantage_is_not_counted_as_clipped():
     loss, num_clipped = clipped_policy_loss(double([2.0, -2.0]), double([0.0, 0.0]), double([0.0, 0.0]), 1)
     assert (loss, num_clipped) == (0, 0)
-    for ranges in ({"clip_range": 0.2, "clip_range_high": 0.0}, {"clip_range": 0.0, "clip_range_high": 0.2}):
-        with pytest.raises(ValueError, match="must be positive"):
-            clipped_policy_loss(double([0.0]), double([0.0]), double([1.0]), 1, **ranges)
 
 
 def test_what_is_reported_carries_no_gradient():
@@ -206,12 +198,6 @@ def test_an_item_on_its_way_back_keeps_its_gradient(log_ratio, advantage):
     loss, num_clipped = clipped_policy_loss(logprobs, double([0.0]), double([advantage]), 1)
     assert num_clipped == 0
     close(gradient(loss, logprobs), [-advantage * math.exp(log_ratio)])
-
-
-@pytest.mark.parametrize("clip_range", [0.0, -0.2])
-def test_a_clip_that_lets_nothing_through_is_refused(clip_range):
-    with pytest.raises(ValueError, match="must be positive"):
-        clipped_policy_loss(torch.zeros(1), torch.zeros(1), torch.ones(1), 1, clip_range=clip_range)
 
 
 # Accumulation
@@ -258,17 +244,6 @@ def test_one_step_of_eight_equals_eight_of_one(level):
         torch.testing.assert_close(actual, wanted, rtol=1e-13, atol=1e-13)
 
 
-@pytest.mark.parametrize("denominator", [0, -1])
-def test_a_denominator_that_counts_nothing_is_refused(denominator):
-    with pytest.raises(ValueError, match="positive count"):
-        policy_gradient_loss(torch.zeros(1), torch.zeros(1), denominator)
-
-
-def test_shapes_that_would_broadcast_are_refused():
-    with pytest.raises(ValueError, match="one length"):
-        value_loss(torch.zeros(3), torch.zeros(3, 1), 3)
-
-
 # Critic
 
 
@@ -293,18 +268,6 @@ def test_value_loss_sends_no_gradient_into_targets():
     values, targets = draw(0, 3).requires_grad_(), draw(1, 3).requires_grad_()
     value_loss(values, targets, 3).backward()
     assert targets.grad is None
-
-
-def test_a_value_clip_without_old_values_is_refused():
-    with pytest.raises(ValueError, match="old_values"):
-        value_loss(torch.zeros(1), torch.zeros(1), 1, clip_range=0.2)
-
-
-@pytest.mark.parametrize("clip_range", [0.0, -0.5])
-def test_a_value_clip_that_lets_nothing_through_is_refused(clip_range):
-    ones = torch.ones(1)
-    with pytest.raises(ValueError, match="must be positive"):
-        value_loss(ones, ones, 1, ones, clip_range)
 
 
 def test_explained_variance_is_1_for_truth_and_0_for_a_constant():
@@ -388,11 +351,6 @@ def test_the_mean_loss_of_pairs_by_hand():
     assert float(found) == pytest.approx(expected)
 
 
-def test_scalars_are_no_items():
-    with pytest.raises(ValueError, match="one-dimensional tensors of one length"):
-        losses.preference_loss(torch.tensor(2.0), torch.tensor(0.0), 1)
-
-
 def test_a_token_without_advantage_costs_nothing_however_far_its_ratio_went():
     logprobs = torch.tensor([1000.0, 0.0, -1000.0], requires_grad=True)
     loss = losses.clipped_policy_loss(logprobs, torch.zeros(3), torch.zeros(3), 3, clip_range=0.2)[0]
@@ -430,6 +388,25 @@ def test_weighted_policy_gradients_of_an_older_policy_s_samples_are_the_policy_s
     torch.testing.assert_close(found, expected)
 
 
-def test_importance_weights_refuse_a_cap_that_leaves_nothing():
-    with pytest.raises(ValueError, match="importance_cap is 0"):
-        importance_weights(torch.zeros(1), torch.zeros(1), torch.ones(1).bool(), 0.0)
+ONE, TWO = torch.ones(1), torch.zeros(2, dtype=torch.long)
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda: turn_logprobs(torch.zeros(3), TWO, 1), "one entry for each sampled token"),
+        *[
+            (lambda low=low, high=high: clipped_policy_loss(ONE, ONE, ONE, 1, low, high), "must be positive")
+            for low, high in ((0.0, None), (-0.2, None), (0.2, 0.0), (0.0, 0.2))
+        ],
+        *[(lambda count=count: policy_gradient_loss(ONE, ONE, count), "positive count") for count in (0, -1)],
+        (lambda: value_loss(torch.zeros(3), torch.zeros(3, 1), 3), "one length"),
+        (lambda: value_loss(ONE, ONE, 1, clip_range=0.2), "old_values"),
+        *[(lambda low=low: value_loss(ONE, ONE, 1, ONE, low), "must be positive") for low in (0.0, -0.5)],
+        (lambda: losses.preference_loss(ONE[0], ONE[0], 1), "one-dimensional tensors of one length"),
+        (lambda: importance_weights(ONE, ONE, ONE.bool(), 0.0), "importance_cap is 0"),
+    ],
+)
+def test_arguments_without_a_meaning_are_refused(call, told):
+    with pytest.raises(ValueError, match=told):
+        call()

@@ -68,18 +68,33 @@ def test_the_expected_gradient_of_episodes_of_full_length_is_that_of_the_team_s_
     assert relative_error(gradient(made(name, **settings), game), exact_gradient(game)) <= 1e-6
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_group_s_mean_shrinks_the_gradient_of_every_turn_alike(kind):
+MEAN = ("magrpo", {"num_generations": 2}, {}, 1 - 1 / 2)
+SHARED = ("mareinforce", {"num_generations": 1}, {"is_shared": True}, 1 / len(AGENTS))
+THREE = {"num_generations": 3, "rollout_buffer_size": 3}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "settings", "options", "factor"),
+    [
+        *[(kind, *MEAN) for kind in KINDS],
+        *[(kind, *SHARED) for kind in KINDS],
+        *[
+            pytest.param("leaving", name, THREE, {"num_episodes": 3}, factor, marks=pytest.mark.slow)
+            for name, factor in (("marloo", 1.0), ("magrpo", 1 - 1 / 3))
+        ],
+        # An epoch of mini-batches of turns: at most 2 episodes of 2 turns, which make 4 of 1 or 1 of 8.
+        *[
+            ("early end", "ippo", {"trace": 1.0, "mini_batch_size": size}, {"reads_turns_alone": True}, num_steps)
+            for size, num_steps in ((1, 4), (8, 1))
+        ],
+        ("early end", "ippo", {"trace": 1.0, "mini_batch_size": 1}, {}, 2),  # of episodes
+        ("early end", "mareinforce", {"num_generations": 1, "max_batch_tokens": 1}, {}, 1),  # passes of any size
+    ],
+)
+def test_the_gradient_of_every_turn_is_scaled_alike(kind, name, settings, options, factor):
+    """By the group's mean, by the number of agents that share weights, and by the mini-batches of an epoch."""
     game = Game(kind)
-    found = gradient(made("magrpo", num_generations=2), game)
-    assert relative_error(found, (1 - 1 / 2) * exact_gradient(game)) <= 1e-6
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "factor"), [("marloo", 1.0), ("magrpo", 1 - 1 / 3)])
-def test_a_group_of_three_shrinks_the_gradient_of_every_turn_alike(name, factor):
-    game = Game("leaving")
-    found = gradient(made(name, num_generations=3, rollout_buffer_size=3), game, 3)
+    found = gradient(made(name, **settings), game, **options)
     assert relative_error(found, factor * exact_gradient(game)) <= 1e-6
 
 
@@ -139,22 +154,6 @@ def test_a_sampled_number_of_tokens_biases_the_gradient_and_a_fixed_one_does_not
     assert relative_error(2 * fixed, exact) <= 1e-6  # two tokens per turn at most
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_weights_that_agents_share_are_divided_by_the_turns_of_all_of_them(kind):
-    game = Game(kind)
-    found = gradient(made("mareinforce", num_generations=1), game, is_shared=True)
-    assert relative_error(len(AGENTS) * found, exact_gradient(game)) <= 1e-6
-
-
-@pytest.mark.parametrize(("size", "num_steps"), [(1, 4), (8, 1)])
-def test_an_epoch_of_mini_batches_of_turns_is_unbiased(size, num_steps):
-    """An update has at most 2 episodes of 2 turns, which make `num_steps` mini-batches."""
-    game = Game("early end")
-    algorithm = made("ippo", trace=1.0, mini_batch_size=size)
-    found = gradient(algorithm, game, reads_turns_alone=True)
-    assert relative_error(found, num_steps * exact_gradient(game)) <= 1e-6
-
-
 def test_an_epoch_of_uneven_mini_batches_of_turns_is_unbiased(monkeypatch):
     """By hand: 3 of 8 possible turns in mini-batches of 2 and 1, over all orders; 8 turns would make 4 of 2."""
     game = Game("early end")
@@ -182,18 +181,6 @@ def test_mini_batches_of_turns_of_full_episodes_have_the_same_digits_with_both_d
         for form in ("sampled", "fixed")
     )
     assert torch.equal(sampled, fixed) and fixed.norm() > 0.01
-
-
-def test_an_epoch_of_mini_batches_of_episodes_is_unbiased():
-    game = Game("early end")
-    found = gradient(made("ippo", trace=1.0, mini_batch_size=1), game)
-    assert relative_error(found, 2 * exact_gradient(game)) <= 1e-6
-
-
-def test_passes_of_any_size_add_up_to_the_same_gradient():
-    game = Game("early end")
-    found = gradient(made("mareinforce", num_generations=1, max_batch_tokens=1), game)
-    assert relative_error(found, exact_gradient(game)) <= 1e-6
 
 
 @pytest.mark.parametrize("game", [Game("early end"), Game("full", num_turns=1, words=UNEVEN)])

@@ -51,35 +51,55 @@ def changed(experiment, **settings):
     return replace(experiment, config=replace(experiment.config, **settings))
 
 
-def dies_after(monkeypatch, update):
-    step = Trainer.step
+@pytest.fixture
+def kill_after(monkeypatch):
+    """Run an experiment, and end it without a checkpoint after a number of updates."""
 
-    def dying(self, *args):
-        if self.update == update:
-            raise KeyboardInterrupt
-        return step(self, *args)
+    def run(update, experiment, directory):
+        step = Trainer.step
 
-    monkeypatch.setattr(Trainer, "step", dying)
+        def dying(self, *args):
+            if self.progress.update == update:
+                raise KeyboardInterrupt
+            return step(self, *args)
+
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(Trainer, "step", dying)
+            run_experiment(experiment, directory)
+
+    return run
 
 
-@pytest.mark.parametrize("damage", ["flipped", "cut", "zeros", "gone", "folder"])
+def stop_after(update, experiment, directory, **options):
+    """Run an experiment, and ask it to stop after an update; returns how it stopped."""
+
+    def ask(number, metrics):
+        if number == update:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with StopSignals() as stop, pytest.raises(Stopped, match=f"stopped after update {update}; to go on: ") as found:
+        run_experiment(experiment, directory, stop=stop, loggers=[OnUpdate(ask)], **options)
+    return found.value
+
+
+def assert_resumes(experiment, directory, expected):
+    """A resumed run ends as the run in another folder that was never interrupted."""
+    run_experiment(experiment, directory, resume=True)
+    assert traces(directory) == traces(expected)
+
+
+@pytest.mark.parametrize("damage", ["flipped", "cut", "zeros", "tensors.safetensors", "SHA256SUMS"])
 def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so(tmp_path, experiment, damage):
     run_experiment(experiment, tmp_path / "r")
     expected = traces(tmp_path / "r")
     newest = newest_checkpoint(tmp_path / "r").path
     file = newest / "tensors.safetensors"
-    content = bytearray(file.read_bytes())
-    if damage == "flipped":
-        content[len(content) // 2] ^= 1
-        file.write_bytes(content)
-    elif damage == "cut":
-        file.write_bytes(content[:-1])
-    elif damage == "zeros":
-        file.write_bytes(bytes(len(content)))
-    elif damage == "gone":
-        file.unlink()
-    else:
-        (newest / "SHA256SUMS").unlink()
+    content = file.read_bytes()
+    middle = len(content) // 2
+    flipped = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+    file.write_bytes({"flipped": flipped, "cut": content[:-1], "zeros": bytes(len(content))}.get(damage, content))
+    if damage in ("tensors.safetensors", "SHA256SUMS"):
+        (newest / damage).unlink()
     told = []
     trainer = run_experiment(experiment, tmp_path / "r", resume=True, on_notice=told.append)
     assert trainer.progress.update == 2 and traces(tmp_path / "r") == expected
@@ -95,12 +115,8 @@ def test_two_checkpoints_are_kept_and_all_is_data(tmp_path, experiment):
     run_experiment(changed(experiment, num_updates=4), tmp_path / "r")
     assert sorted(path.name for path in (tmp_path / "r" / "checkpoints").iterdir()) == ["00000003", "00000004"]
     for path in (tmp_path / "r").rglob("*"):
-        is_known = path.suffix in (".json", ".jsonl", ".safetensors") or path.name in (
-            "SHA256SUMS",
-            ".collm",
-            ".update",
-        )
-        assert path.is_dir() or is_known, path
+        known = (".json", ".jsonl", ".safetensors", "SHA256SUMS", ".collm", ".update")
+        assert path.is_dir() or path.name.endswith(known), path
         assert path.is_dir() or not path.read_bytes().startswith((b"PK", b"\x80")), f"{path} is a pickle"
 
 
@@ -129,13 +145,10 @@ def test_episodes_are_written_before_they_are_learned_from(tmp_path, experiment,
 
 
 @pytest.mark.parametrize("resume", [False, True])
-def test_a_run_without_a_checkpoint_starts_again_and_says_so(tmp_path, experiment, monkeypatch, resume):
+def test_a_run_without_a_checkpoint_starts_again_and_says_so(tmp_path, experiment, kill_after, resume):
     seldom = changed(experiment, save_interval=0)
     run_experiment(seldom, tmp_path / "peace")
-    with monkeypatch.context() as patch:
-        dies_after(patch, 1)
-        with pytest.raises(KeyboardInterrupt):
-            run_experiment(seldom, tmp_path / "war")
+    kill_after(1, seldom, tmp_path / "war")
     other = changed(seldom, seed=5)
     with pytest.raises(FileExistsError, match="already holds a run"):  # of other settings, which has logged something
         run_experiment(other, tmp_path / "war")
@@ -207,22 +220,16 @@ def test_lines_end_at_line_feeds_alone(tmp_path):
 
 @pytest.mark.parametrize("max_staleness", [0, 1])
 def test_a_signal_stops_after_the_update_with_a_checkpoint(tmp_path, experiment, max_staleness):
-    def ask(update, metrics):
-        if update == 1:
-            os.kill(os.getpid(), signal.SIGTERM)
-
     whole = changed(experiment, num_updates=3, save_interval=0, max_staleness=max_staleness)
     run_experiment(whole, tmp_path / "whole")
     versions = {
         row["update"]: row["agents"][AGENTS[0]]["version"] for row in read_lines(tmp_path / "whole" / RECORDS[1])
     }
     assert versions == {update: max(0, update - 1 - max_staleness) for update in (1, 2, 3)}
-    with StopSignals() as stop, pytest.raises(Stopped, match="stopped after update 1; to go on: collm resume") as found:
-        run_experiment(whole, tmp_path / "r", stop=stop, loggers=[OnUpdate(ask)])
-    assert found.value.status == 128 + signal.SIGTERM
+    stopped = stop_after(1, whole, tmp_path / "r")
+    assert stopped.status == 128 + signal.SIGTERM and "to go on: collm resume" in str(stopped)
     assert newest_checkpoint(tmp_path / "r").update == 1
-    run_experiment(whole, tmp_path / "r", resume=True)
-    assert traces(tmp_path / "r") == traces(tmp_path / "whole")
+    assert_resumes(whole, tmp_path / "r", tmp_path / "whole")
 
 
 def weights_of(policies):
@@ -236,13 +243,7 @@ def test_a_run_that_stopped_before_its_end_is_evaluated_as_it_then_was(tmp_path,
     goes_on = changed(experiment, num_updates=5, save_interval=0)
     if prolonged:
         run_experiment(experiment, tmp_path / "r")
-
-    def ask(update, metrics):
-        if update == 3:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    with StopSignals() as stop, pytest.raises(Stopped):
-        run_experiment(goes_on, tmp_path / "r", resume=prolonged, stop=stop, loggers=[OnUpdate(ask)])
+    stop_after(3, goes_on, tmp_path / "r", resume=prolonged)
     assert (tmp_path / "r" / "agents").is_dir() == prolonged
     found = load_run(tmp_path / "r")
     assert found.update == 3
@@ -259,12 +260,7 @@ def test_a_stopped_run_of_other_policies_than_its_settings_name_says_what_writes
     env = NumberProbe("delayed")
     spaces = env.observation_space(AGENTS[0]), env.action_space(AGENTS[0])
     own = {agent: NumericPolicy.for_spaces(*spaces, hidden_dims=(7,)) for agent in AGENTS}
-
-    def ask(update, metrics):
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    with StopSignals() as stop, pytest.raises(Stopped):
-        run_experiment(experiment, tmp_path / "r", stop=stop, loggers=[OnUpdate(ask)], policies=own)
+    stop_after(1, experiment, tmp_path / "r", policies=own)
     with pytest.raises(UserError, match=r"stopped before its end, and only the end writes .*; to go on: collm resume"):
         load_run(tmp_path / "r")
 
@@ -292,8 +288,7 @@ def test_a_signal_while_episodes_are_played_stops_before_the_next_turn_and_loses
         run_experiment(whole, tmp_path / "r", stop=stop)
     assert len(num_decided) == decision + 1
     assert newest_checkpoint(tmp_path / "r").update == done
-    run_experiment(whole, tmp_path / "r", resume=True)
-    assert traces(tmp_path / "r") == traces(tmp_path / "whole")
+    assert_resumes(whole, tmp_path / "r", tmp_path / "whole")
 
 
 def test_a_second_ctrl_c_stops_at_once():
@@ -335,16 +330,16 @@ def test_a_limit_of_the_disk_leaves_the_checkpoint_and_is_one_line(tmp_path, exp
         if update == 2:
             resource.setrlimit(resource.RLIMIT_FSIZE, (4_000, before[1]))
 
-    run_experiment(changed(experiment, num_updates=3), tmp_path / "whole")
+    longer = changed(experiment, num_updates=3)
+    run_experiment(longer, tmp_path / "whole")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
         with pytest.raises(RunFolderError, match=r"File too large; the checkpoint of update 1 is intact") as error:
-            run_experiment(changed(experiment, num_updates=3), tmp_path / "r", loggers=[OnUpdate(limit)])
+            run_experiment(longer, tmp_path / "r", loggers=[OnUpdate(limit)])
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert "\n" not in str(error.value)
-    run_experiment(changed(experiment, num_updates=3), tmp_path / "r", resume=True)
-    assert traces(tmp_path / "r") == traces(tmp_path / "whole")
+    assert_resumes(longer, tmp_path / "r", tmp_path / "whole")
     files = [sorted(path.name for path in (tmp_path / name).rglob("*")) for name in ("r", "whole")]
     assert files[0] == files[1]
 
@@ -458,19 +453,15 @@ def test_saved_weights_that_are_not_finite_are_named_before_any_update(tmp_path,
 
 
 @pytest.mark.parametrize("turns", [3, pytest.param(7, marks=pytest.mark.slow)])
-def test_episodes_under_way_are_played_again(tmp_path, experiment, monkeypatch, turns):
+def test_episodes_under_way_are_played_again(tmp_path, experiment, kill_after, turns):
     cut = changed(experiment, num_updates=3, turns_per_update=turns, num_envs=3)
     spread = replace(cut, env="mpe2.simple_spread_v3:parallel_env")  # it cannot be pickled in the middle
     run_experiment(spread, tmp_path / "whole")
-    with monkeypatch.context() as patch:
-        dies_after(patch, 2)
-        with pytest.raises(KeyboardInterrupt):
-            run_experiment(spread, tmp_path / "r")
-    run_experiment(spread, tmp_path / "r", resume=True)
-    assert traces(tmp_path / "r") == traces(tmp_path / "whole")
+    kill_after(2, spread, tmp_path / "r")
+    assert_resumes(spread, tmp_path / "r", tmp_path / "whole")
 
 
-def test_an_environment_that_does_not_repeat_itself_is_an_error(tmp_path, experiment, clean_registry, monkeypatch):
+def test_an_environment_that_does_not_repeat_itself_is_an_error(tmp_path, experiment, kill_after):
     from collm.envs import register
 
     drawn = iter(range(10**6))
@@ -482,9 +473,7 @@ def test_an_environment_that_does_not_repeat_itself_is_an_error(tmp_path, experi
 
     register("test/Fickle-v0", Fickle, kwargs={"probe": "delayed"})
     cut = replace(changed(experiment, num_updates=3, turns_per_update=2, num_envs=2), env="test/Fickle-v0")
-    dies_after(monkeypatch, 1)
-    with pytest.raises(KeyboardInterrupt):
-        run_experiment(cut, tmp_path / "r")
+    kill_after(1, cut, tmp_path / "r")
     with pytest.raises(ReplayError, match=r"seed \d+\) paid .* in turn 1, but pays .* does not repeat itself"):
         run_experiment(cut, tmp_path / "r", resume=True)
 
