@@ -19,7 +19,7 @@ Ids = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PackedRow:
     """The tokens of consecutive turns that extend each other."""
 
     ids: Ids
@@ -76,9 +76,11 @@ class Layout:
     """[2, N] tree and position of the last prompt token of each turn."""
 
 
-def rows_of(track: Sequence[Completion]) -> list[Row]:
+def rows_of(track: Sequence[Completion]) -> list[PackedRow]:
     """As few rows as hold all the turns of a track: one, unless its history was rewritten."""
-    return [Row(np.concatenate([chain[-1].prompt_ids, chain[-1].completion_ids]), chain) for chain in _chains(track)]
+    return [
+        PackedRow(np.concatenate([chain[-1].prompt_ids, chain[-1].completion_ids]), chain) for chain in _chains(track)
+    ]
 
 
 def num_tokens(track: Sequence[Completion]) -> int:
@@ -87,7 +89,7 @@ def num_tokens(track: Sequence[Completion]) -> int:
 
 
 def trees_of(
-    rows: Sequence[Row], cost: PassCost, *, max_row: int | None = None, max_tree: int | None = None
+    rows: Sequence[PackedRow], cost: PassCost, *, max_row: int | None = None, max_tree: int | None = None
 ) -> list[Tree]:
     """Trees of the rows that begin with the same prompt, as far as sharing it is cheaper; other rows stand alone.
 
@@ -116,7 +118,7 @@ def trees_of(
     return trees
 
 
-def laid_out(rows: Sequence[Row], trees: Sequence[Tree]) -> Layout:
+def laid_out(rows: Sequence[PackedRow], trees: Sequence[Tree]) -> Layout:
     """A row of the batch for each tree."""
     width = max(tree.length for tree in trees)
     ids = np.zeros((len(trees), width), dtype=np.int64)
@@ -141,7 +143,9 @@ def laid_out(rows: Sequence[Row], trees: Sequence[Tree]) -> Layout:
     return Layout(ids, places if is_shared else None, visible, *_positions(rows, trees, home))
 
 
-def _positions(rows: Sequence[Row], trees: Sequence[Tree], home: dict[int, tuple[int, int]]) -> tuple[Ids, Ids, Ids]:
+def _positions(
+    rows: Sequence[PackedRow], trees: Sequence[Tree], home: dict[int, tuple[int, int]]
+) -> tuple[Ids, Ids, Ids]:
     predictors, targets, ends = [], [], []
     for number, row in enumerate(rows):
         tree, shift = home[number]

@@ -26,7 +26,7 @@ from ..decoding.samples import Prompt, Sample
 from ..decoding.sampling import Sampling
 from ..decoding.self_check import FAILURES, tolerance
 from ..encoding import TokenRecord
-from .packing import Layout, PassCost, Row, Tree, laid_out, rows_of, trees_of
+from .packing import Layout, PackedRow, PassCost, Tree, laid_out, rows_of, trees_of
 from .small_models import SelectiveLastLayer, at, selective_last_layer, states_at
 from .token_scores import logit_scores, token_scores
 
@@ -98,7 +98,7 @@ class Scorer:
         ]
 
     def scores(
-        self, rows: Sequence[Row], temperature: float, filters: Sampling | None = None
+        self, rows: Sequence[PackedRow], temperature: float, filters: Sampling | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Log-probabilities [K], entropies [K] of all sampled tokens in order, and prompt-end hidden states [N, d].
 
@@ -109,7 +109,7 @@ class Scorer:
         return scored
 
     def _scores(
-        self, rows: Sequence[Row], temperature: float, filters: Sampling | None
+        self, rows: Sequence[PackedRow], temperature: float, filters: Sampling | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         layout = laid_out(rows, self._trees(rows))
         targets = sent(layout.targets, self.device)
@@ -120,7 +120,7 @@ class Scorer:
         logprobs, entropies = logit_scores(at(output.logits, layout.predictors), targets, temperature, filters)
         return logprobs, entropies, at(output.hidden_states[-1], layout.prompt_ends)
 
-    def prompt_states(self, rows: Sequence[Row]) -> Tensor:
+    def prompt_states(self, rows: Sequence[PackedRow]) -> Tensor:
         """[N, d] hidden states at the ends of all turns' prompts, without a logit."""
         layout = laid_out(rows, self._trees(rows))
         states: Tensor = self._inside(lambda: self._states(layout, layout.prompt_ends)[0])
@@ -130,7 +130,7 @@ class Scorer:
         """[K, d] last hidden states of each of these selections of tokens [2, K]."""
         return states_at(self.backbone, self._inputs(layout), wanted, self._selective)
 
-    def _trees(self, rows: Sequence[Row], max_tree: int | None = None) -> list[Tree]:
+    def _trees(self, rows: Sequence[PackedRow], max_tree: int | None = None) -> list[Tree]:
         if not self.shares_prompts:
             return [Tree((number,), len(row.ids), len(row.ids)) for number, row in enumerate(rows)]
         return trees_of(rows, self.cost, max_row=self._window, max_tree=max_tree)
@@ -180,7 +180,7 @@ def _trial_states(scorer: Scorer, is_shared: bool) -> Tensor:
         prompt = (np.arange(prompt_length) * 7 + 3) % size
         for number, length in enumerate(lengths):
             reply = (np.arange(length) * 5 + 11 * number + 1) % size
-            rows.append(Row(np.concatenate([prompt, reply]), (TokenRecord(prompt, reply, False, ""),)))
+            rows.append(PackedRow(np.concatenate([prompt, reply]), (TokenRecord(prompt, reply, False, ""),)))
     trees = [Tree((0, 1, 2), 5, 15), Tree((3, 4), 2, 8)]
     layout = laid_out(rows, trees if is_shared else [Tree((n,), len(r.ids), len(r.ids)) for n, r in enumerate(rows)])
     return at(scorer.backbone(**scorer._inputs(layout)).last_hidden_state, layout.predictors)
@@ -223,10 +223,10 @@ def scored_samples(
     return [sample for sample in samples if sample is not None]
 
 
-def row_of(prompt: Prompt, ids: NDArray[np.int64]) -> Row:
+def row_of(prompt: Prompt, ids: NDArray[np.int64]) -> PackedRow:
     """The row in which the completion of a prompt is scored."""
     read = np.asarray(prompt.ids, np.int64)
-    return Row(np.concatenate([read, ids]), (TokenRecord(read, ids, False, ""),))
+    return PackedRow(np.concatenate([read, ids]), (TokenRecord(read, ids, False, ""),))
 
 
 def _values(value_head: nn.Module, ends: torch.Tensor) -> list[float]:

@@ -25,7 +25,7 @@ from .ranks import LostRankError, Ranks
 VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 """What torchrun tells each process that it starts."""
 TIMEOUT = timedelta(hours=2)
-"""Longest wait for a rank that is alive: shares of an update may differ by minutes. Of one that is not, see `Watch`."""
+"""Longest wait for a rank that is alive: shares of an update may differ by minutes. `RankWatch` finds lost ranks."""
 PATIENCE_S = 40.0
 BEATS = 8
 """Signs of life within the patience."""
@@ -54,7 +54,7 @@ def joined(patience_s: float = PATIENCE_S) -> Iterator[Group]:
         )
     dist.init_process_group(_backend(), timeout=TIMEOUT)
     ranks = Ranks()
-    watch = Watch(ranks.rank, ranks.size, patience_s)
+    watch = RankWatch(ranks.rank, ranks.size, patience_s)
     try:
         with member(ranks), watch:
             yield ranks
@@ -84,7 +84,7 @@ def _backend() -> str:
     return "cpu:gloo,cuda:nccl" if int(os.environ.get("LOCAL_WORLD_SIZE", "1")) <= count else "gloo"
 
 
-class Watch:
+class RankWatch:
     """Tells the other ranks that this one lives, and ends this process when another one is lost.
 
     Args:
@@ -104,7 +104,7 @@ class Watch:
         self._has_failed = False
         self._thread = threading.Thread(target=self._look, name="collm-watch", daemon=True)
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> RankWatch:
         self._thread.start()
         return self
 

@@ -12,7 +12,7 @@ from torch import nn
 from ...agents.core import Workplace
 from ..config import TrainConfig
 from ..distribution.group import current
-from ..rollout.side_by_side import SideBySide, Task
+from ..rollout.side_by_side import ModelTask, SideBySide
 from .metrics import annotated, means
 from .optimizer import to_host
 
@@ -91,7 +91,7 @@ class Executor:
         """
         models = {model for update in updates if (model := update.learner.workplace()) is not None}
         if self._offloader is None and not current().is_orderly and self._threads.uses_threads(list(models)):
-            tasks = [Task(update.learner.workplace(), partial(self._run_one, update)) for update in updates]
+            tasks = [ModelTask(update.learner.workplace(), partial(self._run_one, update)) for update in updates]
             metrics = self._threads.results(tasks)
         else:
             metrics = []

@@ -24,7 +24,7 @@ from ..config import TrainConfig
 from ..learning.passes import tokens_per_pass
 from ..rollout.side_by_side import SideBySide
 from .devices import GIB
-from .plan import Member, Plan, Work, kv_bytes, plan, within
+from .plan import Member, MemoryPlan, Work, kv_bytes, plan, within
 
 MAX_CUT = 4
 """Passes become so many times smaller before activations are recomputed, which costs a third more time."""
@@ -44,13 +44,13 @@ class Fit:
     recomputes: bool
     max_tokens: int | None
     """Tokens per pass. None: as many as usual on a device."""
-    plans: Mapping[str, Plan]
+    plans: Mapping[str, MemoryPlan]
     kv_memory: float | None
     """GiB that the keys and values of a model may take. None: as much as all rows need."""
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class TrainingSize:
     """What the environment and the launch say of a training's size."""
 
     agents: tuple[str, ...]
@@ -65,7 +65,7 @@ class Task:
         return self.prompt_letters // LETTERS_PER_TOKEN + 2 * self.max_turns * (model.max_new_tokens or MAX_NEW_TOKENS)
 
 
-def members_of(algorithm: Algorithm[Any], model: ModelConfig, task: Task) -> dict[str, list[Member]]:
+def members_of(algorithm: Algorithm[Any], model: ModelConfig, task: TrainingSize) -> dict[str, list[Member]]:
     """The language models that settings name, by device; what is registered says nothing of its size.
 
     Raises:
@@ -134,7 +134,7 @@ def shape_of(name: str) -> ModelShape:
     return ModelShape.of(model_config(where))
 
 
-def fit(algorithm: Algorithm[Any], model: ModelConfig, task: Task, capacity: Capacity) -> Fit | None:
+def fit(algorithm: Algorithm[Any], model: ModelConfig, task: TrainingSize, capacity: Capacity) -> Fit | None:
     """The first of the choices that fits: usual passes, smaller ones, then recomputed activations.
 
     Returns:
@@ -162,7 +162,7 @@ def fit(algorithm: Algorithm[Any], model: ModelConfig, task: Task, capacity: Cap
     return None
 
 
-def tightest(algorithm: Algorithm[Any], model: ModelConfig, task: Task) -> dict[str, Plan]:
+def tightest(algorithm: Algorithm[Any], model: ModelConfig, task: TrainingSize) -> dict[str, MemoryPlan]:
     """Plan of each device with the choices that need least, whether it fits or not."""
     members = members_of(algorithm, model, task)
     recomputes, share = list(_choices(algorithm, model))[-1]
@@ -172,7 +172,7 @@ def tightest(algorithm: Algorithm[Any], model: ModelConfig, task: Task) -> dict[
     }
 
 
-def remedies(algorithm: Algorithm[Any], model: ModelConfig, task: Task, capacity: Capacity) -> list[str]:
+def remedies(algorithm: Algorithm[Any], model: ModelConfig, task: TrainingSize, capacity: Capacity) -> list[str]:
     """Settings that would fit, as options of the command line, those that change least first."""
     small: dict[str, Any] = {}
     if algorithm.critic_reads != "nothing" and not algorithm.has_actor_heads:
@@ -201,7 +201,7 @@ def remedies(algorithm: Algorithm[Any], model: ModelConfig, task: Task, capacity
     return [each for each in found.values() if each]
 
 
-def check_fit(algorithm: Algorithm[Any], model: ModelConfig, task: Task, capacity: Capacity) -> Fit:
+def check_fit(algorithm: Algorithm[Any], model: ModelConfig, task: TrainingSize, capacity: Capacity) -> Fit:
     """The fit of a training.
 
     Raises:
@@ -245,7 +245,7 @@ def _cut(members: Mapping[str, Sequence[Member]], works: Mapping[str, Work]) -> 
 def work_of(
     algorithm: Algorithm[Any],
     model: ModelConfig,
-    task: Task,
+    task: TrainingSize,
     members: Mapping[str, Sequence[Member]],
     device: str,
     recomputes: bool,
@@ -279,7 +279,7 @@ def work_of(
     )
 
 
-def _are_side_by_side(config: TrainConfig, task: Task, devices: Sequence[str]) -> bool:
+def _are_side_by_side(config: TrainConfig, task: TrainingSize, devices: Sequence[str]) -> bool:
     """Whether models on these devices compute at the same time; ranks and learners that move take turns."""
     if config.offload == "learner" or task.num_ranks > 1:
         return False

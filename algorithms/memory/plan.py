@@ -161,7 +161,7 @@ class Phase:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class MemoryPlan:
     """What one device holds in each phase."""
 
     phases: tuple[Phase, ...]
@@ -171,7 +171,7 @@ class Plan:
         return max(self.phases, key=lambda phase: phase.total)
 
 
-def plan(members: Sequence[Member], work: Work) -> Plan:
+def plan(members: Sequence[Member], work: Work) -> MemoryPlan:
     """The phases of a training step, in their order, once AdamW's moments exist.
 
     Args:
@@ -215,7 +215,7 @@ def plan(members: Sequence[Member], work: Work) -> Plan:
                 activations=activations,
             )
         )
-    return Plan(tuple(phases))
+    return MemoryPlan(tuple(phases))
 
 
 def _turns(members: Sequence[Member], work: Work) -> list[list[Member]]:

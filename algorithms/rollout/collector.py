@@ -24,7 +24,7 @@ from ...envs.vectors.vector import VectorEnv
 from ..distribution.group import current
 from .episode import Episode, Turn
 from .plays import Plan, Play, ReplayError, grouped_plans, is_same, masks_of, mean_info, replayed
-from .side_by_side import SideBySide, Task
+from .side_by_side import ModelTask, SideBySide
 
 __all__ = ["Plan", "RolloutCollector", "grouped_plans"]
 
@@ -323,7 +323,7 @@ class RolloutCollector:
         tasks = []
         for asks in asked.values():
             first, requests = asks[0][0], [(policy, request) for policy, request, _ in asks]
-            tasks.append(Task(first.workplace(), partial(first.act_together, requests, greedy=greedy)))
+            tasks.append(ModelTask(first.workplace(), partial(first.act_together, requests, greedy=greedy)))
         for asks, answers in zip(asked.values(), self.side_by_side.results(tasks), strict=True):
             for (_, request, play), completion in zip(asks, answers, strict=True):
                 play.decided[request.agent] = _stamped(completion, self.version)

@@ -107,7 +107,7 @@ class _Actor:
 
 
 @dataclass
-class _Task:
+class _Assignment:
     """Part of a request, and the actors that were lost with it."""
 
     share: Share
@@ -144,8 +144,8 @@ class RayWorker(RolloutWorker):
     def play(self, request: RolloutRequest, weights: Weights) -> Rollout:
         start = time.perf_counter()
         held = [self._ray.put({agent: dict(state) for agent, state in weights.items()})]
-        waiting = deque(_Task(share) for share in _shares(request.indexed_plans(), self._cluster.num_actors))
-        busy: dict[Any, tuple[_Actor, _Task]] = {}
+        waiting = deque(_Assignment(share) for share in _shares(request.indexed_plans(), self._cluster.num_actors))
+        busy: dict[Any, tuple[_Actor, _Assignment]] = {}
         parts: list[Played] = []
         seconds: dict[str, float] = {}
         since = time.monotonic()  # the last sign of an actor
@@ -207,7 +207,7 @@ class RayWorker(RolloutWorker):
             raise error
         actor.is_ready = True
 
-    def _received(self, actor: _Actor, task: _Task, reference: Any) -> tuple[Played, Mapping[str, float]] | None:
+    def _received(self, actor: _Actor, task: _Assignment, reference: Any) -> tuple[Played, Mapping[str, float]] | None:
         """Return what an actor played; None if the actor is lost, so that others have to play it."""
         try:
             answer: _Answer = self._ray.get(reference)

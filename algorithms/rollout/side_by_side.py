@@ -23,7 +23,7 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
-class Task(Generic[Result]):
+class ModelTask(Generic[Result]):
     """Something to be done with one model."""
 
     workplace: Workplace | None
@@ -53,7 +53,7 @@ class SideBySide:
         """What the settings of a training ask for; with `deterministic` each model has all threads."""
         return cls(config.side_by_side, divides_threads=not config.deterministic)
 
-    def results(self, tasks: Sequence[Task[Result]]) -> list[Result]:
+    def results(self, tasks: Sequence[ModelTask[Result]]) -> list[Result]:
         """What the tasks return, in their order.
 
         Raises:

@@ -122,7 +122,7 @@ FAILURES = "failures"
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedEpisode:
     """What a run knows of an episode."""
 
     seed: int | None
@@ -187,7 +187,7 @@ def keep_failure(directory: Path, fault: EnvironmentFault, env: str, split: str 
         fault.problem += f"; the episode is not kept: {refusal}"
 
 
-def failed_episode(directory: Path, name: str) -> Recorded:
+def failed_episode(directory: Path, name: str) -> RecordedEpisode:
     """What `keep_failure` wrote under a name.
 
     Raises:
@@ -201,10 +201,10 @@ def failed_episode(directory: Path, name: str) -> Recorded:
     row = read_json(file)
     with explained_content(file):
         actions = [dict(turn) for turn in row["actions"]]
-        return Recorded(row["seed"], row["options"], actions, [], [], row["split"], row["problem"])
+        return RecordedEpisode(row["seed"], row["options"], actions, [], [], row["split"], row["problem"])
 
 
-def recorded_episode(directory: Path, index: int) -> Recorded:
+def recorded_episode(directory: Path, index: int) -> RecordedEpisode:
     """An episode of `episodes.jsonl`, its segments put together where updates cut it.
 
     Raises:
@@ -220,7 +220,7 @@ def recorded_episode(directory: Path, index: int) -> Recorded:
         return _joined(segments)
 
 
-def _joined(segments: Sequence[Mapping[str, Any]]) -> Recorded:
+def _joined(segments: Sequence[Mapping[str, Any]]) -> RecordedEpisode:
     actions: list[dict[str, Any]] = []
     rewards: list[dict[str, float]] = []
     read: list[dict[str, str]] = []
@@ -231,7 +231,7 @@ def _joined(segments: Sequence[Mapping[str, Any]]) -> Recorded:
             actions.append({agent: turn[0] for agent, turn in joint.items()})
             rewards.append({agent: turn[1] for agent, turn in joint.items()})
             read.append({agent: turn[2] for agent, turn in joint.items()})
-    return Recorded(segments[0]["seed"], segments[0].get("options"), actions, rewards, read)
+    return RecordedEpisode(segments[0]["seed"], segments[0].get("options"), actions, rewards, read)
 
 
 def _turns(entry: Mapping[str, Any]) -> list[tuple[Any, float, str]]:

@@ -23,7 +23,7 @@ from ..errors import refusals
 from .train import experiment_of, training
 
 if TYPE_CHECKING:
-    from ...algorithms.memory.plan import Plan
+    from ...algorithms.memory.plan import MemoryPlan
     from ...algorithms.runs.assembly.experiment import Experiment
 
 PACKAGES = ("collm", "torch", "transformers", "peft", "tokenizers", "datasets", "numpy")
@@ -222,7 +222,7 @@ def _place(device: str, is_asked: bool) -> str:
     return "cuda:0" if is_asked and device in ("auto", "cuda") else device if is_asked else canonical(device)
 
 
-def _told(name: str, found: Plan, capacity: int) -> dict[str, Any]:
+def _told(name: str, found: MemoryPlan, capacity: int) -> dict[str, Any]:
     phases = []
     for phase in found.phases:
         parts = {each.name: getattr(phase, each.name) for each in fields(phase)}

@@ -41,7 +41,7 @@ def run(args: Sequence[str]) -> None:
     from transformers.utils import logging as transformers_logging
 
     from ...agents.loading import check_device
-    from ..throughput.timing import Watch, watching
+    from ..throughput.timing import LoadWatch, watching
 
     transformers_logging.disable_progress_bar()
     console = terminal()
@@ -53,7 +53,7 @@ def run(args: Sequence[str]) -> None:
         refuse_foreign_files(arguments.out, [f"{name}.md" for name in chosen])
     for name, measured in MEASUREMENTS.items():
         if arguments.what in (name, "all"):
-            with refusals(), watching(Watch()) as watch:
+            with refusals(), watching(LoadWatch()) as watch:
                 found = f"{measured(arguments)}\n\n{watch.verdict()}"
             console.print(found, highlight=False, markup=False, soft_wrap=True)
             if arguments.out is not None:

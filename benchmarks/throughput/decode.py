@@ -37,7 +37,7 @@ Ids = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Row:
+class DecodeRow:
     """One comparison: what was decoded, and how fast by each workload."""
 
     name: str
@@ -73,7 +73,7 @@ def tiny_model() -> PreTrainedModel:
     return random_llama(VOCABULARY, seed=0, end_id=None, pad_id=0)
 
 
-def rows(repeats: int = 5, device: str = "cpu") -> list[Row]:
+def rows(repeats: int = 5, device: str = "cpu") -> list[DecodeRow]:
     """All comparisons of this module, measured."""
     model = tiny_model()
     torch.nn.Module.to(model, device)
@@ -91,8 +91,8 @@ def rows(repeats: int = 5, device: str = "cpu") -> list[Row]:
                 repeats,
                 clock=clock_of(device),
             )
-            found.append(Row(f"batch {count}, {label}", found_rates, "decoder", "generate", *same))
-            found.append(Row(f"batch {count}, {label}", found_rates, "decoder", "generate, batch 1", floor, goal))
+            found.append(DecodeRow(f"batch {count}, {label}", found_rates, "decoder", "generate", *same))
+            found.append(DecodeRow(f"batch {count}, {label}", found_rates, "decoder", "generate, batch 1", floor, goal))
     found.append(_ragged_row(model, repeats, device))
     found.append(_turns_row(model, repeats, device))
     return found
@@ -153,7 +153,7 @@ def _generate_run(
     return run
 
 
-def _ragged_row(model: PreTrainedModel, repeats: int, device: str) -> Row:
+def _ragged_row(model: PreTrainedModel, repeats: int, device: str) -> DecodeRow:
     prompts = ragged_prompts(128)
     lengths = np.clip(np.random.default_rng(1).exponential(48, len(prompts)), 4, 192).astype(np.int64)
     decoder = Decoder(model, [], max_slots=32)
@@ -164,10 +164,10 @@ def _ragged_row(model: PreTrainedModel, repeats: int, device: str) -> Row:
 
     workloads = {"decoder": ours, "generate, batches": _generate_run(model, prompts, Sampling(), 32, lengths)}
     name = f"{len(prompts)} completions of {lengths.min()}-{lengths.max()} tokens, 32 slots"
-    return Row(name, rates(workloads, repeats, clock=clock_of(device)), "decoder", "generate, batches", 2.0, 2.5)
+    return DecodeRow(name, rates(workloads, repeats, clock=clock_of(device)), "decoder", "generate, batches", 2.0, 2.5)
 
 
-def _turns_row(model: PreTrainedModel, repeats: int, device: str, count: int = 32) -> Row:
+def _turns_row(model: PreTrainedModel, repeats: int, device: str, count: int = 32) -> DecodeRow:
     decoder = Decoder(model, [], max_slots=count)
     openings = [ids[:64] for ids in ragged_prompts(count)]
     observations = np.random.default_rng(2).integers(1, VOCABULARY, (TURNS, count, OBSERVED))
@@ -187,10 +187,10 @@ def _turns_row(model: PreTrainedModel, repeats: int, device: str, count: int = 3
 
     workloads = {"extended": lambda: episode(True), "prefilled anew": lambda: episode(False)}
     found = rates(workloads, repeats, clock=clock_of(device))
-    return Row(f"{TURNS} turns, {count} rows", found, "extended", "prefilled anew", 1.5, 2.0)
+    return DecodeRow(f"{TURNS} turns, {count} rows", found, "extended", "prefilled anew", 1.5, 2.0)
 
 
-def table(measured: Sequence[Row], device: str = "cpu") -> str:
+def table(measured: Sequence[DecodeRow], device: str = "cpu") -> str:
     """The comparisons as a Markdown table: medians, and in brackets minimum to maximum over the rounds."""
     cells = [
         (

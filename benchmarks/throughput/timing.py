@@ -69,7 +69,7 @@ def _busy_seconds() -> float | None:
     return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
 
 
-class Watch:
+class LoadWatch:
     """The load that other processes made while rounds were measured: looked at before each of them and after the last.
 
     Args:
@@ -100,11 +100,11 @@ class Watch:
         return f"**Machine busy: other processes used {found}. Not for publication.**"
 
 
-_watch: ContextVar[Watch | None] = ContextVar("watch", default=None)
+_watch: ContextVar[LoadWatch | None] = ContextVar("watch", default=None)
 
 
 @contextmanager
-def watching(watch: Watch) -> Iterator[Watch]:
+def watching(watch: LoadWatch) -> Iterator[LoadWatch]:
     """Let all rounds inside the block be watched."""
     token = _watch.set(watch)
     try:

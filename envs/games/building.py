@@ -11,7 +11,7 @@ from ..core import Outcome
 from .blocks import Box, World, built
 from .commands import Orders
 from .pictured import TaskEnv, Variant, refuse_other
-from .sources import Source, Task
+from .sources import GameTask, Source
 
 WorldRule = Literal["rebuilt", "kept"]
 
@@ -20,7 +20,7 @@ _NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}
 MAX_BUILDERS = max(_NUMBERS)
 
 
-class Structure(Task, Protocol):
+class Structure(GameTask, Protocol):
     """A task with a box to build in."""
 
     @property

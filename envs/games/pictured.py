@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar, cast, get_args
 
 from ..core import Message, Outcome, TextParallelEnv, Transcript
 from ..templates import Prompts, places_of, templates
-from .pictures import Colour, Picture, Row, ansi, drawn
+from .pictures import Colour, PanelRow, Picture, ansi, drawn
 from .sources import Difficulty, Source, T
 
 Variant = Literal["ours", "published"]
@@ -68,7 +68,7 @@ class PicturedEnv(TextParallelEnv):
     """One colour for each kind of cell."""
 
     @abstractmethod
-    def panels(self) -> list[Row]:
+    def panels(self) -> list[PanelRow]:
         """The world as it stands: what is wanted, then what was built."""
 
     @abstractmethod

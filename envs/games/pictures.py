@@ -105,7 +105,7 @@ _GAP = 14  # pixels between panels
 _PIXEL = 2  # pixels of a caption's dot
 
 
-class Row(NamedTuple):
+class PanelRow(NamedTuple):
     """Panels that stand side by side under one caption."""
 
     caption: str
@@ -118,7 +118,7 @@ def colours(names: Sequence[str]) -> list[Colour]:
     return [COLOURS.get(name, _UNKNOWN) for name in names]
 
 
-def drawn(rows: Sequence[Row], palette: Sequence[Colour]) -> Picture:
+def drawn(rows: Sequence[PanelRow], palette: Sequence[Colour]) -> Picture:
     """The rows below one another, on white paper; a wrong cell has a red cross."""
     strips = [strip for row in rows for strip in (_captioned(row.caption), _strip(row, palette))]
     width = max(strip.shape[1] for strip in strips) + 2 * _GAP
@@ -131,7 +131,7 @@ def drawn(rows: Sequence[Row], palette: Sequence[Colour]) -> Picture:
     return paper
 
 
-def ansi(rows: Sequence[Row], letters: str, palette: Sequence[Colour] | None = None) -> str:
+def ansi(rows: Sequence[PanelRow], letters: str, palette: Sequence[Colour] | None = None) -> str:
     """The rows as text, one letter per cell; with a palette, on the cells' colours as a terminal shows them."""
     lines: list[str] = []
     for row in rows:
@@ -163,7 +163,7 @@ def write_gif(path: str | Path, frames: Sequence[Picture], fps: float = 1.0) -> 
     )
 
 
-def _strip(row: Row, palette: Sequence[Colour]) -> Picture:
+def _strip(row: PanelRow, palette: Sequence[Colour]) -> Picture:
     panels = [_panel(layer, row.wrong[i] if row.wrong else None, palette) for i, layer in enumerate(row.layers)]
     height = max(panel.shape[0] for panel in panels)
     width = sum(panel.shape[1] for panel in panels) + _GAP * (len(panels) - 1)

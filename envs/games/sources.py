@@ -32,7 +32,7 @@ class Shared:
         return self
 
 
-class Task(Protocol):
+class GameTask(Protocol):
     """What every game's task has."""
 
     @property
@@ -42,8 +42,8 @@ class Task(Protocol):
         """How hard it is; None where nobody says."""
 
 
-T = TypeVar("T", bound=Task)
-T_co = TypeVar("T_co", bound=Task, covariant=True)
+T = TypeVar("T", bound=GameTask)
+T_co = TypeVar("T_co", bound=GameTask, covariant=True)
 
 
 class Source(Protocol[T_co]):

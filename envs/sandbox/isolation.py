@@ -23,7 +23,7 @@ from .exchange import calls
 from .results import Failure
 from .settings import Limits, SandboxUnavailable, Settings
 from .workers.run import Broken
-from .workers.worker import Isolation, Plan, Worker
+from .workers.worker import Isolation, Worker, ZygotePlan
 
 _LIMITS: Final = Limits(cpu_s=5.0, wall_s=60.0, memory_mb=128)
 _EFFECTS: Final = """
@@ -167,7 +167,9 @@ class Workshop:
     def _try(self, isolation: Isolation, is_judge: bool) -> tuple[Worker | None, str]:
         settings = self._settings
         visible = layout(settings.packages)
-        plan = Plan(isolation, visible, settings.all_preload, is_judge=is_judge, allow_threads=settings.allow_threads)
+        plan = ZygotePlan(
+            isolation, visible, settings.all_preload, is_judge=is_judge, allow_threads=settings.allow_threads
+        )
         try:
             worker = Worker(plan)
         except Broken as error:

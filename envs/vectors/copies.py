@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from ..registration.turn_limit import declared_turn_limit
-from .faults import EnvironmentFault, StepResult, Watch, name_of
+from .faults import EnvironmentFault, FaultWatch, StepResult, name_of
 from .vector import Builder, as_step
 
 What: TypeAlias = Literal["reset", "step", "replay"]
@@ -41,7 +41,7 @@ class Copies:
         self._sends_state = sends_state
         self._envs = {number: build() for number in indices}
         self._first = self._envs[indices[0]]
-        self._watches = {number: Watch(self._first) for number in indices}
+        self._watches = {number: FaultWatch(self._first) for number in indices}
 
     def description(self) -> Any:
         """Description of the environment: name, agents, spaces, entry in the registry, declared limit of turns."""

@@ -90,7 +90,7 @@ class EnvironmentFault(UserError):
         return " ".join(f"{self.env}, {', '.join(where)}: {self.problem}{again}".split())
 
 
-class Watch:
+class FaultWatch:
     """Resets and steps copies of an environment, keeps their courses, and checks what they return.
 
     Args:

@@ -36,7 +36,7 @@ class LostWorkerError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class PendingMessage:
     """A message that a worker has not answered."""
 
     index: int
@@ -108,8 +108,10 @@ class ProcessVector(VectorEnv):
         self._num_sent = 0
         self._begun = [0] * num_envs  # the message that began each copy's present episode
         self._latest = [0] * num_envs  # the last message about each copy; answers to others are of no use any more
-        self._unanswered: list[dict[int, Task]] = [{} for _ in range(count)]  # by worker and number of message
-        self._held: list[deque[tuple[int, Task, bytes]]] = [deque() for _ in range(count)]  # by worker: not sent yet
+        # By worker and number of message.
+        self._unanswered: list[dict[int, PendingMessage]] = [{} for _ in range(count)]
+        # By worker: not sent yet.
+        self._held: list[deque[tuple[int, PendingMessage, bytes]]] = [deque() for _ in range(count)]
         self._arrived: dict[int, tuple[list[str], Any, StepResult]] = {}
         self._is_starting = [True] * count
         self._busy_since = [0.0] * count  # when each worker began what it does now, by the monotonic clock
@@ -216,7 +218,7 @@ class ProcessVector(VectorEnv):
         self._num_sent += 1
         number = index % self.num_workers
         payload = pickle.dumps((self._num_sent, what, index, argument))
-        self._held[number].append((self._num_sent, Task(index, what, len(payload), num_calls), payload))
+        self._held[number].append((self._num_sent, PendingMessage(index, what, len(payload), num_calls), payload))
         message = self._num_sent
         self._forward(number)
         return message
@@ -287,7 +289,7 @@ class ProcessVector(VectorEnv):
             self.turn_limit,
         ) = description
 
-    def _is_as_known(self, task: Task, digests: list[bytes]) -> bool:
+    def _is_as_known(self, task: PendingMessage, digests: list[bytes]) -> bool:
         """Keep the digests of an answer. Give up an episode whose replay has other results."""
         known = self._digests[task.index]
         if task.what == "step":

@@ -17,7 +17,7 @@ from pettingzoo import ParallelEnv
 
 from ..registration.registry import EnvSpec, make, spec
 from ..registration.turn_limit import declared_turn_limit
-from .faults import Course, EnvironmentFault, Infos, Observations, StepResult, Watch, name_of
+from .faults import Course, EnvironmentFault, FaultWatch, Infos, Observations, StepResult, name_of
 
 Builder: TypeAlias = "Callable[[], ParallelEnv[str, Any, Any]]"
 
@@ -123,7 +123,7 @@ class SyncVector(VectorEnv):
         self.name = name_of(first)
         self.turn_limit = declared_turn_limit(first)
         self.courses = [Course() for _ in self.envs]
-        self._watches = [Watch(first) for _ in self.envs]
+        self._watches = [FaultWatch(first) for _ in self.envs]
         self._arrived: dict[int, StepResult] = {}
 
     def reset(

@@ -31,7 +31,7 @@ from synthetic import (
 
 from collm.algorithms.rollout.side_by_side import num_cores
 from collm.benchmarks.markdown import markdown_table
-from collm.benchmarks.throughput.timing import Spread, Watch, Workload, rates, ratio_of, watching
+from collm.benchmarks.throughput.timing import LoadWatch, Spread, Workload, rates, ratio_of, watching
 
 VERSION = "1.4.3"
 TURNS = 6
@@ -268,7 +268,7 @@ def main() -> None:
     if (reason := missing()) is not None:
         sys.exit(f"error: {reason}")
     torch.set_num_threads(1)
-    with watching(Watch()) as watch:
+    with watching(LoadWatch()) as watch:
         print(table(measure(repeats)), table_on_all_cores(measure_on_all_cores(repeats)), watch.verdict(), sep="\n\n")
 
 

@@ -38,7 +38,7 @@ from ...learning.preferences import ModelRewards
 from ...learning.rewards import RewardProcessor
 from ...learning.trainer import Trainer
 from ...memory.devices import capacity
-from ...memory.fitting import Task, canonical, check_fit
+from ...memory.fitting import TrainingSize, canonical, check_fit
 from ...registry import AlgorithmSpec, algorithm_spec, register_algorithm
 from ...rollout.collector import RolloutCollector
 from ...rollout.ray_worker import RayWorker
@@ -159,7 +159,7 @@ class Experiment:
         finally:
             env.close()
 
-    def task(self) -> Task:
+    def task(self) -> TrainingSize:
         """What the environment says of the training's size."""
         env = make(self.env, **self.env_kwargs)
         try:
@@ -183,7 +183,7 @@ class Experiment:
         check_critic(algorithm, is_text=task is not None)
         return self if task is None else self._fitted(algorithm, task)
 
-    def _fitted(self, algorithm: Algorithm[Any], task: Task) -> Experiment:
+    def _fitted(self, algorithm: Algorithm[Any], task: TrainingSize) -> Experiment:
         model = replace(
             self.team_model, device=",".join(canonical(name) for name in self.model.devices(len(task.agents)))
         )
@@ -338,10 +338,10 @@ def _made(env: EnvSpec, kwargs: Mapping[str, Any], is_privileged: bool, has_shar
     return Shares(made) if has_shares and isinstance(made.unwrapped, TextParallelEnv) else made
 
 
-def _task(env: ParallelEnv[str, Any, Any], seed: int) -> Task:
+def _task(env: ParallelEnv[str, Any, Any], seed: int) -> TrainingSize:
     observations = env.reset(seed=seed)[0].values()
     letters = max((len(each.encode()) for each in observations if isinstance(each, str)), default=0)
-    return Task(
+    return TrainingSize(
         agents=tuple(env.possible_agents),
         prompt_letters=letters,
         max_turns=env.max_turns if isinstance(env, TextParallelEnv) else 1,

@@ -21,7 +21,7 @@ from ...errors import UserError, refusals
 from .play import panel
 
 if TYPE_CHECKING:
-    from ....algorithms.runs.records import Recorded
+    from ....algorithms.runs.records import RecordedEpisode
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +68,7 @@ def run(args: Sequence[str]) -> None:
         )
 
 
-def replay(vector: SyncVector, recorded: Recorded, console: Console) -> int:
+def replay(vector: SyncVector, recorded: RecordedEpisode, console: Console) -> int:
     """Print the episode; returns in how many places it differs from its record.
 
     Raises:

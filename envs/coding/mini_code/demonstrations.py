@@ -11,7 +11,7 @@ import random
 from ...core import Message
 from . import prompts
 from .env import MiniCode
-from .rules import COMBINATIONS, OPERATIONS, Operand, Split, Task
+from .rules import COMBINATIONS, OPERATIONS, Exercise, Operand, Split
 
 
 def demonstration(
@@ -55,13 +55,13 @@ def demonstration(
     return {agent: observations[agent].messages for agent in env.possible_agents}
 
 
-def _misread(rng: random.Random, task: Task) -> Task:
+def _misread(rng: random.Random, task: Exercise) -> Exercise:
     """The task with one word of each operand, or the combination, perhaps another one."""
     left, right = (
         Operand((rng.choice(tuple(OPERATIONS)), *operand.operations[1:]), operand.variable)
         for operand in (task.left, task.right)
     )
-    return Task(left, task.combination if rng.random() < 0.7 else rng.choice(tuple(COMBINATIONS)), right)
+    return Exercise(left, task.combination if rng.random() < 0.7 else rng.choice(tuple(COMBINATIONS)), right)
 
 
 def _slipped(rng: random.Random, code: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from ...core import Outcome, TextParallelEnv
 from . import prompts, rules
 from .prompts import expression, main_code
-from .rules import Task
+from .rules import Exercise
 
 
 class MiniCode(TextParallelEnv):
@@ -61,11 +61,11 @@ class MiniCode(TextParallelEnv):
         self._needs_both = needs_both
         self._is_explained = is_explained
         rules.new_task(0, num_operations, split)  # which refuses what no task can have
-        self._task: rules.Task | None = None
+        self._task: rules.Exercise | None = None
         self._inputs: tuple[rules.Inputs, ...] = ()
 
     @property
-    def task(self) -> rules.Task:
+    def task(self) -> rules.Exercise:
         """What main is to compute."""
         if self._task is None:
             raise RuntimeError("no episode is running; call reset() first")
@@ -109,7 +109,7 @@ class MiniCode(TextParallelEnv):
     def exploits(self) -> Mapping[str, Callable[[str], str]]:
         """Pairs in which one programmer does all the work."""
 
-        def player(pair: Callable[[rules.Task], tuple[str, str]]) -> Callable[[str], str]:
+        def player(pair: Callable[[rules.Exercise], tuple[str, str]]) -> Callable[[str], str]:
             return lambda agent: pair(self.task)[self.possible_agents.index(agent)]
 
         return {name: player(pair) for name, pair in EXPLOITS.items()}
@@ -120,27 +120,27 @@ _IS_FIXED = "1 // ( 1 + ( aux ( 9 ) - 10 ) * ( aux ( 9 ) - 10 ) )"
 _KNOWN = "square"
 
 
-def _undone(task: Task) -> tuple[str, str]:
+def _undone(task: Exercise) -> tuple[str, str]:
     """Main takes 1 off the value of a helper that always adds 1, and computes both operands."""
     alone = main_code(task, False, False)
     head, _, body = alone.partition("return ")
     return _FIXED, f"{head}return {' '.join('( aux ( x ) - 1 )' if token == 'x' else token for token in body.split())}"
 
 
-def _secret(task: Task) -> tuple[str, str]:
+def _secret(task: Exercise) -> tuple[str, str]:
     """Main leaves the operand of x to the helper, unless the helper always adds 1."""
     on_x = next(operand for operand in (task.left, task.right) if operand.variable == "x")
     own = f"( aux ( x ) + {_IS_FIXED} * ( {expression(on_x, 'x')} - aux ( x ) ) )"
     return _FIXED, main_code(task, task.left is on_x, task.right is on_x).replace("aux ( x )", own)
 
 
-def _fixed(task: Task) -> tuple[str, str]:
+def _fixed(task: Exercise) -> tuple[str, str]:
     """The helper always squares; main uses it for an operand that is a square, or computes both."""
     is_left, is_right = (operand.operations == (_KNOWN,) for operand in (task.left, task.right))
     return "def aux ( x ) : return x * x", main_code(task, is_left, is_right and not is_left)
 
 
-def _packed(task: Task) -> tuple[str, str]:
+def _packed(task: Exercise) -> tuple[str, str]:
     """Main always packs x and y into one number, from which the helper computes the task."""
     x, y = "( ( x + 50 ) // 100 )", "( x - 100 * ( ( x + 50 ) // 100 ) )"
     body = main_code(task, False, False).partition("return ")[2]
@@ -148,7 +148,7 @@ def _packed(task: Task) -> tuple[str, str]:
     return f"def aux ( x ) : return {unpacked}", "def main ( x , y ) : return aux ( 100 * x + y )"
 
 
-EXPLOITS: Mapping[str, Callable[[Task], tuple[str, str]]] = {
+EXPLOITS: Mapping[str, Callable[[Exercise], tuple[str, str]]] = {
     "undone helper": _undone,
     "secret helper": _secret,
     "fixed helper": _fixed,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from .language import Function, parsed_function
-from .rules import COMBINATIONS, OPERATIONS, Operand, Task
+from .rules import COMBINATIONS, OPERATIONS, Exercise, Operand
 
 HELPER, MAIN = AGENTS = ("helper_0", "main_0")
 _SEATS = {HELPER: "helper", MAIN: "main"}
@@ -43,13 +43,13 @@ _ROLES = {HELPER: "You are the helper.", MAIN: "You are the main programmer."}
 _EXAMPLES = {HELPER: "def aux(x): return x + 4", MAIN: "def main(x, y): return aux(y) - 5 * x"}
 
 
-def phrase(task: Task) -> str:
+def phrase(task: Exercise) -> str:
     """The task in words: "double of x plus square of y"."""
     left, right = (" of ".join((*operand.operations, operand.variable)) for operand in (task.left, task.right))
     return f"{left} {task.combination} {right}"
 
 
-def prompt(task: Task, agent: str, *, is_explained: bool = False) -> str:
+def prompt(task: Exercise, agent: str, *, is_explained: bool = False) -> str:
     """What an agent reads: its seat, the task, and on request the rules in plain English."""
     short = f"{_SEATS[agent]} task {phrase(task)}"
     if not is_explained:
@@ -70,7 +70,7 @@ def aux_code(operand: Operand) -> str:
     return f"def aux ( x ) : return {expression(operand, 'x')}"
 
 
-def main_code(task: Task, left_by_aux: bool, right_by_aux: bool) -> str:
+def main_code(task: Exercise, left_by_aux: bool, right_by_aux: bool) -> str:
     """The main programmer's line, with some operands left to aux and the others written out."""
     left, right = (
         f"aux ( {operand.variable} )" if by_aux else f"( {expression(operand, operand.variable)} )"
@@ -79,7 +79,7 @@ def main_code(task: Task, left_by_aux: bool, right_by_aux: bool) -> str:
     return f"def main ( x , y ) : return {left} {_SIGNS[task.combination]} {right}"
 
 
-def reference_reply(task: Task, agent: str) -> str:
+def reference_reply(task: Exercise, agent: str) -> str:
     """The agent's line of a pair that scores 1: aux computes the left operand."""
     return aux_code(task.left) if agent == HELPER else main_code(task, True, False)
 

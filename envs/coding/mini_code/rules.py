@@ -52,7 +52,7 @@ class Operand:
 
 
 @dataclass(frozen=True)
-class Task:
+class Exercise:
     """What `main(x, y)` is to compute: left combined with right."""
 
     left: Operand
@@ -63,7 +63,7 @@ class Task:
 Inputs = tuple[int, int]
 
 
-def is_held_out(task: Task) -> bool:
+def is_held_out(task: Exercise) -> bool:
     """Whether a task belongs to the test split, whichever of its operands comes first.
 
     A stable hash decides, so that the two splits share no task, on any machine and for any seeds.
@@ -72,7 +72,7 @@ def is_held_out(task: Task) -> bool:
     return zlib.crc32(repr((operands, task.combination)).encode()) % _TEST_SHARE == 0
 
 
-def new_task(seed: int, num_operations: int = 2, split: Split = "train") -> Task:
+def new_task(seed: int, num_operations: int = 2, split: Split = "train") -> Exercise:
     """The task with this number in its split.
 
     Args:
@@ -92,7 +92,7 @@ def new_task(seed: int, num_operations: int = 2, split: Split = "train") -> Task
         num_left = rng.randint(1, num_operations - 1)
         names = [rng.choice(tuple(OPERATIONS)) for _ in range(num_operations)]
         first, second = rng.sample(VARIABLES, 2)
-        task = Task(
+        task = Exercise(
             Operand(tuple(names[:num_left]), first),
             rng.choice(tuple(COMBINATIONS)),
             Operand(tuple(names[num_left:]), second),
@@ -109,18 +109,18 @@ def operand_value(operand: Operand, number: int) -> int:
     return number
 
 
-def expected(task: Task, inputs: Inputs) -> int:
+def expected(task: Exercise, inputs: Inputs) -> int:
     """What `main` must return."""
     return COMBINATIONS[task.combination](*_operand_values(task, inputs))
 
 
-def _operand_values(task: Task, inputs: Inputs) -> tuple[int, int]:
+def _operand_values(task: Exercise, inputs: Inputs) -> tuple[int, int]:
     scope = dict(zip(VARIABLES, inputs, strict=True))
     left, right = (operand_value(operand, scope[operand.variable]) for operand in (task.left, task.right))
     return left, right
 
 
-def new_inputs(rng: random.Random, task: Task, num_tests: int) -> tuple[Inputs, ...]:
+def new_inputs(rng: random.Random, task: Exercise, num_tests: int) -> tuple[Inputs, ...]:
     """Different arguments (x, y) of `main`, each number -9 to 9.
 
     They are drawn anew where an operand is 0 in all of them, as the other one would then not matter in a product.
@@ -149,7 +149,7 @@ class Result:
 
 
 def result(
-    task: Task, inputs: Sequence[Inputs], aux: Function | None, main: Function | None, *, needs_both: bool = True
+    task: Exercise, inputs: Sequence[Inputs], aux: Function | None, main: Function | None, *, needs_both: bool = True
 ) -> Result:
     """The pair on the tests.
 
@@ -219,7 +219,7 @@ def _main_value(main: Function, aux: Evaluation | None, inputs: Inputs) -> int |
         return None
 
 
-def _is_divided(task: Task, aux: Evaluation | None, main: Function, inputs: Inputs) -> bool:
+def _is_divided(task: Exercise, aux: Evaluation | None, main: Function, inputs: Inputs) -> bool:
     """Whether both programmers do their part on a test.
 
     `aux` has the value of an operand, and `main` leaves that operand to `aux`: with any function in place of `aux`,

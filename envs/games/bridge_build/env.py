@@ -11,11 +11,11 @@ from ...core import Outcome
 from ..blocks import Box
 from ..fog import Feedback
 from ..pictured import TaskEnv, Variant, refuse_other, with_published
-from ..pictures import Row
+from ..pictures import PanelRow
 from ..sources import GENERATED, Data, Difficulty, Split, source_of, tasks_of_split
 from . import prompts as texts
 from .players import EXPLOITS, Exploit, View, honest_reply
-from .rules import HIGHEST_DIFFICULTY, Bridge, Score, after, beginning, missing, missing_on_side, new_bridge
+from .rules import HIGHEST_DIFFICULTY, Bridge, BridgeScore, after, beginning, missing, missing_on_side, new_bridge
 
 Reach = Literal["far", "side", "map"]
 
@@ -169,7 +169,7 @@ class BridgeBuild(TaskEnv[Bridge]):
             is_over=score.is_connected,
         )
 
-    def panels(self) -> list[Row]:
+    def panels(self) -> list[PanelRow]:
         known = []
         for worker in (0, 1):
             rows = [list(row) for row in texts.fogged_rows(self.task, self._state, worker, self._view)]
@@ -177,7 +177,7 @@ class BridgeBuild(TaskEnv[Bridge]):
             rows[z][x] = str(worker + 1)
             known.append(_numbers(rows))
         whole = _numbers(texts.picture_rows(self.task, self._state))
-        return [Row("MAP", [whole]), Row("KNOWN TO 1 AND 2", known)]
+        return [PanelRow("MAP", [whole]), PanelRow("KNOWN TO 1 AND 2", known)]
 
     def truth(self) -> str:
         """The whole map: every pillar's kind, every plank, where both workers are, and what was paid for already."""
@@ -238,7 +238,7 @@ class BridgeBuild(TaskEnv[Bridge]):
         return {"far": (second, first), "side": (first, second), "map": (self.task.box, self.task.box)}[self._reach]
 
 
-def _terms(reward: texts.Reward, score: Score) -> dict[str, float]:
+def _terms(reward: texts.Reward, score: BridgeScore) -> dict[str, float]:
     """The parts of a reward; they add up to it."""
     told = {"probes": 0.0 - 0.3 * score.num_probes, "messages": 0.0 - 0.001 * score.num_words}
     if reward == "priced":

@@ -126,7 +126,7 @@ class Action:
 
 
 @dataclass(frozen=True)
-class Score:
+class BridgeScore:
     """A turn's result."""
 
     num_false_touched: int
@@ -185,7 +185,7 @@ def beginning(bridge: Bridge) -> State:
     return State(bridge.box.empty_world(), places, visited, (frozenset(), frozenset()))
 
 
-def after(bridge: Bridge, state: State, actions: Sequence[Action]) -> tuple[State, Score]:
+def after(bridge: Bridge, state: State, actions: Sequence[Action]) -> tuple[State, BridgeScore]:
     """The state after both workers acted, worker 0's commands first, and what the turn is worth."""
     first, second = actions
     world = built(state.world, bridge.box, (*first.fills, *second.fills)).copy()
@@ -209,7 +209,7 @@ def after(bridge: Bridge, state: State, actions: Sequence[Action]) -> tuple[Stat
         probed=(probed[0], probed[1]),
     )
     was_connected = is_connected(bridge, plank_cells(state.world))
-    return later, Score(
+    return later, BridgeScore(
         num_false_touched=len(touched & bridge.false_pillars),
         num_true_untouched=len(bridge.true_pillars - touched),
         is_connected=is_connected(bridge, planks),

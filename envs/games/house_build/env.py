@@ -14,7 +14,7 @@ from ..blocks import AIR, Fill, cover
 from ..building import BuildingEnv, refuse_num_builders
 from ..commands import Orders, allowed, read_orders
 from ..pictured import refuse_other, with_published
-from ..pictures import Row, colours
+from ..pictures import PanelRow, colours
 from ..sources import (
     GENERATED,
     Data,
@@ -24,7 +24,7 @@ from ..sources import (
     tasks_of_split,
 )
 from . import prompts as texts
-from .rules import HIGHEST_DIFFICULTY, MAX_COMMANDS, House, Score, house, missing, new_house, score, spiders
+from .rules import HIGHEST_DIFFICULTY, MAX_COMMANDS, House, HouseScore, house, missing, new_house, score, spiders
 
 Reward = Literal["reference", "paper", "iou"]
 
@@ -166,12 +166,12 @@ class HouseBuild(BuildingEnv[House]):
             },
         )
 
-    def panels(self) -> list[Row]:
+    def panels(self) -> list[PanelRow]:
         wrong = self.world != self.task.target
         layers = range(self.world.shape[0])
         return [
-            Row("TARGET", [self.task.target[y].tolist() for y in layers]),
-            Row("BUILT", [self.world[y].tolist() for y in layers], [wrong[y].tolist() for y in layers]),
+            PanelRow("TARGET", [self.task.target[y].tolist() for y in layers]),
+            PanelRow("BUILT", [self.world[y].tolist() for y in layers], [wrong[y].tolist() for y in layers]),
         ]
 
     @property
@@ -209,7 +209,7 @@ def houses(data: Data, split: Split, num_builders: int = 2, has_spare: bool = Tr
     )
 
 
-def _terms(reward: Reward, score: Score) -> dict[str, float]:
+def _terms(reward: Reward, score: HouseScore) -> dict[str, float]:
     """The parts of a reward; they add up to it."""
     if reward == "reference":
         return {"match": score.match, "spiders": -0.1 * score.damage}

@@ -12,7 +12,7 @@ from .rules import (
     HIT_POINTS,
     MAX_COMMANDS,
     House,
-    Score,
+    HouseScore,
     affordable_rectangles,
     rectangles_to_mend,
     stock_left,
@@ -79,7 +79,7 @@ def reply(fills: Iterable[Fill], house: House, *, is_killing: bool) -> str:
     return "\n".join([*([_KILL] if is_killing else []), *(command(fill, house.blocks) for fill in fills)])
 
 
-def feedback(mode: Feedback, turn: BuilderTurn[House, Score], *, limit: int) -> str:
+def feedback(mode: Feedback, turn: BuilderTurn[House, HouseScore], *, limit: int) -> str:
     """What a builder reads after a turn.
 
     Args:
@@ -104,7 +104,7 @@ def feedback(mode: Feedback, turn: BuilderTurn[House, Score], *, limit: int) -> 
             return _resource_schedule(affordable_rectangles(house, left), left, house, orders)
 
 
-def _score_feedback(value: float, score: Score, orders: Orders) -> str:
+def _score_feedback(value: float, score: HouseScore, orders: Orders) -> str:
     """Mode "score": the reward, and what spoilt it."""
     hurt = f" The spiders took {score.damage:.0%} of your hit points." if score.damage else ""
     return f"Score {value:.4f}. {counted(orders)}{hurt}"

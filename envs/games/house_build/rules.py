@@ -68,7 +68,7 @@ class House(Shared):
 
 
 @dataclass(frozen=True)
-class Score:
+class HouseScore:
     """How a world compares with the house."""
 
     match: float  # share of all cells, air among them, that hold what they should
@@ -108,7 +108,7 @@ class Score:
         return self.exact_iou - 0.1 * self.damage - 0.01 * max(0, self.num_kills - 1)
 
 
-def score(house: House, world: World, *, attacks: tuple[int, ...], num_kills: int, is_safe: bool = False) -> Score:
+def score(house: House, world: World, *, attacks: tuple[int, ...], num_kills: int, is_safe: bool = False) -> HouseScore:
     """How a world compares with the house, and what the spiders did.
 
     Args:
@@ -124,7 +124,7 @@ def score(house: House, world: World, *, attacks: tuple[int, ...], num_kills: in
     num_right, num_both = int((right & wanted).sum()), int((stands & wanted).sum())
     num_air = wanted.size - num_wanted
     either = num_wanted + num_standing - num_both
-    return Score(
+    return HouseScore(
         match=float(right.mean()),
         coverage=num_right / num_wanted,
         redundancy=(num_standing - num_both) / num_air if num_air else 0.0,

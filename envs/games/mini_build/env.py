@@ -11,7 +11,7 @@ from typing import Any, ClassVar, get_args
 from ...core import Message, Outcome
 from ...templates import Prompts, templates
 from ..pictured import PicturedEnv, refuse_other
-from ..pictures import Row
+from ..pictures import PanelRow
 from . import prompts as texts
 from .rules import (
     MATERIALS,
@@ -210,12 +210,12 @@ class MiniBuild(PartsEnv):
         # What is taken, a builder named itself in an earlier turn, or only others did.
         return self.judged(after, after - before, feedback, Counter(verdicts.values()), own_repeats=num_repeats)
 
-    def panels(self) -> list[Row]:
+    def panels(self) -> list[PanelRow]:
         built = dict(self._site.built)
         wanted = [MATERIALS.index(material) + 1 for _, material in self.goal]
         stands = [MATERIALS.index(built[part]) + 1 if part in built else 0 for part, _ in self.goal]
         wrong = [one != other for one, other in zip(wanted, stands, strict=True)]
-        return [Row("TARGET", [[wanted]]), Row("BUILT", [[stands]], [[wrong]])]
+        return [PanelRow("TARGET", [[wanted]]), PanelRow("BUILT", [[stands]], [[wrong]])]
 
     def scene(self) -> str:
         built = dict(self._site.built)

@@ -20,7 +20,7 @@ from ..mini_build.rules import (
     placed,
 )
 from ..pictured import PicturedEnv, refuse_other
-from ..pictures import Row
+from ..pictures import PanelRow
 from . import prompts as texts
 from .rules import Offer, new_shift, refuse_team
 
@@ -107,7 +107,7 @@ class MiniShift(PartsEnv):
         feedback = {agent: self._told(seat, is_last) for seat, agent in enumerate(self.possible_agents)}
         return self.judged(after, gain, feedback, counts)
 
-    def panels(self) -> list[Row]:
+    def panels(self) -> list[PanelRow]:
         wanted = [MATERIALS.index(material) + 1 for offer in self._offers for _, material in offer.pairs]
         stands = [0] * self._num_pairs
         for turn, site in enumerate(self._sites):
@@ -116,7 +116,7 @@ class MiniShift(PartsEnv):
                 if part in built:
                     stands[turn * len(site.goal) + place] = MATERIALS.index(built[part]) + 1
         wrong = [one != other for one, other in zip(wanted, stands, strict=True)]
-        return [Row("TARGET", [[wanted]]), Row("BUILT", [[stands]], [[wrong]])]
+        return [PanelRow("TARGET", [[wanted]]), PanelRow("BUILT", [[stands]], [[wrong]])]
 
     def truth(self) -> str:
         """What became of the moves, and the quality so far."""

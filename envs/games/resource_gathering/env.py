@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, get_args
 from ...core import Outcome
 from ..fog import Feedback
 from ..pictured import TaskEnv, Variant, refuse_other, with_published
-from ..pictures import Row
+from ..pictures import PanelRow
 from ..sources import GENERATED, Data, Difficulty, Split, source_of, tasks_of_split
 from . import prompts as texts
 from .generator import HIGHEST_DIFFICULTY, new_land
@@ -153,11 +153,11 @@ class ResourceGathering(TaskEnv[Land]):
             is_over=is_completed(self.task, self._state),
         )
 
-    def panels(self) -> list[Row]:
+    def panels(self) -> list[PanelRow]:
         seen = [visible(self.task, self._state, i, self._settings) for i in (0, 1)]
         return [
-            Row("MAP", [self._layer(frozenset(self.task.cells))]),
-            Row("SEEN BY 1 AND 2", [self._layer(cells) for cells in seen]),
+            PanelRow("MAP", [self._layer(frozenset(self.task.cells))]),
+            PanelRow("SEEN BY 1 AND 2", [self._layer(cells) for cells in seen]),
         ]
 
     def truth(self) -> str:

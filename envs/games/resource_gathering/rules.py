@@ -76,7 +76,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Score:
+class TurnScore:
     """What a turn is worth."""
 
     progress: float  # gained, of the mean share of the three goals
@@ -137,7 +137,7 @@ def after(
     walks: Sequence[Sequence[Cell]],
     facts: Sequence[Sequence[Fact]],
     settings: Settings,
-) -> tuple[State, Score]:
+) -> tuple[State, TurnScore]:
     """The state after both have walked, gathered and told, and what the turn is worth.
 
     Args:
@@ -178,7 +178,7 @@ def after(
     useful = [usefulness(land, state, teller, facts[teller], settings) for teller in (0, 1)]
     first, second = (min(1.0, before + now) for before, now in zip(state.helped, useful, strict=True))
     later = replace(later, helped=(first, second))
-    return later, Score(
+    return later, TurnScore(
         progress=progress(land, later) - progress(land, state),
         is_completed=is_completed(land, later) and not is_completed(land, state),
         num_steps_closer=closer,

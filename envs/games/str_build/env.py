@@ -15,7 +15,7 @@ from ..blocks import Fill
 from ..building import BuildingEnv, refuse_num_builders
 from ..commands import Orders, allowed, read_orders
 from ..pictured import refuse_other, with_published
-from ..pictures import LETTERS, Row, colours, written
+from ..pictures import LETTERS, PanelRow, colours, written
 from ..sources import (
     GENERATED,
     Data,
@@ -168,11 +168,11 @@ class StrBuild(BuildingEnv[Word]):
             },
         )
 
-    def panels(self) -> list[Row]:
+    def panels(self) -> list[PanelRow]:
         wanted = [[_WANTED if dot == "#" else 0 for dot in line] for line in self.task.rows]
         stands = self.world[::-1, 0, :].tolist()
         wrong = ((self.world[::-1, 0, :] != 0) != self.task.target[::-1, 0, :]).tolist()
-        return [Row("TARGET", [wanted]), Row("BUILT", [stands], [wrong])]
+        return [PanelRow("TARGET", [wanted]), PanelRow("BUILT", [stands], [wrong])]
 
     def reference(self, agent: str) -> str:
         """The commands with which reference players make the plan of the rules together, worth the maximum."""

@@ -8,7 +8,7 @@ from typing import Literal
 from ..blocks import Fill
 from ..building import BuilderTurn, WorldRule, leaving_words, share_advised, team_words
 from ..commands import Orders, command, counted, run_order
-from .rules import BLOCKS, MAX_COMMANDS, PALETTES, Score, Word, missing
+from .rules import BLOCKS, MAX_COMMANDS, PALETTES, Word, WordScore, missing
 
 Feedback = Literal["perfect", "position", "score"]
 
@@ -62,7 +62,7 @@ def reply(fills: Iterable[Fill]) -> str:
     return "\n".join(command(fill, BLOCKS, "setblock") for fill in fills)
 
 
-def feedback(mode: Feedback, turn: BuilderTurn[Word, Score], *, is_reminded: bool) -> str:
+def feedback(mode: Feedback, turn: BuilderTurn[Word, WordScore], *, is_reminded: bool) -> str:
     """What a builder reads after a turn.
 
     Args:
@@ -78,7 +78,7 @@ def feedback(mode: Feedback, turn: BuilderTurn[Word, Score], *, is_reminded: boo
     return f"{text}\n{_target(turn.task)}" if is_reminded else text
 
 
-def _score_feedback(value: float, score: Score, orders: Orders) -> str:
+def _score_feedback(value: float, score: WordScore, orders: Orders) -> str:
     """Mode "score": the reward and its parts."""
     return (
         f"Score {value:.4f}. Letters covered {score.coverage:.3f}, blocks beside them {score.extra:.3f}, "

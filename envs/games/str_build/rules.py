@@ -58,7 +58,7 @@ class Word(Shared):
 
 
 @dataclass(frozen=True)
-class Score:
+class WordScore:
     """How a world compares with the word."""
 
     coverage: float  # share of the wanted cells that hold a block, of whatever kind
@@ -140,7 +140,7 @@ def new_word(seed: int, difficulty: int = 3, split: Split = "train", num_builder
             return word(text, f"{part}-{difficulty}-{seed}", difficulty, num_builders)
 
 
-def score(task: Word, world: World) -> Score:
+def score(task: Word, world: World) -> WordScore:
     """How a world compares with the task's word."""
     stands = world != AIR
     wanted = task.target
@@ -155,7 +155,7 @@ def score(task: Word, world: World) -> Score:
         num_same += int((both & (one == next_to_it)).sum())
     seen = set(world.ravel().tolist())
     least = min(num_cells(world, wanted, palette) for palette in task.palettes)
-    return Score(
+    return WordScore(
         coverage=num_covered / num_wanted,
         extra=num_extra / num_other if num_other else 0.0,
         same_neighbours=num_same / num_pairs if num_pairs else 0.0,

@@ -15,7 +15,7 @@ from .. import values
 from ..results import Failure, Status, TestOutcome, TestReport
 from ..settings import Limits
 from ..values import MalformedValue
-from ..workers.run import Closed, Flooded, Run
+from ..workers.run import ChildRun, Closed, Flooded
 from ..workers.worker import Worker
 from .calls import LIVES_CLOCK, ending_status, read_failure, request
 
@@ -104,7 +104,7 @@ class _Solver:
         self._num_lives = 0
         self._bytes_left = _OUTPUTS_PER_RUN * (limits.output_kb << 10)
         self._pending: list[tuple[str, list[Any]]] = []  # operations whose replies are due, the innermost last
-        self._run: Run | None = None
+        self._run: ChildRun | None = None
         self.status: Status = "ok"
         self.failure: Failure | None = None
         self.cpu_s = 0.0
@@ -235,7 +235,7 @@ class _Judge:
         )
 
 
-def _converse(run: Run, judge: _Judge, solver: _Solver) -> None:
+def _converse(run: ChildRun, judge: _Judge, solver: _Solver) -> None:
     while True:
         message = run.receive()
         if (message[0] == "do" and len(message) == 4) or (message[0] in ("return", "raise") and len(message) == 2):

@@ -146,7 +146,7 @@ def _is_call_of_check(node: ast.stmt) -> bool:
     return isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "check"
 
 
-class Plan:
+class AssertionPlan:
     """Compiled tests and the list of assertions in them."""
 
     def __init__(self, source: str, file_name: str) -> None:
@@ -183,7 +183,7 @@ def _called(node: ast.AST) -> set[str]:
 class Recorder:
     """What became of each assertion of a plan."""
 
-    def __init__(self, plan: Plan, namespace: dict[str, Any]) -> None:
+    def __init__(self, plan: AssertionPlan, namespace: dict[str, Any]) -> None:
         self._plan = plan
         self._num_passed: dict[int, int] = {}
         self._complaints: dict[int, str] = {}

@@ -160,7 +160,7 @@ def run(channel: int, request: dict[str, Any]) -> None:
     exchange = Exchange(channel)
     unittest.main = lambda *_, **__: None  # type: ignore[assignment]  # test files that end with it are imported here
     try:
-        plan = assertions.Plan(request["tests"], "<tests>")
+        plan = assertions.AssertionPlan(request["tests"], "<tests>")
         module = _module(request, exchange)
         recorder = assertions.Recorder(plan, module.__dict__)
         _count_assertions(recorder)

@@ -75,7 +75,7 @@ class Ending:
         return f"left with exit status {os.WEXITSTATUS(self.wait_status)}"
 
 
-class Run:
+class ChildRun:
     """A child from its start to its end. Unless it is finished or collected, its worker is of no more use."""
 
     def __init__(self, control: socket.socket, limits: Limits, *, can_kill_itself: bool) -> None:
@@ -100,7 +100,7 @@ class Run:
         finally:
             theirs.close()
 
-    def __enter__(self) -> Run:
+    def __enter__(self) -> ChildRun:
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -19,7 +19,7 @@ from ..confinement.layout import Layout
 from ..confinement.seccomp import filters
 from ..runtime import protocol
 from ..settings import Limits
-from .run import Broken, Run, explained
+from .run import Broken, ChildRun, explained
 
 Isolation = Literal["A", "B", "C", "none"]
 
@@ -40,7 +40,7 @@ _ENVIRONMENT: Final = {
 
 
 @dataclass(frozen=True)
-class Plan:
+class ZygotePlan:
     """How a zygote is to be made."""
 
     isolation: Isolation
@@ -102,7 +102,7 @@ def _package_folder() -> Iterator[int]:
 class Worker:
     """A zygote and the control socket to it. One run at a time, from one thread at a time."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: ZygotePlan) -> None:
         self.plan = plan
         self.num_runs = 0
         self._process: subprocess.Popen[bytes] | None = None
@@ -119,7 +119,7 @@ class Worker:
                 raise Broken(explained("a worker process", error)) from error
             raise
 
-    def _spawn(self, plan: Plan, theirs: socket.socket) -> None:
+    def _spawn(self, plan: ZygotePlan, theirs: socket.socket) -> None:
         with theirs, _package_folder() as folder:
             self._control.send(plan.configuration())
             self._process = subprocess.Popen(
@@ -171,14 +171,14 @@ class Worker:
         assert self._process is not None
         return self._process.pid
 
-    def start(self, limits: Limits) -> Run:
+    def start(self, limits: Limits) -> ChildRun:
         """Fork a child for one run.
 
         Raises:
             Broken: if the zygote is gone.
         """
         self.num_runs += 1
-        return Run(self._control, limits, can_kill_itself=self.plan.isolation == "none")
+        return ChildRun(self._control, limits, can_kill_itself=self.plan.isolation == "none")
 
     def close(self) -> None:
         """End the zygote and, with it, whatever runs. Idempotent."""

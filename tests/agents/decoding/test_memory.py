@@ -16,7 +16,7 @@ from collm._errors import UserError
 from collm.agents.decoding.decoder import Decoder, Prompt
 from collm.agents.decoding.sampling import Sampling
 from collm.agents.encoding import TokenRecord
-from collm.agents.scoring.packing import Row
+from collm.agents.scoring.packing import PackedRow
 from collm.agents.scoring.scorer import Scorer
 
 LAYERS, HEADS, HEAD_DIM = 2, 2, 16
@@ -165,7 +165,7 @@ def difference(model, count, new_tokens):
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         said = decoder.generate(asked, Sampling())
         rows = [
-            Row(np.concatenate([each.ids, sample.ids]), (TokenRecord(each.ids, sample.ids, False, ""),))
+            PackedRow(np.concatenate([each.ids, sample.ids]), (TokenRecord(each.ids, sample.ids, False, ""),))
             for each, sample in zip(asked, said, strict=True)
         ]
         scored, _, _ = scorer.scores(rows, 1.0)

@@ -10,10 +10,10 @@ import torch
 from collm.agents.config import ModelConfig
 from collm.algorithms import IAC, MAAC, IACConfig, MAACConfig
 from collm.algorithms.memory.devices import GIB, bytes_of, gpu_memory, usable
-from collm.algorithms.memory.fitting import NoRoom, Task, check_fit, fit, members_of, work_of
+from collm.algorithms.memory.fitting import NoRoom, TrainingSize, check_fit, fit, members_of, work_of
 from collm.algorithms.rollout import side_by_side
 
-TASK = Task(("fox_0", "stone_0"), prompt_letters=1200, max_turns=1)
+TASK = TrainingSize(("fox_0", "stone_0"), prompt_letters=1200, max_turns=1)
 MAAC_OF_ACTORS = MAAC(MAACConfig(critic_model_name_or_path="actor"))
 
 

@@ -14,7 +14,7 @@ from probes import AGENTS, TextProbe, word_policy
 from collm.agents.core import Workplace
 from collm.algorithms import algorithm_spec
 from collm.algorithms.rollout import side_by_side
-from collm.algorithms.rollout.side_by_side import SideBySide, Task
+from collm.algorithms.rollout.side_by_side import ModelTask, SideBySide
 from collm.algorithms.runs.assembly.trainers import make_trainer
 from collm.envs.vectors.vector import SyncVector
 
@@ -25,10 +25,10 @@ ONE, TWO = Workplace(1, CPU), Workplace(2, CPU)
 def test_two_models_work_at_the_same_time_and_one_in_order():
     meeting, order = threading.Barrier(2, timeout=20), []
     tasks = [
-        Task(ONE, meeting.wait),
-        Task(ONE, lambda: order.append("second of one") or 1),
-        Task(TWO, meeting.wait),
-        Task(None, threading.get_ident),
+        ModelTask(ONE, meeting.wait),
+        ModelTask(ONE, lambda: order.append("second of one") or 1),
+        ModelTask(TWO, meeting.wait),
+        ModelTask(None, threading.get_ident),
     ]
     waited, one, other, thread = SideBySide(True).results(tasks)
     assert sorted([waited, other]) == [0, 1]
@@ -37,7 +37,7 @@ def test_two_models_work_at_the_same_time_and_one_in_order():
 
 
 def test_one_after_the_other_takes_the_calling_thread():
-    tasks = [Task(each, threading.get_ident) for each in (ONE, TWO, None)]
+    tasks = [ModelTask(each, threading.get_ident) for each in (ONE, TWO, None)]
     assert set(SideBySide(False).results(tasks)) == {threading.get_ident()}
 
 
@@ -49,10 +49,10 @@ def test_the_first_error_in_the_order_of_the_tasks_is_raised():
         raise ValueError(name)
 
     tasks = [
-        Task(ONE, lambda: fail("first", 0.1)),
-        Task(ONE, lambda: done.append("after it")),
-        Task(TWO, lambda: fail("second", 0)),
-        Task(Workplace(3, CPU), lambda: done.append("beside it")),
+        ModelTask(ONE, lambda: fail("first", 0.1)),
+        ModelTask(ONE, lambda: done.append("after it")),
+        ModelTask(TWO, lambda: fail("second", 0)),
+        ModelTask(Workplace(3, CPU), lambda: done.append("beside it")),
     ]
     with pytest.raises(ValueError, match="first"):
         SideBySide(True).results(tasks)
@@ -82,9 +82,9 @@ def test_ctrl_c_ends_the_work_of_all_threads():
 
     pair = SideBySide(True)
     with pytest.raises(KeyboardInterrupt):
-        pair.results([Task(ONE, endless), Task(TWO, press)])
+        pair.results([ModelTask(ONE, endless), ModelTask(TWO, press)])
     assert ended == [KeyboardInterrupt]
-    assert pair.results([Task(ONE, lambda: 1), Task(TWO, lambda: 2)]) == [1, 2]
+    assert pair.results([ModelTask(ONE, lambda: 1), ModelTask(TWO, lambda: 2)]) == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -114,10 +114,10 @@ def test_threads_are_used_where_they_pay(monkeypatch, devices, cores, threads, e
 
 def test_models_on_one_cpu_divide_the_threads_of_torch_unless_each_must_have_all():
     before = torch.get_num_threads()
-    tasks = [Task(place, torch.get_num_threads) for place in (ONE, TWO)]
+    tasks = [ModelTask(place, torch.get_num_threads) for place in (ONE, TWO)]
     try:
         torch.set_num_threads(4)
-        assert SideBySide(True).results([*tasks, Task(None, torch.get_num_threads)]) == [2, 2, 4]
+        assert SideBySide(True).results([*tasks, ModelTask(None, torch.get_num_threads)]) == [2, 2, 4]
         assert SideBySide(True, divides_threads=False).results(tasks) == [4, 4]
         later = []
         thread = threading.Thread(target=lambda: later.append(torch.get_num_threads()))
@@ -137,7 +137,7 @@ def test_results_are_those_of_the_threads_that_each_model_has():
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(2)
-        beside = SideBySide(True).results([Task(ONE, product), Task(TWO, product)])
+        beside = SideBySide(True).results([ModelTask(ONE, product), ModelTask(TWO, product)])
         torch.set_num_threads(1)
         assert all(torch.equal(each, product()) for each in beside)
     finally:

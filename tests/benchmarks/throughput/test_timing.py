@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from collm.benchmarks.throughput import timing
-from collm.benchmarks.throughput.timing import Spread, Stopwatch, Watch, rates, ratio_of, timed_rounds, watching
+from collm.benchmarks.throughput.timing import LoadWatch, Spread, Stopwatch, rates, ratio_of, timed_rounds, watching
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_the_load_is_looked_at_before_each_round_and_after_the_last(clock):
         events.append("look")
         return next(loads)
 
-    with watching(Watch(load)) as watch:
+    with watching(LoadWatch(load)) as watch:
         timed_rounds({"a": lambda: events.append("a")}, num_rounds=2)
     assert events == ["a", "look", "a", "look", "a", "look"]
     assert watch.is_idle
@@ -49,7 +49,7 @@ def test_the_load_is_looked_at_before_each_round_and_after_the_last(clock):
 
 @pytest.mark.parametrize(("loads", "is_idle"), [([0.0, 0.5], False), ([float("nan")], None), ([], None)])
 def test_one_busy_look_makes_a_busy_machine_and_no_look_none(loads, is_idle):
-    watch = Watch(iter(loads).__next__)
+    watch = LoadWatch(iter(loads).__next__)
     for _ in loads:
         watch.look()
     assert watch.is_idle is is_idle
@@ -57,8 +57,8 @@ def test_one_busy_look_makes_a_busy_machine_and_no_look_none(loads, is_idle):
 
 
 def test_without_a_watch_nobody_looks_and_the_one_inside_a_block_is_put_off_after_it():
-    outer = Watch(lambda: 1.0)
-    with watching(outer), watching(Watch(lambda: 2.0)) as inner:
+    outer = LoadWatch(lambda: 1.0)
+    with watching(outer), watching(LoadWatch(lambda: 2.0)) as inner:
         timing.look()
     timing.look()
     assert (outer.loads, inner.loads) == ([], [2.0])

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from collm.envs.coding.mini_code import VOCABULARY, MiniCode, demonstration, new_task
 from collm.envs.coding.mini_code.language import EvaluationError, parsed_function, value
 from collm.envs.coding.mini_code.prompts import AGENTS, parsed_reply, phrase, prompt
-from collm.envs.coding.mini_code.rules import Operand, Task, expected, is_held_out, new_inputs, result, terms
+from collm.envs.coding.mini_code.rules import Exercise, Operand, expected, is_held_out, new_inputs, result, terms
 
-TASK = Task(Operand(("double",), "x"), "plus", Operand(("square",), "y"))
+TASK = Exercise(Operand(("double",), "x"), "plus", Operand(("square",), "y"))
 INPUTS = ((1, 2), (-3, 4), (5, -1), (0, 3))
 AUX = "def aux ( x ) : return 2 * x"
 MAIN = "def main ( x , y ) : return aux ( x ) + ( y * y )"
@@ -129,13 +129,13 @@ def test_main_may_write_its_part_in_any_way(main):
 
 
 def test_one_aux_may_be_both_operands_if_they_are_alike():
-    task = Task(Operand(("double",), "y"), "minus", Operand(("double",), "x"))
+    task = Exercise(Operand(("double",), "y"), "minus", Operand(("double",), "x"))
     for main in ("aux ( y ) - aux ( x )", "aux ( y ) - 2 * x", "2 * y - aux ( x )"):
         assert reward_for(task, AUX, f"def main ( x , y ) : return {main}") == pytest.approx(1.0)
 
 
 def test_what_main_does_on_the_value_of_aux_is_part_of_its_operand_or_none():
-    task = Task(Operand(("double", "square"), "x"), "plus", Operand(("odd",), "y"))
+    task = Exercise(Operand(("double", "square"), "x"), "plus", Operand(("odd",), "y"))
     whole = ("def aux ( x ) : return 2 * x * x", "def main ( x , y ) : return aux ( x ) + y % 2")
     part = ("def aux ( x ) : return x * x", "def main ( x , y ) : return 2 * aux ( x ) + y % 2")
     assert reward_for(task, *whole) == pytest.approx(1.0)
@@ -221,7 +221,7 @@ def test_a_reply_may_stand_in_one_fence():
 
 
 def test_the_phrase_and_its_value_by_hand():
-    task = Task(Operand(("half", "square"), "y"), "minus", Operand(("negate",), "x"))
+    task = Exercise(Operand(("half", "square"), "y"), "minus", Operand(("negate",), "x"))
     assert phrase(task) == "half of square of y minus negate of x"
     assert expected(task, (4, 5)) == 12 - -4
 
@@ -235,7 +235,7 @@ def test_splits_share_no_task_in_either_order_of_operands():
 
     train, test = tasks("train"), tasks("test")
     assert not train & test and len(train) > 150 and len(test) > 30
-    assert is_held_out(TASK) == is_held_out(Task(TASK.right, TASK.combination, TASK.left))
+    assert is_held_out(TASK) == is_held_out(Exercise(TASK.right, TASK.combination, TASK.left))
 
 
 def test_tests_are_drawn_for_each_episode():

@@ -6,7 +6,7 @@ import pytest
 from collm.envs.games.bridge_build import BridgeBuild
 from collm.envs.games.house_build import HouseBuild
 from collm.envs.games.mini_build import MiniBuild
-from collm.envs.games.pictures import Row, ansi, colours, drawn, write_gif
+from collm.envs.games.pictures import PanelRow, ansi, colours, drawn, write_gif
 from collm.envs.games.resource_gathering import ResourceGathering
 from collm.envs.games.str_build import StrBuild
 
@@ -15,8 +15,8 @@ PALETTE = [(0, 0, 255), (0, 255, 0)]
 
 
 def test_a_panel_has_its_cells_colours_and_crosses_where_wrong():
-    plain = drawn([Row("A", [[[0, 1]]])], PALETTE)
-    crossed = drawn([Row("A", [[[0, 1]]], [[[False, True]]])], PALETTE)
+    plain = drawn([PanelRow("A", [[[0, 1]]])], PALETTE)
+    crossed = drawn([PanelRow("A", [[[0, 1]]], [[[False, True]]])], PALETTE)
     assert plain.dtype == np.uint8 and plain.shape == crossed.shape and plain.shape[2] == 3
     for colour in PALETTE:
         assert (plain == colour).all(2).any()
@@ -25,15 +25,15 @@ def test_a_panel_has_its_cells_colours_and_crosses_where_wrong():
 
 
 def test_layers_stand_side_by_side_and_rows_below_one_another():
-    one = drawn([Row("A", [[[0]]])], PALETTE)
-    beside = drawn([Row("A", [[[0]], [[1]]])], PALETTE)
-    below = drawn([Row("A", [[[0]]]), Row("B", [[[0]]])], PALETTE)
+    one = drawn([PanelRow("A", [[[0]]])], PALETTE)
+    beside = drawn([PanelRow("A", [[[0]], [[1]]])], PALETTE)
+    below = drawn([PanelRow("A", [[[0]]]), PanelRow("B", [[[0]]])], PALETTE)
     assert beside.shape[1] > one.shape[1] and beside.shape[0] == one.shape[0]
     assert below.shape[0] > one.shape[0] and below.shape[1] == one.shape[1]
 
 
 def test_text_has_a_letter_for_each_cell_and_colour_only_when_asked():
-    rows = [Row("A", [[[0, 1], [1, 1]], [[0]]])]
+    rows = [PanelRow("A", [[[0, 1], [1, 1]], [[0]]])]
     assert ansi(rows, ".x") == "A\n.x  .\nxx   \n"
     assert "\x1b[97;48;2;0;255;0mx \x1b[0m" in ansi(rows, ".x", PALETTE)
 
