@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from collm.benchmarks.commands.scores import mean_scores
+from collm.benchmarks.commands.envs import mean_scores
 from collm.envs import EnvSpec, make, specs
 from collm.envs.checks.exploits import NUM_EPISODES as NUM_EXPLOIT_EPISODES
 from collm.envs.checks.exploits import exploit_standings

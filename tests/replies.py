@@ -91,15 +91,6 @@ def any_replies(env, rng):
     return found
 
 
-def played(env, seed):
-    """All that an episode of such teams brings: what it begins with, each step, and the state before and after."""
-    rng = random.Random(seed)
-    record = [env.reset(seed=seed), env.state()]
-    while env.agents:
-        record += [env.step(any_replies(env, rng)), env.state()]
-    return record
-
-
 def earned_and_read(env, num_episodes):
     """Sum of the first agent's rewards over episodes of such teams, and a hash of all that was read."""
     rng, total, read = random.Random(1), 0.0, hashlib.sha256()

@@ -41,7 +41,7 @@ ORDER = {
         "runs",
     ),
     "benchmarks": (
-        "arguments configuration errors markdown",
+        "arguments errors markdown",
         "cli crossplay leaderboard",
         "comparison core throughput",
         "report",

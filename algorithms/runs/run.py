@@ -253,9 +253,10 @@ class _TrainingLoop:
 
     def _log(self, metrics: Mapping[str, float]) -> None:
         report_skipped(self.trainer.collector, self.directory, self.env)
-        self._write("metrics.jsonl", lambda: [{"update": self.trainer.progress.update, **metrics}])
+        update = self.trainer.progress.update
+        self._write("metrics.jsonl", lambda: [{"update": update, **metrics}])
         for callback in self.callbacks:
-            callback.log(self.trainer.progress.update, metrics)
+            callback.log(update, metrics)
 
     def _record_episodes(self, update: int, episodes: Sequence[Episode], credits: Mapping[str, Credit]) -> None:
         self._write("episodes.jsonl", lambda: episode_records(episodes, credits, update=update))

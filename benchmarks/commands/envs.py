@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +15,10 @@ from rich.table import Table
 from ..._ranges import Checked, Count
 from ..._terminal import shown, terminal
 from ...envs.core import TextParallelEnv
-from ...envs.players import HONEST_PLAYERS, PLAYERS
+from ...envs.players import HONEST_PLAYERS, PLAYERS, played, scripted_player
 from ...envs.registration.registry import EnvSpec, Range, make, specs
 from ..arguments import parsed
 from ..errors import UserError, refusals
-from .scores import mean_scores
 
 UNLIMITED = 10_000
 """Columns of an output that must not be cut: a line per environment, for programs to read."""
@@ -113,3 +112,15 @@ def num_turns(env: object, spec: EnvSpec) -> str:
 def range_text(declared: Range | None) -> str:
     """A declared range, "0..1"; "-" where none is."""
     return "-" if declared is None else "..".join(f"{bound:g}" for bound in declared)
+
+
+def mean_scores(env: Any, num_episodes: int) -> Mapping[str, float | None]:
+    """Mean team return of each scripted player on the same seeds; None where there is no such player."""
+    scores: dict[str, float | None] = {}
+    for name in (*PLAYERS, *HONEST_PLAYERS):
+        decide = scripted_player(env, name)
+        if decide is None:
+            scores[name] = None
+        else:
+            scores[name] = sum(played(env, decide, seed)[0] for seed in range(num_episodes)) / num_episodes
+    return scores

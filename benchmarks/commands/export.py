@@ -26,6 +26,7 @@ REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 ADAPTER = "adapter_config.json"
 OWN_FILES = ("collm_policy.json", "value_head.safetensors", CARD)
 """Files of a run's model folder that transformers has no use for, and peft's blank card."""
+CODE_FILES = ("*.py", "*.pyc")
 EXAMPLES = ("collm export runs/build models", "collm export runs/build models --agent builder_0 --merge")
 
 
@@ -102,7 +103,8 @@ def export(folder: Path, target: Path, *, is_merged: bool) -> None:
     is_adapter = (folder / ADAPTER).is_file()
     if is_merged and not is_adapter:
         raise UserError(f"{folder} holds a whole model and no adapter; leave --merge out")
-    shutil.copytree(folder, target, ignore=shutil.ignore_patterns(*OWN_FILES), dirs_exist_ok=True)
+    shutil.copytree(folder, target, ignore=shutil.ignore_patterns(*OWN_FILES, *CODE_FILES), dirs_exist_ok=True)
+    _leave_out_code(folder, target)
     if not is_adapter:
         return
     settings = read_json(target / ADAPTER)
@@ -133,6 +135,19 @@ def export(folder: Path, target: Path, *, is_merged: bool) -> None:
     for file in target.glob("adapter_*"):
         file.unlink()
     merged.save_pretrained(str(target))
+
+
+def _leave_out_code(folder: Path, target: Path) -> None:
+    """Remove references to Python code from an exported model, and print what is left out."""
+    left_out = [path.name for pattern in CODE_FILES for path in sorted(folder.rglob(pattern))]
+    for path in sorted(target.glob("*config.json")):
+        settings = read_json(path)
+        if settings.pop("auto_map", None) is not None:
+            path.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+            left_out.append(f"auto_map of {path.name}")
+    if left_out:
+        line = f"left out, as a model needs no code of its own: {shown(', '.join(left_out))}"
+        terminal().print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def card(directory: Path, agent: str, name: str, *, is_adapter: bool) -> str:

@@ -56,15 +56,13 @@ def run(args: Sequence[str]) -> None:
     from ..comparison.suite import read_suite
     from ..comparison.summaries import EPISODES_FILE, SUMMARIES_FILE, run_directories, write_summaries
     from ..report.charts import sections
-    from ..report.comparison import Comparison
+    from ..report.comparison import Comparison, marl_eval_json
     from ..report.contrasts import contrast_table, findings
     from ..report.episodes import pack
     from ..report.figures import draw_figures, figures_of
     from ..report.headline import headline
-    from ..report.marl_eval import marl_eval_json
     from ..report.page import Contents, page
-    from ..report.search import search
-    from ..report.tables import costs, final_scores, settings, tables
+    from ..report.tables import costs, final_scores, search, settings, tables
 
     console = terminal()
     with refusals():

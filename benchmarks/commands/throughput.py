@@ -31,7 +31,7 @@ class ThroughputArguments(Checked):
     """Rounds in which the compared workloads take turns, after one to warm up; medians count. The command looks at the
     load of other processes before and after each round."""
     out: Path | None = None
-    """Folder for the tables as Markdown and for the figure of how an update's cost grows; None: print only."""
+    """Folder for the tables as Markdown; None: print only."""
 
 
 def run(args: Sequence[str]) -> None:
@@ -42,7 +42,6 @@ def run(args: Sequence[str]) -> None:
 
     from ...agents.loading import check_device
     from ..throughput.timing import Watch, watching
-    from ..throughput.update import FIGURE
 
     transformers_logging.disable_progress_bar()
     console = terminal()
@@ -51,7 +50,7 @@ def run(args: Sequence[str]) -> None:
     if arguments.out is not None:
         check_folder(arguments.out, "--out")
         chosen = MEASUREMENTS if arguments.what == "all" else (arguments.what,)
-        refuse_foreign_files(arguments.out, [FIGURE, *(f"{name}.md" for name in chosen)])
+        refuse_foreign_files(arguments.out, [f"{name}.md" for name in chosen])
     for name, measured in MEASUREMENTS.items():
         if arguments.what in (name, "all"):
             with refusals(), watching(Watch()) as watch:
@@ -81,7 +80,8 @@ def _decode(arguments: ThroughputArguments) -> str:
 def _update(arguments: ThroughputArguments) -> str:
     from ..throughput import update
 
-    return update.tables(arguments.env, arguments.repeats, arguments.out, arguments.device)
+    env, device = arguments.env, arguments.device
+    return update.table(update.measure(env, arguments.repeats, device=device), env, device)
 
 
 MEASUREMENTS: Mapping[str, Callable[[ThroughputArguments], str]] = {

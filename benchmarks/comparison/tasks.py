@@ -9,7 +9,7 @@ from typing import Any
 
 from ..._cluster import Cluster, first_line, import_from, leave, surroundings
 from ...algorithms.rollout.ray_worker import MAX_FAILURES, WAIT_S
-from .launching import Launcher, Message
+from .runner import Launcher, Message
 from .suite import Job
 from .worker import work
 

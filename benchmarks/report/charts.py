@@ -12,8 +12,7 @@ import numpy as np
 from ...algorithms.rollout.intervals import Floats, Interval
 from ..comparison.summaries import RunSummary
 from .comparison import Comparison, paired
-from .curves import NEVER, median_cost, thinned
-from .statistics import difference, interval, mean, profile_bands, student_quantile
+from .statistics import NEVER, difference, interval, mean, median_cost, profile_bands, student_quantile, thinned
 
 COSTS = {
     "environment_steps": "environment steps",

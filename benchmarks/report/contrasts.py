@@ -14,8 +14,7 @@ from ...envs.registration.registry import Range
 from ..comparison.suite import Contrast, ContrastScore
 from ..comparison.summaries import RunSummary
 from .comparison import Comparison
-from .curves import NEVER, cost_to_reach
-from .statistics import UNBOUNDED, student_quantile, within
+from .statistics import NEVER, UNBOUNDED, cost_to_reach, student_quantile, within
 from .tables import NONE, Estimate, TableOfText
 
 SUCCESS = "metric/success"

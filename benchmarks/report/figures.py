@@ -14,7 +14,7 @@ from matplotlib.ticker import MaxNLocator
 from ..._ownership import owned
 from ..comparison.suite import slug
 from .charts import COSTS, Chart
-from .curves import have_common_stretch, mean_curve, smoothed
+from .statistics import have_common_stretch, mean_curve, smoothed
 
 # Okabe and Ito's colours, which colour-blind people tell apart, then a dark and a grey one.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#332288", "#777777")

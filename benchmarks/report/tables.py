@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from ...algorithms.rollout.intervals import Interval
+from ..comparison.summaries import RunSummary
 from ..markdown import markdown_table
 from .comparison import Comparison
-from .curves import Reaching, median_cost
-from .statistics import difference, improvement, interquartile_mean, interval, mean, median
+from .statistics import Reaching, difference, improvement, interquartile_mean, interval, mean, median, median_cost
 
 NONE = "-"
 SHARE = "evaluation/sampled/metric/share/"
@@ -95,6 +95,12 @@ def _against_best(cells: Mapping[int, Estimate], best: str) -> dict[int, str]:
     return marks
 
 
+def _rows(comparison: Comparison, cell: Callable[[str, str], str], against: str = "") -> list[list[str]]:
+    """A row per algorithm, with a cell per environment; with `against`, only of those that are not the reference."""
+    names = [each for each in comparison.algorithms if not against or each != comparison.reference()]
+    return [[f"{against}{name}", *(cell(name, each) for each in comparison.environments)] for name in names]
+
+
 def tables(comparison: Comparison) -> list[TableOfText]:
     """All tables that have a row."""
     found = [
@@ -116,19 +122,13 @@ def tables(comparison: Comparison) -> list[TableOfText]:
 
 def final_scores(comparison: Comparison, how: str) -> TableOfText:
     """Returns on held-out tasks at the end of training, or training returns of its last half."""
-    rows = []
-    starts = ["before training"]
-    for environment in comparison.environments:
-        start = comparison.start(environment, how)
-        starts.append(NONE if start is None else f"{start:.3f}")
-    rows.append(starts)
-    for algorithm in comparison.algorithms:
-        row = [algorithm]
-        for environment in comparison.environments:
-            scores = comparison.scores(algorithm, environment, how)
-            bounds = comparison.bounds(environment)
-            row.append(_with_runs(interval(mean, scores[:, None], bounds=bounds), len(scores)) if len(scores) else NONE)
-        rows.append(row)
+
+    def cell(algorithm: str, environment: str) -> str:
+        scores, bounds = comparison.scores(algorithm, environment, how), comparison.bounds(environment)
+        return _with_runs(interval(mean, scores[:, None], bounds=bounds), len(scores)) if len(scores) else NONE
+
+    starts = [comparison.start(environment, how) for environment in comparison.environments]
+    before = ["before training", *(NONE if start is None else f"{start:.3f}" for start in starts)]
     is_held_out = how != "training"
     return TableOfText(
         f"Final return, {how} play" if is_held_out else "Return over the last half of training",
@@ -136,7 +136,7 @@ def final_scores(comparison: Comparison, how: str) -> TableOfText:
         "[95 % interval]. Bootstrap over seeds, widened for few of them, and cut at the lowest and highest return that "
         "the environment declares.",
         ["", *comparison.environments],
-        rows,
+        [before, *_rows(comparison, cell)],
         best="highest",
     )
 
@@ -166,23 +166,19 @@ def aggregates(comparison: Comparison) -> TableOfText:
 def differences(comparison: Comparison, how: str) -> TableOfText:
     """Return of the reference minus each other method's, seed by seed."""
     reference = comparison.reference()
-    rows = []
-    for algorithm in comparison.algorithms:
-        if algorithm == reference:
-            continue
-        row = [f"{reference} - {algorithm}"]
-        for environment in comparison.environments:
-            first, second = comparison.paired_scores(reference, algorithm, environment, how)
-            bounds = comparison.bounds(environment)
-            row.append(_with_runs(difference(mean, first, second, bounds=bounds), len(first)) if len(first) else NONE)
-        rows.append(row)
+
+    def cell(algorithm: str, environment: str) -> str:
+        first, second = comparison.paired_scores(reference, algorithm, environment, how)
+        bounds = comparison.bounds(environment)
+        return _starred(_with_runs(difference(mean, first, second, bounds=bounds), len(first)) if len(first) else NONE)
+
     return TableOfText(
         "Paired differences" if how != "training" else "Paired differences over the last half of training",
         f"Mean of {reference}'s {'final return' if how != 'training' else 'return'} minus the other's with the same "
         f"seed [95 %]; above 0, {reference} is better. Intervals that exclude 0 are marked *; no correction is made "
         "for their number.",
         ["", *comparison.environments],
-        [[row[0], *map(_starred, row[1:])] for row in rows],
+        _rows(comparison, cell, f"{reference} - "),
         even=0,
     )
 
@@ -190,21 +186,17 @@ def differences(comparison: Comparison, how: str) -> TableOfText:
 def improvements(comparison: Comparison) -> TableOfText:
     """Chance that a run of the reference beats one of another method."""
     reference = comparison.reference()
-    rows = []
-    for algorithm in comparison.algorithms:
-        if algorithm == reference:
-            continue
-        row = [f"{reference} > {algorithm}"]
-        for environment in comparison.environments:
-            first, second = (comparison.scores(name, environment)[:, None] for name in (reference, algorithm))
-            fewest = min(len(first), len(second))
-            row.append(_with_runs(improvement(first, second), fewest) if fewest else NONE)
-        rows.append(row)
+
+    def cell(algorithm: str, environment: str) -> str:
+        first, second = (comparison.scores(name, environment)[:, None] for name in (reference, algorithm))
+        fewest = min(len(first), len(second))
+        return _with_runs(improvement(first, second), fewest) if fewest else NONE
+
     return TableOfText(
         "Probability of improvement",
         f"Chance that a run of {reference} ends higher than a run of the other, ties counted half [95 %].",
         ["", *comparison.environments],
-        rows,
+        _rows(comparison, cell, f"{reference} > "),
         even=0.5,
     )
 
@@ -231,18 +223,17 @@ def collapses(comparison: Comparison) -> TableOfText:
 
 def shares(comparison: Comparison) -> TableOfText:
     """Share of the held-out return that each agent earned, at the end of training."""
-    rows = []
-    for algorithm in comparison.algorithms:
-        row = [algorithm]
-        for environment in comparison.environments:
-            found: dict[str, list[float]] = {}
-            for run in comparison.finished:
-                if (run.algorithm, run.environment) == (algorithm, environment) and run.evaluations:
-                    for name, value in run.evaluations[-1].items():
-                        if name.startswith(SHARE):
-                            found.setdefault(name.removeprefix(SHARE), []).append(value)
-            row.append(", ".join(f"{agent} {np.mean(values):.2f}" for agent, values in found.items()) or NONE)
-        rows.append(row)
+
+    def cell(algorithm: str, environment: str) -> str:
+        found: dict[str, list[float]] = {}
+        for run in comparison.finished:
+            if (run.algorithm, run.environment) == (algorithm, environment) and run.evaluations:
+                for name, value in run.evaluations[-1].items():
+                    if name.startswith(SHARE):
+                        found.setdefault(name.removeprefix(SHARE), []).append(value)
+        return ", ".join(f"{agent} {np.mean(values):.2f}" for agent, values in found.items()) or NONE
+
+    rows = _rows(comparison, cell)
     return TableOfText(
         "Who did the work",
         "Share of each agent in the held-out return at the end, sampled play, mean over runs: what the episode loses "
@@ -255,22 +246,20 @@ def shares(comparison: Comparison) -> TableOfText:
 
 def wasted(comparison: Comparison) -> TableOfText:
     """Moves of builders that were taken, before training and at its end: own repeats, and collisions with others."""
-    kinds = ("own_repeats", "collisions")
-    rows = []
-    for algorithm in comparison.algorithms:
-        row = [algorithm]
-        for environment in comparison.environments:
-            cells = []
-            for kind in kinds:
-                name = f"evaluation/sampled/metric/{kind}"
-                runs = comparison.runs(algorithm, environment)
-                both = [(run.first_evaluation, run.evaluations[-1]) for run in runs if run.evaluations]
-                ends = [(old[name], new[name]) for old, new in both if old and name in old and name in new]
-                if ends:
-                    before, after = np.mean(ends, axis=0)
-                    cells.append(f"{kind.replace('_', ' ')} {before:.2f} → {after:.2f}")
-            row.append(", ".join(cells) or NONE)
-        rows.append(row)
+
+    def cell(algorithm: str, environment: str) -> str:
+        runs = [run for run in comparison.runs(algorithm, environment) if run.evaluations]
+        found = []
+        for kind in ("own_repeats", "collisions"):
+            name = f"evaluation/sampled/metric/{kind}"
+            both = [(run.first_evaluation, run.evaluations[-1]) for run in runs]
+            ends = [(old[name], new[name]) for old, new in both if old and name in old and name in new]
+            if ends:
+                before, after = np.mean(ends, axis=0)
+                found.append(f"{kind.replace('_', ' ')} {before:.2f} → {after:.2f}")
+        return ", ".join(found) or NONE
+
+    rows = _rows(comparison, cell)
     return TableOfText(
         "Wasted moves",
         "Moves per turn of the whole team on parts that were taken, in sampled play on held-out tasks, before training "
@@ -368,3 +357,71 @@ def _reached(found: Reaching) -> Estimate:
 
 def _starred(cell: str) -> str:
     return Estimate(f"{cell} *", cell.interval) if isinstance(cell, Estimate) and cell.excludes(0) else cell
+
+
+NATURAL_ENDS: Mapping[str, tuple[float, ...]] = {"trace": (0.0, 1.0), "discount": (0.0, 1.0)}
+"""Ends beyond which a setting has no values."""
+
+
+def search(comparison: Comparison) -> TableOfText:
+    """Each algorithm's best entry by environment."""
+    rows = []
+    for environment in comparison.environments:
+        entries: dict[str, list[str]] = {}
+        for algorithm in comparison.algorithms:
+            runs = comparison.runs(algorithm, environment)
+            if runs:
+                entries.setdefault(runs[0].experiment["algorithm"], []).append(algorithm)
+        for name, tried in entries.items():
+            configs = {each: _config(comparison.runs(each, environment)) for each in tried}
+            scores = {each: comparison.scores(each, environment, "training") for each in tried}
+            best = max(tried, key=lambda each: float(scores[each].mean()))
+            found = interval(mean, scores[best][:, None], bounds=comparison.bounds(environment))
+            varied = varied_settings(list(configs.values()))
+            rows.append(
+                [
+                    f"{name}, {environment}",
+                    str(len(tried)),
+                    best,
+                    Estimate(str(found), found) if len(scores[best]) > 1 else f"{found.value:.3f} (one run)",
+                    ", ".join(f"{setting} {configs[best][setting]}" for setting in varied) or NONE,
+                    ", ".join(at_an_end(configs[best], varied)) or "none",
+                ]
+            )
+    return TableOfText(
+        "Search: the best entry of each algorithm",
+        "By the mean return over the last half of training [95 % interval over seeds, cut at the lowest and highest "
+        "return that the environment declares]. Open ends: settings whose best "
+        "value is the least or greatest that was tried, and that could go on; the search is over when there is none.",
+        ["", "entries", "best", "return", "settings", "open ends"],
+        rows,
+    )
+
+
+def varied_settings(configs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Settings that differ between the configs, with the values that were tried."""
+    names = dict.fromkeys(name for config in configs for name in config)
+    values = {name: list(dict.fromkeys(str(config.get(name)) for config in configs)) for name in names}
+    return {name: [config.get(name) for config in configs] for name in names if len(values[name]) > 1}
+
+
+def at_an_end(chosen: Mapping[str, Any], varied: Mapping[str, Sequence[Any]]) -> list[str]:
+    """Settings of numbers in which the chosen value is the least or the greatest tried, and not a natural end.
+
+    None stands below all numbers: a layer that is not there.
+    """
+    found = []
+    for name, values in varied.items():
+        kinds = (int, float, type(None))
+        if not all(isinstance(value, kinds) and not isinstance(value, bool) for value in values):
+            continue
+        known = sorted(-1.0 if value is None else float(value) for value in values)
+        own = -1.0 if chosen[name] is None else float(chosen[name])
+        if own in (known[0], known[-1]) and chosen[name] is not None and own not in NATURAL_ENDS.get(name, ()):
+            found.append(f"{name} {'least' if own == known[0] else 'greatest'}")
+    return found
+
+
+def _config(runs: Sequence[RunSummary]) -> Mapping[str, Any]:
+    config: Mapping[str, Any] = {**runs[0].experiment["config"]}
+    return {name: value for name, value in config.items() if name != "seed"}

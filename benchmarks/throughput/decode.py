@@ -12,14 +12,22 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from transformers import GenerationConfig, PreTrainedModel
+from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from ...agents.decoding.decoder import Decoder, Prompt
 from ...agents.decoding.sampling import Sampling
 from ..markdown import markdown_table
-from .synthetic import random_llama
 from .timing import Spread, Workload, clock_of, rates, ratio_of, unit_of
 
+MODEL_SIZE = {
+    "hidden_size": 192,
+    "intermediate_size": 512,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 2048,
+}
+"""About 2 million weights: enough that arithmetic, not Python, dominates."""
 VOCABULARY = 4096
 NEW_TOKENS = 64
 FILTERS = Sampling(temperature=0.8, top_k=50, top_p=0.95)
@@ -42,6 +50,22 @@ class Row:
     @property
     def ratio(self) -> Spread:
         return ratio_of(self.rates[self.ours], self.rates[self.reference])
+
+
+def random_llama(vocab_size: int, *, seed: int, end_id: int | None, pad_id: int) -> LlamaForCausalLM:
+    """Llama of `MODEL_SIZE` with random weights."""
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=vocab_size,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=end_id,
+        pad_token_id=pad_id,
+        **MODEL_SIZE,  # type: ignore[arg-type]
+    )
+    model = LlamaForCausalLM(config)
+    model.eval()
+    return model
 
 
 def tiny_model() -> PreTrainedModel:

@@ -19,7 +19,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from .spool import Block, Head, Row, Spool, blocks, num_rows_in, row_in
+from .spool import Block, Row, Spool, blocks, num_rows_in, row_in
 
 NumberedRow = tuple[int, Row]  # counted from 1, by lines where the format has lines
 Rows = Sequence[NumberedRow]
@@ -62,8 +62,8 @@ class RowsInPlace(Sequence[NumberedRow]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._spool is None:
-            self._spool = Spool.of(blocks(row for _, row in self))
-        return rows_of_spool, (self._spool,)
+            self._spool = Spool.of(blocks((row for _, row in self), len(self)))
+        return rows_of_spool, (self._spool, len(self))
 
 
 def rows_of_table(table: Any) -> Rows:
@@ -73,17 +73,16 @@ def rows_of_table(table: Any) -> Rows:
     return RowsInPlace(range(1, len(table) + 1), lambda at, number: dict(table[at]))
 
 
-def rows_of_spool(spool: Spool) -> RowsInPlace:
-    """The rows that a spool holds."""
-    rows = RowsInPlace(range(1, len(spool) + 1), lambda at, number: spool[at])
+def rows_of_spool(spool: Spool, num_rows: int) -> RowsInPlace:
+    """The first rows that a spool holds."""
+    rows = RowsInPlace(range(1, num_rows + 1), lambda at, number: spool[at])
     rows._spool = spool
     return rows
 
 
 def rows_of_stream(rows: Iterable[Row], max_rows: int) -> tuple[Rows, bool]:
     """The first rows of what has no length and is read only once, on disk if they are many; and whether more came."""
-    head = Head(blocks(rows), max_rows)
-    left = iter(head)
+    left = blocks(rows, max_rows + 1)
     first: list[Block] = []
     count = 0
     while count < LARGE_ROWS and (block := next(left, None)) is not None:
@@ -91,9 +90,9 @@ def rows_of_stream(rows: Iterable[Row], max_rows: int) -> tuple[Rows, bool]:
         count += num_rows_in(block)
     if count < LARGE_ROWS:
         few = [row_in(each, place) for each in first for place in range(num_rows_in(each))]
-        return list(enumerate(few, start=1)), head.has_more
+        return list(enumerate(few[:max_rows], start=1)), count > max_rows
     kept = Spool.of(chain(first, left))
-    return rows_of_spool(kept), head.has_more
+    return rows_of_spool(kept, min(len(kept), max_rows)), len(kept) > max_rows
 
 
 def is_data_path(text: str) -> bool:

@@ -86,40 +86,13 @@ class Spool:
         return Spool, (self._file, self._offsets, self._starts)
 
 
-class Head:
-    """The first rows of blocks, exactly so many of them, in blocks again; to be gone through once.
-
-    Args:
-        parts: the blocks, which may have no end.
-        max_rows: how many rows.
-    """
-
-    def __init__(self, parts: Iterable[Block], max_rows: int):
-        self._parts = parts
-        self._max_rows = max_rows
-        self.has_more = False
-        """Whether rows were left over; known at the end."""
-
-    def __iter__(self) -> Iterator[Block]:
-        room = self._max_rows
-        for block in self._parts:
-            count = num_rows_in(block)
-            if count > room:
-                self.has_more = True
-                if room:
-                    yield _first(block, room)
-                return
-            room -= count
-            yield block
-
-
-def blocks(rows: Iterable[Row]) -> Iterator[Block]:
-    """The rows, up to `BLOCK` at a time; those of an `IterableDataset` as columns, which are quicker."""
+def blocks(rows: Iterable[Row], max_rows: int) -> Iterator[Block]:
+    """The first rows, up to `BLOCK` at a time; those of an `IterableDataset` as columns, which are quicker."""
     datasets = sys.modules.get("datasets")
     if datasets is not None and isinstance(rows, datasets.IterableDataset):
-        yield from rows.iter(batch_size=BLOCK)
+        yield from rows.take(max_rows).iter(batch_size=BLOCK)
         return
-    left = iter(rows)
+    left = itertools.islice(rows, max_rows)
     while block := list(itertools.islice(left, BLOCK)):
         yield block
 
@@ -134,12 +107,6 @@ def row_in(block: Block, place: int) -> Row:
     if isinstance(block, Mapping):
         return {name: column[place] for name, column in block.items()}
     return block[place]
-
-
-def _first(block: Block, count: int) -> Block:
-    if isinstance(block, Mapping):
-        return {name: column[:count] for name, column in block.items()}
-    return block[:count]
 
 
 def _removed(name: str, owner: int) -> None:

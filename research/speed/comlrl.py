@@ -19,10 +19,7 @@ from random import Random
 from typing import Any
 
 import torch
-
-from collm.algorithms.rollout.side_by_side import num_cores
-from collm.benchmarks.markdown import markdown_table
-from collm.benchmarks.throughput.synthetic import (
+from synthetic import (
     FEEDBACK_WORDS,
     NUM_WORDS,
     PROMPT_WORDS,
@@ -31,6 +28,9 @@ from collm.benchmarks.throughput.synthetic import (
     synthetic_tokenizer,
     synthetic_trainer,
 )
+
+from collm.algorithms.rollout.side_by_side import num_cores
+from collm.benchmarks.markdown import markdown_table
 from collm.benchmarks.throughput.timing import Spread, Watch, Workload, rates, ratio_of, watching
 
 VERSION = "1.4.3"

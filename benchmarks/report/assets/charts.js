@@ -31,7 +31,7 @@
   const width = (names) => Math.min(190, 16 + 7.2 * Math.max(4, ...names.map((name) => name.length)));
   const short = (name) => (name.length > 24 ? name.slice(0, 23) + "…" : name);
 
-  // Curves: the same arithmetic as curves.py, done here so that smoothing is at hand.
+  // Curves: the same arithmetic as statistics.py, done here so that smoothing is at hand.
   function smoothed(values, size) {
     let sum = 0;
     return values.map((value, i) => {

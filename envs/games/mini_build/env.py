@@ -38,7 +38,89 @@ _MATERIAL_COLOURS = (
 )
 
 
-class MiniBuild(PicturedEnv):
+class PartsEnv(PicturedEnv):
+    """Builders that name one part and one material per turn, without seeing each other's moves.
+
+    Args:
+        num_agents: builders, 2 to 8.
+        max_turns: turns of an episode.
+        reward: "sparse" (at the end 1 if the quality reached `threshold`, else 0), "terminal" (the quality, at the
+            end) or "dense" (what a turn added to the quality). The maximum is 1 in each.
+        feedback: which moves a builder hears about: "own", "cross" (the partners'), "both" (own first) or "none".
+        threshold: the quality that counts as success, over 0 and at most 1.
+        is_explained: whether the prompts state the rules in English, for a model that was not trained on the game.
+        prompts: templates in place of the own prompts, see `collm.envs.templates`.
+        **kwargs: of `TextParallelEnv`.
+    """
+
+    truth_metric: ClassVar[str | None] = "quality"
+    block_letters = ".WSBGCINL"
+    block_colours = (_AIR, *_MATERIAL_COLOURS)
+    places: ClassVar[Mapping[str, bool]]
+    """Places of a user's templates; one of those that are true must be in it."""
+    _verdicts: tuple[Verdict, ...]  # of the last moves, by seat
+
+    def __init__(
+        self,
+        num_agents: int,
+        max_turns: int,
+        *,
+        threshold: float,
+        reward: Reward = "sparse",
+        feedback: texts.Feedback = "cross",
+        is_explained: bool = False,
+        prompts: Prompts | None = None,
+        **kwargs: Any,
+    ):
+        super().__init__([f"builder_{seat}" for seat in range(num_agents)], max_turns, **kwargs)
+        refuse_other("reward", reward, get_args(Reward))
+        refuse_other("feedback", feedback, get_args(texts.Feedback))
+        refuse_threshold(threshold)
+        self._reward: Reward = reward
+        self._feedback: texts.Feedback = feedback
+        self._threshold = threshold
+        self._is_explained = is_explained
+        self._templates = templates(prompts, self.possible_agents, self.places)
+
+    def opening(self, seat: int, own: str, **shown: str) -> list[Message]:
+        """First messages of a builder.
+
+        Args:
+            seat: its number.
+            own: the game's own prompt.
+            shown: fields of the game, besides those of every game of parts.
+        """
+        values = {"seat": seat, "turns": self.max_turns, "feedback": self._feedback, "team": len(self.possible_agents)}
+        return self._templates.opening(self.possible_agents[seat], {**values, **shown}, own)
+
+    def judged(
+        self, quality: float, gain: float, feedback: Mapping[str, str], verdicts: Counter[Verdict], **metrics: int
+    ) -> Outcome:
+        """Outcome of a turn.
+
+        Args:
+            quality: after it.
+            gain: the quality that it added.
+            feedback: what each builder reads.
+            verdicts: how often each verdict was given.
+            metrics: other counts; `own_repeats` of moves that were "taken" by the builder itself are no collisions.
+        """
+        is_last = self.turn + 1 == self.max_turns
+        return Outcome(
+            payoff(self._reward, quality, gain, threshold=self._threshold, is_last=is_last),
+            feedback=feedback,
+            terms={"quality_gain": gain},
+            metrics={
+                "quality": quality,
+                "success": payoff("sparse", quality, gain, threshold=self._threshold, is_last=is_last),
+                **{word: float(verdicts[word]) for word in ("ok", "taken", "wrong", "bad")},
+                **{name: float(count) for name, count in metrics.items()},
+                "collisions": float(verdicts["taken"] - metrics.get("own_repeats", 0)),
+            },
+        )
+
+
+class MiniBuild(PartsEnv):
     """Two or more builders work down one goal of a part each per turn, without seeing each other's moves.
 
     The goal lists num_agents * max_turns parts with their materials, and all builders read it. Each turn each names one
@@ -56,26 +138,18 @@ class MiniBuild(PicturedEnv):
         split: "train" or "test"; no goal is in both.
         num_agents: builders, 2 to 8.
         max_turns: turns of an episode; a goal has a part for each builder in each turn, 24 at most.
-        reward: "sparse" (at the end 1 if the quality reached `threshold`, else 0), "terminal" (the quality, at the
-            end) or "dense" (what a turn added to the quality). The maximum is 1 in each.
-        feedback: which moves a builder hears about: "own", "cross" (the partners'), "both" (own first) or "none".
-        threshold: the quality that counts as success, over 0 and at most 1.
-        is_explained: whether the prompts state the rules in English, for a model that was not trained on the game.
-        prompts: templates in place of the own prompts, see `collm.envs.templates`.
-        **kwargs: of `TextParallelEnv`.
+        **kwargs: of `PartsEnv` and `TextParallelEnv`.
 
     Raises:
         ValueError: if a setting is none of the above.
     """
 
     metadata: ClassVar[dict[str, Any]] = {**PicturedEnv.metadata, "name": "mini_build_v0"}
-    truth_metric: ClassVar[str | None] = "quality"
+    places = texts.PLACES
     allowed_exploits: ClassVar[Mapping[str, str]] = dict.fromkeys(
         ("random pairs", "random pairs, none again"),
         'the default asks for memory; `reward="terminal"` pays division',
     )
-    block_letters = ".WSBGCINL"
-    block_colours = (_AIR, *_MATERIAL_COLOURS)
 
     def __init__(
         self,
@@ -83,26 +157,14 @@ class MiniBuild(PicturedEnv):
         *,
         num_agents: int = 2,
         max_turns: int = 6,
-        reward: Reward = "sparse",
-        feedback: texts.Feedback = "cross",
         threshold: float = 0.6,
-        is_explained: bool = False,
-        prompts: Prompts | None = None,
         **kwargs: Any,
     ):
         refuse_team(num_agents, max_turns)
-        super().__init__([f"builder_{seat}" for seat in range(num_agents)], max_turns, **kwargs)
-        refuse_other("reward", reward, get_args(Reward))
-        refuse_other("feedback", feedback, get_args(texts.Feedback))
-        refuse_threshold(threshold)
+        super().__init__(num_agents, max_turns, threshold=threshold, **kwargs)
         self.split = split
-        self._reward: Reward = reward
-        self._feedback: texts.Feedback = feedback
-        self._threshold = threshold
-        self._is_explained = is_explained
-        self._templates = templates(prompts, self.possible_agents, texts.PLACES)
         self._site = Site(new_goal(0, num_agents * max_turns, split))
-        self._verdicts: tuple[Verdict, ...] = ()  # of the last moves, by seat
+        self._verdicts = ()
         self._named: dict[str, frozenset[str]] = {}  # parts of the goal that each builder has named so far
 
     @property
@@ -116,28 +178,18 @@ class MiniBuild(PicturedEnv):
         self._verdicts = ()
         self._named = dict.fromkeys(self.possible_agents, frozenset())
         self.task = self._site.goal
-        team = len(self.possible_agents)
-        own = {
-            agent: texts.prompt(
+        opening = {}
+        for seat, agent in enumerate(self.possible_agents):
+            own = texts.prompt(
                 self._site.goal,
                 seat,
                 turns=self.max_turns,
                 feedback=self._feedback,
                 is_explained=self._is_explained,
-                num_builders=team,
+                num_builders=len(self.possible_agents),
             )
-            for seat, agent in enumerate(self.possible_agents)
-        }
-        values: dict[str, str | int] = {
-            "goal": texts.goal_text(self.goal),
-            "turns": self.max_turns,
-            "feedback": self._feedback,
-            "team": team,
-        }
-        return {
-            agent: self._templates.opening(agent, {**values, "seat": seat}, own[agent])
-            for seat, agent in enumerate(self.possible_agents)
-        }
+            opening[agent] = self.opening(seat, own, goal=texts.goal_text(self.goal))
+        return opening
 
     def play(self, replies: Mapping[str, str]) -> Outcome:
         before = quality(self._site)
@@ -150,26 +202,13 @@ class MiniBuild(PicturedEnv):
                 num_repeats += verdicts[agent] == "taken" and move[0] in self._named[agent]
                 self._named[agent] |= {move[0]}
         after = quality(self._site)
-        is_last = self.turn + 1 == self.max_turns
-        counts = Counter(verdicts.values())
         self._verdicts = tuple(verdicts[agent] for agent in self.possible_agents)
-        reward = payoff(self._reward, after, after - before, threshold=self._threshold, is_last=is_last)
-        return Outcome(
-            reward,
-            feedback={
-                agent: texts.verdict_text(self._feedback, own, [*self._verdicts[:seat], *self._verdicts[seat + 1 :]])
-                for seat, (agent, own) in enumerate(zip(self.possible_agents, self._verdicts, strict=True))
-            },
-            terms={"quality_gain": after - before},
-            metrics={
-                "quality": after,
-                "success": payoff("sparse", after, after - before, threshold=self._threshold, is_last=is_last),
-                **{word: float(counts[word]) for word in ("ok", "taken", "wrong", "bad")},
-                # What is taken, a builder named itself in an earlier turn, or only others did.
-                "own_repeats": float(num_repeats),
-                "collisions": float(counts["taken"] - num_repeats),
-            },
-        )
+        feedback = {
+            agent: texts.verdict_text(self._feedback, own, [*self._verdicts[:seat], *self._verdicts[seat + 1 :]])
+            for seat, (agent, own) in enumerate(zip(self.possible_agents, self._verdicts, strict=True))
+        }
+        # What is taken, a builder named itself in an earlier turn, or only others did.
+        return self.judged(after, after - before, feedback, Counter(verdicts.values()), own_repeats=num_repeats)
 
     def panels(self) -> list[Row]:
         built = dict(self._site.built)

@@ -7,21 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, get_args
 
 from ...core import Message, Outcome
-from ...templates import Prompts, templates
 from ..mini_build import prompts as words
-from ..mini_build.env import MiniBuild, task_number
+from ..mini_build.env import PartsEnv, task_number
 from ..mini_build.rules import (
     MATERIALS,
-    Reward,
     Site,
     Split,
     Verdict,
     joined,
     mean_pay,
     num_drawn,
-    payoff,
     placed,
-    refuse_threshold,
 )
 from ..pictured import PicturedEnv, refuse_other
 from ..pictures import Row
@@ -29,7 +25,7 @@ from . import prompts as texts
 from .rules import Offer, new_shift, refuse_team
 
 
-class MiniShift(PicturedEnv):
+class MiniShift(PartsEnv):
     """Two or more builders divide a new list of parts every turn, without seeing each other's moves.
 
     Each turn offers one (part, material) pair per builder, fresh ones; all builders read all of them. Each names one
@@ -45,26 +41,17 @@ class MiniShift(PicturedEnv):
         split: "train" or "test"; no offer is in both.
         num_agents: builders, 2 to 8; an offer has a part for each of them.
         max_turns: turns of an episode.
-        reward: "sparse" (at the end 1 if the quality reached `threshold`, else 0), "terminal" (the quality, at the
-            end) or "dense" (what a turn added to the quality). The maximum is 1 in each.
-        feedback: which moves a builder hears about: "own", "cross" (the partners'), "both" (own first) or "none".
-        threshold: the quality that counts as success, over 0 and at most 1.
         is_shuffled: whether each builder reads each list in an order of its own, so that a place in the list is no
             convention.
-        is_explained: whether the prompts state the rules in English, for a model that was not trained on the game.
-        prompts: templates in place of the own prompts, see `collm.envs.templates`.
-        **kwargs: of `TextParallelEnv`.
+        **kwargs: of `PartsEnv` and `TextParallelEnv`.
 
     Raises:
         ValueError: if a setting is none of the above.
     """
 
     metadata: ClassVar[dict[str, Any]] = {**PicturedEnv.metadata, "name": "mini_shift_v0"}
-    truth_metric: ClassVar[str | None] = "quality"
-    block_letters = MiniBuild.block_letters
-    block_colours = MiniBuild.block_colours
+    places = texts.PLACES
     _sites: tuple[Site, ...]  # of the turns that are over
-    _verdicts: tuple[Verdict, ...]  # of the last moves, by seat
 
     def __init__(
         self,
@@ -72,27 +59,15 @@ class MiniShift(PicturedEnv):
         *,
         num_agents: int = 2,
         max_turns: int = 8,
-        reward: Reward = "sparse",
-        feedback: words.Feedback = "cross",
         threshold: float = 0.85,
         is_shuffled: bool = False,
-        is_explained: bool = False,
-        prompts: Prompts | None = None,
         **kwargs: Any,
     ):
         refuse_team(num_agents)
-        super().__init__([f"builder_{seat}" for seat in range(num_agents)], max_turns, **kwargs)
+        super().__init__(num_agents, max_turns, threshold=threshold, **kwargs)
         refuse_other("split", split, get_args(Split))
-        refuse_other("reward", reward, get_args(Reward))
-        refuse_other("feedback", feedback, get_args(words.Feedback))
-        refuse_threshold(threshold)
         self.split: Split = split
-        self._reward: Reward = reward
-        self._feedback: words.Feedback = feedback
-        self._threshold = threshold
         self._is_shuffled = is_shuffled
-        self._is_explained = is_explained
-        self._templates = templates(prompts, self.possible_agents, texts.PLACES)
         self._start(0)
 
     @property
@@ -102,7 +77,6 @@ class MiniShift(PicturedEnv):
 
     def deal(self, task: Any) -> Mapping[str, Sequence[Message]]:
         self._start(self.rng.randrange(2**31) if task is None else task_number(task))
-        team = len(self.possible_agents)
         opening = {}
         for seat, agent in enumerate(self.possible_agents):
             pairs = self.offer.lists[seat]
@@ -113,16 +87,9 @@ class MiniShift(PicturedEnv):
                 feedback=self._feedback,
                 is_explained=self._is_explained,
                 is_shuffled=self._is_shuffled,
-                num_builders=team,
+                num_builders=len(self.possible_agents),
             )
-            values: dict[str, str | int] = {
-                "offer": words.goal_text(pairs),
-                "seat": seat,
-                "turns": self.max_turns,
-                "feedback": self._feedback,
-                "team": team,
-            }
-            opening[agent] = self._templates.opening(agent, values, own)
+            opening[agent] = self.opening(seat, own, offer=words.goal_text(pairs))
         return opening
 
     def play(self, replies: Mapping[str, str]) -> Outcome:
@@ -137,18 +104,8 @@ class MiniShift(PicturedEnv):
         self._verdicts = tuple(found[agent] for agent in self.possible_agents)
         is_last = self.turn + 1 == self.max_turns
         after, gain = self._num_right / self._num_pairs, (self._num_right - before) / self._num_pairs
-        reward = payoff(self._reward, after, gain, threshold=self._threshold, is_last=is_last)
-        return Outcome(
-            reward,
-            feedback={agent: self._told(seat, is_last) for seat, agent in enumerate(self.possible_agents)},
-            terms={"quality_gain": gain},
-            metrics={
-                "quality": after,
-                "success": payoff("sparse", after, gain, threshold=self._threshold, is_last=is_last),
-                **{word: float(counts[word]) for word in ("ok", "taken", "wrong", "bad")},
-                "collisions": float(counts["taken"]),
-            },
-        )
+        feedback = {agent: self._told(seat, is_last) for seat, agent in enumerate(self.possible_agents)}
+        return self.judged(after, gain, feedback, counts)
 
     def panels(self) -> list[Row]:
         wanted = [MATERIALS.index(material) + 1 for offer in self._offers for _, material in offer.pairs]

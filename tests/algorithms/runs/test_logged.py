@@ -21,7 +21,7 @@ from collm.algorithms.learning.trainer import Trainer
 from collm.algorithms.rollout.collector import RolloutCollector
 from collm.algorithms.runs.assembly.trainers import make_trainer
 from collm.algorithms.runs.evaluation import FIRST_EVALUATION_SEED
-from collm.benchmarks.comparison.diagnostics import TurnDiagnostics
+from collm.benchmarks.comparison.summaries import TurnDiagnostics
 from collm.envs.core import Outcome, TextParallelEnv
 from collm.envs.vectors.vector import SyncVector
 

@@ -7,11 +7,9 @@ from collm.benchmarks.commands import throughput
 from collm.benchmarks.errors import UserError
 from collm.benchmarks.throughput import limit as throughput_limit
 from collm.benchmarks.throughput import rollout as throughput_rollout
-from collm.benchmarks.throughput import update as throughput_update
 from collm.benchmarks.throughput.limit import Share
 from collm.benchmarks.throughput.rollout import RolloutRow
 from collm.benchmarks.throughput.timing import Spread
-from collm.benchmarks.throughput.update import GrowthRow
 
 
 def test_operations_of_a_pass_by_hand():
@@ -38,13 +36,6 @@ def test_the_tables_say_what_was_measured():
     share = throughput_limit.table([Share("decode", Spread(1000.0, 1250.0, 1500.0), 4e7, 1e11, 8e10, 0.25, 0.4)])
     cells = "1,250 (1,000-1,500) | 50.0 (40.0-60.0) | 100.0 | 50% (40%-60%) | 80% | 25% | 40%"
     assert share.splitlines()[-1] == f"| decode | {cells} |"
-
-
-def test_growth_is_drawn(tmp_path):
-    rows = [GrowthRow(what, count, 0.1 * count) for what in ("environments", "turns") for count in (1, 2, 4)]
-    file = throughput_update.growth_figure(rows, tmp_path / "growth.png")
-    assert file.read_bytes().startswith(b"\x89PNG")
-    assert throughput_update.growth_table(rows).splitlines()[-1] == "| turns | 4 | 0.400 | 0.1000 |"
 
 
 @pytest.mark.parametrize(("what", "names"), [("decode", {"decode.md"}), ("all", {"rollout.md", "decode.md"})])

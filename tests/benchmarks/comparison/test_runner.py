@@ -165,8 +165,8 @@ def test_a_run_from_before_a_setting_was_there_is_not_another(tmp_path):
     ],
 )
 def test_a_run_is_over_when_one_of_its_limits_is_reached(limits, expected):
-    trainer = SimpleNamespace(config=TrainConfig(**limits), update=3, num_turns=24, num_tokens=100)
-    assert is_over(trainer) is expected
+    progress = SimpleNamespace(update=3, num_turns=24, num_tokens=100)
+    assert is_over(SimpleNamespace(config=TrainConfig(**limits), progress=progress)) is expected
 
 
 class Interrupted(Exception):

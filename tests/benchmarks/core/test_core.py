@@ -16,12 +16,19 @@ from collm.algorithms.rollout.collector import RolloutCollector
 from collm.algorithms.runs.evaluation import FIRST_EVALUATION_SEED
 from collm.benchmarks.cli import main
 from collm.benchmarks.core import anchors as anchors_module
-from collm.benchmarks.core.anchors import anchors, written_anchors
-from collm.benchmarks.core.command import evaluate_suite
-from collm.benchmarks.core.play import model_submission, player_submission
+from collm.benchmarks.core.anchors import anchors
+from collm.benchmarks.core.command import (
+    evaluate_suite,
+    markdown,
+    model_submission,
+    player_submission,
+    rows,
+    score,
+    suite_score,
+)
 from collm.benchmarks.core.submission import Submission, core_ids, parsed_submission, read_submission, seeds_of
-from collm.benchmarks.core.table import markdown, rows, score, suite_score
 from collm.benchmarks.errors import UserError
+from tools.anchors import written_anchors
 
 ID = "collm/MiniBuild-v0"
 TOO_LONG = "collm/BridgeBuild-v2"  # its prompts have 900 tokens of the embedded model, which has 2,048 positions
@@ -214,7 +221,7 @@ def test_a_team_that_can_play_nothing_is_refused_and_leaves_no_file(tmp_path, ca
 
 
 def test_what_was_played_is_on_disk_before_the_next_environment_begins(tmp_path, monkeypatch):
-    from collm.benchmarks.core import play
+    from collm.benchmarks.core import command as play
 
     def breaks(*args, **kwargs):
         assert read_submission(tmp_path / "tiny.json").returns[ID]["greedy"] == [0.5] * 50

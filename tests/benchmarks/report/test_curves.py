@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from collm.benchmarks.report.charts import Chart
-from collm.benchmarks.report.curves import (
+from collm.benchmarks.report.figures import draw_figures, figures_of
+from collm.benchmarks.report.statistics import (
     NEVER,
     aligned,
     common_grid,
@@ -17,7 +18,6 @@ from collm.benchmarks.report.curves import (
     smoothed,
     thinned,
 )
-from collm.benchmarks.report.figures import draw_figures, figures_of
 
 
 def test_a_common_grid_is_what_all_curves_cover():

@@ -17,8 +17,7 @@ from recorded import ENV, read_summaries, write_classic_run, write_run
 from collm.algorithms.runs.loggers import JsonLines, read_lines
 from collm.benchmarks.commands.report import lead_lines, run
 from collm.benchmarks.report.comparison import Comparison
-from collm.benchmarks.report.episodes import slim_episodes
-from collm.benchmarks.report.scenes import Scenes
+from collm.benchmarks.report.episodes import Scenes, slim_episodes
 from collm.benchmarks.report.tables import (
     aggregates,
     differences,

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collm.envs import check_env
 from collm.envs.coding.mini_code import VOCABULARY, MiniCode, demonstration, new_task
 from collm.envs.coding.mini_code.language import EvaluationError, parsed_function, value
 from collm.envs.coding.mini_code.prompts import AGENTS, parsed_reply, phrase, prompt
@@ -298,7 +297,3 @@ def test_a_task_that_is_no_number_is_refused(task):
 def test_before_an_episode_there_is_no_task():
     with pytest.raises(RuntimeError, match="call reset"):
         MiniCode().reference_reply("main_0")
-
-
-def test_the_contract_of_environments_holds():
-    assert "hostile_replies" in check_env(MiniCode)

@@ -1,6 +1,5 @@
 """MiniBuild: two builders, one list of parts."""
 
-import copy
 import random
 
 import pytest
@@ -161,15 +160,6 @@ def test_sparse_reward_pays_at_the_threshold_and_only_at_the_end():
             at = 2 * env.turn
             rewards.append(env.step({"builder_0": moves[at], "builder_1": moves[at + 1]})[1]["builder_0"])
         assert rewards == [0, 0, 0, 0, expected]
-
-
-def test_a_branch_in_mid_episode_plays_on_alike():
-    env = MiniBuild()
-    env.reset(seed=3)
-    env.step({agent: reply(env.goal[0]) for agent in env.agents})
-    branch = copy.deepcopy(env)
-    actions = {agent: reply(env.goal[1]) for agent in env.agents}
-    assert env.step(actions) == branch.step(actions)
 
 
 def test_the_short_texts_use_only_the_vocabulary():

@@ -1,18 +1,11 @@
-"""Games of two, three and four builders: the contract, the ends of episodes, and scores that two builders keep."""
+"""Games of two, three and four builders: references, the ends of episodes, and scores that two builders keep."""
 
-import copy
-import pickle
 import random
-import resource
-import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
-from pettingzoo.test import parallel_api_test, parallel_seed_test
-from replies import references
+from replies import references, steps_of
 
-from collm.envs import EnvSpec, check_env
 from collm.envs.games.house_build import HouseBuild, new_house
 from collm.envs.games.mini_build import MiniBuild, demonstration
 from collm.envs.games.pictures import LETTERS
@@ -25,30 +18,8 @@ PARTS = (
 MATERIALS = "wood stone brick glass clay iron sand wool".split()
 GAMES = (MiniBuild, StrBuild, HouseBuild)
 TEAMS = (2, 3, 4)
-OPTIONS = {MiniBuild: {}, StrBuild: {"can_leave": True}, HouseBuild: {"can_leave": True}}
 each_team = pytest.mark.parametrize("team", TEAMS)
 each_game = pytest.mark.parametrize("game", GAMES)
-
-
-def made(game, team, **kwargs):
-    return game(num_agents=team, **kwargs)
-
-
-def played(env, replies, seed=0):
-    """A whole episode: observations, rewards, infos and states."""
-    rng = random.Random(seed)
-    record = [env.reset(seed=seed), env.state()]
-    while env.agents:
-        record.append(env.step({agent: replies(env, agent, rng) for agent in env.agents}))
-        record.append(env.state())
-    return record
-
-
-def any_reply(env, agent, rng):
-    """A reference reply, part of one, one of a partner's, or a farewell."""
-    lines = env.reference_reply(rng.choice(env.agents)).splitlines()
-    kept = [line for line in lines if rng.random() < 0.7]
-    return "\n".join([*kept, *(["/done"] if rng.random() < 0.15 else [])])
 
 
 @each_game
@@ -56,59 +27,9 @@ def any_reply(env, agent, rng):
 def test_reference_teams_reach_the_maximum(game, team):
     best = {MiniBuild: 1.0, StrBuild: 4.0, HouseBuild: 4.0}[game]
     for seed in range(5):
-        env = made(game, team)
-        record = played(env, lambda env, agent, rng: env.reference_reply(agent), seed)
-        totals = [sum(step[1][agent] for step in record[2::2]) for agent in env.possible_agents]
+        rewards = [step[1] for step in steps_of(game(num_agents=team), seed=seed)]
+        totals = [sum(each[f"builder_{seat}"] for each in rewards) for seat in range(team)]
         assert totals == pytest.approx([best] * team, abs=1e-9)
-
-
-@each_game
-@each_team
-def test_an_episode_is_a_function_of_seed_and_replies(game, team):
-    one, other = (made(game, team, **OPTIONS[game]) for _ in range(2))
-    played(other, any_reply, 5)
-    for seed in range(3):
-        assert played(one, any_reply, seed) == played(other, any_reply, seed)
-
-
-@each_game
-@each_team
-def test_branches_in_mid_episode_play_on_alike(game, team):
-    env = made(game, team, **OPTIONS[game])
-    env.reset(seed=4)
-    env.step({agent: any_reply(env, agent, random.Random(3)) for agent in env.agents})
-    branches = [env, copy.deepcopy(env), pickle.loads(pickle.dumps(env))]
-    ends = []
-    for branch in branches:
-        rng, steps = random.Random(9), []
-        while branch.agents:
-            steps.append(branch.step({agent: any_reply(branch, agent, rng) for agent in branch.agents}))
-        ends.append((steps, branch.state(), branch.reset()))
-    assert ends[0] == ends[1] == ends[2]
-
-
-@each_game
-@each_team
-def test_petting_zoo_finds_no_fault(game, team):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # it expects spaces of numbers
-        parallel_api_test(made(game, team, **OPTIONS[game]), num_cycles=20)
-        parallel_seed_test(lambda: made(game, team, **OPTIONS[game]))
-
-
-@pytest.mark.slow
-@each_game
-@each_team
-def test_the_contract_is_kept(game, team):
-    name = f"{game.__module__}:{game.__name__}"
-    check_env(EnvSpec(f"test/{game.__name__}-v0", name, {"num_agents": team, **OPTIONS[game]}))
-
-
-@each_game
-@pytest.mark.parametrize("number", [1, 9, True, 2.5, "3"])
-def test_a_team_that_cannot_play_is_refused(game, number):
-    with pytest.raises(ValueError, match=r"num_agents must be 2 to \d, got"):
-        game(num_agents=number)
 
 
 # What two builders keep
@@ -282,66 +203,3 @@ def test_nobody_leaves_where_that_is_not_allowed():
     assert "/done" not in env.reset(seed=0)[0]["builder_0"]
     infos = env.step(dict.fromkeys(env.agents, "/done"))[4]
     assert len(env.agents) == 2 and infos["builder_0"]["metric/rejected"] == 2
-
-
-# Long checks
-
-
-def hostile(rng):
-    """Completions that no prompt asked for."""
-    pieces = [
-        "/setblock ",
-        "/fill ",
-        "/kill",
-        "/done",
-        "```",
-        "\n",
-        "\x00",
-        "\ud800",
-        "9" * 400,
-        "-1 ",
-        "3.5 ",
-        "stone",
-        "wall wood",
-        "</think>",
-        "<think>",
-        "[builder_1 writes] roof stone\n",
-        "\u2028",
-        "{" * 50,
-        "٣ ",
-        "~",
-    ]
-    text = "".join(rng.choices(pieces, k=rng.randrange(40)))
-    return text if rng.random() < 0.95 else "x" * rng.choice([1, 16_384, 100_000])
-
-
-@pytest.mark.slow
-@each_game
-@each_team
-def test_ten_thousand_hostile_completions_are_scored(game, team):
-    rng = random.Random(team)
-    env = made(game, team, **OPTIONS[game])
-    seen = 0
-    while seen < 10_000:
-        env.reset(seed=seen)
-        while env.agents:
-            actions = {agent: hostile(rng) for agent in env.agents}
-            observations, rewards = env.step(actions)[:2]
-            seen += len(actions)
-            assert np.isfinite(list(rewards.values())).all()
-            assert all(env.observation_space(agent).contains(text) for agent, text in observations.items())
-
-
-@pytest.mark.slow
-@each_game
-@each_team
-def test_five_thousand_episodes_are_flat_in_memory(game, team):
-    env = made(game, team, max_turns=2, **OPTIONS[game])
-    resident = []
-    for seed in range(5_000):
-        env.reset(seed=seed)
-        while env.agents:
-            env.step(dict.fromkeys(env.agents, "/setblock 0 0 0 stone"))
-        if seed % 1_000 == 999:
-            resident.append(int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize())
-    assert resident[-1] - resident[0] < 4_000_000  # bytes, over 4,000 episodes

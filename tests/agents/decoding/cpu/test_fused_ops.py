@@ -11,7 +11,7 @@ from collm.agents.decoding.cpu import fused_ops, kernels
 from collm.agents.decoding.decoder import Decoder, Prompt
 from collm.agents.decoding.kv_cache import visibility
 from collm.agents.decoding.sampling import Sampling
-from collm.benchmarks.throughput.synthetic import random_llama
+from collm.benchmarks.throughput.decode import random_llama
 
 needs_compiler = pytest.mark.skipif(kernels.compiler() is None, reason="this machine has no C++ compiler")
 

@@ -1,12 +1,9 @@
 """ClassEval as an environment."""
 
-import copy
 import dataclasses
-import pickle
 
 import pytest
 
-from collm.envs import check_env
 from collm.envs.coding.classes import ClassEval
 from collm.envs.coding.classes.prompts import reference_reply
 
@@ -108,11 +105,6 @@ def test_the_sample_has_ten_classes():
     assert len(ids) == 10
 
 
-@pytest.mark.slow
-def test_the_contract_of_environments_holds():
-    assert "hostile_replies" in check_env(ClassEval)
-
-
 def test_prompts_divide_the_methods(env):
     observations, _ = env().reset(seed=0)
     assert "You write these methods: `total`. The other programmer writes: `put`" in observations["programmer_0"]
@@ -172,14 +164,6 @@ def test_a_second_turn_may_solve_it(env):
     assert played(made, "", PUT)[2] is False
     _, rewards, terminations, _, _ = made.step({"programmer_0": TOTAL, "programmer_1": PUT})
     assert rewards["programmer_0"] == pytest.approx(6.0 - 1.0 - 2 * 1 / 4) and all(terminations.values())
-
-
-def test_branches_in_mid_episode_play_on_alike(env):
-    made = env(max_turns=3)
-    played(made, "", PUT)
-    branches = [made, copy.deepcopy(made), pickle.loads(pickle.dumps(made))]
-    outcomes = [branch.step({"programmer_0": TOTAL, "programmer_1": PUT}) for branch in branches]
-    assert outcomes[0] == outcomes[1] == outcomes[2]
 
 
 SHAPES = {  # made-up rows of each kind that right code failed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from collm.benchmarks.throughput.synthetic import (
+from research.speed.synthetic import (
     FEEDBACK_WORDS,
     PROMPT_WORDS,
     SyntheticDialogue,

@@ -15,7 +15,7 @@ from collm.algorithms.learning.trainer import Trainer
 from collm.algorithms.rollout.collector import RolloutCollector
 from collm.algorithms.runs.assembly.trainers import make_critics
 from collm.algorithms.runs.records import episode_records
-from collm.benchmarks.comparison.diagnostics import diagnostics
+from collm.benchmarks.comparison.summaries import diagnostics
 from collm.envs.vectors.vector import SyncVector
 
 NUM_UPDATES = 3  # of which the last is diagnosed

@@ -5,33 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import torch
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from torch import nn
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
-from ...agents.language.model import LanguageModel
-from ...agents.language.policy import LanguagePolicy
-from ...algorithms.learning.trainer import Trainer
-from ...algorithms.registry import algorithm_spec
-from ...algorithms.runs.assembly.trainers import make_trainer
-from ...envs.core import Outcome, TextParallelEnv
-from ...envs.vectors.vector import SyncVector
+from collm.agents.language.model import LanguageModel
+from collm.agents.language.policy import LanguagePolicy
+from collm.algorithms.learning.trainer import Trainer
+from collm.algorithms.registry import algorithm_spec
+from collm.algorithms.runs.assembly.trainers import make_trainer
+from collm.benchmarks.throughput.decode import random_llama
+from collm.envs.core import Outcome, TextParallelEnv
+from collm.envs.vectors.vector import SyncVector
 
 NUM_WORDS = 2048
 PROMPT_WORDS = 64
 FEEDBACK_WORDS = 24
-MODEL_SIZE = {
-    "hidden_size": 192,
-    "intermediate_size": 512,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 6,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 2048,
-}
-"""About 2 million weights: enough that arithmetic, not Python, dominates."""
 
 
 class SyntheticDialogue(TextParallelEnv):
@@ -70,22 +61,6 @@ def synthetic_tokenizer() -> PreTrainedTokenizerFast:
 def synthetic_model(seed: int) -> LlamaForCausalLM:
     """Random model with the words of the dialogue as its vocabulary."""
     return random_llama(NUM_WORDS + 1, seed=seed, end_id=NUM_WORDS, pad_id=NUM_WORDS)
-
-
-def random_llama(vocab_size: int, *, seed: int, end_id: int | None, pad_id: int) -> LlamaForCausalLM:
-    """Llama of `MODEL_SIZE` with random weights."""
-    torch.manual_seed(seed)
-    config = LlamaConfig(
-        vocab_size=vocab_size,
-        tie_word_embeddings=True,
-        bos_token_id=None,
-        eos_token_id=end_id,
-        pad_token_id=pad_id,
-        **MODEL_SIZE,  # type: ignore[arg-type]
-    )
-    model = LlamaForCausalLM(config)
-    model.eval()
-    return model
 
 
 def synthetic_trainer(

@@ -6,8 +6,7 @@ import pytest
 
 from collm.benchmarks.comparison.summaries import RunSummary
 from collm.benchmarks.report.comparison import Comparison
-from collm.benchmarks.report.search import at_an_end, search
-from collm.benchmarks.report.tables import collapses
+from collm.benchmarks.report.tables import at_an_end, collapses, search
 
 
 def run(name, returns, end, *, algorithm="maac", seed=0, **config):

@@ -1,4 +1,4 @@
-"""What the tests of the coding domain share."""
+"""Fixtures of the tests of environments."""
 
 import json
 

@@ -1,6 +1,6 @@
 """What an update's phases are timed by is what the trainer calls."""
 
-from collm.benchmarks.throughput.phases import measure
+from collm.benchmarks.throughput.update import measure
 
 
 def test_no_phase_goes_unseen():

@@ -1,6 +1,6 @@
 """Scripted players as floors and ceilings."""
 
-from collm.benchmarks.commands.scores import mean_scores
+from collm.benchmarks.commands.envs import mean_scores
 from collm.envs import make
 from collm.envs.players import played, scripted_player
 
