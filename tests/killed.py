@@ -11,12 +11,14 @@ import sys
 import time
 import traceback
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import forkserver, get_context
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
+from fakes import OnUpdate
 from safetensors.torch import load_file
 from transformers.utils import logging as transformers_logging
 
@@ -25,7 +27,7 @@ from collm.algorithms.runs.assembly.experiment import Experiment
 from collm.algorithms.runs.checkpoint import has_checkpoint, newest_checkpoint
 from collm.algorithms.runs.evaluation import evaluate
 from collm.algorithms.runs.loggers import LogConfig, read_lines
-from collm.algorithms.runs.run import prepare_run, run_prepared
+from collm.algorithms.runs.run import prepare_run, run_experiment, run_prepared
 from collm.algorithms.runs.stopping import Stopped, StopSignals
 
 FINISHED, STOPPED, FAILED = 0, 3, 1
@@ -233,3 +235,26 @@ def _train_until_event(experiment: Experiment, directory: Path, number: int) -> 
     sys.addaudithook(hook)
     prepare_run(experiment, directory)
     run_prepared(experiment, directory)
+
+
+def changed(experiment, **settings):
+    """An experiment with other settings of its algorithm."""
+    return replace(experiment, config=replace(experiment.config, **settings))
+
+
+def stop_after(update, experiment, directory, **options):
+    """Run an experiment, and ask it to stop after an update; returns how it stopped."""
+
+    def ask(number, metrics):
+        if number == update:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with StopSignals() as stop, pytest.raises(Stopped, match=f"stopped after update {update}; to go on: ") as found:
+        run_experiment(experiment, directory, stop=stop, loggers=[OnUpdate(ask)], **options)
+    return found.value
+
+
+def assert_resumes(experiment, directory, expected):
+    """A resumed run ends as the run in another folder that was never interrupted."""
+    run_experiment(experiment, directory, resume=True)
+    assert traces(directory) == traces(expected)

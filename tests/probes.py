@@ -194,6 +194,11 @@ def word_policy(seed: int = 0, *, max_new_tokens: int = 1, **settings: Any) -> L
     )
 
 
+def word_policies(**settings: Any) -> dict[str, LanguagePolicy]:
+    """Such a policy for each agent of the probes, with weights of its own."""
+    return {agent: word_policy(i, **settings) for i, agent in enumerate(AGENTS)}
+
+
 def small_team(weights, device="cpu", recomputes=False, **settings):
     """Language policies of the probes' agents over small random models: "own" ones, a "shared" one, or "adapters"."""
 

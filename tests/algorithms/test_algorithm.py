@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from probes import AGENTS, TextProbe, word_policy
+from probes import AGENTS, TextProbe, word_policies
 
 from collm.algorithms import (
     IAC,
@@ -128,7 +128,7 @@ class Remembering(Algorithm[TrainConfig]):
 
 
 def trainer(algorithm):
-    policies = {agent: word_policy(number) for number, agent in enumerate(AGENTS)}
+    policies = word_policies()
     return make_trainer(algorithm, SyncVector(lambda: TextProbe("delayed"), 4), policies)
 
 

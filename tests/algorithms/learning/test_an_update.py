@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from cases import case
-from probes import AGENTS, TextProbe, word_policy
+from probes import AGENTS, TextProbe, word_policies, word_policy
 
 from collm.agents.core import Divergence
 from collm.algorithms import algorithm_spec
@@ -39,7 +39,7 @@ def trainer_of(name, world=lambda: TextProbe("observed"), vector=None, **setting
     else:
         chosen |= {"num_generations": 2}
     algorithm = spec.make(spec.config(**(chosen | settings)))
-    policies = {agent: word_policy(i, has_value_head=algorithm.has_actor_heads) for i, agent in enumerate(AGENTS)}
+    policies = word_policies(has_value_head=algorithm.has_actor_heads)
     return make_trainer(algorithm, vector or SyncVector(world, 3), policies)
 
 

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from probes import AGENTS, NumberProbe, TextProbe, word_policy
+from probes import AGENTS, NumberProbe, TextProbe, word_policies, word_policy
 
 from collm.agents.core import Divergence, Request
 from collm.agents.numeric.policy import NumericPolicy
@@ -29,7 +29,7 @@ class Scaled(TextProbe):
 
 
 def text_trainer(algorithm, world=lambda: TextProbe("observed"), **parts):
-    policies = {agent: word_policy(i) for i, agent in enumerate(AGENTS)}
+    policies = word_policies()
     return make_trainer(algorithm, SyncVector(world, 4), policies, **parts)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 from pretended import pretended
-from probes import AGENTS, TextProbe, word_policy
+from probes import TextProbe, word_policies
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from collm.algorithms import algorithm_spec
@@ -21,10 +21,7 @@ def trainer_of(name, offload, **changes):
     spec = algorithm_spec(name)
     config = spec.config(rollout_buffer_size=4, critic_warmup=0, critic_batch_size=2, offload=offload, **changes)
     algorithm = spec.make(config)
-    policies = {
-        agent: word_policy(i, max_new_tokens=2, has_value_head=algorithm.has_actor_heads)
-        for i, agent in enumerate(AGENTS)
-    }
+    policies = word_policies(max_new_tokens=2, has_value_head=algorithm.has_actor_heads)
     return make_trainer(algorithm, SyncVector(lambda: TextProbe("delayed"), 4), policies)
 
 

@@ -6,7 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from probes import AGENTS, TextProbe, word_policy
+from probes import AGENTS, TextProbe, word_policies
 
 from collm.agents.core import Request
 from collm.agents.numeric.policy import NumericPolicy
@@ -17,7 +17,7 @@ from collm.envs.vectors.vector import SyncVector
 
 
 def rollout(count=8, **settings):
-    policies = {agent: word_policy(i, max_new_tokens=3, **settings) for i, agent in enumerate(AGENTS)}
+    policies = word_policies(max_new_tokens=3, **settings)
     vector = SyncVector(lambda: TextProbe("delayed"), 4)
     episodes = RolloutCollector(vector, policies).collect([Plan(seed) for seed in range(count)])
     tracks = [tuple(turn.completion for turn in each.tracks[AGENTS[0]]) for each in episodes]

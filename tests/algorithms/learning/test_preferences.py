@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from probes import AGENTS, TextProbe, random_llama, word_policy, word_tokenizer
+from probes import TextProbe, random_llama, word_policies, word_tokenizer
 from transformers import LlamaConfig, LlamaForSequenceClassification
 
 from collm.agents.config import ModelConfig
@@ -25,7 +25,7 @@ from collm.envs.vectors.vector import SyncVector
 
 
 def collector(probe="observed"):
-    policies = {agent: word_policy(i) for i, agent in enumerate(AGENTS)}
+    policies = word_policies()
     return RolloutCollector(SyncVector(lambda: TextProbe(probe), 16), policies, reads_state=True)
 
 

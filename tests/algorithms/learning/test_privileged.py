@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from probes import AGENTS, WORDS, NumberProbe, word_policy, word_tokenizer
+from probes import AGENTS, WORDS, NumberProbe, word_policies, word_tokenizer
 
 from collm.agents.config import ModelConfig
 from collm.agents.language.critics import TextCritic
@@ -50,7 +50,7 @@ def explained(view):
         critic_warmup=NUM_UPDATES - 1,
         critic_replay=2,
     )
-    policies = {agent: word_policy(number) for number, agent in enumerate(AGENTS)}
+    policies = word_policies()
     collector = RolloutCollector(SyncVector(lambda: view(Fate()), 16), policies, reads_state=True)
     critic = TextCritic.small(word_tokenizer(), hidden_dim=32, num_layers=1)
     learner = CriticLearner(critic, config, torch.Generator().manual_seed(0))

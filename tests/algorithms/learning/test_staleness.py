@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from cases import case
-from probes import AGENTS, NumberProbe, TextProbe, word_policy
+from probes import AGENTS, NumberProbe, TextProbe, word_policies
 from safetensors.torch import load, save
 
 from collm.agents.config import ModelConfig
@@ -41,7 +41,7 @@ def trainer(name="magrpo", is_text=True, **changes):
     vector = SyncVector(lambda: (TextProbe if is_text else NumberProbe)("delayed"), 4)
     if is_text:
         heads = algorithm.has_actor_heads
-        team = {agent: word_policy(i, max_new_tokens=2, has_value_head=heads) for i, agent in enumerate(AGENTS)}
+        team = word_policies(max_new_tokens=2, has_value_head=heads)
         return make_trainer(algorithm, vector, team)
     network = NetworkConfig(hidden_dims=(8,), normalizes_observations=True)
     policies = make_policies(algorithm, vector, ModelConfig(), network)

@@ -6,7 +6,7 @@ import copy
 
 import numpy as np
 import pytest
-from probes import AGENTS, NumberProbe, TextProbe, word_policy
+from probes import AGENTS, NumberProbe, TextProbe, word_policies
 
 from collm.agents.core import Completion, Policy
 from collm.algorithms.learning.credit import joint_grid
@@ -78,7 +78,7 @@ def test_episodes_do_not_depend_on_how_many_are_played_side_by_side(num_envs):
 def test_a_language_model_writes_the_same_alone_and_among_others():
     def replies(num_envs):
         vector = SyncVector(lambda: TextProbe("delayed"), num_envs)
-        policies = {agent: word_policy(i, max_new_tokens=4) for i, agent in enumerate(AGENTS)}
+        policies = word_policies(max_new_tokens=4)
         return [written(each) for each in RolloutCollector(vector, policies).collect([Plan(s) for s in range(6)])]
 
     assert replies(1) == replies(6)
@@ -212,7 +212,7 @@ def test_an_agent_s_tokens_do_not_change_with_another_s_private_text():
             return super().deal(task) | {"speaker_1": f"say {self.word}"}
 
     def tokens(word):
-        policies = {agent: word_policy(i, max_new_tokens=3) for i, agent in enumerate(AGENTS)}
+        policies = word_policies(max_new_tokens=3)
         vector = SyncVector(lambda: Whispers(word), 4)
         episodes = RolloutCollector(vector, policies, reads_state=True).collect([Plan(seed) for seed in range(8)])
         return {

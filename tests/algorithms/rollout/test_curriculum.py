@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import random
-from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 import pytest
 from cases import case
 from gymnasium import spaces
+from killed import changed
 from pettingzoo import ParallelEnv
 
 from collm._errors import UserError
@@ -77,10 +77,6 @@ def experiment(clean_registry):
         difficulty_schedule="0: 1, 0.5: 2-3, 0.75: 4",
     )
     return Experiment(algorithm="ippo", config=config, env="test/Ladder-v0", network=NetworkConfig(hidden_dims=(4,)))
-
-
-def changed(experiment, **settings):
-    return replace(experiment, config=replace(experiment.config, **settings))
 
 
 def rows(file):

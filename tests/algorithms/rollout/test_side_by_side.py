@@ -9,7 +9,7 @@ import time
 
 import pytest
 import torch
-from probes import AGENTS, TextProbe, word_policy
+from probes import TextProbe, word_policies
 
 from collm.agents.core import Workplace
 from collm.algorithms import algorithm_spec
@@ -148,10 +148,7 @@ def trained(is_on, name="magrpo", **settings):
     spec = algorithm_spec(name)
     chosen = {"rollout_buffer_size": 8, "num_generations": 2, "agent_learning_rate": 1e-3, "side_by_side": is_on}
     algorithm = spec.make(spec.config(**(chosen | settings)))
-    policies = {
-        agent: word_policy(i, max_new_tokens=3, has_value_head=algorithm.has_actor_heads)
-        for i, agent in enumerate(AGENTS)
-    }
+    policies = word_policies(max_new_tokens=3, has_value_head=algorithm.has_actor_heads)
     trainer = make_trainer(algorithm, SyncVector(lambda: TextProbe("delayed"), 4), policies)
     said, metrics, threads = [], [], set()
     for policy in policies.values():

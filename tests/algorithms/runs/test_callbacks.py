@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from probes import AGENTS, TextProbe, word_policy
+from probes import AGENTS, TextProbe, word_policies
 
 from collm.algorithms import train
 from collm.algorithms.runs.loggers import Callback, callbacks
@@ -48,7 +48,7 @@ def count_printed(tmp_path, capsys):
 
     def run(text, env, algorithm="magrpo", **settings):
         settings = {"num_updates": 4, "rollout_buffer_size": 16, "eval_num_samples": 2, **settings}
-        policies = {agent: word_policy(i) for i, agent in enumerate(AGENTS)}
+        policies = word_policies()
         metrics = train(algorithm, env, out=tmp_path / "run", policies=policies, **settings).metrics
         printed = capsys.readouterr()
         return f"{printed.out}{printed.err}".count(text), metrics

@@ -14,6 +14,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
+from killed import changed
 from pettingzoo import ParallelEnv
 from rich.console import Console
 
@@ -208,7 +209,7 @@ def test_the_first_signal_stops_an_evaluation_and_training_without_any_limit(exp
 
 
 def test_an_evaluation_after_the_last_update_is_repeated(experiment, tmp_path):
-    once = replace(experiment, config=replace(experiment.config, eval_interval=0, eval_on_start=False))
+    once = changed(experiment, eval_interval=0, eval_on_start=False)
     run_experiment(once, tmp_path / "whole")
     Endless.stops_in = 2 * 2 * 3 + 3  # two updates of three turns in two copies, then the evaluation
     with StopSignals() as stop, pytest.raises(Stopped, match="after update 2"):

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import signal
 from dataclasses import replace
 
 import pytest
-from fakes import OnUpdate
-from killed import status_of_life
+from killed import changed, status_of_life, stop_after
 
 from collm._errors import UserError
 from collm._ownership import MARKER
@@ -18,7 +16,6 @@ from collm.algorithms.learning.trainer import Trainer
 from collm.algorithms.runs.api import load_run, train
 from collm.algorithms.runs.assembly.trust import next_commands, run_command
 from collm.algorithms.runs.run import run_experiment
-from collm.algorithms.runs.stopping import Stopped, StopSignals
 from collm.benchmarks.cli import main
 
 FOREIGN = (
@@ -92,7 +89,7 @@ def test_an_attempt_without_a_checkpoint_is_cleared_of_its_own_files_alone(
     assert all((tmp_path / name).read_text() == "mine" for name in own)
     assert not (tmp_path / "pictures" / "update-0.gif").exists()
     assert [path.name for path in (tmp_path / "tensorboard").iterdir()] == ["mine"]
-    longer = replace(experiment, config=replace(experiment.config, num_updates=4))
+    longer = changed(experiment, num_updates=4)
     run_experiment(longer, tmp_path, resume=True)
     assert all((tmp_path / name).read_text() == "mine" for name in own)
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["00000003", "00000004", "my_llama"]
@@ -103,7 +100,7 @@ def test_files_of_others_in_the_saved_models_stay_when_these_are_written_again(t
     put(tmp_path, "agents/speaker_0/model.gguf")
     put(tmp_path, "agents/README.md")
     weights = (tmp_path / "agents" / "speaker_0" / "numeric_policy.safetensors").read_bytes()
-    run_experiment(replace(experiment, config=replace(experiment.config, num_updates=2)), tmp_path, resume=True)
+    run_experiment(changed(experiment, num_updates=2), tmp_path, resume=True)
     assert (tmp_path / "agents" / "speaker_0" / "model.gguf").read_text() == "mine"
     assert (tmp_path / "agents" / "README.md").read_text() == "mine"
     assert (tmp_path / "agents" / "speaker_0" / "numeric_policy.safetensors").read_bytes() != weights
@@ -117,7 +114,7 @@ def test_a_run_of_an_earlier_version_goes_on_and_is_reported(tmp_path, experimen
     with pytest.raises(FileExistsError, match="already holds a run"):
         run_experiment(experiment, tmp_path)
     assert main(["report", str(tmp_path)]) == 0
-    run_experiment(replace(experiment, config=replace(experiment.config, num_updates=2)), tmp_path, resume=True)
+    run_experiment(changed(experiment, num_updates=2), tmp_path, resume=True)
     assert main(["report", str(tmp_path)]) == 0
     assert load_run(tmp_path).update == 2
 
@@ -150,9 +147,7 @@ def test_a_run_s_folder_may_be_reached_through_a_link(tmp_path, experiment):
     (tmp_path / "scratch").mkdir()
     (tmp_path / "runs").symlink_to(tmp_path / "scratch")
     run_experiment(experiment, tmp_path / "runs" / "r")
-    run_experiment(
-        replace(experiment, config=replace(experiment.config, num_updates=2)), tmp_path / "runs/r", resume=True
-    )
+    run_experiment(changed(experiment, num_updates=2), tmp_path / "runs/r", resume=True)
     (tmp_path / "r").symlink_to(tmp_path / "scratch" / "r")
     assert main(["resume", str(tmp_path / "r"), "--num-updates", "3"]) == 0
     assert main(["report", str(tmp_path / "r")]) == 0
@@ -200,14 +195,8 @@ def test_a_run_without_settings_says_that_it_is_to_be_started_again(tmp_path, ex
 def test_the_command_that_a_stop_prints_works(tmp_path, experiment, env, monkeypatch):
     directory = tmp_path / "my runs" / "it's"
     other = replace(experiment, env=env, env_kwargs={"probe": "delayed"})
-
-    def ask(update, metrics):
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    longer = replace(other, config=replace(other.config, num_updates=2))
-    with StopSignals() as stop, pytest.raises(Stopped) as found:
-        run_experiment(longer, directory, stop=stop, loggers=[OnUpdate(ask)])
-    command = str(found.value).partition("to go on: ")[2]
+    longer = changed(other, num_updates=2)
+    command = str(stop_after(1, longer, directory)).partition("to go on: ")[2]
     assert command.endswith(" --trust") == (env != "test/Number-v0")
     with pytest.raises(FileExistsError) as refused:
         run_experiment(longer, directory)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
-from killed import traces
+from killed import changed, traces
 from leaving_worlds import SpokenHouse
 from safetensors.torch import load_file
 
@@ -92,7 +90,7 @@ def test_who_left_is_asked_and_paid_no_more(experiment, tmp_path):
 def test_a_run_with_leavers_teaches_everybody_and_resumes_to_the_same_bytes(experiment, tmp_path, monkeypatch):
     run_experiment(experiment, tmp_path / "whole")
     expected = weights(tmp_path / "whole")
-    run_experiment(replace(experiment, config=replace(experiment.config, num_updates=1)), tmp_path / "one")
+    run_experiment(changed(experiment, num_updates=1), tmp_path / "one")
     for name, weight in weights(tmp_path / "one" / "agents").items():
         later = expected[f"agents/{name}"]
         assert torch.isfinite(later).all()

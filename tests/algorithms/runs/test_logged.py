@@ -12,7 +12,7 @@ import pytest
 import scipy.stats
 import torch
 from cases import case, cases
-from probes import AGENTS, TextProbe, word_policy
+from probes import AGENTS, TextProbe, word_policies
 
 from collm.algorithms import IAC, IACConfig, algorithm_specs, train
 from collm.algorithms.algorithm import PolicyBatch
@@ -32,7 +32,7 @@ from collm.envs.vectors.vector import SyncVector
 @case("seconds/credit", "seconds/critics", "seconds/policies", "seconds/learning", "seconds/update", "seconds/total")
 def test_counts_and_seconds_of_updates_add_up():
     config = IACConfig(rollout_buffer_size=4, num_updates=2, critic_warmup=0, use_separate_critic=False)
-    policies = {agent: word_policy(i, max_new_tokens=2, has_value_head=True) for i, agent in enumerate(AGENTS)}
+    policies = word_policies(max_new_tokens=2, has_value_head=True)
     trainer = make_trainer(IAC(config), SyncVector(lambda: TextProbe("delayed"), 2), policies)
     turns = tokens = seconds = 0
     for update in (1, 2):
@@ -54,7 +54,7 @@ def test_counts_and_seconds_of_updates_add_up():
 
 def test_metrics_of_a_team_are_means_over_its_policies():
     """An update of two policies reports the mean of what each one's own learner reports."""
-    policies = {agent: word_policy(i, max_new_tokens=2) for i, agent in enumerate(AGENTS)}
+    policies = word_policies(max_new_tokens=2)
     collector = RolloutCollector(SyncVector(lambda: TextProbe("delayed"), 2), policies)
     algorithm = next(spec for spec in algorithm_specs() if spec.name == "mareinforce")
     config = algorithm.config(rollout_buffer_size=4, num_generations=4, agent_learning_rate=0.0, reward_shift=1.0)
@@ -106,7 +106,7 @@ def test_an_evaluation_s_numbers_by_hand(tmp_path):
         "magrpo",
         Lottery,
         out=tmp_path / "run",
-        policies={agent: word_policy(i) for i, agent in enumerate(AGENTS)},
+        policies=word_policies(),
         num_updates=1,
         rollout_buffer_size=2,
         num_generations=2,
@@ -146,7 +146,7 @@ def logged(name, folder, **settings):
         name,
         lambda: TextProbe("delayed"),
         out=folder,
-        policies={agent: word_policy(i, has_value_head=name == "ippo") for i, agent in enumerate(AGENTS)},
+        policies=word_policies(has_value_head=name == "ippo"),
         num_updates=1,
         rollout_buffer_size=2,
         eval_num_samples=2,

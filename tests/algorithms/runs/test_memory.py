@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from probes import AGENTS, WORDS, word_policy
+from probes import AGENTS, WORDS, word_policies
 
 from collm.algorithms.config import IACConfig
 from collm.algorithms.iac import IAC
@@ -33,7 +33,7 @@ class News(TextParallelEnv):
 
 def news_trainer():
     config = IACConfig(rollout_buffer_size=4, critic_warmup=0, critic_replay=2, critic_batch_size=4, critic_steps=1)
-    policies = {agent: word_policy(i) for i, agent in enumerate(AGENTS)}
+    policies = word_policies()
     return make_trainer(IAC(config), SyncVector(News, 4), policies)
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from probes import AGENTS, NumberProbe, TextProbe, word_policy
+from probes import AGENTS, NumberProbe, TextProbe, word_policies
 
 from collm.agents.config import ModelConfig
 from collm.agents.core import Completion
@@ -31,7 +31,7 @@ from collm.envs.vectors.vector import SyncVector
 
 
 def played(count=3):
-    policies = {agent: word_policy(i, max_new_tokens=3) for i, agent in enumerate(AGENTS)}
+    policies = word_policies(max_new_tokens=3)
     collector = RolloutCollector(SyncVector(lambda: TextProbe("delayed"), 2), policies)
     return collector.collect([Plan(seed) for seed in range(count)]), policies
 
@@ -70,7 +70,7 @@ def test_episodes_can_be_scored_again_from_their_records_alone():
 
 def test_records_carry_the_credit_of_each_turn():
     config = ReinforceConfig(num_generations=4, rollout_buffer_size=8, advantage_normalization="none")
-    policies = {agent: word_policy(i) for i, agent in enumerate(AGENTS)}
+    policies = word_policies()
     trainer = Trainer(MAGRPO(config), RolloutCollector(SyncVector(lambda: TextProbe("delayed"), 4), policies))
     episodes, _ = trainer.step()
     records = episode_records(episodes, trainer.credits)

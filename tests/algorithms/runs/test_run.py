@@ -20,7 +20,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from fakes import OnUpdate
-from killed import traces
+from killed import assert_resumes, changed, stop_after, traces
 from probes import AGENTS, NumberProbe, TextProbe
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -47,10 +47,6 @@ def experiment(short_experiment):
     return short_experiment(num_updates=2, rollout_buffer_size=4)
 
 
-def changed(experiment, **settings):
-    return replace(experiment, config=replace(experiment.config, **settings))
-
-
 @pytest.fixture
 def kill_after(monkeypatch):
     """Run an experiment, and end it without a checkpoint after a number of updates."""
@@ -68,24 +64,6 @@ def kill_after(monkeypatch):
             run_experiment(experiment, directory)
 
     return run
-
-
-def stop_after(update, experiment, directory, **options):
-    """Run an experiment, and ask it to stop after an update; returns how it stopped."""
-
-    def ask(number, metrics):
-        if number == update:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    with StopSignals() as stop, pytest.raises(Stopped, match=f"stopped after update {update}; to go on: ") as found:
-        run_experiment(experiment, directory, stop=stop, loggers=[OnUpdate(ask)], **options)
-    return found.value
-
-
-def assert_resumes(experiment, directory, expected):
-    """A resumed run ends as the run in another folder that was never interrupted."""
-    run_experiment(experiment, directory, resume=True)
-    assert traces(directory) == traces(expected)
 
 
 @pytest.mark.parametrize("damage", ["flipped", "cut", "zeros", "tensors.safetensors", "SHA256SUMS"])

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 from cases import case
-from probes import AGENTS, TextProbe, word_policy
+from probes import AGENTS, TextProbe, word_policies, word_policy
 
 from collm.algorithms import algorithm_spec
 from collm.algorithms.config import ActorCriticConfig
@@ -28,7 +28,7 @@ def trained(name, *, probe="delayed", reward_processor=None, **changes):
     chosen = {"num_updates": 8, "rollout_buffer_size": 16, "advantage_normalization": "none"}
     chosen |= {"critic_warmup": 1} if issubclass(config_class, ActorCriticConfig) else {"num_generations": 4}
     algorithm = algorithm_class(config_class(**(chosen | changes)))
-    policies = {agent: word_policy(number, max_new_tokens=1) for number, agent in enumerate(AGENTS)}
+    policies = word_policies(max_new_tokens=1)
     vector = SyncVector(lambda: TextProbe(probe), 4)
     trainer = Trainer(
         algorithm,
