@@ -30,7 +30,7 @@ COLUMN_BLOCK = 64  # the capacity grows in whole blocks of columns
 class StopForward(Exception):
     """Raised by a cache to end a model's forward pass once all keys and values are stored.
 
-    Callers of the pass catch it: `Engine.prefill`, and `SelectiveLastLayer.states` in scoring/small_models.py.
+    `Engine.prefill` catches it.
     """
 
 

@@ -29,9 +29,8 @@ from ..core import Critic, CriticInput, HeadCritic, Workplace
 from ..decoding.cpu import patch_layers
 from ..encoding import MAX_KEPT_TOKENS, Encoder, Recent
 from ..scoring.recomputing import recompute_layers
-from ..scoring.scorer import at_once
+from ..scoring.scorer import at, at_once
 from ..scoring.sharding import Shards, give
-from ..scoring.small_models import SelectiveLastLayer, selective_last_layer, states_at
 from .compact_tokenizer import NUM_OWN_WORDS, CompactTokenizer, PlainTokenizer
 from .heads import value_head_of
 from .policy import LanguagePolicy
@@ -88,7 +87,6 @@ class TextCritic(Critic):
             self.reader = CompactTokenizer(self.encoder, num_words - NUM_OWN_WORDS)
         self.head = value_head_of(backbone, head_hidden_dim)
         self._settings = {"head_hidden_dim": head_hidden_dim, "is_compact": is_compact}
-        self._selective = selective_last_layer(backbone)
         self._plain = backbone
         self._shards: Shards | None = None
         self._inside: Callable[[Callable[[], Any]], Any] = at_once
@@ -158,8 +156,8 @@ class TextCritic(Critic):
         model_inputs = {"input_ids": padded(rows, self.backbone.device), "use_cache": False}
         computes = self._compute_dtype
         with torch.autocast(self.backbone.device.type, dtype=computes, enabled=computes is not None):
-            wanted = [np.array([row_of, position])]
-            (hidden,) = self._inside(lambda: states_at(self.backbone, model_inputs, wanted, self._selective))
+            wanted = np.array([row_of, position])
+            hidden = self._inside(lambda: at(self.backbone(**model_inputs).last_hidden_state, wanted))
         values: Tensor = self.head(hidden)
         return values[:, 0]
 
@@ -185,7 +183,6 @@ class TextCritic(Critic):
         if self._shards is None:
             self._inside = self._shards = Shards(self.backbone, mesh, self._compute_dtype, keeps_copy=False)
             self.backbone = self._shards.module
-            self._selective = None if self._selective is None else SelectiveLastLayer(self.backbone)
 
     @contextmanager
     def whole(self) -> Iterator[None]:

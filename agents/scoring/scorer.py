@@ -27,7 +27,6 @@ from ..decoding.sampling import Sampling
 from ..decoding.self_check import FAILURES, tolerance
 from ..encoding import TokenRecord
 from .packing import Layout, PassCost, Row, Tree, laid_out, rows_of, trees_of
-from .small_models import SelectiveLastLayer, at, selective_last_layer, states_at
 from .token_scores import logit_scores, token_scores
 
 Result = TypeVar("Result")
@@ -62,7 +61,6 @@ class Scorer:
         self._has_plain_head = self._agrees()
         self._window: int | None = None
         self.shares_prompts = self._follows_trees()
-        self._selective = selective_last_layer(self.backbone)
         self._inside: Callable[[Callable[[], Any]], Any] = at_once
 
     def on(self, base: PreTrainedModel, inside: Callable[[Callable[[], Any]], Any] | None = None) -> Scorer:
@@ -74,7 +72,6 @@ class Scorer:
         twin = copy.copy(self)
         backbone: Any = base.base_model
         twin.base, twin.backbone, twin.head, twin.device = base, backbone, base.get_output_embeddings(), base.device
-        twin._selective = None if self._selective is None else SelectiveLastLayer(backbone)
         twin._inside = inside or at_once
         return twin
 
@@ -128,7 +125,8 @@ class Scorer:
 
     def _states(self, layout: Layout, *wanted: NDArray[np.int64]) -> list[Tensor]:
         """[K, d] last hidden states of each of these selections of tokens [2, K]."""
-        return states_at(self.backbone, self._inputs(layout), wanted, self._selective)
+        states: Tensor = self.backbone(**self._inputs(layout)).last_hidden_state
+        return [at(states, each) for each in wanted]
 
     def _trees(self, rows: Sequence[Row], max_tree: int | None = None) -> list[Tree]:
         if not self.shares_prompts:
@@ -165,6 +163,12 @@ class Scorer:
         except FAILURES:
             return False  # it takes no such mask, or no positions
         return bool((trees - apart).abs().max() <= tolerance(computing_type(self.base)) * apart.abs().max())
+
+
+def at(states: Tensor, wanted: NDArray[np.int64]) -> Tensor:
+    """[K, d] of [R, L, d], at rows and places [2, K]."""
+    index = sent(wanted, states.device)
+    return states[index[0], index[1]]
 
 
 def at_once(compute: Callable[[], Result]) -> Result:
