@@ -40,6 +40,7 @@ SMALLER = {
     "collm benchmark smoke": "--seeds 0 --workers 1",
     "collm benchmark suite": "--seeds 0 --environment-steps 200 --workers 1 --config MAAC.critic_warmup=1",
     "collm benchmark variance": "--horizons 2 --known 8 --groups 2 --group-size 2",
+    "collm check collm/MiniBuild-v0 --red-team": "--updates 1",  # after 100 it fails, as the page says
     "collm check collm/MiniWriting-v2 --red-team": "--updates 1",
     "collm demo": "--updates 3",
     "collm envs --scores": "--episodes 1",
@@ -47,7 +48,6 @@ SMALLER = {
     "collm evaluate runs": "--episodes 2",
     "collm evaluate --suite core --model": "--env collm/MiniBuild-v0",
     "collm train magrpo": "--num-updates 3 --rollout-buffer-size 8 --eval-num-samples 2",
-    "collm check collm/MiniBuild-v0 --red-team": "--updates 1",  # after 100 it fails, as the page says
     "collm train ": "--num-updates 3 --critic-warmup 1 --rollout-buffer-size 8 --eval-num-samples 2",
 }
 """Options by which a command, told by its beginning, takes seconds in place of minutes."""

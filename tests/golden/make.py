@@ -1,4 +1,4 @@
-"""Write the golden record: `python tests/golden/make.py`, about 5 minutes of one core.
+"""Write the golden record: `python tests/golden/make.py`, about 7 minutes on 2 cores.
 
 Arguments are patterns of cells, such as "maac-*" or "*-ranks"; only the entries of these cells are then written anew.
 Make the record again only for a change that is meant to change results, and say in the commit which and why.

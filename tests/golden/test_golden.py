@@ -44,12 +44,12 @@ def test_a_training_ends_in_the_recorded_bits(name, recorded, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in SINGLE if name not in QUICK])
-def test_so_does_every_other_training_of_one_process(name, recorded, tmp_path):
+def test_another_training_of_one_process_ends_in_the_recorded_bits(name, recorded, tmp_path):
     check({name: play(CELLS[name], tmp_path)}, recorded)
 
 
 @pytest.mark.slow
-def test_so_do_trainings_of_two_ranks(recorded, tmp_path):
+def test_trainings_of_two_ranks_end_in_the_recorded_bits(recorded, tmp_path):
     check(results(play_all, NUM_RANKS, ON_RANKS, tmp_path)[0], recorded)
 
 
