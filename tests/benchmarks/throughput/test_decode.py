@@ -15,7 +15,7 @@ def test_both_workloads_count_the_tokens_that_they_decode(monkeypatch):
 
 
 def test_the_table_states_ratios_and_targets():
-    row = throughput.Row("batch 2", {"ours": [20, 30, 40], "theirs": [10, 12, 8]}, "ours", "theirs", 1.5, None)
+    row = throughput.DecodeRow("batch 2", {"ours": [20, 30, 40], "theirs": [10, 12, 8]}, "ours", "theirs", 1.5, None)
     cells = "ours 30 (20-40) | theirs | 10 (8-12) | 2.50 (2.00-5.00)x | 1.5x | "
     assert throughput.table([row]).splitlines()[-1] == f"| batch 2 | {cells} |"
 

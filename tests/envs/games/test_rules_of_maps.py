@@ -200,7 +200,7 @@ def share(land, gathered):
 
 
 def test_the_rewards_of_a_turn_of_gathering_by_hand():
-    score = lands.Score(0.5, True, 3, 1, 0.25, -2, 0.125)
+    score = lands.TurnScore(0.5, True, 3, 1, 0.25, -2, 0.125)
     assert score.bounded == pytest.approx(5 + 4 - 0.1 + 0.15 + 0.0125)
     assert score.published == pytest.approx(5 + 4 + 0.15 + 0.15 + 0.025)
 

@@ -246,7 +246,7 @@ def test_an_executor_that_fails_twice_is_an_error_and_no_verdict(monkeypatch: py
 
     with Sandbox(1) as sandbox:
         sandbox.start()
-        monkeypatch.setattr(run_module.Run, "collect", die)
+        monkeypatch.setattr(run_module.ChildRun, "collect", die)
         monkeypatch.setattr(isolation, "holes", lambda _: [])
         with pytest.raises(SandboxError, match="failed twice: the zygote died"):
             sandbox.check(SQUARE, "f", [Case((3,), 9)])
