@@ -15,6 +15,7 @@ from ..._json import explained_content
 from ..._ownership import sync
 from ...agents.core import SMALL_LEARNING_RATE, Policy
 from ...envs.registration.turn_limit import watched_turns
+from ..algorithm import warmup_of
 from ..config import ActorCriticConfig
 from ..distribution.group import current
 from ..learning.credit import Credit
@@ -369,7 +370,12 @@ def _go_on(experiment: Experiment, directory: Path, checkpoint: Checkpoint, on_n
 
 def _changed(directory: Path, experiment: Experiment) -> dict[str, tuple[Any, Any]]:
     saved = Experiment.from_json(read_config(directory))  # with the defaults of settings that are newer than the run
-    return changes(saved.to_json(), experiment.to_json())
+    found = [each.to_json() for each in (saved, experiment)]
+    warmups = {warmup_of(each.config) for each in (saved, experiment) if isinstance(each.config, ActorCriticConfig)}
+    if len(warmups) == 1:  # None and the number that it stands for are one setting
+        for each in found:
+            each["config"]["critic_warmup"] = min(warmups)
+    return changes(*found)
 
 
 def _what_is_left(directory: Path) -> str:

@@ -168,6 +168,13 @@ def test_a_finished_run_is_prolonged_and_only_the_future_may_change(tmp_path, ex
         run_experiment(changed(falling, num_updates=3), tmp_path / "falling", resume=True)
 
 
+def test_a_warm_up_that_equals_the_default_may_be_left_out_on_resume(tmp_path, short_experiment):
+    run_experiment(short_experiment(critic_warmup=1, num_updates=2), tmp_path / "r")
+    run_experiment(short_experiment(critic_warmup=None, num_updates=2), tmp_path / "r", resume=True)
+    with pytest.raises(ValueError, match="critic_warmup = 1, not 0"):
+        run_experiment(short_experiment(critic_warmup=0, num_updates=2), tmp_path / "r", resume=True)
+
+
 def test_records_that_are_longer_shorter_or_damaged(tmp_path, experiment, monkeypatch):
     directory = tmp_path / "r"
     run_experiment(experiment, directory)
