@@ -64,6 +64,7 @@ def run(args: Sequence[str]) -> None:
                 is_adapter = (folder / ADAPTER).is_file() and not arguments.merge
                 text = card(arguments.directory, agent, targets[agent].name, is_adapter=is_adapter)
             export(folder, targets[agent], is_merged=arguments.merge)
+            leave_out_code(folder, targets[agent])
             (targets[agent] / CARD).write_text(text, encoding="utf-8", errors="backslashreplace")
     for target in targets.values():
         terminal().print(f"model: {shown(target)}", markup=False, highlight=False, soft_wrap=True)
@@ -104,7 +105,6 @@ def export(folder: Path, target: Path, *, is_merged: bool) -> None:
     if is_merged and not is_adapter:
         raise UserError(f"{folder} holds a whole model and no adapter; leave --merge out")
     shutil.copytree(folder, target, ignore=shutil.ignore_patterns(*OWN_FILES, *CODE_FILES), dirs_exist_ok=True)
-    _leave_out_code(folder, target)
     if not is_adapter:
         return
     settings = read_json(target / ADAPTER)
@@ -137,10 +137,10 @@ def export(folder: Path, target: Path, *, is_merged: bool) -> None:
     merged.save_pretrained(str(target))
 
 
-def _leave_out_code(folder: Path, target: Path) -> None:
+def leave_out_code(folder: Path, target: Path) -> None:
     """Remove references to Python code from an exported model, and print what is left out."""
     left_out = [path.name for pattern in CODE_FILES for path in sorted(folder.rglob(pattern))]
-    for path in sorted(target.glob("*config.json")):
+    for path in sorted(target.rglob("*config.json")):
         settings = read_json(path)
         if settings.pop("auto_map", None) is not None:
             path.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -128,14 +128,17 @@ def test_a_card_names_a_base_model_of_the_hub_and_no_path_of_its_author(model, b
     assert "secret" not in text
 
 
-def test_an_export_holds_no_code(trained, tmp_path, capsys):
+@pytest.mark.parametrize("options", [[], ["--agent", "builder_0", "--merge"]])
+def test_an_export_holds_no_code(options, trained, tmp_path, capsys):
     """A reader of the exported model could run it with `trust_remote_code`."""
     run, out = tmp_path / "run", tmp_path / "out"
     shutil.copytree(trained, run)
     folder = run / "agents" / "builder_0"
     (folder / "own.py").write_text("print('ran')")
     (folder / "tokenizer_config.json").write_text(json.dumps({"auto_map": {"AutoTokenizer": ["own.Own", None]}}))
-    assert main(["export", str(run), str(out)]) == 0
+    (folder / "sub").mkdir()
+    (folder / "sub" / "config.json").write_text(json.dumps({"auto_map": {"AutoConfig": "own.Own"}}))
+    assert main(["export", str(run), str(out), *options]) == 0
     assert list(out.rglob("*.py")) == []
     assert [path for path in out.rglob("*.json") if '"auto_map"' in path.read_text()] == []
     assert "own.py" in capsys.readouterr().out
