@@ -61,6 +61,14 @@ def test_settings_with_one_reason_share_a_line():
     assert line == "num_collectors=3, collector_options={'num_cpus': 2} have no effect: they need collectors"
 
 
+def test_helpers_without_work_are_reported():
+    (line,) = lines("iac", IACConfig(collectors="ray", num_collectors=33))
+    assert (
+        line
+        == "num_collectors=33 is more than the 32 episodes per update (rollout_buffer_size): the others have no work"
+    )
+
+
 def test_an_algorithm_with_a_loss_of_its_own_may_read_any_setting(monkeypatch):
     class Own(MAGRPO):
         """Another loss."""
