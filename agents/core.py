@@ -23,7 +23,7 @@ from .._errors import UserError
 from .batching import micro_batches
 
 SHOWN_METRICS = ("return", "policy_loss", "value_loss", "grad_norm", "critic_grad_norm", "entropy", "kl_after_update")
-"""Metrics of the last update that a message shows, of those that there are."""
+"""Metrics of the last update that the message shows, if they exist."""
 SMALL_LEARNING_RATE = 5e-4
 """Learning rate of perceptrons and small language models, whose weights still have everything to learn."""
 NO_TOKENS: NDArray[np.float32] = np.zeros(0, dtype=np.float32)

@@ -1,4 +1,4 @@
-"""A curriculum: how hard the tasks of training are, by how much of it is done."""
+"""Curriculum: the difficulty of the training tasks as a function of the share of the updates that are done."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def curriculum(schedule: str) -> Curriculum:
     """The curriculum that a text describes.
 
     Args:
-        schedule: a difficulty or a range, for all of training: "3", "2-4"; stages, each with the share of the updates
-            from which on it counts: "0: 1, 0.3: 1-3, 0.7: 1-5"; or a range that is gone through evenly: "linear: 1-5".
+        schedule: a difficulty or a range for all of training: "3", "2-4"; stages, each with the share of the updates at
+            which it starts: "0: 1, 0.3: 1-3, 0.7: 1-5"; or a range that the difficulty climbs evenly: "linear: 1-5".
 
     Raises:
         UserError: if it is none of these.

@@ -134,7 +134,7 @@ FREE = (
     "offload",
     "fsdp",
 )
-"""Settings that may change: how long a run goes on, what it writes when, and where it computes."""
+"""Settings that may differ on resume: budgets, intervals of evaluations and checkpoints, processes and devices."""
 
 
 def changes(saved: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:

@@ -91,7 +91,8 @@ def made(shape: str, device: str, dtype: torch.dtype) -> Any:
     torch.manual_seed(0)
     with torch.device(device):
         config = Qwen3Config(**sizes, num_key_value_heads=8, head_dim=128, tie_word_embeddings=True)
-        return Qwen3ForCausalLM(config).to(dtype).eval()
+        model: Any = Qwen3ForCausalLM(config)
+        return model.to(dtype).eval()
 
 
 def decoding(shape: str, device: str, repeats: int) -> Iterator[tuple[str, ...]]:

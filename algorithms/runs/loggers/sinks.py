@@ -185,5 +185,5 @@ def _names(directory: Path) -> dict[str, str]:
 
 
 def _indented(text: str) -> str:
-    """Text that Markdown shows as it is."""
+    """Escape a text for Markdown."""
     return "\n".join(f"    {line}" for line in text.splitlines())
