@@ -9,7 +9,6 @@ import pytest
 from collm.envs import EnvSpec, specs
 from collm.envs.sandbox import SandboxError
 from docs.pages import FOLDER, NAMESPACE, arguments, described, history, index, page, short_name
-from docs.tree import PAGE, tree
 
 OWN = [spec for spec in specs() if spec.id.startswith(NAMESPACE)]
 
@@ -53,7 +52,3 @@ def test_every_argument_of_an_environment_is_explained():
 def test_a_new_version_needs_a_word_on_what_changed():
     with pytest.raises(ValueError, match="collm/MiniBuild-v1 is new; say in HISTORY"):
         history(EnvSpec("collm/MiniBuild-v1", "a:b"))
-
-
-def test_the_tree_is_true():
-    assert PAGE.read_text() == tree(), "python docs/tree.py writes it anew"
