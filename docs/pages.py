@@ -1,7 +1,4 @@
-"""Write a page for each registered environment, and the list of them, from what the code says and does.
-
-python docs/pages.py
-"""
+"""Write a page for each registered environment, and the list of pages: `python docs/pages.py`."""
 
 from __future__ import annotations
 
@@ -22,85 +19,76 @@ from collm.envs.registration.registry import accepted_arguments
 FOLDER = Path(__file__).resolve().parent / "environments"
 NAMESPACE = "collm/"
 NUM_EPISODES = 20
-MAX_TRANSCRIPT_LINES, MAX_LINE_LENGTH = 60, 160
-_IMPROVEMENT = (
-    "a turn is paid for what it improves, so that solving at once is the best return, and half of the tests' points "
-    "need all of them"
-)
-_FUNCTIONS = f"{_IMPROVEMENT}, as does cooperation; built-in problems of its own; `variant`, `prompts`, `needs_both`."
-_GROUNDED = "all points but the structure's are paid as far as both texts tell what the source tells"
-_VERIFIED = (
-    "groundedness judges the word order of each sentence; full credit is for sentences of the source, whole or "
-    "shortened, and half of it for fluent sentences of other words."
-)
+MAX_TRANSCRIPT_LINES, MAX_LINE_LENGTH = 24, 160
+_TURNS = "a turn earns its improvement over the best turn before"
+_FUNCTIONS = f"{_TURNS}; half of the points of the tests need all tests; `variant`, `prompts`, `needs_both`."
+_GROUNDED = "all terms except `structure` need texts that are grounded in the source; `variant`, `prompts`."
+_VERIFIED = "groundedness checks the word order of each sentence; sentences of the source earn the full credit."
 _BUILDERS = "minus signs and whole parts of numbers count; two to six builders; `stop_at` needs `shift`."
 HISTORY: dict[str, str] = {
-    "collm/StrBuild-v2": "the reward falls if a builder has fewer of the set letter cells than its quota "
-    "(`needs_both`).",
-    "collm/StrBuild-v1": f'pays `reward="iou"` by default, 0 to 1 per turn; {_BUILDERS}',
-    "collm/HouseBuild-v2": "a builder may fill no more than an equal part of each block (`needs_both`).",
+    "collm/StrBuild-v2": "the reward falls if a builder has fewer letter cells than its quota (`needs_both`).",
+    "collm/StrBuild-v1": f'pays `reward="iou"` by default; {_BUILDERS}',
+    "collm/HouseBuild-v2": "a builder may fill only an equal part of each block (`needs_both`).",
     "collm/HouseBuild-v1": _BUILDERS,
-    "collm/BridgeBuild-v2": "each worker lays planks on the far half, which only its partner sees at first; more false "
-    "pillars; `view` 5, `max_steps` 1 and `max_probes` 6 by default; the reference is an honest player that talks.",
-    "collm/BridgeBuild-v1": "planks cost, and each worker lays them on its own side, by default; the last object of a "
-    "reply counts, JSON or Python.",
-    "collm/ResourceGathering-v2": "what a gatherer can take lies, on generated lands, where only its partner sees it; "
-    "larger lands; `view` 3 and `reach` 1 by default; the reference is an honest player that talks.",
-    "collm/ResourceGathering-v1": "bonuses do not grow with the turns, by default; replies as in BridgeBuild-v1.",
+    "collm/BridgeBuild-v2": "each worker builds on the half that only its partner sees; more false pillars; the "
+    "reference is an honest player that talks.",
+    "collm/BridgeBuild-v1": "planks cost; each worker builds on its own side; the last object of a reply counts.",
+    "collm/ResourceGathering-v2": "on generated lands, only the partner sees what a gatherer can take; larger lands; "
+    "the reference is an honest player that talks.",
+    "collm/ResourceGathering-v1": "bonuses do not grow with the turns; replies as in BridgeBuild-v1.",
     "collm/HumanEval-v1": _FUNCTIONS,
     "collm/MBPP-v1": _FUNCTIONS,
     "collm/CoopHumanEval-v1": _FUNCTIONS,
-    "collm/ClassEval-v1": f"{_IMPROVEMENT}; `variant`, `prompts`, `needs_both`.",
+    "collm/ClassEval-v1": f"{_TURNS}; `variant`, `prompts`, `needs_both`.",
     "collm/TLDR-v2": _VERIFIED,
-    "collm/TLDR-v1": f"{_GROUNDED}, and both tell of all of it; `variant`, `prompts`.",
+    "collm/TLDR-v1": f"the texts must cover the source; {_GROUNDED}",
     "collm/ArxivExpansion-v2": _VERIFIED,
-    "collm/ArxivExpansion-v1": f"{_GROUNDED}; `variant`, `prompts`.",
-    "collm/MiniWriting-v2": "the texts are parsed, and paid for the facts of the post that they state (v1 paid up to "
-    "1.0 for a salad that kept one pair of words in three); no fact stands twice in a post; larger teams have longer "
-    "posts.",
-    "collm/MiniCode-v1": "a test counts only if each programmer computes its part (v0 paid 1.0 for a helper that wrote "
-    "the same line in every task); without aux the tests are worth 0.1; `needs_both`.",
-    "collm/MiniWriting-v1": f"{_GROUNDED}; a linking word before another one is none; `prompts`.",
+    "collm/ArxivExpansion-v1": _GROUNDED,
+    "collm/MiniWriting-v2": "texts are parsed and earn the facts that they state; larger teams have longer posts.",
+    "collm/MiniWriting-v1": "texts must be grounded in the source; `prompts`.",
+    "collm/MiniCode-v1": "a test counts only if each programmer computes its part (`needs_both`).",
 }
-"""What changed with a version above 0, by its id."""
+"""Changes of versions above 0, by id."""
+SHARED_ARGUMENTS = ("prompts", "render_mode", "max_action_length", "max_observation_length")
+"""Arguments of all environments; the list of pages has them once."""
 _SECTION = re.compile(r"^(Args|Returns|Raises):$", re.MULTILINE)
 _ENTRY = re.compile(r"^ {4}(\w+): ", re.MULTILINE)
 
 
 def pages() -> dict[Path, str]:
-    """Every generated file with what belongs in it."""
+    """Return the text of each generated file."""
     own = [spec for spec in specs() if spec.id.startswith(NAMESPACE)]
     found = {FOLDER / f"{short_name(spec)}.md": page(spec) for spec in own}
     return found | {FOLDER / "README.md": index(own)}
 
 
 def short_name(spec: EnvSpec) -> str:
-    """The name without namespace and version, which is also the page's."""
+    """Return the name without namespace and version, which is also the name of the page."""
     return spec.name.removeprefix(NAMESPACE)
 
 
 def domain(spec: EnvSpec) -> str:
-    """The folder an environment lives in; a page of the same name explains all of them."""
+    """Return the folder of an environment, which is also the name of the page about its domain."""
     return spec.constructor().__module__.split(".")[2]
 
 
 def page(spec: EnvSpec, has_exploits: bool = True) -> str:
-    """An environment's page; without the degenerate players, whose episodes take long, where they are not asked for."""
+    """Return the page of an environment. The degenerate players can be left out, because they take long."""
     env = make(spec)
     parts = [
         f"# {short_name(spec)}",
-        f"{spec.summary} Rules, formulas of the rewards, data: [{domain(spec)}]({domain(spec)}.md).",
+        f"{spec.summary} Rules, rewards and data: [{domain(spec)}]({domain(spec)}.md).",
         prose(spec),
         facts(spec, env),
         "## Scores",
         scores(env),
         *ceilings(env),
         *(["## Degenerate players", exploits(env)] if has_exploits else []),
-        "## Rewards of the reference players",
+        "## Reward terms",
         rewards(env),
         "## Arguments",
         arguments(spec),
-        "## A transcript",
+        "## Transcript",
         f"The reference players with seed 0.\n\n```text\n{transcript(env)}\n```",
         "## Versions",
         "\n".join(history(spec)),
@@ -110,12 +98,12 @@ def page(spec: EnvSpec, has_exploits: bool = True) -> str:
 
 
 def prose(spec: EnvSpec) -> str:
-    """The docstring of the class up to its arguments."""
+    """Return the docstring of the class up to its arguments."""
     return _SECTION.split(inspect.getdoc(spec.constructor()) or "")[0].strip()
 
 
 def facts(spec: EnvSpec, env: TextParallelEnv) -> str:
-    """The table at the head of the page."""
+    """Return the table at the top of the page."""
     first = env.possible_agents[0]
     rows = {
         "Creation": f'`collm.envs.make("{spec.id}")`',
@@ -124,7 +112,7 @@ def facts(spec: EnvSpec, env: TextParallelEnv) -> str:
         "Observations": f"`{env.observation_space(first)}`",
         "Actions": f"`{env.action_space(first)}`",
         "State": f"`{env.state_space}`",
-        "Told to a privileged critic alone": truth(env),
+        "Hidden state (privileged critics)": truth(env),
         "Splits": ", ".join(f"`{split}`" for split in splits(spec)),
         "Rendering": ", ".join(f"`{mode}`" for mode in env.metadata["render_modes"]),
         "Single agent": f'`gymnasium.make("{spec.id}", agent="{first}")`',
@@ -133,22 +121,22 @@ def facts(spec: EnvSpec, env: TextParallelEnv) -> str:
 
 
 def truth(env: TextParallelEnv) -> str:
-    """How what the agents do not see begins; empty where nothing is hidden."""
+    """Return the beginning of the hidden state, or an empty string."""
     env.reset(seed=0)
     return f"`{textwrap.shorten(env.truth(), 60, placeholder=' …')}`" if env.truth() else ""
 
 
 def splits(spec: EnvSpec) -> tuple[str, ...]:
-    """The splits that the environment's data has by default."""
+    """Return the splits of the environment's default data."""
     return tuple(name for name in ("train", "test") if "split" in (accepted_arguments(spec.constructor()) or ()))
 
 
 def scores(env: TextParallelEnv) -> str:
-    """What scripted players reach with default settings."""
+    """Return the table of scripted players with default settings."""
     found = {name: value for name, value in mean_scores(env, NUM_EPISODES).items() if value is not None}
     return "\n".join(
         [
-            f"Mean return of a team of scripted players over {NUM_EPISODES} episodes (seeds from 0 up).",
+            f"Mean return of scripted teams over {NUM_EPISODES} episodes (seeds 0 to {NUM_EPISODES - 1}).",
             "",
             f"| {' | '.join(found)} |",
             f"|{'---:|' * len(found)}",
@@ -158,16 +146,16 @@ def scores(env: TextParallelEnv) -> str:
 
 
 def ceilings(env: TextParallelEnv) -> list[str]:
-    """What errorless play reaches that lacks something; nothing where the environment does not know it."""
+    """Return the table of exact returns of restricted play, if the environment has them."""
     rows = [f"| {lack} | {value:.3f} |" for lack, value in env.ceilings().items()]
     if not rows:
         return []
-    title = "Mean return of errorless play that lacks something, computed exactly, with the default settings."
-    return ["\n".join([title, "", "| what it lacks | return |", "|---|---:|", *rows])]
+    title = "Exact mean return of play without errors that lacks one thing, with default settings."
+    return ["\n".join([title, "", "| missing | return |", "|---|---:|", *rows])]
 
 
 def exploits(env: TextParallelEnv) -> str:
-    """How far teams come that do not do the task."""
+    """Return the table of teams that do not do the task."""
     standings = exploit_standings(env)
     limit = min(each.limit for each in standings)
     rows = [
@@ -176,13 +164,12 @@ def exploits(env: TextParallelEnv) -> str:
     ]
     return "\n".join(
         [
-            f"Mean return over {NUM_EXPLOIT_EPISODES} episodes (seeds from 0 up), and the share of the way from a team "
-            "that says nothing to the reference.",
-            f"More than {limit:.0%} counts as a fault of the reward, unless a reason is given; a team that fails first "
-            "may come as far as the reference.",
+            f"Mean return over {NUM_EXPLOIT_EPISODES} episodes, and the share of the reference's return above the empty "
+            f'team. A share above {limit:.0%} is a fault of the reward, unless a reason is given. "Fail first" may reach',
+            "the reference.",
             "Players: [exploits](../extend/environment.md#exploits).",
             "",
-            "| player | return | share of the way | why it may |",
+            "| player | return | share | reason |",
             "|---|---:|---:|---|",
             *rows,
         ]
@@ -190,7 +177,7 @@ def exploits(env: TextParallelEnv) -> str:
 
 
 def rewards(env: TextParallelEnv) -> str:
-    """The terms of the reward and what they came to in the episode of the transcript."""
+    """Return the table of reward terms in the episode of the transcript."""
     totals: dict[str, float] = {}
     for _, earned, infos in reference_episode(env):
         first = next(iter(infos))
@@ -200,31 +187,36 @@ def rewards(env: TextParallelEnv) -> str:
         totals["sum"] = totals.get("sum", 0.0) + earned[first]
     terms = [f"| `{name}` | {value:.2f} |" for name, value in totals.items() if name != "sum"]
     total = f"| **return** | **{totals['sum']:.2f}** |"
-    return "\n".join(["| term, in `infos` | points in the episode below |", "|---|---:|", *terms, total])
+    return "\n".join(["| term in `infos` | points in the episode below |", "|---|---:|", *terms, total])
 
 
 def arguments(spec: EnvSpec) -> str:
-    """Every argument with its default and what the docstrings say of it."""
+    """Return the table of arguments with defaults and meanings from the docstrings."""
     ancestors = [each for each in spec.constructor().__mro__ if "__init__" in vars(each) and each is not object]
     rows: dict[str, str] = {}
     said: dict[str, str] = {}
-    for each in spec.constructor().__mro__:  # a class says what arguments mean that its base takes, too
+    for each in spec.constructor().__mro__:  # the most derived docstring that explains an argument counts
         entries = described(inspect.getdoc(each) or "")
         said |= {name: text for name, text in entries.items() if said.get(name, "see ").startswith("see ")}
     for ancestor in ancestors:
         for name, parameter in inspect.signature(ancestor).parameters.items():
             is_free = parameter.kind in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-            # What the base class cannot do without, the class has given it.
-            if is_free and name not in rows and (ancestor is ancestors[0] or parameter.default is not parameter.empty):
+            # The class has set the arguments that its base requires.
+            if (
+                is_free
+                and name not in {*rows, *SHARED_ARGUMENTS}
+                and (ancestor is ancestors[0] or parameter.default is not parameter.empty)
+            ):
                 default = "required" if parameter.default is parameter.empty else f"`{parameter.default!r}`"
                 rows[name] = f"| `{name}` | {default} | {said.get(name, '')} |"
         if not any(each.kind is each.VAR_KEYWORD for each in inspect.signature(ancestor).parameters.values()):
             break
-    return "\n".join(["| argument | default | meaning |", "|---|---|---|", *rows.values()])
+    end = "\n\nAll environments also take the [shared arguments](README.md#shared-arguments)."
+    return "\n".join(["| argument | default | meaning |", "|---|---|---|", *rows.values()]) + end
 
 
 def described(docstring: str) -> dict[str, str]:
-    """The entries under "Args:" of a docstring, each on one line."""
+    """Return the entries under "Args:" of a docstring, each on one line."""
     parts = _SECTION.split(docstring)
     sections = dict(zip(parts[1::2], parts[2::2], strict=True))
     entries = _ENTRY.split(sections.get("Args", ""))
@@ -235,7 +227,7 @@ def described(docstring: str) -> dict[str, str]:
 
 
 def reference_episode(env: TextParallelEnv) -> Iterator[tuple[Any, dict[str, float], dict[str, dict[str, Any]]]]:
-    """Observations, rewards and infos of each turn of the reference players' first episode."""
+    """Yield observations, rewards and infos of each turn of the reference players' first episode."""
     env.reset(seed=0)
     while env.agents:
         observations, earned, _, _, infos = env.step({agent: env.reference_reply(agent) for agent in env.agents})
@@ -243,7 +235,7 @@ def reference_episode(env: TextParallelEnv) -> Iterator[tuple[Any, dict[str, flo
 
 
 def transcript(env: TextParallelEnv) -> str:
-    """The joint history of that episode, cut where it is long."""
+    """Return the joint history of the reference players' first episode, shortened."""
     for _ in reference_episode(env):
         pass
     lines = [
@@ -252,23 +244,23 @@ def transcript(env: TextParallelEnv) -> str:
     ]
     shown = lines[:MAX_TRANSCRIPT_LINES]
     if len(lines) > len(shown):
-        shown.append(f"… and {len(lines) - len(shown)} lines more")
+        shown.append(f"… {len(lines) - len(shown)} more lines")
     return "\n".join(line.rstrip().replace("```", "'''") for line in shown)
 
 
 def history(spec: EnvSpec) -> list[str]:
-    """What changed, newest first."""
+    """Return the changes by version, newest first."""
     lines = []
     for version in range(spec.version, 0, -1):
         id = f"{spec.name}-v{version}"
         if id not in HISTORY:
-            raise ValueError(f"{id} is new; say in HISTORY of docs/pages.py what changed")
+            raise ValueError(f"{id} is missing in HISTORY of docs/pages.py; add its changes")
         lines.append(f"* v{version}: {HISTORY[id]}")
     return [*lines, "* v0: first version."]
 
 
 def index(own: list[EnvSpec]) -> str:
-    """The list of all pages."""
+    """Return the list of all pages, with the shared arguments."""
     rows = []
     for spec in own:
         env = make(spec)
@@ -280,12 +272,24 @@ def index(own: list[EnvSpec]) -> str:
         [
             "# Environments",
             "",
-            "A page each, and one a domain with rules, rewards, data and comparisons: [writing](writing.md),",
-            "[building](games.md), [coding](coding.md).",
+            "Each environment has a page. Three pages have the rules, rewards and data by domain: [writing](writing.md),",
+            "[building](games.md), [coding](coding.md). `collm play ID` shows an episode.",
             "",
             "| name | | turns | domain |",
             "|---|---|---:|---|",
             *rows,
+            "",
+            "## Shared arguments",
+            "",
+            "| argument | default | meaning |",
+            "|---|---|---|",
+            "| `prompts` | `None` | templates that replace the prompts ([form](games.md)) |",
+            '| `render_mode` | `None` | "ansi" (`render` returns the joint history), "human" (prints it), or "rgb_array" '
+            "in games |",
+            "| `max_action_length` | `16384` | characters of a reply; the rest is cut and counted in "
+            "`metric/cut_replies` |",
+            "| `max_observation_length` | `1048576` | characters of a history; the oldest messages after the first are "
+            "dropped and counted in `metric/dropped_messages` |",
             "",
         ]
     )
