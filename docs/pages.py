@@ -19,7 +19,7 @@ from collm.envs.registration.registry import accepted_arguments
 FOLDER = Path(__file__).resolve().parent / "environments"
 NAMESPACE = "collm/"
 NUM_EPISODES = 20
-MAX_TRANSCRIPT_LINES, MAX_LINE_LENGTH = 24, 160
+MAX_TRANSCRIPT_LINES, MAX_LINE_LENGTH = 16, 160
 _TURNS = "a turn earns its improvement over the best turn before"
 _FUNCTIONS = f"{_TURNS}; half of the points of the tests need all tests; `variant`, `prompts`, `needs_both`."
 _GROUNDED = "all terms except `structure` need texts that are grounded in the source; `variant`, `prompts`."
@@ -106,7 +106,6 @@ def facts(spec: EnvSpec, env: TextParallelEnv) -> str:
     """Return the table at the top of the page."""
     first = env.possible_agents[0]
     rows = {
-        "Creation": f'`collm.envs.make("{spec.id}")`',
         "Agents": ", ".join(f"`{agent}`" for agent in env.possible_agents),
         "Turns": f"{env.max_turns}; all agents act at once",
         "Observations": f"`{env.observation_space(first)}`",
@@ -115,7 +114,6 @@ def facts(spec: EnvSpec, env: TextParallelEnv) -> str:
         "Hidden state (privileged critics)": truth(env),
         "Splits": ", ".join(f"`{split}`" for split in splits(spec)),
         "Rendering": ", ".join(f"`{mode}`" for mode in env.metadata["render_modes"]),
-        "Single agent": f'`gymnasium.make("{spec.id}", agent="{first}")`',
     }
     return "\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items() if value)])
 
@@ -161,13 +159,14 @@ def exploits(env: TextParallelEnv) -> str:
     rows = [
         f"| {each.player} | {each.mean_return:.2f} | {each.share:.0%} | {each.reason} |"
         for each in sorted(standings, key=lambda standing: -standing.share)
+        if each.share > 0
     ]
+    others = ", ".join(each.player for each in standings if each.share <= 0)
     return "\n".join(
         [
-            f"Mean return over {NUM_EXPLOIT_EPISODES} episodes, and the share of the reference's return above the empty "
-            f'team. A share above {limit:.0%} is a fault of the reward, unless a reason is given. "Fail first" may reach',
-            "the reference.",
-            "Players: [exploits](../extend/environment.md#exploits).",
+            f"Mean return over {NUM_EXPLOIT_EPISODES} episodes, and the share of the reference's return above the empty",
+            f"team. A share above {limit:.0%} is a fault of the reward, unless a reason is given. \"Fail first\" may reach",
+            f"the reference. At 0% or below: {others}. [Players](../extend/environment.md#exploits)",
             "",
             "| player | return | share | reason |",
             "|---|---:|---:|---|",
@@ -272,8 +271,8 @@ def index(own: list[EnvSpec]) -> str:
         [
             "# Environments",
             "",
-            "Each environment has a page. Three pages have the rules, rewards and data by domain: [writing](writing.md),",
-            "[building](games.md), [coding](coding.md). `collm play ID` shows an episode.",
+            "Each environment has a page. Three pages have the rules, rewards and data by domain:",
+            "[writing](writing.md), [building](games.md), [coding](coding.md). `collm play ID` shows an episode.",
             "",
             "| name | | turns | domain |",
             "|---|---|---:|---|",
@@ -284,8 +283,8 @@ def index(own: list[EnvSpec]) -> str:
             "| argument | default | meaning |",
             "|---|---|---|",
             "| `prompts` | `None` | templates that replace the prompts ([form](games.md)) |",
-            '| `render_mode` | `None` | "ansi" (`render` returns the joint history), "human" (prints it), or "rgb_array" '
-            "in games |",
+            '| `render_mode` | `None` | "ansi" (`render` returns the joint history), "human" (prints it), or '
+            '"rgb_array" in games |',
             "| `max_action_length` | `16384` | characters of a reply; the rest is cut and counted in "
             "`metric/cut_replies` |",
             "| `max_observation_length` | `1048576` | characters of a history; the oldest messages after the first are "

@@ -76,7 +76,7 @@ def test_every_program_on_the_pages_of_libraries_is_run(all_trials):
 
 
 def test_what_is_shown_with_ray_starts_one_of_its_own():
-    """`ray.init` without an address joins any cluster whose address lies about, also a dead one."""
+    """`ray.init` without an address joins any cluster whose address is in the environment, even a dead one."""
     shown = [
         path for folder in ("examples", "docs") for path in (ROOT / folder).rglob("*") if path.suffix in {".md", ".py"}
     ]

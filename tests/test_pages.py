@@ -50,5 +50,5 @@ def test_every_argument_of_an_environment_is_explained():
 
 
 def test_a_new_version_needs_a_word_on_what_changed():
-    with pytest.raises(ValueError, match="collm/MiniBuild-v1 .*HISTORY"):
+    with pytest.raises(ValueError, match=r"collm/MiniBuild-v1 .*HISTORY"):
         history(EnvSpec("collm/MiniBuild-v1", "a:b"))
