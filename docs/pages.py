@@ -164,9 +164,10 @@ def exploits(env: TextParallelEnv) -> str:
     others = ", ".join(each.player for each in standings if each.share <= 0)
     return "\n".join(
         [
-            f"Mean return over {NUM_EXPLOIT_EPISODES} episodes, and the share of the reference's return above the empty",
-            f'team. A share above {limit:.0%} is a fault of the reward, unless a reason is given. "Fail first" may reach',
-            f"the reference. At 0% or below: {others}. [Players](../extend/environment.md#exploits)",
+            f"Mean return over {NUM_EXPLOIT_EPISODES} episodes, and the share of the reference's return above the",
+            f"empty team. A share above {limit:.0%} is a fault of the reward, unless a reason is given.",
+            f'"Fail first" may reach the reference. At 0% or below: {others}.',
+            "[Players](../extend/environment.md#exploits)",
             "",
             "| player | return | share | reason |",
             "|---|---:|---:|---|",

@@ -1,14 +1,16 @@
-"""Train teams of MiniWriting and draw the picture of the README: an episode before and after training, and the curves.
+"""Train teams on MiniWriting and draw the pictures of the documentation.
 
-python docs/picture.py
+    python docs/picture.py             # learning curves and tables of 10 runs, 5 minutes on 2 cores
+    python docs/picture.py animation   # GIF of one run: texts and curve after every 4 updates, 1 minute
 
-Five minutes on two cores. Of 64 held-out posts, the one is shown whose return after training is the median. The numbers
-of all runs are written to benchmarks/results/mini_writing: the curves, and a table of the returns before and after.
+Of the held-out posts, the pictures show the one with the median return after training. The curves, and a table of the
+returns before and after training, are written to benchmarks/results/mini_writing.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,15 +19,18 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 import collm
 from collm.agents.config import ModelConfig
 from collm.algorithms.rollout.episode import Episode
 from collm.algorithms.runs.api import untrained
-from collm.algorithms.runs.evaluation import EvaluationResult
+from collm.algorithms.runs.evaluation import Evaluated, EvaluationResult
+from collm.algorithms.runs.loggers.callbacks import Callback
 from collm.benchmarks.commands.demo import ENV, SHARES
 from collm.envs import messages_of
+from collm.envs.games.pictures import write_gif
 
 ALGORITHMS: Mapping[str, Mapping[str, Any]] = {"maac": {"critic_warmup": 2}, "magrpo": {}}
 SEEDS = (0, 1, 2, 3, 4)
@@ -33,6 +38,8 @@ NUM_UPDATES, NUM_EPISODES = 60, 64
 CURVES = {"return": ("team return", "#00796b"), "metric/true_sentences": ("share of true sentences", "#c25e00")}
 NAMES = ("return", *(f"metric/{name}" for name in SHARES))
 FILE = Path(__file__).with_name("images") / "learning_curves.png"
+GIF = FILE.with_name("learning.gif")
+UPDATES_PER_FRAME = 4
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results" / "mini_writing"
 WIDTH = 47
 
@@ -101,7 +108,7 @@ def draw(runs: Sequence[Sequence[Mapping[str, Any]]], before: Episode, after: Ep
 
 
 def show(axes: Axes, title: str, episode: Episode) -> None:
-    """An episode as text: the post, and what each of the writers made of it."""
+    """Show the post of an episode and the text of each writer."""
     axes.set_axis_off()
     first = next(iter(episode.tracks.values()))[0]
     parts = [("post", messages_of(first.observation)[-1].content.rpartition("\n")[0].removeprefix("post: "))]
@@ -115,5 +122,56 @@ def show(axes: Axes, title: str, episode: Episode) -> None:
         place -= 0.12 + 0.06 * len(lines)
 
 
+class Evaluations(Callback):
+    """Keep the sampled held-out episodes of each evaluation, by update."""
+
+    def __init__(self) -> None:
+        self.episodes: dict[int, Sequence[Episode]] = {}
+
+    def log_evaluation(self, step: int, evaluated: Evaluated) -> None:
+        self.episodes[step] = evaluated.episodes["sampled"]
+
+
+def animate() -> None:
+    """Train one team with MAAC and write the GIF."""
+    evaluations = Evaluations()
+    with TemporaryDirectory() as folder:
+        collm.train(
+            "maac",
+            ENV,
+            out=Path(folder) / "run",
+            num_updates=NUM_UPDATES,
+            max_new_tokens=48,
+            critic_warmup=2,
+            eval_interval=UPDATES_PER_FRAME,
+            eval_num_samples=NUM_EPISODES,
+            loggers=[evaluations],
+        )
+    played = evaluations.episodes
+    last = played[max(played)]
+    middle = sorted(range(NUM_EPISODES), key=lambda number: last[number].team_return)[NUM_EPISODES // 2]
+    returns = {step: float(np.mean([episode.team_return for episode in each])) for step, each in played.items()}
+    write_gif(GIF, [frame(step, played[step][middle], returns) for step in sorted(played)], fps=1.25)
+
+
+def frame(update: int, episode: Episode, returns: Mapping[int, float]) -> np.ndarray:
+    """Draw one picture of the GIF.
+
+    Returns:
+        [height, width, 3] bytes: the episode on the left, the held-out return up to the update on the right.
+    """
+    figure = Figure(figsize=(8, 3), layout="constrained", dpi=100)
+    canvas = FigureCanvasAgg(figure)
+    left, right = figure.subplots(1, 2, width_ratios=[1.3, 1])
+    show(left, f"update {update}", episode)
+    steps = [step for step in sorted(returns) if step <= update]
+    right.plot(steps, [returns[step] for step in steps], color="#00796b", lw=2, marker="o", ms=4)
+    right.set(title="team return on held-out posts", xlabel="update", xlim=(-2, max(returns) + 2), ylim=(0, 1))
+    right.grid(alpha=0.3)
+    right.spines[["top", "right"]].set_visible(False)
+    canvas.draw()
+    return np.asarray(canvas.buffer_rgba())[..., :3]
+
+
 if __name__ == "__main__":
-    main()
+    animate() if sys.argv[1:] == ["animation"] else main()
