@@ -1,0 +1,323 @@
+"""Measure how plain the English of a Python project is: docstrings, comments, error texts, Markdown and help texts.
+
+usage: plain_words.py PATH ... [--command "collm train maac --help"] [--max RULE=RATE ...] [--max-file RATE]
+                      [--worst N] [--show N] [--seed S] [--style PATH ...]
+
+Rates are sentences with a hit per 1,000 different sentences. Exit status 1 if a rate is above its limit. `--show N`
+prints N random hits to check by hand. `--style` scores grammar by a trigram model of other libraries' text.
+"""
+
+import argparse
+import ast
+import io
+import math
+import random
+import re
+import shlex
+import subprocess
+import sys
+import textwrap
+import tokenize
+from collections import Counter, defaultdict
+from itertools import pairwise
+from pathlib import Path
+
+RULES = {  # name: (pattern, where: "first" = first sentence of a text, "any" = every sentence, matches that make a hit)
+    "opener": (
+        r"^(?:What|Who|Whom|Whose|Whoever|Whatever|Which|Where(?!as)|Beside|But for|Of(?! course)|By what|To whom"
+        r"|In what|As many|So many|How(?! to\b)|That(?! is\b| means\b| way\b)|Whether(?! to\b| or not\b))\b",
+        "first",
+        1,
+    ),
+    "archaic": (
+        r"\b(?:anew|likewise|beside|besides|whereof|thereof|whereby|wherein|therein|thereby|henceforth"
+        r"|hereafter|for ever"
+        r"|nowhere|whoever|whichever|oneself|nobody|but for|save for|(?:of|than|no more than|by|at most"
+        r"|in) so (?:many|much)"
+        r"|(?<!as )as much(?! as)|to spare|to be had|at once(?=[:;,.]| from| where|$)|all the same"
+        r"|in the place of|of (?:its|their|our|your|one's|the user's|a user's|agents') own"
+        r"|(?:its|their|our) own(?=[,.;:]|$)|one (?:does|has|gets|reads|knows|wants|may|cannot)(?= [a-z])"
+        r"|(?:all|those|they|he|everyone) who\b"
+        r"|is none|are none|are (?:its|theirs|ours)|ours(?=[,.;:]|$| and)|is ours|(?:where|when"
+        r"|if) (?:there is|there are|it has|that is|they have) none"
+        r"|other than they|goes? by\b|as (?:it is|they are|it was|they were)(?=[,.;:]|$)|in (?:any"
+        r"|either) case(?=[,.;:]|$)|(?:one|each) after the other)\b",
+        "any",
+        1,
+    ),
+    "person": (
+        r"\b(?:(?:is|are|was|were|been|be) told|tells?|(?<!that )told(?= of| by| what| where| that| the| as)"
+        r"|says(?! \"| ')"
+        r"|is said|are said|hears? of|(?:is|are) heard|vouch\w*|(?:lies?|lay|lying) (?:in|on|at|below|above"
+        r"|beside|between|where|there|within)"
+        r"|go(?:es)? on|went on|going on|stands? (?:back|beside|in|at|for itself|where|there|behind|below"
+        r"|under|apart|alone)"
+        r"|knows? (?:nothing|of|no|its|their|what|how|which)|leaves? off|let go|is let|gives? up|(?:comes?"
+        r"|came) (?:about|to its|to their|to an|to no|from where)"
+        r"|takes? turns|is asked|are asked|looks? (?:into|like nothing)|is (?:there|gone|left) (?:for|to)"
+        r"|is spared|spares? (?:the|a|it)|to blame|has yet|wants? to)\b",
+        "any",
+        1,
+    ),
+    "long": (r"\S*\w\S*", "any", 31),
+    "negation": (r"\b(?:not|no|none|nothing|nobody|nowhere|never|neither|nor|without|unless|cannot)\b", "any", 3),
+    "nothing": (
+        r"^(?:Nothing|Nobody|None)\s+(?!if\b|to\b|means?\b|otherwise|disables?)[a-z]|\b(?:nothing|nobody"
+        r"|none) (?:that|which|who|is|are|has|of which)\b",
+        "any",
+        1,
+    ),
+    "pronoun": (
+        r"^(?:It|They|He|Its|Their|Theirs|Others|The others|The same|Both|Such|Those|One)\b(?= (?:is|are|has"
+        r"|have|may|must|can|does|do|as|by|of|for|in|with|where|[a-z]+ed)\b)"
+        r"|\b(?:the others?|others|the same|another|theirs|the former|the latter|those)(?=[,.;:]|$)",
+        "first",
+        1,
+    ),
+    "clauses": (r"\b(?:that|which|who|whose|whom|where|what|whatever)\b(?! is,)", "any", 3),
+    "genitive": (
+        r"\bof (?:those|that|what|which|whom|whose|all that|one that|any that)\b|\b(?:those|that) of\b",
+        "any",
+        1,
+    ),
+    "passive": (
+        r"\b(?:is|are|was|were|be|been|being)\s+(?:\w+ly\s+)?(?:\w+ed|given|taken|made|read|drawn|kept|told"
+        r"|said|written|"
+        r"found|known|seen|held|left|sent|built|paid|lost|gone|begun|shown|chosen|cut|put|spent|meant|played"
+        r"|had|done)\b",
+        "any",
+        3,
+    ),
+    "vague": (None, "any", 1),  # 8 words or more, of which two thirds are function words: no term names the thing
+}
+COMPILED = {
+    n: (re.compile(p, 0 if n in ("opener", "pronoun") else re.I), w, least) for n, (p, w, least) in RULES.items() if p
+}
+FUNCTION = frozenset(
+    """a an the this that these those of in on at by for from to into onto with without within over under
+about above below beside between through during until before after again since as if so but or and nor not no than then
+there here it its they them their theirs he she his her we us our ours you your one ones who whom whose which what where
+when why how whether all any both each few many more most much other others another some such same own every either
+neither none nothing nobody only very also too just even still yet ever never is are was were be been being am has have
+had having do does did done can could may might must shall should will would lets let get gets got go goes gone going
+come comes came take takes taken give gives given make makes made say says said tell tells told know knows known see
+seen lie lies stand stands keep kept put out up down off back away once now thing things way else while because though
+although alike anew least less first last next far long well whole""".split()
+)
+SECTION = re.compile(
+    r"^(?:Args|Arguments|Returns?|Raises|Yields|Attributes|Example|Examples|Note|Notes|Warning|Parameters"
+    r"|References?|See also)\s*:?$"
+)
+ENTRY = re.compile(r"^(\*{0,2}[\w.\[\], ]{1,40}(?: ?\([^)]*\))?(?: \*optional\*)?)\s?: +(?=\S)")
+
+
+def plain(text):
+    """One line without code, links and markup."""
+    text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", re.sub(r"`{1,2}[^`]*`{1,2}|\$[^$]*\$|:\w+:`[^`]*`", "CODE", text))
+    return " ".join(re.sub(r"[*_]{1,3}(?=\S)|(?<=\S)[*_]{1,3}|https?://\S+", "", text).split())
+
+
+def sentences(text):
+    text = re.sub(r"\b(e\.g|i\.e|etc|vs|cf|al|Fig|Eq|No)\.", r"\1", plain(text))
+    return [s for s in re.split(r"(?<=[.!?])[\"')]*\s+(?=[A-Z\"'(\[])", text) if re.search(r"[A-Za-z]{2}.*\s", s)]
+
+
+def blocks(doc, markdown=False):
+    """Return (text, is_first) of each paragraph, list item or argument, without code and tables."""
+    lines, out, para, fenced, first = doc.expandtabs(4).splitlines(), [], [], False, True
+
+    def flush():
+        nonlocal first
+        if para:
+            out.append((" ".join(para), first or markdown))
+        first, para[:] = first and not para, []
+
+    for line in lines:
+        bare, indent = line.strip(), len(line) - len(line.lstrip())
+        fenced ^= bare.startswith(("```", "~~~"))
+        if (
+            fenced
+            or not bare
+            or bare.startswith(("|", ">>>", "...", "<", "#", "..", ":", "@", "=", "--", "+-", "!", "```", "~~~"))
+            or SECTION.match(bare)
+        ):
+            flush()
+            continue
+        if markdown and indent >= 4 and not para:
+            continue
+        if (
+            not markdown
+            and indent >= 4
+            and not para
+            and re.search(r"[=({\[]|->|::|^\w+ - |  ", bare)
+            and not ENTRY.match(bare)
+        ):
+            continue
+        item = re.match(r"(?:[-*+]|\d+[.)])\s+", bare)
+        entry = None if markdown else ENTRY.match(bare)
+        if item or (entry and indent >= 4):
+            flush()
+            first = first and markdown
+        para.append(bare[item.end() :] if item else bare[entry.end() :] if entry and indent >= 4 else bare)
+    flush()
+    return out
+
+
+def python_texts(source):
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            raw = node.value.value
+            head, _, rest = raw.partition("\n")
+            for text, first in blocks(head.strip() + "\n" + textwrap.dedent(rest)):
+                yield node.lineno, "doc", text, first
+        elif isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+            for arg in node.exc.args:
+                parts = [
+                    p.value if isinstance(p, ast.Constant) else "CODE"
+                    for p in getattr(arg, "values", [arg])
+                    if isinstance(p, (ast.Constant, ast.FormattedValue))
+                ]
+                if parts and all(isinstance(p, str) for p in parts):
+                    yield node.lineno, "error", "".join(parts), False
+    row, run = -2, []
+    for token in [*tokenize.generate_tokens(io.StringIO(source).readline), None]:
+        if token is not None and token.type != tokenize.COMMENT:
+            continue
+        text = "" if token is None else token.string.lstrip("#:! ").strip()
+        if token is None or token.start[0] != row + 1 or token.line[: token.start[1]].strip():
+            if run and not re.match(
+                r"type:|noqa|pragma|ruff|mypy|fmt:|coding|Copyright|Licensed|[\w.]+\(|[\w.]+ = ", run[0][1]
+            ):
+                yield run[0][0], "comment", " ".join(t for _, t in run), True
+            run = []
+        if token is not None:
+            row = token.start[0]
+            run.append((row, text))
+
+
+def texts(path):
+    """(line, kind, text, is_first) of all prose of a file."""
+    source = path.read_text(encoding="utf-8", errors="replace")
+    if path.suffix == ".py":
+        yield from python_texts(source)
+    else:
+        yield from ((0, "page", text, first) for text, first in blocks(source, markdown=True))
+
+
+def faults(sentence, is_first):
+    found = [
+        name
+        for name, (rule, where, least) in COMPILED.items()
+        if (where == "any" or is_first)
+        and len(rule.findall(sentence)) >= least
+        and not (name == "opener" and sentence.endswith("?"))
+    ]
+    words = re.findall(r"[A-Za-z][A-Za-z'-]*", sentence)
+    lower = [w.lower() for w in words]
+    least = 10 if lower[:1] == ["if"] else 8  # after `Raises:`
+    if len(words) >= least and sum(w in FUNCTION for w in lower) >= 0.67 * len(words):
+        found.append("vague")
+    if len(re.findall(r"[=*+/<>|]", sentence)) > 4 and "long" in found:
+        found.remove("long")  # a formula
+    return found
+
+
+def skeleton(sentence):
+    return [
+        "^",
+        *(
+            w if w in FUNCTION or not w[0].isalpha() else "X"
+            for w in re.findall(r"[a-z][a-z'-]*|[,;:]", sentence.lower())
+        ),
+        "$",
+    ]
+
+
+def files(paths):
+    for top in map(Path, paths):
+        for path in [top] if top.is_file() else sorted(p for e in ("*.py", "*.md") for p in top.rglob(e)):
+            if not any(
+                part in {".venv", "node_modules", ".git", "__pycache__"} for part in path.parts[len(top.parts) :]
+            ):
+                yield path
+
+
+def read(paths, commands=()):
+    """{sentence: (place, kind, is_first)}: a repeated sentence counts once, so padding does not dilute a rate."""
+    found = {}
+    for path in files(paths):
+        for line, kind, text, first in texts(path):
+            for n, each in enumerate(sentences(text)):
+                found.setdefault(each, (f"{path}:{line}", kind, first and n == 0))
+    for command in commands:
+        shown = subprocess.run(shlex.split(command), capture_output=True, text=True).stdout
+        for text in re.split(r"\n\s*(?=--?\w)|\n\s*\n", re.sub(r"[│╭╮╰╯─]", " ", shown)):
+            for n, each in enumerate(sentences(re.sub(r"^\s*--?\S.*\n", "", text))):
+                found.setdefault(each, (command, "help", n == 0))
+    return found
+
+
+def grammar(style, found):
+    """Sorted bits per word of each sentence under a trigram model of the function words of other text."""
+    grams, context = Counter(), Counter()
+    for sentence in read(style):
+        words = skeleton(sentence)
+        grams.update(zip(words, words[1:], words[2:], strict=False))
+        context.update(pairwise(words[:-1]))
+    values = []
+    for words in map(skeleton, found):
+        trigrams = [*zip(words, words[1:], words[2:], strict=False)]
+        bits = sum(-math.log2((grams[each] + 0.5) / (context[each[:2]] + 50)) for each in trigrams)
+        values.append(bits / max(1, len(trigrams)))
+    return sorted(values)
+
+
+def main():
+    cli = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    cli.add_argument("paths", nargs="+")
+    for name, default in (("worst", 0), ("show", 0), ("seed", 0), ("max-file", 0.0)):
+        cli.add_argument(f"--{name}", type=type(default), default=default)
+    for name in ("command", "max", "style"):
+        cli.add_argument(f"--{name}", nargs="+", default=[])
+    given = cli.parse_args()
+    found = read(given.paths, given.command)
+    hits, kinds, kind_hits, by_file, size, shown = *(Counter() for _ in range(3)), defaultdict(list), Counter(), []
+    for sentence, (place, kind, first) in found.items():
+        names = faults(sentence, first)
+        path = place.rsplit(":", 1)[0]
+        kinds[kind] += 1
+        size[path] += 1
+        hits.update(names)
+        if names:
+            hits["any"] += 1
+            kind_hits[kind] += 1
+            by_file[path].append(names)
+            shown.append((place, kind, names, sentence))
+    total = max(1, len(found))
+    rates = {name: 1000 * hits[name] / total for name in [*RULES, "any"]}
+    print(f"{total} different sentences in {len(size)} files; hits per 1,000:")
+    print("  " + "  ".join(f"{name} {rate:.0f}" for name, rate in rates.items()))
+    print(
+        "  any, by kind: " + "  ".join(f"{k} {1000 * kind_hits[k] / n:.0f} (of {n})" for k, n in sorted(kinds.items()))
+    )
+    ranked = sorted(((1000 * len(h) / size[p], len(h), p) for p, h in by_file.items() if size[p] >= 20), reverse=True)
+    for rate, count, path in ranked[: given.worst]:
+        print(f"  {rate:4.0f}  {count:4d}  {path}")
+    random.seed(given.seed)
+    for place, kind, names, sentence in random.sample(shown, min(given.show, len(shown))):
+        print(f"- [{','.join(names)}] {kind} {place}\n    {sentence[:400]}")
+    if given.style:
+        values = grammar(given.style, found)
+        median, decile = values[total // 2], values[9 * total // 10]
+        print(f"  grammar, bits per word under {given.style}: median {median:.2f}, upper decile {decile:.2f}")
+    over = [
+        f"{n} {rates[n]:.0f} > {limit}" for n, limit in (m.split("=") for m in given.max) if rates[n] > float(limit)
+    ]
+    over += [f"{p} {r:.0f} > {given.max_file:g}" for r, _, p in ranked if 0 < given.max_file < r]
+    print("above the limit: " + "; ".join(over) if over else "within the limits")
+    return bool(over)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
