@@ -1,7 +1,7 @@
-"""Worlds of blocks: a box of cells, filled cuboid by cuboid. Pure functions on read-only arrays.
+"""Worlds of blocks: boxes of cells, filled by cuboids. Pure functions on read-only arrays.
 
-A world is an array of bytes with axes [y, z, x]: height, depth, width. 0 is air; any other number is a block, by its
-place in the list of blocks that the game knows. Cells are named (x, y, z), as the commands of Minecraft name them.
+A world is an array of bytes with axes [y, z, x]: height, depth, width. 0 is air; any other number is the
+index of a block in the game's list. Cells are written (x, y, z), as in Minecraft's commands.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ AIR = 0
 
 
 class Fill(NamedTuple):
-    """One block in every cell of a cuboid, both corners included; the first corner is the lower one on each axis."""
+    """A cuboid of one block, both corners included; the first corner is the lower one on each axis."""
 
     x1: int
     y1: int
@@ -30,48 +30,48 @@ class Fill(NamedTuple):
 
     @property
     def volume(self) -> int:
-        """How many cells it fills."""
+        """Number of cells."""
         return (self.x2 - self.x1 + 1) * (self.y2 - self.y1 + 1) * (self.z2 - self.z1 + 1)
 
 
 @dataclass(frozen=True)
 class Box:
-    """Where may be built."""
+    """Box in which blocks may be placed."""
 
     width: int
     height: int
     depth: int
-    x: int = 0  # the lower corner, here and below
+    x: int = 0  # lower corner
     y: int = 0
     z: int = 0
 
     @property
     def lower(self) -> tuple[int, int, int]:
-        """The lowest cell, (x, y, z)."""
+        """Lowest cell, (x, y, z)."""
         return self.x, self.y, self.z
 
     @property
     def upper(self) -> tuple[int, int, int]:
-        """The highest cell that is still inside."""
+        """Highest cell inside the box."""
         return self.x + self.width - 1, self.y + self.height - 1, self.z + self.depth - 1
 
     def contains(self, x: int, y: int, z: int) -> bool:
-        """Whether the cell is inside."""
+        """Return True if the cell is inside."""
         return 0 <= x - self.x < self.width and 0 <= y - self.y < self.height and 0 <= z - self.z < self.depth
 
     def empty_world(self) -> World:
-        """Air everywhere."""
+        """Return a world of air."""
         return read_only(np.zeros((self.height, self.depth, self.width), np.uint8))
 
 
 def read_only(world: World) -> World:
-    """The same array, which nobody can write to any more."""
+    """Make an array read-only and return it."""
     world.setflags(write=False)
     return world
 
 
 def built(world: World, box: Box, fills: Iterable[Fill]) -> World:
-    """The world after the fills, in their order; a later one replaces what an earlier one put there."""
+    """Return the world after the fills. A later fill replaces an earlier one."""
     after = world.copy()
     dx, dy, dz = box.lower
     for x1, y1, z1, x2, y2, z2, block in fills:
@@ -83,16 +83,16 @@ def built(world: World, box: Box, fills: Iterable[Fill]) -> World:
 
 
 def cells(world: World, box: Box) -> Iterator[tuple[int, int, int, int]]:
-    """Each cell that is not air, as (x, y, z, block): by height, then depth, then width."""
+    """Yield each cell that is not air as (x, y, z, block), ordered by height, depth and width."""
     for y, z, x in np.argwhere(world).tolist():
         yield x + box.x, y + box.y, z + box.z, int(world[y, z, x])
 
 
 def cover(world: World, box: Box) -> list[Fill]:
-    """Flat fills that build exactly this world in an empty one: equal runs along x, joined along z."""
+    """Return flat fills that build this world from an empty one: equal runs along x, joined along z."""
     fills: list[Fill] = []
     for y in range(world.shape[0]):
-        open_runs: dict[tuple[int, int, int], int] = {}  # (first x, last x, block): the z where it began
+        open_runs: dict[tuple[int, int, int], int] = {}  # (first x, last x, block): first z
         for z in range(world.shape[1] + 1):
             runs = _runs(world[y, z].tolist()) if z < world.shape[1] else []
             for x1, x2, block in [run for run in open_runs if run not in runs]:
@@ -104,7 +104,7 @@ def cover(world: World, box: Box) -> list[Fill]:
 
 
 def _runs(row: list[int]) -> list[tuple[int, int, int]]:
-    """The (first, last, block) of each stretch of one block; air is left out."""
+    """Return (first, last, block) of each run of one block; air is left out."""
     runs = []
     first = 0
     for x in range(1, len(row) + 1):

@@ -1,4 +1,4 @@
-"""What StrBuild and HouseBuild share: builders whose commands are carried out in a box of blocks, turn by turn."""
+"""Base class of StrBuild and HouseBuild: builders write commands that change a box of blocks."""
 
 from __future__ import annotations
 
@@ -35,30 +35,30 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class BuilderTurn(Generic[S, R]):
-    """One builder's turn as it ended: what its feedback is written from."""
+    """One builder's turn, from which its feedback is written."""
 
     task: S
-    world: World  # as it stands now
+    world: World  # after the turn
     world_rule: WorldRule
     builder: int
-    orders: Orders  # its own
+    orders: Orders  # of this builder
     value: float  # the turn's reward, before the shift
-    score: R  # how the world compares with the task
+    score: R  # comparison of the world with the task
 
 
 class BuildingEnv(TaskEnv[S], Generic[S]):
-    """Builders write commands, which are carried out in the builders' order; each turn's world is scored.
+    """Environment in which builders write commands. They are carried out in the order of the builders.
 
     Args:
-        source: where the tasks come from.
+        source: source of the tasks.
         num_agents: builders, 2 to 6.
         max_turns: turns of an episode.
-        world: "rebuilt" (every turn starts from an empty world) or "kept" (turns add to what stands).
-        stop_at: a score at which the episode ends early; it needs a shift. None: never.
-        shift: added to every turn's reward, at most -`stop_at`, so that an early end is worth it.
-        can_leave: whether a builder that writes `/done` plays no further turn; its commands are carried out again in
-            a rebuilt world.
-        variant: "published" asks for a score above `stop_at`, "ours" for one at it.
+        world: "rebuilt" (every turn starts from an empty world) or "kept" (turns add to the world).
+        stop_at: score at which the episode ends early; it needs a shift. None: never.
+        shift: added to every turn's reward, at most -`stop_at`, so that an early end pays.
+        can_leave: True: a builder that writes `/done` plays no further turn. In a rebuilt world, its last commands are
+            repeated.
+        variant: "published": the episode ends above `stop_at`. "ours": it ends at `stop_at`.
         **kwargs: of `TaskEnv`.
     """
 
@@ -79,8 +79,8 @@ class BuildingEnv(TaskEnv[S], Generic[S]):
         refuse_other("world", world, get_args(WorldRule))
         if stop_at is not None and shift > -stop_at:
             raise ValueError(
-                f"shift must be at most {-stop_at} with stop_at={stop_at}, got {shift}: a turn that does not end the "
-                "episode would else be worth more than one that does"
+                f"shift={shift} must be at most {-stop_at} with stop_at={stop_at}: otherwise a turn that does not end "
+                "the episode pays more than one that does"
             )
         self._world_rule: WorldRule = world
         self._stop_at = stop_at
@@ -90,16 +90,16 @@ class BuildingEnv(TaskEnv[S], Generic[S]):
 
     @abstractmethod
     def orders(self, reply: str, builder: int) -> Orders:
-        """The legal commands of a reply."""
+        """Return the legal commands of a reply."""
 
     @abstractmethod
     def scored(self, orders: Sequence[Orders]) -> Outcome:
-        """What the world that now stands is worth, before the shift, and what the builders read."""
+        """Return the reward of the present world before the shift, and the feedback."""
 
     def told(
         self, orders: Sequence[Orders], value: float, score: R, text: Callable[[BuilderTurn[S, R]], str]
     ) -> dict[str, str]:
-        """What each builder that played reads after a turn: its own, and who plays no further turn."""
+        """Return the feedback of each live builder, with the names of builders that leave."""
         gone = [i for i, agent in enumerate(self.possible_agents) if agent in self.agents and orders[i].is_leaving]
         return {
             agent: text(BuilderTurn(self.task, self.world, self._world_rule, builder, orders[builder], value, score))
@@ -110,7 +110,7 @@ class BuildingEnv(TaskEnv[S], Generic[S]):
 
     def lay_out(self) -> None:
         self.world: World = self.task.box.empty_world()
-        self._kept_orders: dict[str, Orders] = {}  # of builders that have left a world which is rebuilt
+        self._kept_orders: dict[str, Orders] = {}  # of builders that left, if the world is rebuilt
 
     def turned(self, replies: Mapping[str, str]) -> Outcome:
         orders = [
@@ -140,7 +140,7 @@ class BuildingEnv(TaskEnv[S], Generic[S]):
 
     @property
     def next_start(self) -> World:
-        """The world in which the next turn's commands are carried out."""
+        """World at the beginning of the next turn."""
         return self.world if self._world_rule == "kept" else self.task.box.empty_world()
 
     def _is_solved(self, value: float) -> bool:
@@ -150,7 +150,7 @@ class BuildingEnv(TaskEnv[S], Generic[S]):
 
 
 def team_words(num_builders: int) -> dict[str, str]:
-    """How a prompt speaks of a team of so many, as fields of a template: its size, and who sees what."""
+    """Return the fields of a prompt template that depend on the size of the team."""
     return {
         "team": _NUMBERS[num_builders],
         "writing": "Both of you write at the same time, and neither sees what the other writes."
@@ -160,7 +160,7 @@ def team_words(num_builders: int) -> dict[str, str]:
 
 
 def leaving_words(can_leave: bool, world: WorldRule) -> str:
-    """What a prompt says of leaving, a line of its own or nothing."""
+    """Return the line of a prompt about leaving, or an empty string."""
     if not can_leave:
         return ""
     rest = "what you built stays" if world == "kept" else "your last commands are carried out again in every turn"
@@ -168,12 +168,12 @@ def leaving_words(can_leave: bool, world: WorldRule) -> str:
 
 
 def share_advised(num_cells: int, num_builders: int) -> str:
-    """The advice to take one's share of the cells."""
+    """Return the advice to build an equal part of the cells."""
     share = _FRACTIONS.get(num_builders, f"one in {_NUMBERS[num_builders]}")
     return f"Take about {share} of them ({max(1, num_cells // num_builders)})"
 
 
 def refuse_num_builders(num_builders: int) -> None:
-    """Raise if there cannot be so many builders."""
+    """Raise ValueError if the number of builders is not 2 to 6."""
     if isinstance(num_builders, bool) or num_builders not in _NUMBERS:
         raise ValueError(f"num_agents must be 2 to {MAX_BUILDERS}, got {num_builders!r}")

@@ -1,8 +1,8 @@
-"""The command language of the building games: from a reply to the orders that are carried out, and to what is told.
+"""The command language of the building games.
 
-One command per line, `/setblock x y z block`, `/fill x1 y1 z1 x2 y2 z2 block` or `/kill`. A line that is not a legal
-command, or one too many, is left out and counted: a reply is data, never an error. What is tolerated is what the
-published benchmark tolerates: a fenced code block, list markers, a missing slash, the prefix `minecraft:`.
+One command per line, `/setblock x y z block`, `/fill x1 y1 z1 x2 y2 z2 block` or `/kill`. Lines that are
+illegal or above the limit are skipped and counted; a reply never raises. As in the published benchmark, a fenced code
+block, list markers, a missing slash and the prefix `minecraft:` are accepted.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _NUM_COORDINATES = {"setblock": 3, "fill": 6}
 
 @dataclass(frozen=True)
 class Orders:
-    """What one reply orders, as far as it is legal."""
+    """The legal commands of one reply."""
 
     fills: tuple[Fill, ...] = ()
     num_kills: int = 0
-    num_rejected: int = 0  # lines that were no legal command, or beyond a limit
-    is_leaving: bool = False  # whether the builder plays no further turn
+    num_rejected: int = 0  # illegal lines, and lines above a limit
+    is_leaving: bool = False  # the builder plays no further turn
 
     @property
     def num_accepted(self) -> int:
-        """Commands that are carried out."""
+        """Number of commands that are carried out."""
         return len(self.fills) + self.num_kills
 
 
@@ -52,18 +52,18 @@ def read_orders(
     can_kill: bool = False,
     can_leave: bool = False,
 ) -> Orders:
-    """The legal commands of a reply, in their order.
+    """Return the legal commands of a reply, in their order.
 
     Args:
-        reply: anything.
-        box: every corner must lie inside.
-        blocks: the names that may be used, "air" among them if it may, with their numbers in the world.
-        verb: the one building command of the game.
-        max_commands: commands beyond it are rejected.
-        stock: cells that may be filled with each block, by its number; a fill that asks for more than is left is
-            rejected whole. Blocks not listed, and air, are free.
-        can_kill: whether `/kill`, with anything behind it, is a command too.
-        can_leave: whether `/done` is one too; it costs none of the limit.
+        reply: any text.
+        box: every corner must be inside.
+        blocks: numbers of the allowed blocks by name.
+        verb: the building command of the game.
+        max_commands: further commands are rejected.
+        stock: number of cells that may be filled, by block number. A fill above the rest of the stock is rejected.
+            Other blocks and air are unlimited.
+        can_kill: True allows `/kill`, with any text after it.
+        can_leave: True allows `/done`, which does not count as a command.
     """
     fills: list[Fill] = []
     is_leaving = False
@@ -92,7 +92,7 @@ def read_orders(
 
 
 def command(fill: Fill, names: tuple[str, ...], verb: Verb = "fill") -> str:
-    """A fill as a command; `setblock` names its first corner only."""
+    """Return a fill as a command; `setblock` has only the first corner."""
     corners = fill[: _NUM_COORDINATES[verb]]
     return f"/{verb} {' '.join(map(str, corners))} {names[fill.block]}"
 
@@ -104,7 +104,7 @@ def counted(orders: Orders) -> str:
 
 
 def run_order(builder: int, num_builders: int) -> str:
-    """What a builder is told of whose commands are carried out first."""
+    """Return the sentence of a prompt about the order of the builders' commands."""
     partners, them, theirs = (
         ("partner's", "they", "your partner's") if num_builders == 2 else ("partners'", "they", "their")
     )
@@ -119,19 +119,19 @@ def run_order(builder: int, num_builders: int) -> str:
 
 
 def allowed(names: tuple[str, ...], numbers: tuple[int, ...]) -> dict[str, int]:
-    """The blocks of these numbers by name, and air, which is always allowed."""
+    """Return the numbers of these blocks and of air by name."""
     return {"air": AIR, **{names[number]: number for number in numbers}}
 
 
 def _commands(reply: str, usual: str) -> Iterator[list[str]]:
-    """The words of each line that is not empty; the first is the command's name in small letters, without a slash."""
+    """Yield the words of each nonempty line; the first one is the command in lower case without a slash."""
     if "```" in reply:
         parts = reply.split("```", 2)
         if len(parts) == 3:
             reply = _LANGUAGE_TAG.sub("", parts[1], count=1) if _LANGUAGE_TAG.match(parts[1]) else parts[1]
     for line in reply.splitlines():
         words = line.split()
-        if words and words[0] != usual:  # nearly all lines are as they should be, and there may be hundreds
+        if words and words[0] != usual:  # fast path: most lines need no cleaning
             words = _without_list_marker(line.strip()).removeprefix("/").split()
         if words:
             words[0] = words[0].lower().removeprefix("/")
@@ -145,7 +145,7 @@ def _without_list_marker(line: str) -> str:
 
 def _fill(words: list[str], verb: Verb, axes: tuple[Axis, Axis, Axis], blocks: Mapping[str, int]) -> Fill | None:
     xs, ys, zs = axes
-    # Behind a fill, `replace` or `keep` would mean another thing; behind a setblock they change nothing here.
+    # After a fill, `replace` or `keep` would change the meaning. After a setblock they change nothing here.
     if verb == "setblock":
         if len(words) < 5:
             return None
@@ -166,13 +166,13 @@ def _fill(words: list[str], verb: Verb, axes: tuple[Axis, Axis, Axis], blocks: M
 
 @lru_cache(maxsize=256)
 def _axes(box: Box) -> tuple[Axis, Axis, Axis]:
-    """The coordinates inside the box, by how they are written: looking one up is faster than reading a number."""
+    """Return the coordinates inside the box by their text: a lookup is faster than parsing."""
     x, y, z = ({str(i): i for i in range(low, high + 1)} for low, high in zip(box.lower, box.upper, strict=True))
     return x, y, z
 
 
 def _number(word: str, axis: Axis) -> int | None:
-    """The coordinate, if it lies inside; "+3" and "03" are 3, relative "~3" and everything else is none."""
+    """Return the coordinate if it is inside: "+3" and "03" are 3; "~3" and other words are None."""
     number = axis.get(word)
     if number is None and _INTEGER.fullmatch(word):
         return axis.get(str(int(word)))

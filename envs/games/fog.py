@@ -1,6 +1,6 @@
-"""What the two games on a map share: what can be seen, walks, and replies that are objects of JSON or of Python.
+"""Visible cells, walks and parsing of replies for BridgeBuild and ResourceGathering.
 
-A reply is data: what cannot be read counts as left out, never as an error.
+Replies are JSON objects or Python literals. Unreadable parts are ignored and never raise.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 Cell = tuple[int, int]
-"""A place on the map: x to the right, z downwards, both from 0."""
+"""A cell of the map: x to the right, z downwards, both from 0."""
 
 Feedback = Literal["none", "score"]
-"""What is read after a turn besides what can be seen: nothing, or the turn's score."""
+"""Feedback in addition to the visible cells: nothing, or the score of the turn."""
 
 MAX_MESSAGE_LENGTH = 400  # characters
 
-_MAX_READ = 50_000  # characters of JSON that does not close, and tokens of what is not JSON, that are read of a reply
+_MAX_READ = 50_000  # limit of characters of unclosed JSON plus tokens of Python literals per reply
 _TOKEN = re.compile(
     r"""\s*(?:(?P<double>"(?:[^"\\\n]|\\.)*")|(?P<single>'(?:[^'\\\n]|\\.)*')|(?P<mark>[{}\[\]():,])"""
     r"""|(?P<name>True|true|False|false|None|null)\b|(?P<sign>[+-])?(?P<number>[0-9]{1,9}(?:\.[0-9]{0,9})?))"""
@@ -29,25 +29,25 @@ _PYTHON_QUOTE = re.compile(r"\\'")
 _INTEGER = re.compile(r"([+-]?[0-9]{1,6})(?:\.0*)?")
 _PAIR = re.compile(r"\s*\(?\s*([+-]?[0-9]{1,6})\s*,\s*([+-]?[0-9]{1,6})\s*\)?\s*")
 _WORD = re.compile(r"\w+|[^\w\s]")
-# Line and page ends of every kind, other controls, lone surrogates, and marks that turn the direction of the text.
+# Line and page breaks, control characters, lone surrogates, and marks of the text direction.
 _UNREADABLE = re.compile(
     "[\x00-\x1f\x7f-\x9f\ud800-\udfff\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
 
 
 def neighbours(cell: Cell) -> tuple[Cell, Cell, Cell, Cell]:
-    """The four cells that share a side with this one, on the map or not."""
+    """Return the four cells that share a side with this one, also outside the map."""
     x, z = cell
     return (x - 1, z), (x + 1, z), (x, z - 1), (x, z + 1)
 
 
 def is_on_map(cell: Cell, width: int, depth: int) -> bool:
-    """Whether the map has this cell."""
+    """Return True if the cell is on the map."""
     return 0 <= cell[0] < width and 0 <= cell[1] < depth
 
 
 def seen_from(places: Iterable[Cell], view: int, width: int, depth: int) -> frozenset[Cell]:
-    """The cells of the squares of 2 view + 1 around the places."""
+    """Return the cells of the squares with side 2 view + 1 around the places."""
     return frozenset(
         (x, z)
         for px, pz in places
@@ -57,11 +57,10 @@ def seen_from(places: Iterable[Cell], view: int, width: int, depth: int) -> froz
 
 
 def action(reply: str, keys: frozenset[str]) -> Mapping[str, Any]:
-    """The last object in a reply that has one of the keys; an empty one if there is none.
+    """Return the last object in a reply that has one of the keys, or an empty one.
 
-    An object is JSON or a literal of Python: single quotes, parentheses and a comma before a closing bracket are read.
-    Objects inside an object are parts of it, not candidates. An object that cannot be read is searched for objects
-    inside it, until `_MAX_READ` is used up, which takes a few thousand open brackets.
+    An object is JSON or a Python literal with single quotes, parentheses or a comma before a closing bracket. Nested
+    objects are not candidates. An unreadable object is searched for objects inside it, until `_MAX_READ` is used up.
     """
     decoder = json.JSONDecoder()
     last: Mapping[str, Any] = {}
@@ -86,9 +85,9 @@ def action(reply: str, keys: frozenset[str]) -> Mapping[str, Any]:
 
 
 def _as_json(reply: str, begin: int, max_tokens: int) -> tuple[str, int, int]:
-    """A literal of Python that begins here, in the signs of JSON; its end; and how many tokens were read.
+    """Convert a Python literal to JSON; return its text, its end and the number of tokens.
 
-    The text is empty where the brackets do not close, or something else stands between them.
+    The text is empty if the brackets do not close or contain anything else.
     """
     tokens: list[str] = []
     depth = 0
@@ -118,13 +117,13 @@ def _as_json(reply: str, begin: int, max_tokens: int) -> tuple[str, int, int]:
 
 
 def _number(text: str) -> str:
-    """A number as JSON writes it: no leading zeros, a digit behind the point."""
+    """Return a number in the form of JSON: no leading zeros, a digit after the point."""
     whole, point, rest = text.partition(".")
     return f"{int(whole)}{point}{rest or ('0' if point else '')}"
 
 
 def cell(value: Any) -> Cell | None:
-    """The cell that a piece of JSON names: [x, z], {"x": x, "z": z} or "x,z"."""
+    """Return the cell of a JSON value: [x, z], {"x": x, "z": z} or "x,z"."""
     if isinstance(value, str):
         match = _PAIR.fullmatch(value)
         return (int(match[1]), int(match[2])) if match else None
@@ -137,7 +136,7 @@ def cell(value: Any) -> Cell | None:
 
 
 def whole_number(value: Any) -> int | None:
-    """The integer that a piece of JSON is or spells; 3.0 is 3."""
+    """Return the integer of a JSON value or string; 3.0 is 3."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int):
@@ -149,10 +148,10 @@ def whole_number(value: Any) -> int | None:
 
 
 def walk(value: Any, start: Cell, width: int, depth: int, max_steps: int | None) -> tuple[Cell, ...]:
-    """The cells of a walk, the first one the start; steps go to any of the eight cells around.
+    """Return the cells of a walk, beginning with the start. A step leads to one of the eight neighbours.
 
-    The start itself may be left out. A walk that begins elsewhere, jumps, or leaves the map is not walked at all; one
-    that is too long is walked as far as allowed.
+    The value may omit the start. A walk that begins elsewhere, jumps or leaves the map is ignored; one that is too long
+    is truncated.
     """
     if not isinstance(value, list) or not value:
         return (start,)
@@ -170,33 +169,33 @@ def walk(value: Any, start: Cell, width: int, depth: int, max_steps: int | None)
 
 
 def message(value: Any) -> str:
-    """What a builder tells its partner, on one line and not too long; JSON that is no text is told as JSON."""
+    """Return a message on one line, at most `MAX_MESSAGE_LENGTH` characters; other JSON values are dumped as JSON."""
     if value is None or value in ("", [], {}):
         return ""
     try:
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    except RecursionError:  # brackets in brackets, just short of what the reader refused
+    except RecursionError:  # nested almost too deep for the parser
         return ""
     return _UNREADABLE.sub(" ", text)[:MAX_MESSAGE_LENGTH].strip()
 
 
 def num_words(text: str) -> int:
-    """Words and punctuation marks: the tokens that a message is charged for."""
+    """Return the number of words and punctuation marks, which a message costs."""
     return len(_WORD.findall(text))
 
 
 def listed(cells: Iterable[Cell]) -> str:
-    """Cells in reading order, as text."""
+    """Return cells in reading order as text."""
     return ", ".join(f"{x} {z}" for x, z in sorted(cells, key=lambda place: (place[1], place[0]))) or "none"
 
 
 def with_score(text: str, score: float, mode: Feedback) -> str:
-    """What is read after a turn, headed by the score where that is told."""
+    """Return the feedback with the score in front, if the mode asks for it."""
     return f"Score {score:.3f}.\n{text}" if mode == "score" else text
 
 
 def straight_walk(start: Cell, end: Cell, max_steps: int | None) -> tuple[Cell, ...]:
-    """The shortest walk from start towards end, diagonal first, as far as the steps go."""
+    """Return the shortest walk from start to end, diagonal first, cut after `max_steps`."""
     cells = [start]
     while cells[-1] != end and (max_steps is None or len(cells) <= max_steps):
         (x, z), (to_x, to_z) = cells[-1], end
@@ -205,5 +204,5 @@ def straight_walk(start: Cell, end: Cell, max_steps: int | None) -> tuple[Cell, 
 
 
 def as_json(cells: Sequence[Cell]) -> list[list[int]]:
-    """Cells as a reply writes them."""
+    """Return cells in the form of a reply."""
     return [list(place) for place in cells]

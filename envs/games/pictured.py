@@ -1,4 +1,4 @@
-"""The bases of the games: a picture of the world besides the text, and tasks from a source."""
+"""Base classes of the games: rendering as a picture, and tasks from a source."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from .pictures import Colour, PanelRow, Picture, ansi, drawn
 from .sources import Difficulty, Source, T
 
 Variant = Literal["ours", "published"]
-"""Whose defaults: this package's, or those of the published task."""
+"""Defaults of this package, or of the published task."""
 
 Constructor = TypeVar("Constructor", bound=Callable[..., None])
 
 
 def with_published(defaults: Mapping[str, Any]) -> Callable[[Constructor], Constructor]:
-    """Let a constructor's argument `variant` choose between its own defaults and the published ones.
+    """Decorate a constructor, so that `variant="published"` selects the published defaults.
 
-    An argument that is given counts before either. The constructor takes `variant` too, and sees which one it is.
+    Explicit arguments take precedence. The constructor also takes `variant`.
 
     Args:
-        defaults: the published values of those arguments whose own defaults differ.
+        defaults: published values of the arguments whose defaults differ.
     """
 
     def decorated(construct: Constructor) -> Constructor:
@@ -48,14 +48,14 @@ def refuse_other(name: str, value: Any, choices: tuple[Any, ...]) -> None:
 
 
 Memory = Literal["all", "last", "none"]
-"""What stands in a history besides the first prompt and the newest feedback: all turns, the own last reply, nothing."""
+"""Content of a history besides the first prompt and the newest feedback: all turns, the last reply, or nothing."""
 
 
 class PicturedEnv(TextParallelEnv):
-    """A text environment whose world is rows of panels.
+    """A text environment whose world is drawn as rows of panels.
 
-    `render_mode` "rgb_array" returns a picture; "ansi" the histories and the world in letters; "human" prints the
-    same, in colour where the output is a terminal.
+    `render_mode` "rgb_array" returns a picture, "ansi" the histories and the world as letters. "human" prints the
+    latter, in color if the output is a terminal.
     """
 
     metadata: ClassVar[dict[str, Any]] = {
@@ -69,14 +69,14 @@ class PicturedEnv(TextParallelEnv):
 
     @abstractmethod
     def panels(self) -> list[PanelRow]:
-        """The world as it stands: what is wanted, then what was built."""
+        """Return the panels of the goal and of the world."""
 
     @abstractmethod
     def reference(self, agent: str) -> str:
-        """The scripted reference player's reply for this turn; if all follow it, they reach the documented maximum."""
+        """Return the scripted reference player's reply for this turn. A team of them reaches the documented maximum."""
 
     def reference_reply(self, agent: str) -> str:
-        """The scripted reference player's reply for this turn, with full knowledge of the task.
+        """Return the scripted reference player's reply for this turn.
 
         Raises:
             RuntimeError: before the first episode.
@@ -86,7 +86,7 @@ class PicturedEnv(TextParallelEnv):
         return self.reference(agent)
 
     def picture(self) -> Picture:
-        """The world in pixels, [height, width, 3]."""
+        """Return the world as pixels, [height, width, 3]."""
         return drawn(self.panels(), self.block_colours)
 
     def scene(self) -> str:
@@ -98,25 +98,25 @@ class PicturedEnv(TextParallelEnv):
 
 
 class TaskEnv(PicturedEnv, Generic[T]):
-    """A game whose every episode is one task of a source.
+    """A game in which each episode plays one task of a source.
 
-    Where tasks are generated, `reset(options={"difficulty": "2-4"})` says how hard this episode's is, in place of the
-    setting; `metadata["highest_difficulty"]` is the highest one. Infos tell `metric/difficulty` where it is known.
+    If tasks are generated, `reset(options={"difficulty": "2-4"})` sets the difficulty of one episode;
+    `metadata["highest_difficulty"]` is the highest one. Infos have `metric/difficulty` if it is known.
 
     Args:
         agents: see `TextParallelEnv`.
         max_turns: turns of an episode.
-        source: where the tasks come from.
-        memory: what stays in a history: "all" (a dialogue), "last" (the prompt and the last turn) or "none" (the prompt
-            and the newest feedback).
-        prompts: templates in place of the own prompts, see `collm.envs.templates`.
+        source: source of the tasks.
+        memory: content of a history: "all" (the whole dialogue), "last" (the prompt and the last turn) or "none" (the
+            prompt and the newest feedback).
+        prompts: templates that replace the prompts, see `collm.envs.templates`.
         **kwargs: of `TextParallelEnv`.
     """
 
     own_prompt: ClassVar[str]
-    """What an agent reads first, a format string of the fields of `start`."""
+    """First prompt, a format string with the fields of `start`."""
     needed_place: ClassVar[str]
-    """Field that tells the task, which templates of a user need."""
+    """Field with the task, which every template needs."""
 
     def __init__(
         self,
@@ -134,24 +134,24 @@ class TaskEnv(PicturedEnv, Generic[T]):
         self._source = source
         self._memory: Memory = memory
         if memory != "all":
-            self.metadata = {**self.metadata, "append_only": False}  # type: ignore[misc]  # of this one alone
+            self.metadata = {**self.metadata, "append_only": False}  # type: ignore[misc]  # of this instance only
         if source.highest is not None:
             self.metadata = {**self.metadata, "highest_difficulty": source.highest}  # type: ignore[misc]
         self._asked_difficulty: Difficulty | None = None
         self._fields: Mapping[str, Mapping[str, str | int]] = {}
         self._prompts: dict[str, Sequence[Message]] = {}
         self.task: T = source.pick(0, self.rng)
-        self.lay_out()  # what is rendered before the first episode is the first task
+        self.lay_out()  # so that `render` works before the first episode
 
     @abstractmethod
     def lay_out(self) -> None:
-        """Set the world to what it is before the first turn of `self.task`."""
+        """Set the world to its state before the first turn of `self.task`."""
 
     @abstractmethod
     def start(self) -> Mapping[str, Mapping[str, str | int]]:
-        """Draw what else the episode needs, and return the fields of each agent's prompt; the world is laid out.
+        """Draw the other random values of the episode, and return the fields of each agent's prompt.
 
-        The field "state", if there is one, is what a later turn's feedback says anew.
+        The field "state", if present, is replaced by the feedback of later turns.
         """
 
     def reset(
@@ -172,7 +172,7 @@ class TaskEnv(PicturedEnv, Generic[T]):
 
     @abstractmethod
     def turned(self, replies: Mapping[str, str]) -> Outcome:
-        """What came of one joint turn; see `TextParallelEnv.play`."""
+        """Play a turn; see `TextParallelEnv.play`."""
 
     def play(self, replies: Mapping[str, str]) -> Outcome:
         outcome = self.turned(replies)
@@ -189,7 +189,7 @@ class TaskEnv(PicturedEnv, Generic[T]):
         )
 
     def _rewritten(self, agent: str, reply: str, feedback: str) -> list[Message]:
-        """A history of which only so much is kept as the memory says."""
+        """Return the history that `memory` keeps."""
         *before, prompt = self._prompts[agent]
         if self._memory == "last":
             return [*before, prompt, Message("assistant", reply, agent), Message("user", feedback)]

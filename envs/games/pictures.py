@@ -1,4 +1,4 @@
-"""Structures as pictures: panels of cells side by side, with captions; as pixels, text and GIF."""
+"""Pictures of worlds: panels of cells with captions, as pixels, text or GIF."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 HEIGHT = 5
 SPACING = 2  # empty columns between two letters
 
-# Each letter's rows from the top; I, C, M and L are those of the published strings.
+# Rows of each letter from the top. I, C, M and L are those of the published strings.
 _GLYPHS = {
     "A": ".###. #...# ##### #...# #...#",
     "B": "####. #...# ####. #...# ####.",
@@ -56,24 +56,24 @@ LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def written(text: str, spacing: int = SPACING) -> tuple[str, ...]:
-    """The word as five rows from the top, "#" where it is and "." where it is not.
+    """Return a word as five rows from the top, with "#" for its cells and "." elsewhere.
 
     Raises:
-        ValueError: for an empty text, or one with other characters than letters, digits and spaces.
+        ValueError: if the text is empty or has other characters than letters, digits and spaces.
     """
     letters = text.upper()
     unknown = sorted(set(letters) - set(_GLYPHS))
     if unknown or not letters:
-        raise ValueError(f"a text to build is made of letters, digits and spaces, at least one; got {text!r}")
+        raise ValueError(f"text {text!r} must have at least one character, and only letters, digits and spaces")
     glyphs = [_GLYPHS[letter].split() for letter in letters]
     return tuple(("." * spacing).join(glyph[row] for glyph in glyphs) for row in range(HEIGHT))
 
 
 Picture = NDArray[np.uint8]
-"""[height, width, 3], red, green and blue."""
+"""[height, width, 3] bytes: red, green, blue."""
 Colour = tuple[int, int, int]
 Layer = Sequence[Sequence[int]]
-"""Cells of one panel, the top row first: numbers into the list of colours."""
+"""Cells of one panel, the top row first: indices into the list of colors."""
 
 COLOURS: Mapping[str, Colour] = {
     "air": (203, 222, 236),
@@ -106,20 +106,20 @@ _PIXEL = 2  # pixels of a caption's dot
 
 
 class PanelRow(NamedTuple):
-    """Panels that stand side by side under one caption."""
+    """Panels side by side under one caption."""
 
     caption: str
     layers: Sequence[Layer]
-    wrong: Sequence[Layer] = ()  # for each panel, which of its cells to mark; none where empty
+    wrong: Sequence[Layer] = ()  # marked cells of each panel; empty: no marks
 
 
 def colours(names: Sequence[str]) -> list[Colour]:
-    """The colour of each block."""
+    """Return the color of each block."""
     return [COLOURS.get(name, _UNKNOWN) for name in names]
 
 
 def drawn(rows: Sequence[PanelRow], palette: Sequence[Colour]) -> Picture:
-    """The rows below one another, on white paper; a wrong cell has a red cross."""
+    """Draw the rows below one another on white; a wrong cell has a red cross."""
     strips = [strip for row in rows for strip in (_captioned(row.caption), _strip(row, palette))]
     width = max(strip.shape[1] for strip in strips) + 2 * _GAP
     height = sum(strip.shape[0] for strip in strips) + _GAP
@@ -132,7 +132,7 @@ def drawn(rows: Sequence[PanelRow], palette: Sequence[Colour]) -> Picture:
 
 
 def ansi(rows: Sequence[PanelRow], letters: str, palette: Sequence[Colour] | None = None) -> str:
-    """The rows as text, one letter per cell; with a palette, on the cells' colours as a terminal shows them."""
+    """Return the rows as text, one letter per cell; with a palette, colored for a terminal."""
     lines: list[str] = []
     for row in rows:
         lines.append(row.caption)
@@ -142,13 +142,13 @@ def ansi(rows: Sequence[PanelRow], letters: str, palette: Sequence[Colour] | Non
 
 
 def write_gif(path: str | Path, frames: Sequence[Picture], fps: float = 1.0) -> None:
-    """Write an episode's pictures as an animation that repeats; the last one stands for three times as long.
+    """Write pictures as a repeating animation; the last one is shown three times as long.
 
     Raises:
         ValueError: if there are no frames, or `fps` is not positive.
     """
     if not frames or not fps > 0:
-        raise ValueError(f"a GIF needs at least one frame and fps over 0, got {len(frames)} frames and fps={fps}")
+        raise ValueError(f"a GIF needs at least one frame and fps > 0, got {len(frames)} frames and fps={fps}")
     from PIL import Image
 
     height, width = (max(frame.shape[axis] for frame in frames) for axis in (0, 1))

@@ -1,4 +1,4 @@
-"""Where a game's tasks come from: a list that was loaded, or a generator that never ends."""
+"""Sources of tasks: a loaded list, or a generator."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ GENERATED = "generated"
 Split = Literal["train", "test", "all"]
 Data = str | Mapping[str, str]
 Difficulty = int | str
-"""How hard generated tasks are: a number, or a range of them, "1-4"."""
+"""Difficulty of generated tasks: a number, or a range such as "1-4"."""
 
 _TEST_SHARE = 5  # one generated task in five is held out
 
 
 class Shared:
-    """A base of values that never change, so that copies of an environment share them."""
+    """Base of immutable values that copies of an environment share."""
 
     def __copy__(self) -> Any:
         return self
@@ -33,13 +33,13 @@ class Shared:
 
 
 class GameTask(Protocol):
-    """What every game's task has."""
+    """Properties of every task."""
 
     @property
     def id(self) -> str: ...
     @property
     def difficulty(self) -> int | None:
-        """How hard it is; None where nobody says."""
+        """Difficulty; None if unknown."""
 
 
 T = TypeVar("T", bound=GameTask)
@@ -47,19 +47,19 @@ T_co = TypeVar("T_co", bound=GameTask, covariant=True)
 
 
 class Source(Protocol[T_co]):
-    """Tasks, from which an episode takes one."""
+    """A source of tasks."""
 
     @property
     def highest(self) -> int | None:
-        """The highest difficulty that may be asked for; None where tasks are not dealt by it."""
+        """Highest difficulty; None if tasks are not chosen by difficulty."""
 
     def pick(self, which: Any, rng: random.Random, difficulty: Difficulty | None = None) -> T_co:
-        """The task asked for; one drawn from the generator where `which` is None.
+        """Return a task.
 
         Args:
-            which: number or id of a task.
-            rng: the generator.
-            difficulty: how hard it is to be, in place of what the source was made for.
+            which: number or id of the task. None: draw one.
+            rng: random generator for the draw.
+            difficulty: difficulty of the task. None: as the source was made.
         """
 
 
@@ -67,7 +67,7 @@ class Listed(Shared, Generic[T]):
     """A list of tasks.
 
     Args:
-        tasks: at least one, with ids that differ.
+        tasks: at least one, with different ids.
     """
 
     highest: ClassVar[None] = None
@@ -78,7 +78,7 @@ class Listed(Shared, Generic[T]):
 
     def pick(self, which: Any, rng: random.Random, difficulty: Difficulty | None = None) -> T:
         if difficulty is not None:
-            raise ValueError(f"a list of tasks is not dealt by difficulty, only generated ones are; got {difficulty!r}")
+            raise ValueError(f"difficulty={difficulty!r} needs generated tasks; a list of tasks has none")
         if which is None:
             return rng.choice(self.tasks)
         if isinstance(which, str) and which in self._by_id:
@@ -86,17 +86,18 @@ class Listed(Shared, Generic[T]):
         if isinstance(which, int) and not isinstance(which, bool) and 0 <= which < len(self.tasks):
             return self.tasks[which]
         raise ValueError(
-            f"there is no task {which!r}; give an index 0..{len(self.tasks) - 1} or an id such as {self.tasks[0].id!r}"
+            f"task {which!r} does not exist; give an index 0..{len(self.tasks) - 1} or an id such as "
+            f"{self.tasks[0].id!r}"
         )
 
 
 @dataclass(frozen=True)
 class Generated(Shared, Generic[T]):
-    """Tasks without end, numbered; where there are several difficulties, they take turns with the numbers."""
+    """Generated tasks, one per number. Several difficulties alternate with the number."""
 
-    new: Callable[..., T]  # the task with a number, of a `difficulty`
+    new: Callable[..., T]  # (number, difficulty) -> task
     difficulties: range
-    highest: int  # of the generator's difficulties
+    highest: int  # highest difficulty of the generator
 
     def pick(self, which: Any, rng: random.Random, difficulty: Difficulty | None = None) -> T:
         chosen = self.difficulties if difficulty is None else difficulties(difficulty, self.highest)
@@ -104,7 +105,7 @@ class Generated(Shared, Generic[T]):
             which = rng.randrange(2**31)
         if isinstance(which, int) and not isinstance(which, bool) and which >= 0:
             return self.new(which, difficulty=chosen[which % len(chosen)])
-        raise ValueError(f"generated tasks go by their number, a whole number from 0 up; got {which!r}")
+        raise ValueError(f"task {which!r} must be a number from 0 up, because tasks are generated")
 
 
 def source_of(
@@ -116,18 +117,18 @@ def source_of(
     listed: Callable[[Data, Split], Sequence[T]],
     new: Callable[..., T],
 ) -> Source[T]:
-    """Where a game's tasks come from, by its settings: a list of the data, or generated tasks of some difficulty.
+    """Return the source of a game's tasks by its settings.
 
     Args:
         data: `GENERATED`, or what `listed` reads.
-        split: "train" or "test"; or "all", of data that is a list.
-        difficulty: how hard generated tasks are: a number, or a range as "1-4".
-        highest: the highest difficulty that the generator has.
-        listed: the tasks of some data and split.
-        new: the generated task with a number; takes `difficulty` and `split` by name.
+        split: "train" or "test"; for a list also "all".
+        difficulty: difficulty of generated tasks: a number, or a range such as "1-4".
+        highest: highest difficulty of the generator.
+        listed: returns the tasks of data and split.
+        new: returns the task of a number; takes `difficulty` and `split` by name.
 
     Raises:
-        ValueError: if the generator has no such difficulty or split, or the data is not what `listed` reads.
+        ValueError: if the difficulty, the split or the data is invalid.
     """
     if data != GENERATED:
         return Listed(listed(data, split))
@@ -135,10 +136,10 @@ def source_of(
 
 
 def difficulties(difficulty: Difficulty, highest: int) -> range:
-    """The difficulties that a number or a range stands for.
+    """Return the difficulties of a number or a range.
 
     Raises:
-        ValueError: if the generator does not have all of them.
+        ValueError: if one of them is not 1 to `highest`.
     """
     span = re.fullmatch(r"\s*([0-9]{1,3})\s*-\s*([0-9]{1,3})\s*", difficulty) if isinstance(difficulty, str) else None
     if span is None:
@@ -146,23 +147,21 @@ def difficulties(difficulty: Difficulty, highest: int) -> range:
         return range(int(difficulty), int(difficulty) + 1)
     first, last = int(span[1]), int(span[2])
     if not 1 <= first <= last <= highest:
-        raise ValueError(f"a range of difficulties must lie within 1-{highest}, got {difficulty!r}")
+        raise ValueError(f"difficulty={difficulty!r} must be within 1-{highest}")
     return range(first, last + 1)
 
 
 def refuse_difficulty(difficulty: Difficulty, highest: int) -> None:
-    """Raise if the difficulty is not one the generator has."""
+    """Raise ValueError if the difficulty is not 1 to `highest`."""
     if isinstance(difficulty, bool) or difficulty not in range(1, highest + 1):
-        raise ValueError(
-            f"difficulty must be 1 to {highest} (a range, as '1-{highest}', draws from several), got {difficulty!r}"
-        )
+        raise ValueError(f"difficulty={difficulty!r} must be 1 to {highest}, or a range such as '1-{highest}'")
 
 
 def generated_split(split: Split) -> Literal["train", "test"]:
-    """The split as a generator has it.
+    """Return the split of generated tasks.
 
     Raises:
-        ValueError: if it is not "train" or "test"; there is no end of tasks that could be "all".
+        ValueError: if it is not "train" or "test".
     """
     if split not in ("train", "test"):
         raise ValueError(f"split must be 'train' or 'test' for generated tasks, got {split!r}")
@@ -170,7 +169,7 @@ def generated_split(split: Split) -> Literal["train", "test"]:
 
 
 def is_held_out(content: str) -> bool:
-    """Whether a generated task is one of the test split: by a stable hash of what it is, not of how it was drawn."""
+    """Return True if a generated task belongs to the test split, decided by a stable hash of its content."""
     return zlib.crc32(content.encode()) % _TEST_SHARE == 0
 
 
@@ -183,21 +182,21 @@ def tasks_of_split(
     text_fields: Sequence[str] = (),
     other_fields: Sequence[str] = (),
 ) -> list[T]:
-    """The tasks of one split.
+    """Return the tasks of one split.
 
-    Data without splits of its own is cut as the published benchmark cuts its ten: the first four fifths are for
-    training, the rest for testing; "all" is both.
+    Data without splits is divided as in the published benchmark: the first four fifths for training, the rest for
+    testing; "all" is both.
 
     Args:
-        data: as of `load_tasks`.
+        data: see `load_tasks`.
         split: "train", "test" or "all".
-        made: the task of a row; takes its number in the whole data too, from 1.
+        made: returns the task of a row; also takes the number of the row, from 1.
         builtin: file of the built-in data.
-        text_fields: columns that hold text.
-        other_fields: further columns that a row needs.
+        text_fields: required columns with text.
+        other_fields: other required columns.
 
     Raises:
-        ValueError: for an unknown split, as `load_tasks` does, and for a row that is no task, with its place.
+        ValueError: if the split is unknown or a row is not a task.
     """
     if split not in ("train", "test", "all"):
         raise ValueError(f"split must be 'train', 'test' or 'all', got {split!r}")

@@ -1,4 +1,4 @@
-"""BridgeBuild: a bridge from two banks, in the fog."""
+"""BridgeBuild: two workers build a bridge on a partly hidden map."""
 
 from .env import BridgeBuild, bridges
 from .rules import Bridge, new_bridge

@@ -1,4 +1,4 @@
-"""BridgeBuild: two workers in the fog bridge a water from both banks."""
+"""The environment BridgeBuild."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PUBLISHED = {
     "max_probes": 2,
     "memory": "none",
 }
-"""Defaults of the published configurations, where they differ."""
+"""Defaults of the published configurations that differ."""
 _KINDS = ".#STYN=12?P"
 _COLOURS = (
     *((190, 220, 245), (120, 160, 90), (240, 170, 40), (240, 120, 40), (60, 140, 70), (180, 50, 50)),
@@ -37,35 +37,35 @@ _COLOURS = (
 
 
 class BridgeBuild(TaskEnv[Bridge]):
-    """Two workers join S and T with planks, without seeing the whole map, nor which pillars are true.
+    """Two workers join S and T with planks. They see only a part of the map and must probe the pillars.
 
-    A worker sees the surroundings of every cell that it has been in, learns a pillar's kind by probing, and can write
-    to its partner. It lays planks on the far half of the map alone, which at first only its partner sees. So both have
-    to lay planks, and each needs the other's messages. The episode ends when S and T are joined.
+    A worker sees the surroundings of all cells that it has visited, learns the kind of a pillar by a probe, and can
+    write to its partner. It lays planks only on the far half of the map, which at first only its partner sees. The
+    episode ends when S and T are joined.
 
-    With `reach` "far" the reference player is an honest player that talks: it reads no more than an agent reads. With
-    "side" and "map" the reference player knows the map.
+    With `reach` "far" the reference player is an honest player that talks; it knows only what an agent reads. With
+    "side" and "map" it knows the map.
 
     Args:
-        split: "train" or "test"; or "all", of data that is a list.
+        split: "train" or "test"; for a list also "all".
         data: "generated" (maps of some `difficulty`), "builtin" (ten maps in the package), or a file or hub name with
             the columns "task_id" and "map", a list of rows.
         variant: "ours", or "published" for the defaults of the published configurations: `reward` "reference",
             `reach` "map", `view` 3, `max_steps` None, `max_probes` 2, `memory` "none".
-        difficulty: how hard generated maps are, 1 to 5; or a range, "2-4".
+        difficulty: difficulty of generated maps, 1 to 5, or a range such as "2-4".
         max_turns: turns of an episode.
-        reward: "priced": points for true pillars and for joining, less for planks and false pillars, each once; or
-            "reference", as published: every turn costs, at most 0, and planks are free.
-        reach: where a worker lays planks and takes them away: "far", on the half of the map beyond the middle, where
-            its partner begins; "side", on the half where it begins; or "map", anywhere, as published.
+        reward: "priced": true pillars and joining earn points, planks and false pillars cost points, each once.
+            "reference": as published, every turn costs, at most 0, and planks are free.
+        reach: part of the map in which a worker lays planks: "far" (the half in which its partner begins), "side" (the
+            half in which it begins) or "map" (everywhere, as published).
         view: cells that a worker sees in each direction.
-        max_steps: steps of a worker's walk per turn; None: as many as it likes, as published.
-        max_probes: cells a worker may probe per turn.
-        feedback: "none" (only what can be seen) or "score" (the turn's reward too).
+        max_steps: steps per walk. None: no limit, as published.
+        max_probes: probes per turn and worker.
+        feedback: "none" (the visible cells) or "score" (also the reward of the turn).
         **kwargs: of `TaskEnv` and `TextParallelEnv`.
 
     Raises:
-        ValueError: if a setting is none of the above.
+        ValueError: if a setting is invalid.
     """
 
     metadata: ClassVar[dict[str, Any]] = {**TaskEnv.metadata, "name": "bridge_build_v2"}
@@ -180,15 +180,15 @@ class BridgeBuild(TaskEnv[Bridge]):
         return [PanelRow("MAP", [whole]), PanelRow("KNOWN TO 1 AND 2", known)]
 
     def truth(self) -> str:
-        """The whole map: every pillar's kind, every plank, where both workers are, and what was paid for already."""
+        """Return the whole map, the places of the workers, and the terms that were paid."""
         return texts.truth_text(self.task, self._state)
 
     def reference(self, agent: str) -> str:
-        """The reply of the talking honest player; with `reach` "side" or "map" of a worker that knows the map."""
+        """Return the reply of the talking honest player, or with `reach` "side" or "map" of one that knows the map."""
         return self._honest_reply(agent, is_talking=True) if self._reach == "far" else self.knowing_reply(agent)
 
     def knowing_reply(self, agent: str) -> str:
-        """The commands with which workers who know the map join S and T in one turn, past all pillars."""
+        """Return the commands of a worker that knows the map: the team joins S and T in one turn."""
         worker = self.possible_agents.index(agent)
         if self._reach == "map":
             fills = missing(self.task, self._state, worker)
@@ -197,14 +197,14 @@ class BridgeBuild(TaskEnv[Bridge]):
         return texts.reply(fills, self._state.places[worker])
 
     def honest_players(self) -> Mapping[str, Callable[[str], str]]:
-        """A team that looks and lays without a message, and a team that tells and listens."""
+        """Return a team without messages, and a team that talks."""
         return {
             "silent": partial(self._honest_reply, is_talking=False),
             "talking": partial(self._honest_reply, is_talking=True),
         }
 
     def exploits(self) -> Mapping[str, Callable[[str], str]]:
-        """Teams that lay planks without looking."""
+        """Return teams that lay planks without looking."""
         return {name: partial(self._exploiting_reply, player) for name, player in EXPLOITS.items()}
 
     def _honest_reply(self, agent: str, *, is_talking: bool) -> str:
@@ -214,7 +214,7 @@ class BridgeBuild(TaskEnv[Bridge]):
         return player(self._view_of(agent))
 
     def _view_of(self, agent: str) -> View:
-        """What this worker reads."""
+        """Return the knowledge of a worker."""
         worker = self.possible_agents.index(agent)
         return View(
             rows=texts.fogged_rows(self.task, self._state, worker, self._view),
@@ -233,13 +233,13 @@ class BridgeBuild(TaskEnv[Bridge]):
 
     @property
     def _reached(self) -> tuple[Box, Box]:
-        """The part of the map in which each worker lays planks."""
+        """Part of the map in which each worker lays planks."""
         first, second = self.task.sides
         return {"far": (second, first), "side": (first, second), "map": (self.task.box, self.task.box)}[self._reach]
 
 
 def _terms(reward: texts.Reward, score: BridgeScore) -> dict[str, float]:
-    """The parts of a reward; they add up to it."""
+    """Return the terms of a reward; their sum is the reward."""
     told = {"probes": 0.0 - 0.3 * score.num_probes, "messages": 0.0 - 0.001 * score.num_words}
     if reward == "priced":
         return {
@@ -258,7 +258,7 @@ def _terms(reward: texts.Reward, score: BridgeScore) -> dict[str, float]:
 
 
 def bridges(data: Data, split: Split) -> list[Bridge]:
-    """The maps of a file, a hub name, or the package's sample ("builtin")."""
+    """Return the maps of a file, a hub name, or the package's sample ("builtin")."""
     return tasks_of_split(
         data,
         split,
@@ -272,7 +272,7 @@ def bridges(data: Data, split: Split) -> list[Bridge]:
 def _map(row: Mapping[str, Any]) -> tuple[str, ...]:
     rows = row["map"]
     if not isinstance(rows, list) or not all(isinstance(line, str) for line in rows):
-        raise ValueError(f"{row['task_id']}: map must be a list of texts, one for each row, got {rows!r}")
+        raise ValueError(f"{row['task_id']}: map must be a list of strings, one per row, got {rows!r}")
     return tuple(rows)
 
 

@@ -1,9 +1,8 @@
-"""Scripted honest players of BridgeBuild. They read only what a worker sees, probed, was told and told itself.
+"""Scripted honest players of BridgeBuild, which use only what a worker sees, probes, reads and writes.
 
-In all turns except the last one they look and probe; the talking player also tells its partner what it knows of the
-part of the map where the partner lays planks. In the last turn they lay planks beside the true pillars they know of.
-Talking players also lay the way from S to T that is expected to cost least. Both find the same way: they search it on
-what both have told.
+Before the last turn, they look and probe; the talking player also tells its partner the known cells of the partner's
+part of the map. In the last turn, they lay planks beside known true pillars. Talking players also lay the path from S
+to T with the lowest expected cost. Both find the same path, because they search on the messages of both.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ from .prompts import reply
 from .rules import MAX_COMMANDS, PLANK
 
 Known = Mapping[Cell, str]
-"""Kinds of cells by place, as a worker reads them; unseen cells are left out."""
+"""Kinds of the seen cells, as a worker reads them."""
 
-_LETTERS = {"?": "u", ".": "o", "#": "l", "=": "w"}  # one word per row, where punctuation marks count as words each
+_LETTERS = {"?": "u", ".": "o", "#": "l", "=": "w"}  # letters make one word per row; punctuation marks would cost more
 _KINDS = {letter: kind for kind, letter in _LETTERS.items()} | {kind: kind for kind in "STPYN"}
 _MESSAGE = re.compile(r"from (\d+) (\d+): ([a-zA-Z ]*)")
-_FREE = frozenset("STYNP=")  # kinds that carry without a new plank
+_FREE = frozenset("STYNP=")  # kinds that carry the bridge without a new plank
 _RISKS = {"N": 8.0, "P": 3.5}
-"""Points that a plank beside a pillar loses; two thirds of the unknown pillars are false."""
-_UNSEEN_RISK = 0.2  # per unseen cell beside a plank; planks side by side share such cells
+"""Expected cost of a plank beside a pillar; two thirds of the unknown pillars are false."""
+_UNSEEN_RISK = 0.2  # per unseen neighbour of a plank; neighbouring planks share such cells
 _PLANK_PRICE = 0.05
 _JOINED = 10.0
 _TRUE = 5.0
@@ -36,14 +35,14 @@ _TRUE = 5.0
 
 @dataclass(frozen=True)
 class View:
-    """What an honest worker knows of the game, besides its rules."""
+    """Knowledge of an honest worker."""
 
-    rows: Sequence[str]  # the map as the worker reads it
+    rows: Sequence[str]  # map as the worker reads it
     start: Cell  # S
     end: Cell  # T
-    place: Cell  # where the worker is
-    own: Box  # where the worker lays planks
-    partners: Box  # where its partner does
+    place: Cell  # of the worker
+    own: Box  # part of the map in which the worker lays planks
+    partners: Box  # part of the map in which its partner lays planks
     told: Sequence[str]  # messages to the partner
     heard: Sequence[str]  # messages of the partner
     turns_left: int  # 1 in the last turn
@@ -53,12 +52,12 @@ class View:
 
 
 def honest_reply(seen: View, *, is_talking: bool) -> str:
-    """The reply of an honest worker."""
+    """Return the reply of an honest worker."""
     known = known_cells(seen.rows)
     shared = merged([*map(read_message, seen.told), *map(read_message, seen.heard)])
     if seen.turns_left == 1:
         known = merged([known, shared])
-        way = _worthwhile_way(seen, shared) if is_talking else []  # silent workers hardly ever meet
+        way = _worthwhile_way(seen, shared) if is_talking else []  # silent workers rarely meet
         return reply(_planks(seen, known, way), seen.place)
     focus = seen.partners if is_talking else seen.own
     return reply(
@@ -71,12 +70,12 @@ def honest_reply(seen: View, *, is_talking: bool) -> str:
 
 
 def known_cells(rows: Sequence[str]) -> dict[Cell, str]:
-    """The seen cells of a map."""
+    """Return the seen cells of a map."""
     return {(x, z): kind for z, row in enumerate(rows) for x, kind in enumerate(row) if kind != "?"}
 
 
 def merged(maps: Sequence[Known]) -> dict[Cell, str]:
-    """What is known from several maps; the kind of a probed pillar counts before "P"."""
+    """Merge several maps; the kind of a probed pillar replaces "P"."""
     found: dict[Cell, str] = {}
     for each in maps:
         found |= {cell: kind for cell, kind in each.items() if found.get(cell, "P") == "P"}
@@ -84,7 +83,7 @@ def merged(maps: Sequence[Known]) -> dict[Cell, str]:
 
 
 def message_of(rows: Sequence[str], box: Box) -> str:
-    """The message that tells what is known of a part of the map.
+    """Return the message about the known cells of a part of the map.
 
     from 0 6: oooPoYo oouuuuu
     """
@@ -94,7 +93,7 @@ def message_of(rows: Sequence[str], box: Box) -> str:
 
 
 def read_message(text: str) -> dict[Cell, str]:
-    """The cells that a message tells of; none if it is not of the form of `message_of`."""
+    """Return the cells of a message of `message_of`; none for other messages."""
     match = _MESSAGE.fullmatch(text)
     if match is None:
         return {}
@@ -116,7 +115,7 @@ def _size(seen: View) -> tuple[int, int]:
 
 
 def _looking_walk(seen: View, known: Known, focus: Box) -> Sequence[Cell]:
-    """The straight walk from which most new cells of a part of the map are seen."""
+    """Return the straight walk that shows most new cells of a part of the map."""
     width, depth = _size(seen)
     steps = max(width, depth) if seen.max_steps is None else seen.max_steps
     x, z = seen.place
@@ -130,7 +129,7 @@ def _looking_walk(seen: View, known: Known, focus: Box) -> Sequence[Cell]:
 
 
 def _probes(seen: View, known: Known, focus: Box) -> list[Cell]:
-    """Pillars of unknown kind. Of the partner's, only those whose kind can still be told in time."""
+    """Return unknown pillars to probe; the partner's pillars only if the result can still be told in time."""
     useful = [
         cell
         for cell, kind in known.items()
@@ -140,13 +139,13 @@ def _probes(seen: View, known: Known, focus: Box) -> list[Cell]:
 
 
 def _worthwhile_way(seen: View, shared: Known) -> list[Cell]:
-    """The planks of the cheapest way; none if it is expected to lose more than it earns."""
+    """Return the planks of the cheapest path, or none if it costs more than it earns."""
     price, way = cheapest_way(shared, seen.start, seen.end, *_size(seen))
     return way if price < _JOINED else []
 
 
 def _planks(seen: View, known: Known, way: Sequence[Cell]) -> list[Fill]:
-    """Own planks of the way, and one beside each true pillar that is still bare."""
+    """Return own planks of the path, and one beside each untouched true pillar."""
     planks = {*way, *(cell for cell, kind in known.items() if kind == "=")}
     laid = [cell for cell in way if _holds(seen.own, cell)]
     for pillar in sorted(cell for cell, kind in known.items() if kind == "Y"):
@@ -160,19 +159,19 @@ def _planks(seen: View, known: Known, way: Sequence[Cell]) -> list[Fill]:
 
 
 def _price(known: Known, cell: Cell, width: int, depth: int) -> float:
-    """Points that a plank is expected to lose."""
+    """Return the expected cost of a plank."""
     beside = [known.get(each) for each in neighbours(cell) if is_on_map(each, width, depth)]
     unseen = (cell not in known) + beside.count(None)
     return _PLANK_PRICE + _UNSEEN_RISK * unseen + sum(_RISKS.get(kind, 0.0) for kind in beside if kind)
 
 
 def _gain(known: Known, cell: Cell, width: int, depth: int) -> float:
-    """Points that a plank beside true pillars is expected to earn."""
+    """Return the expected gain of a plank beside true pillars."""
     return _TRUE * sum(known.get(each) == "Y" for each in neighbours(cell)) - _price(known, cell, width, depth)
 
 
 def cheapest_way(known: Known, start: Cell, end: Cell, width: int, depth: int) -> tuple[float, list[Cell]]:
-    """The planks of the way that is expected to lose fewest points, and how many it loses (Dijkstra)."""
+    """Return the lowest expected cost of a path and its planks (Dijkstra)."""
     price = {start: 0.0}
     came_from: dict[Cell, Cell] = {}
     todo = [(0.0, start)]
@@ -200,12 +199,12 @@ Exploit: TypeAlias = Callable[[View], str]
 
 
 def flood(seen: View) -> str:
-    """Planks all over what a worker reaches, whatever lies there."""
+    """Fill the whole own part with planks."""
     return reply([Fill(*seen.own.lower, *seen.own.upper, PLANK)], seen.place)
 
 
 def bent_line(seen: View) -> str:
-    """Straight from S to the middle, across, and on to T."""
+    """Lay planks straight from S to the middle, across, and to T."""
     (x0, z0), (x1, z1) = seen.start, seen.end
     middle = (z0 + z1) // 2
     across = [(x, middle) for x in range(min(x0, x1), max(x0, x1) + 1)]
@@ -213,7 +212,7 @@ def bent_line(seen: View) -> str:
 
 
 def line_beside_start(seen: View) -> str:
-    """Across beside S, then straight to T."""
+    """Lay planks across beside S, then straight to T."""
     (x0, z0), (x1, z1) = seen.start, seen.end
     beside = z0 + (1 if z1 > z0 else -1)
     across = [(x, beside) for x in range(min(x0, x1), max(x0, x1) + 1)]
@@ -221,7 +220,7 @@ def line_beside_start(seen: View) -> str:
 
 
 def line_along_edge(seen: View) -> str:
-    """From S to the nearest edge of the map, along it, and to T."""
+    """Lay planks from S to the nearest edge of the map, along it, and to T."""
     width = len(seen.rows[0])
     (x0, z0), (x1, z1) = seen.start, seen.end
     edge = 0 if x0 + x1 < width else width - 1
@@ -230,12 +229,12 @@ def line_along_edge(seen: View) -> str:
 
 
 def checkerboard(seen: View) -> str:
-    """A plank beside every cell, on every fifth one."""
+    """Lay planks on every fifth cell, so that every cell has a neighbouring plank."""
     return _laid(seen, [(x, z) for z in range(len(seen.rows)) for x in range(z * 2 % 5, len(seen.rows[0]), 5)])
 
 
 def beside_seen_pillars(seen: View) -> str:
-    """Walk to the far half, with a plank beside every pillar that is seen, without a probe."""
+    """Walk to the far half and lay a plank beside every seen pillar, without probes."""
     known = known_cells(seen.rows)
     walk = straight_walk(
         seen.place, seen.end if seen.own.contains(seen.end[0], 0, seen.end[1]) else seen.start, seen.max_steps
@@ -244,7 +243,7 @@ def beside_seen_pillars(seen: View) -> str:
 
 
 def probes_only(seen: View) -> str:
-    """Probe what is seen, and lay nothing."""
+    """Probe seen pillars and lay nothing."""
     known = known_cells(seen.rows)
     probes = [cell for cell, kind in known.items() if kind == "P"]
     return reply([], seen.place, probes=probes[: seen.max_probes])

@@ -1,4 +1,4 @@
-"""Text in and out of BridgeBuild: every string an agent reads or writes passes through here."""
+"""Prompts, feedback and replies of BridgeBuild."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def fields(
     reward: Reward,
     reached: tuple[Box, Box],
 ) -> dict[str, str | int]:
-    """What stands in the prompt's fields; `reached` is where each worker lays planks."""
+    """Return the fields of the prompt; `reached` is the part of the map in which each worker lays planks."""
     return dict(
         number=worker + 1,
         x=bridge.width - 1,
@@ -80,7 +80,7 @@ def fields(
 
 
 def _reach(bridge: Bridge, own: Box, other: Box) -> str:
-    """Where a worker lays planks, and where its partner does; nothing where both reach the whole map."""
+    """Return the sentence about the parts of the map; empty if both workers reach the whole map."""
     if own == other == bridge.box:
         return ""
     axis = 0 if own.width < bridge.width or other.width < bridge.width else 2
@@ -89,12 +89,12 @@ def _reach(bridge: Bridge, own: Box, other: Box) -> str:
 
 
 def feedback(bridge: Bridge, state: State, worker: int, *, view: int, heard: str, value: float, mode: Feedback) -> str:
-    """What a worker reads after a turn."""
+    """Return the feedback of a turn."""
     return with_score(state_text(bridge, state, worker, view=view, heard=heard), value, mode)
 
 
 def state_text(bridge: Bridge, state: State, worker: int, *, view: int, heard: str) -> str:
-    """What a worker can see and was told."""
+    """Return the visible cells and the received message as text."""
     known = state.probed[worker]
     return _STATE.format(
         place=listed([state.places[worker]]),
@@ -105,7 +105,7 @@ def state_text(bridge: Bridge, state: State, worker: int, *, view: int, heard: s
 
 
 def fogged_rows(bridge: Bridge, state: State, worker: int, view: int) -> list[str]:
-    """The map as a worker knows it."""
+    """Return the rows of the map that a worker knows."""
     seen, known = visible(bridge, state, worker, view), state.probed[worker]
     rows = []
     for z, row in enumerate(bridge.rows):
@@ -124,15 +124,15 @@ def fogged_rows(bridge: Bridge, state: State, worker: int, view: int) -> list[st
 def parsed_action(
     reply: str, bridge: Bridge, place: Cell, *, reached: Box, max_probes: int, max_steps: int | None
 ) -> tuple[Action, str]:
-    """What a reply orders, as far as it is legal, and what it says to the partner.
+    """Return the legal action of a reply, and its message.
 
     Args:
-        reply: anything.
+        reply: any text.
         bridge: the task.
-        place: where the worker is.
-        reached: where it lays planks; a command that goes beyond is illegal.
-        max_probes: probes that count.
-        max_steps: steps that are walked; None: all.
+        place: place of the worker.
+        reached: part of the map in which it lays planks; other commands are illegal.
+        max_probes: further probes are ignored.
+        max_steps: further steps are ignored. None: no limit.
     """
     wanted = action(reply, _KEYS)
     said = message(wanted.get("comm"))
@@ -152,13 +152,13 @@ def parsed_action(
 def reply(
     fills: Sequence[Fill], place: Cell, *, walk: Sequence[Cell] = (), probes: Sequence[Cell] = (), message: str = ""
 ) -> str:
-    """An action as a worker writes it; without a walk it stays at its place."""
+    """Return an action in the form of a reply; without a walk, the worker stays."""
     lines = [f"/fill {fill.x1} {fill.z1} {fill.x2} {fill.z2} {BLOCKS[fill.block]}" for fill in fills]
     return json.dumps({"comm": message, "probe": as_json(probes), "cmds": lines, "path": as_json(walk or [place])})
 
 
 def _lifted(line: Any) -> str:
-    """A command of the flat map as one of the box: at height 0. What is no such command stays illegal."""
+    """Convert a command of the flat map to a box of height 1; other lines stay illegal."""
     words = str(line).split() if isinstance(line, str) and "`" not in line else []
     if len(words) != 6:
         return "no command"
@@ -177,7 +177,7 @@ def _kind(bridge: Bridge, place: Cell) -> str:
 
 
 def truth_text(bridge: Bridge, state: State) -> str:
-    """The whole state of the world: the map with every pillar's kind and every plank, and what was paid for already.
+    """Return the hidden state: the whole map with planks, and the terms that were paid.
 
     S.=YN=T
     Worker 1 is at 0 0, worker 2 at 6 0.
@@ -196,7 +196,7 @@ def truth_text(bridge: Bridge, state: State) -> str:
 
 
 def _whole_map(bridge: Bridge, state: State) -> list[list[str]]:
-    """The kinds of all cells by row, with planks where they lie on land or water."""
+    """Return the kinds of all cells by row, with planks on land or water."""
     planks = plank_cells(state.world)
     return [
         ["=" if kind in "#." and (x, z) in planks else kind for x, kind in enumerate(row)]
@@ -205,7 +205,7 @@ def _whole_map(bridge: Bridge, state: State) -> list[list[str]]:
 
 
 def picture_rows(bridge: Bridge, state: State) -> list[str]:
-    """The whole map, planks and workers drawn in: "1" and "2" where the workers are."""
+    """Return the whole map with planks and the workers "1" and "2"."""
     grid = _whole_map(bridge, state)
     for number, (x, z) in enumerate(state.places, start=1):
         grid[z][x] = str(number)

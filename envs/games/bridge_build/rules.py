@@ -1,7 +1,7 @@
-"""Rules of BridgeBuild: pure functions on immutable states, free of text and of the agent API.
+"""Rules of BridgeBuild: pure functions on immutable states.
 
-Two workers, one on each bank, join S and T by planks and pillars. A true pillar (Y) wants a plank beside it, a false
-one (N) must not have any; which is which shows only when it is probed.
+Two workers, one on each bank, join S and T by planks and pillars. A true pillar (Y) needs a neighbouring plank, a false
+one (N) must not have any. Only a probe shows the kind of a pillar.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..sources import Shared, Split, generated_split, is_held_out, refuse_diffic
 
 BLOCKS = ("air", "oak_planks")
 PLANK = 1
-MAX_COMMANDS = 40  # per turn, both workers together
+MAX_COMMANDS = 40  # per turn, sum of both workers
 
 _ALL = "#.STYN"
 _KINDS = frozenset(_ALL)
@@ -26,27 +26,29 @@ _KINDS = frozenset(_ALL)
 
 @dataclass(frozen=True)
 class Bridge(Shared):
-    """A task: a map, its rows from the top; "#" land, "." water, S and T the ends, Y and N the pillars."""
+    """A task: rows of a map from the top; "#" land, "." water, S and T the ends, Y and N the pillars."""
 
     id: str
     rows: tuple[str, ...]
-    difficulty: int | None = field(default=None, compare=False)  # of a generated one
+    difficulty: int | None = field(default=None, compare=False)  # of a generated map
 
     def __post_init__(self) -> None:
         kinds = {kind for row in self.rows for kind in row}
         if not self.rows or len({len(row) for row in self.rows}) != 1 or not kinds <= _KINDS:
-            raise ValueError(f"{self.id}: a map is rows of one length, made of {''.join(sorted(_KINDS))}")
+            raise ValueError(
+                f"{self.id}: map must have rows of one length with the characters {''.join(sorted(_KINDS))}"
+            )
         if not {"S", "T"} <= kinds:
-            raise ValueError(f"{self.id}: a map needs an S and a T, this one has only {''.join(sorted(kinds))}")
+            raise ValueError(f"{self.id}: map must contain S and T, got {''.join(sorted(kinds))}")
 
     @property
     def width(self) -> int:
-        """Cells from left to right."""
+        """Number of columns."""
         return len(self.rows[0])
 
     @property
     def depth(self) -> int:
-        """Cells from top to bottom."""
+        """Number of rows."""
         return len(self.rows)
 
     @cached_property
@@ -55,45 +57,45 @@ class Bridge(Shared):
         return Box(width=self.width, height=1, depth=self.depth)
 
     def cells(self, kinds: str) -> frozenset[Cell]:
-        """Where the map has one of these kinds."""
+        """Return the cells of these kinds."""
         return frozenset((x, z) for z, row in enumerate(self.rows) for x, kind in enumerate(row) if kind in kinds)
 
     @cached_property
     def true_pillars(self) -> frozenset[Cell]:
-        """Pillars that want a plank beside them."""
+        """Pillars that need a neighbouring plank."""
         return self.cells("Y")
 
     @cached_property
     def false_pillars(self) -> frozenset[Cell]:
-        """Pillars that must not have one."""
+        """Pillars that must not have a neighbouring plank."""
         return self.cells("N")
 
     @cached_property
     def pillars(self) -> frozenset[Cell]:
-        """All pillars; planks do not cover them, and the bridge may lead over any of them."""
+        """All pillars. Planks do not cover them; they carry the bridge."""
         return self.true_pillars | self.false_pillars
 
     @cached_property
     def num_placeable(self) -> int:
-        """Cells where a plank can be laid: all but the pillars."""
+        """Number of cells without a pillar."""
         return max(1, self.width * self.depth - len(self.pillars))
 
     @cached_property
     def plan(self) -> frozenset[Cell] | None:
-        """Planks that score 0; None if this map has no such."""
+        """Planks whose published score is 0; None if there are none."""
         return _plan(self)
 
     @cached_property
     def sides(self) -> tuple[Box, Box]:
-        """The part of the map on worker 0's bank and on worker 1's, cut half way from S to T.
+        """Halves of the map on the banks of worker 0 and worker 1.
 
-        The cut is across x or z, whichever is longer from S to T; a line of cells in the middle is on both sides.
+        The cut is halfway from S to T along the longer axis; a middle line of cells belongs to both halves.
         """
         (x0, z0), (x1, z1) = min(self.cells("S")), min(self.cells("T"))
         is_along_z = abs(z1 - z0) >= abs(x1 - x0)
         first, second = (z0, z1) if is_along_z else (x0, x1)
         size = self.depth if is_along_z else self.width
-        low, high = (first + second) // 2 + 1, -(-(first + second) // 2)  # where one ends, and the other begins
+        low, high = (first + second) // 2 + 1, -(-(first + second) // 2)  # end of one half, begin of the other
         parts = ((0, low), (high, size - high))
         boxes = [
             replace(self.box, z=start, depth=length) if is_along_z else replace(self.box, x=start, width=length)
@@ -104,51 +106,50 @@ class Bridge(Shared):
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """How far the workers have come."""
+    """State of an episode."""
 
-    world: World  # [0, z, x], 1 where a plank lies
-    places: tuple[Cell, Cell]  # where the workers are
-    visited: tuple[frozenset[Cell], frozenset[Cell]]  # where each has been
-    probed: tuple[frozenset[Cell], frozenset[Cell]]  # what each has probed
-    laid: frozenset[Cell] = frozenset()  # where a plank has ever been
-    touched: frozenset[Cell] = frozenset()  # pillars that have ever had a plank beside them
+    world: World  # [0, z, x], 1 for a plank
+    places: tuple[Cell, Cell]  # of the workers
+    visited: tuple[frozenset[Cell], frozenset[Cell]]  # cells that each worker has visited
+    probed: tuple[frozenset[Cell], frozenset[Cell]]  # cells that each worker has probed
+    laid: frozenset[Cell] = frozenset()  # cells that have ever had a plank
+    touched: frozenset[Cell] = frozenset()  # pillars that have ever had a neighbouring plank
 
 
 @dataclass(frozen=True)
 class Action:
-    """What one worker does in a turn, as far as it is legal."""
+    """The legal action of one worker in a turn."""
 
     fills: tuple[Fill, ...] = ()
     probes: tuple[Cell, ...] = ()
-    walk: tuple[Cell, ...] = ()  # from where it is; empty: it stays
-    num_words: int = 0  # in its message
-    num_rejected: int = 0  # commands that are not legal
+    walk: tuple[Cell, ...] = ()  # beginning with its place; empty: it stays
+    num_words: int = 0  # of its message
+    num_rejected: int = 0  # illegal commands
 
 
 @dataclass(frozen=True)
 class BridgeScore:
-    """A turn's result."""
+    """Result of a turn."""
 
     num_false_touched: int
     num_true_untouched: int
     is_connected: bool
     num_probes: int
     num_words: int
-    num_true_new: int  # true pillars that have a plank beside them for the first time
+    num_true_new: int  # true pillars with their first neighbouring plank
     num_false_new: int
-    has_joined: bool  # whether S and T were apart before
-    share_laid: float  # cells that hold a plank for the first time / cells where one could be laid
+    has_joined: bool  # S and T were joined in this turn
+    share_laid: float  # cells with their first plank / cells without a pillar
 
     @property
     def priced(self) -> float:
-        """A reward in which planks cost: nothing for nothing, and most for the fewest in the right places.
+        """Reward with a price for planks.
 
-            5 for a true pillar with a plank beside it for the first time, -8 for a false one, 10 when S and T are
-            joined, -5 times the share of all cells that a plank is laid in for the first time, -0.3 per probe, -0.001
-            per token of a message
+            5 per true pillar with its first neighbouring plank, -8 per false one, 10 when S and T are joined,
+            -5 * share of cells with their first plank, -0.3 per probe, -0.001 per token of a message
 
-        Source: LLM_Collab_Minecraft at ef56a8e, which describes BridgeBuild so; what it counts once a turn counts here
-        once an episode, so that nothing is earned by taking away and laying again.
+        Source: LLM_Collab_Minecraft at ef56a8e. Terms per turn count once per episode here, so that removing and laying
+        planks again earns nothing.
         """
         return (
             5.0 * self.num_true_new
@@ -161,9 +162,9 @@ class BridgeScore:
 
     @property
     def published(self) -> float:
-        """The published reward, at most 0; planks cost nothing, so that covering the whole map gets most of it.
+        """Published reward, at most 0. Planks are free, so covering the whole map earns most of it.
 
-            -1 for a false pillar with a plank beside it, -2 for a true one without, -5 while S and T are apart,
+            -1 per false pillar with a neighbouring plank, -2 per true one without, -5 while S and T are apart,
             -0.3 per probe, -0.001 per token of a message
 
         Source: LLM_Collab_Minecraft at 2266e97, BridgeBuild.
@@ -179,14 +180,14 @@ class BridgeScore:
 
 
 def beginning(bridge: Bridge) -> State:
-    """Worker 0 at S, worker 1 at T, nothing built."""
+    """Return the first state: worker 0 at S, worker 1 at T."""
     places = min(bridge.cells("S")), min(bridge.cells("T"))
     visited = frozenset({places[0]}), frozenset({places[1]})
     return State(bridge.box.empty_world(), places, visited, (frozenset(), frozenset()))
 
 
 def after(bridge: Bridge, state: State, actions: Sequence[Action]) -> tuple[State, BridgeScore]:
-    """The state after both workers acted, worker 0's commands first, and what the turn is worth."""
+    """Return the state after a turn and its score. Worker 0's commands are carried out first."""
     first, second = actions
     world = built(state.world, bridge.box, (*first.fills, *second.fills)).copy()
     for x, z in bridge.pillars:
@@ -223,12 +224,12 @@ def after(bridge: Bridge, state: State, actions: Sequence[Action]) -> tuple[Stat
 
 
 def plank_cells(world: World) -> frozenset[Cell]:
-    """Where planks lie."""
+    """Return the cells with a plank."""
     return frozenset((x, z) for z, row in enumerate(world[0].tolist()) for x, block in enumerate(row) if block)
 
 
 def is_connected(bridge: Bridge, planks: frozenset[Cell]) -> bool:
-    """Whether S and T are joined, side by side, by planks and pillars; land does not carry."""
+    """Return True if planks and pillars join S and T side by side; land does not."""
     ends = bridge.cells("T")
     open_cells = planks | bridge.pillars | bridge.cells("ST")
     seen = set(bridge.cells("S"))
@@ -245,25 +246,25 @@ def is_connected(bridge: Bridge, planks: frozenset[Cell]) -> bool:
 
 
 def visible(bridge: Bridge, state: State, worker: int, view: int) -> frozenset[Cell]:
-    """The cells that a worker has come near to."""
+    """Return the cells near those that a worker has visited."""
     return seen_from(state.visited[worker], view, bridge.width, bridge.depth)
 
 
 def missing(bridge: Bridge, state: State, worker: int) -> list[Fill]:
-    """What one worker has to do so that the plan lies: of the changes, from the top, worker 0 does the first half."""
+    """Return one worker's half of the changes that lead to the plan, from the top."""
     changes = _changes(bridge, state, bridge.cells(_ALL))
     half = (len(changes) + 1) // 2
     return changes[half:] if worker else changes[:half]
 
 
 def missing_on_side(bridge: Bridge, state: State, side: int) -> list[Fill]:
-    """The changes on one side of the map; cells on both sides count as the first one's."""
+    """Return the changes on one half of the map; middle cells belong to the first half."""
     first = frozenset((x, z) for x, z in bridge.cells(_ALL) if bridge.sides[0].contains(x, 0, z))
     return _changes(bridge, state, bridge.cells(_ALL) - first if side else first)
 
 
 def _changes(bridge: Bridge, state: State, where: frozenset[Cell]) -> list[Fill]:
-    """Fills that make these cells what they are in the plan: what is too many goes first."""
+    """Return the fills that change these cells to the plan; planks are removed first."""
     plan = bridge.plan or frozenset()
     planks = plank_cells(state.world)
     return [
@@ -282,10 +283,10 @@ def _world(bridge: Bridge, cells: frozenset[Cell]) -> World:
 
 
 def _plan(bridge: Bridge) -> frozenset[Cell] | None:
-    """The fewest planks that join S and T without touching a false pillar, and one for each true pillar still bare.
+    """Return the fewest planks that join S and T without touching a false pillar, and one per untouched true pillar.
 
-    Planks beside a pillar need not be joined to the bridge, so the two parts can be found one after the other, and
-    together they score 0 exactly if that is possible.
+    Planks beside a pillar need no connection to the bridge, so the two parts are independent. Together they score 0 if
+    that is possible.
     """
     clean = {
         (x, z)
@@ -307,7 +308,7 @@ def _plan(bridge: Bridge) -> frozenset[Cell] | None:
 
 
 def _cheapest_way(bridge: Bridge, clean: set[Cell]) -> list[Cell] | None:
-    """The planks of the way from S to T that needs fewest; pillars and ends cost nothing."""
+    """Return the planks of the path from S to T with the fewest planks; pillars and ends are free."""
     free = bridge.pillars | bridge.cells("ST")
     ends = bridge.cells("T")
     came_from: dict[Cell, Cell | None] = dict.fromkeys(sorted(bridge.cells("S")))
@@ -337,16 +338,16 @@ def _cheapest_way(bridge: Bridge, clean: set[Cell]) -> list[Cell] | None:
 
 
 HIGHEST_DIFFICULTY = 5
-DEPTH = 13  # rows: with the usual view a worker never sees all of the far half
+DEPTH = 13  # rows; with the default view a worker never sees the whole far half
 
 
 def new_bridge(seed: int, difficulty: int = 3, split: Split = "train") -> Bridge:
-    """The generated map with this number; workers who know it can solve it without any loss.
+    """Return the generated map of a number. Workers that know the map can solve it without loss.
 
     Args:
-        seed: any integer; the same one gives the same map.
+        seed: any integer; the same seed gives the same map.
         difficulty: 1 (7 cells wide, 4 true and 6 false pillars) to 5 (11 cells wide, 8 true and 14 false pillars).
-        split: "train" or "test"; no map is in both.
+        split: "train" or "test", which share no map.
     """
     refuse_difficulty(difficulty, HIGHEST_DIFFICULTY)
     part = generated_split(split)
@@ -358,7 +359,7 @@ def new_bridge(seed: int, difficulty: int = 3, split: Split = "train") -> Bridge
 
 
 def _drawn(rng: random.Random, difficulty: int) -> tuple[str, ...]:
-    """Pillars anywhere in the water: no way is safe for workers who do not know where they are."""
+    """Draw a map with pillars anywhere in the water, so that no fixed path is safe."""
     width, num_true, num_false = 7 + difficulty // 2 * 2, 3 + difficulty, 4 + 2 * difficulty
     start, end = (rng.randrange(width // 3, width - width // 3) for _ in range(2))
     grid = [["."] * width for _ in range(DEPTH)]

@@ -1,4 +1,4 @@
-"""HouseBuild: a house in layers, built by two with limited stocks."""
+"""HouseBuild: builders build a house with limited stocks."""
 
 from .env import HouseBuild, houses
 from .rules import House, house, new_house, score

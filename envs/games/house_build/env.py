@@ -1,4 +1,4 @@
-"""HouseBuild: builders fill cuboids to build a house, with limited stocks, under attack."""
+"""The environment HouseBuild."""
 
 from __future__ import annotations
 
@@ -30,38 +30,37 @@ Reward = Literal["reference", "paper", "iou"]
 
 _SAMPLE = Path(__file__).parent / "sample.json"
 PUBLISHED = {"needs_both": False, "spider_attacks": (2, 1, 3), "stop_at": 0.9, "shift": -1.0, "memory": "last"}
-"""Defaults of the published configurations, where they differ; of the spiders, which they draw once a run, one draw."""
+"""Defaults of the published configurations that differ. They draw the spiders once per run; this is one draw."""
 
 
 class HouseBuild(BuildingEnv[House]):
-    """Builders fill cuboids to build a house given in layers; one of them must remember the spiders.
+    """Builders fill cuboids to build a house that is given by layers, and one of them kills the spiders.
 
-    All builders' commands are carried out, builder_0's first. Of a block that the house has n times, each of k builders
-    may fill ceil(n / k) cells per turn. The reward of every turn compares the world after it with
-    the house.
+    Commands are carried out in the order of the builders. Of a block that the house has n times, each of k builders may
+    fill ceil(n / k) cells per turn. The reward of a turn compares the world with the house.
 
     Args:
-        split: "train" or "test"; or "all", of data that is a list.
+        split: "train" or "test"; for a list also "all".
         data: "generated" (houses of some `difficulty`), "builtin" (ten houses in the package), or a file or hub name
-            of the benchmark's form.
+            in the form of the benchmark.
         variant: "ours", or "published" for the defaults of the published configurations: `needs_both` False,
             `spider_attacks` (2, 1, 3), `stop_at` 0.9, `shift` -1, `memory` "last".
         num_agents: builders, 2 to 6.
-        difficulty: how hard generated houses are, 1 to 5; or a range, "2-4".
-        reward: "reference", as the released code computes it, at most 1 per turn, where an empty world gets 0.3 to 0.5;
-            "paper", as the paper's text is read, at most 2 per turn; or "iou", at most 1 per turn, which pays
-            nothing for an empty world. The released code's score is always in `metric/score`.
-        feedback: what is read after a turn: "score", "perfect" (wrong cells, shared out), "position" (all cells of
-            the house), "position_modification" (the lowest wrong cells), "rect_modification" (the rectangles to
-            mend) or "resource_schedule" (what the stock would still do for).
-        feedback_limit: cells or rectangles in the two modes of modification.
-        needs_both: whether a builder may fill no more than an equal part of each block, so that the house needs all
-            builders; without, ceil(n / k) + floor(n / 2k) cells, as published.
-        spider_attacks: the damage of each spider; None draws three of 1 to 3 for every episode; () is peace.
-        **kwargs: of `BuildingEnv`, `TaskEnv` and `TextParallelEnv`.
+        difficulty: difficulty of generated houses, 1 to 5, or a range such as "2-4".
+        reward: "reference" (released code, at most 1 per turn; an empty world earns 0.3 to 0.5), "paper" (the paper's
+            text, at most 2 per turn) or "iou" (at most 1 per turn; 0 for an empty world). `metric/score` is always the
+            score of the released code.
+        feedback: "score", "perfect" (wrong cells, divided between the builders), "position" (all cells of the house),
+            "position_modification" (the lowest wrong cells), "rect_modification" (rectangles with errors) or
+            "resource_schedule" (rectangles that the rest of the stock suffices for).
+        feedback_limit: number of cells or rectangles in the two modification modes.
+        needs_both: True: a builder may fill only an equal part of each block, so the house needs all builders. False:
+            ceil(n / k) + floor(n / 2k) cells, as published.
+        spider_attacks: damage of each spider. None: three of 1 to 3 are drawn per episode. (): no spiders.
+        **kwargs: see `BuildingEnv`, `TaskEnv` and `TextParallelEnv`.
 
     Raises:
-        ValueError: if a setting is none of the above.
+        ValueError: if a setting is invalid.
     """
 
     metadata: ClassVar[dict[str, Any]] = {**BuildingEnv.metadata, "name": "house_build_v2"}
@@ -98,9 +97,9 @@ class HouseBuild(BuildingEnv[House]):
         refuse_other("reward", reward, get_args(Reward))
         refuse_other("feedback", feedback, get_args(texts.Feedback))
         if feedback_limit < 1:
-            raise ValueError(f"feedback_limit must be at least 1, got {feedback_limit}")
+            raise ValueError(f"feedback_limit={feedback_limit} must be at least 1")
         if spider_attacks is not None and min(spider_attacks, default=0) < 0:
-            raise ValueError(f"spider_attacks must not be negative, got {list(spider_attacks)}")
+            raise ValueError(f"spider_attacks={list(spider_attacks)} must not be negative")
         self._needs_both = needs_both
         self._reward: Reward = reward
         self._feedback: texts.Feedback = feedback
@@ -111,7 +110,7 @@ class HouseBuild(BuildingEnv[House]):
 
     @property
     def allowed_exploits(self) -> Mapping[str, str]:
-        """Reasons by degenerate team; more teams are allowed if the stock lets one builder do all."""
+        """Reason by allowed degenerate team; without `needs_both`, more teams are allowed."""
         some = "a line fills a rectangle: two lines of a builder are an eighth of the house on average"
         if self._needs_both:
             return {"others for show": some}
@@ -183,13 +182,13 @@ class HouseBuild(BuildingEnv[House]):
         return colours(self.task.blocks)
 
     def reference(self, agent: str) -> str:
-        """The commands with which reference players build the house together; the first kills the spiders."""
+        """Return the commands of a team that builds the house; the first builder kills the spiders."""
         builder = self.possible_agents.index(agent)
         fills = missing(self.task, self.next_start, builder)
         return texts.reply(fills, self.task, is_killing=builder == 0 and not self._is_safe)
 
     def exploits(self) -> Mapping[str, Callable[[str], str]]:
-        """Teams that do not divide the house, or do not build it."""
+        """Return teams that do not divide the house, or do not build it."""
         return {name: partial(self._exploiting_reply, player) for name, player in EXPLOITS.items()}
 
     def _exploiting_reply(self, player: Exploit, agent: str) -> str:
@@ -198,7 +197,7 @@ class HouseBuild(BuildingEnv[House]):
 
 
 def houses(data: Data, split: Split, num_builders: int = 2, has_spare: bool = True) -> list[House]:
-    """The houses of a file, a hub name, or the package's sample ("builtin")."""
+    """Return the houses of a file, a hub name, or the package's sample ("builtin")."""
     return tasks_of_split(
         data,
         split,
@@ -210,7 +209,7 @@ def houses(data: Data, split: Split, num_builders: int = 2, has_spare: bool = Tr
 
 
 def _terms(reward: Reward, score: HouseScore) -> dict[str, float]:
-    """The parts of a reward; they add up to it."""
+    """Return the terms of a reward; their sum is the reward."""
     if reward == "reference":
         return {"match": score.match, "spiders": -0.1 * score.damage}
     if reward == "paper":
@@ -230,32 +229,32 @@ Exploit: TypeAlias = Callable[[House, int], list[Fill]]
 
 
 def kill_only(house: House, builder: int) -> list[Fill]:
-    """Nothing is built."""
+    """Build nothing."""
     return []
 
 
 def one_to_its_stock(house: House, builder: int) -> list[Fill]:
-    """Builder 0 builds from below as far as its stock goes, the others nothing."""
+    """Builder 0 builds from below until its stock is empty; the others build nothing."""
     return _from_below(house) if builder == 0 else []
 
 
 def one_and_tokens(house: House, builder: int) -> list[Fill]:
-    """The same, but each other builder sets the topmost cell of each block."""
+    """Builder 0 builds from below; each other builder sets the topmost cell of each block."""
     return _from_below(house) if builder == 0 else _from_below(house, is_reversed=True, most=1)
 
 
 def all_from_below(house: House, builder: int) -> list[Fill]:
-    """All builders build from below as far as their stock goes."""
+    """All builders build from below until their stock is empty."""
     return _from_below(house)
 
 
 def all_from_above(house: House, builder: int) -> list[Fill]:
-    """All builders build from above as far as their stock goes."""
+    """All builders build from above until their stock is empty."""
     return _from_below(house, is_reversed=True)
 
 
 def solid_floor(house: House, builder: int) -> list[Fill]:
-    """Layer by layer, one per builder, in the block of which most is in stock, house unread."""
+    """Fill one layer per builder with the most frequent block."""
     block = max(house.stock, key=lambda each: house.stock[each])
     (x, y, z), (x2, y2, z2) = house.box.lower, house.box.upper
     rows = min(z2 - z + 1, house.stock[block] // house.box.width)
@@ -263,7 +262,7 @@ def solid_floor(house: House, builder: int) -> list[Fill]:
 
 
 def walls_unread(house: House, builder: int) -> list[Fill]:
-    """The outline of the layer above the floor, in the block of which most is in stock."""
+    """Build the outline of the layer above the floor with the most frequent block."""
     block = max(house.stock, key=lambda each: house.stock[each])
     (x, y, z), (x2, y2, z2) = house.box.lower, house.box.upper
     height = min(y + 1 + builder, y2)
@@ -287,11 +286,11 @@ TO_THE_STOCK = (
     "all build from below",
     "all build from above",
 )
-"""Players that reach what one builder's stock allows."""
+"""Players that use up one builder's stock."""
 
 
 def _from_below(house: House, *, is_reversed: bool = False, most: int | None = None) -> list[Fill]:
-    """The lowest cells of each block, or the topmost ones, that one builder's stock allows."""
+    """Return the lowest or topmost cells of each block, within one builder's stock."""
     part = np.full(house.target.shape, AIR, np.uint8)
     for block, stock in house.stock.items():
         cells = np.argwhere(house.target == block)

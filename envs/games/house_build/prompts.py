@@ -1,4 +1,4 @@
-"""Text in and out of HouseBuild: every string an agent reads passes through here; replies are read by `commands`."""
+"""Prompts and feedback of HouseBuild; `commands` parses the replies."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .rules import (
 Feedback = Literal["score", "perfect", "position", "position_modification", "rect_modification", "resource_schedule"]
 
 _KILL = "/kill"
-_SHARED_HEIGHT = 2  # up to this y the first builder is told of rectangles, from it on the second
+_SHARED_HEIGHT = 2  # last y of the first builder's rectangles, first y of the second builder's
 
 PROMPT = """\
 You are builder {number} of a team of {team} that builds a house. {writing} {order}
@@ -51,7 +51,7 @@ _AGAIN = {"rebuilt": " Repeat all else that you built.", "kept": ""}
 def fields(
     house: House, builder: int, *, attacks: Sequence[int], turns: int, world: WorldRule, can_leave: bool = False
 ) -> dict[str, str | int]:
-    """What stands in the prompt's fields."""
+    """Return the fields of the prompt."""
     return dict(
         **team_words(house.num_builders),
         number=builder + 1,
@@ -75,12 +75,12 @@ def fields(
 
 
 def reply(fills: Iterable[Fill], house: House, *, is_killing: bool) -> str:
-    """Commands as a builder writes them."""
+    """Return commands in the form of a reply."""
     return "\n".join([*([_KILL] if is_killing else []), *(command(fill, house.blocks) for fill in fills)])
 
 
 def feedback(mode: Feedback, turn: BuilderTurn[House, HouseScore], *, limit: int) -> str:
-    """What a builder reads after a turn.
+    """Return the feedback of a turn.
 
     Args:
         mode: what it is told of.
@@ -105,7 +105,7 @@ def feedback(mode: Feedback, turn: BuilderTurn[House, HouseScore], *, limit: int
 
 
 def _score_feedback(value: float, score: HouseScore, orders: Orders) -> str:
-    """Mode "score": the reward, and what spoilt it."""
+    """Mode "score": the reward and its terms."""
     hurt = f" The spiders took {score.damage:.0%} of your hit points." if score.damage else ""
     return f"Score {value:.4f}. {counted(orders)}{hurt}"
 
@@ -113,14 +113,14 @@ def _score_feedback(value: float, score: HouseScore, orders: Orders) -> str:
 def _perfect_feedback(
     wrong: Sequence[tuple[int, int, int, int]], builder: int, house: House, orders: Orders, rule: WorldRule
 ) -> str:
-    """Mode "perfect": every wrong cell, from the top, to the builders by turns."""
+    """Mode "perfect": all wrong cells from the top, divided between the builders."""
     from_the_top = sorted(wrong, key=lambda cell: (-cell[1], cell[0], cell[2]))
     own = from_the_top[builder :: house.num_builders]
     return f"{counted(orders)} To change, as x y z block: {_cells(own, house)}.{_AGAIN[rule]}"
 
 
 def _position_feedback(house: House, wanted: Sequence[tuple[int, int, int, int]], orders: Orders) -> str:
-    """Mode "position": all cells of the house, and the advice to take a share of them."""
+    """Mode "position": all cells of the house, and the advice to build an equal part."""
     from_the_top = sorted(wanted, key=lambda cell: (-cell[1], cell[0], cell[2]))
     return (
         f"{counted(orders)} The cells of the house, as x y z block: {_cells(from_the_top, house)}. "
@@ -139,24 +139,24 @@ def _position_modification(
 def _rect_modification(
     fills: Sequence[Fill], limit: int, builder: int, house: House, orders: Orders, rule: WorldRule
 ) -> str:
-    """Mode "rect_modification": rectangles with something wrong, low ones to the first builder, high to the last."""
+    """Mode "rect_modification": rectangles with errors, the lowest for the first builder."""
     lowest, highest = _heights(house, builder)
     own = [fill for fill in fills if lowest <= fill.y1 <= highest][:limit]
     return f"{_carried_out(orders, house)}\nTo mend, as y: x1 z1 x2 z2 block: {_by_height(own, house)}.{_AGAIN[rule]}"
 
 
 def _heights(house: House, builder: int) -> tuple[int, int]:
-    """The lowest and the highest layer that a builder is told of; neighbours share one."""
+    """Return the lowest and the highest reported layer of a builder; neighbours share one."""
     bottom, top = house.box.y, house.box.upper[1]
     team = house.num_builders
-    # Of two the layers part where the published game parts them, whatever the height; of more, evenly.
+    # For two builders the boundary is that of the published game; for more, layers are divided evenly.
     parting = [_SHARED_HEIGHT] if team == 2 else [bottom + (top - bottom) * i // team for i in range(1, team)]
     bounds = [bottom, *parting, top]
     return bounds[builder], bounds[builder + 1]
 
 
 def _resource_schedule(fills: Sequence[Fill], left: Mapping[int, int], house: House, orders: Orders) -> str:
-    """Mode "resource_schedule": what the stock still had, and what it would do for."""
+    """Mode "resource_schedule": the rest of the stock, and the rectangles that it suffices for."""
     return (
         f"{_carried_out(orders, house)}\nStock left over: {_stock(house, left)}.\n"
         f"It would do for, as y: x1 z1 x2 z2 block: {_by_height(fills, house)}."

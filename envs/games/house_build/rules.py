@@ -1,7 +1,7 @@
-"""Rules of HouseBuild: pure functions on read-only worlds, free of text and of the agent API.
+"""Rules of HouseBuild: pure functions on read-only worlds.
 
-A house is given layer by layer. Builders fill cuboids, each with a limited stock of every block, while spiders
-attack whoever does not order them killed.
+A house is given by layers. Builders fill cuboids with a limited stock of each block. Spiders attack unless a builder
+kills them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..sources import Shared, Split, generated_split, is_held_out, refuse_diffic
 
 MAX_COMMANDS = 300  # per builder and turn
 NUM_SPIDERS = 3
-ATTACKS = (1, 3)  # the least and the most damage of one spider
+ATTACKS = (1, 3)  # least and most damage of one spider
 HIT_POINTS = 5
 
 _AIR_NAMES = frozenset({"air", "cave_air", "void_air"})
@@ -28,20 +28,20 @@ _AIR_NAMES = frozenset({"air", "cave_air", "void_air"})
 
 @dataclass(frozen=True, eq=False)
 class House(Shared):
-    """A task: what is to stand in every cell."""
+    """A task: the block of every cell."""
 
     id: str
-    blocks: tuple[str, ...]  # their names, by number; air is the first
-    letters: str  # one for each block, as in the layers
+    blocks: tuple[str, ...]  # names by number; air is the first
+    letters: str  # one per block, as in the layers
     box: Box
     target: World
     num_builders: int = 2
-    difficulty: int | None = None  # of a generated one
-    has_spare: bool = True  # whether a builder may fill half of an equal part more, as published
+    difficulty: int | None = None  # of a generated house
+    has_spare: bool = True  # a builder may fill half of an equal part more, as published
 
     @cached_property
     def stock(self) -> Mapping[int, int]:
-        """Cells that one of k builders may fill with each block in one turn: a k-th of the n wanted.
+        """Cells that one of k builders may fill with a block of n cells in one turn.
 
         ceil(n / k), with `has_spare` ceil(n / k) + floor(n / 2k)
         """
@@ -51,7 +51,7 @@ class House(Shared):
 
     @cached_property
     def owners(self) -> NDArray[np.uint8]:
-        """Builder that sets a cell if all do as much: of every block, from below; the last one clears the air."""
+        """Builder of each cell if all builders do equal parts, from below; the last one clears cells."""
         owners = np.full(self.target.shape, self.num_builders - 1, np.uint8)
         for block in range(1, len(self.blocks)):
             shares = np.array_split(np.argwhere(self.target == block), self.num_builders)
@@ -62,26 +62,26 @@ class House(Shared):
 
     @cached_property
     def rectangles(self) -> tuple[Fill, ...]:
-        """Flat rectangles of one block that make up the house, those of air among them; by height."""
+        """Flat rectangles that make up the house, including air, by height."""
         shifted = cover(self.target + 1, self.box)
         return tuple(fill._replace(block=fill.block - 1) for fill in shifted)
 
 
 @dataclass(frozen=True)
 class HouseScore:
-    """How a world compares with the house."""
+    """Comparison of a world with the house."""
 
-    match: float  # share of all cells, air among them, that hold what they should
-    coverage: float  # share of the cells where a block is wanted that hold that block
-    redundancy: float  # share of the cells where air is wanted that hold a block
-    iou: float  # cells where a block is wanted and one stands, of whatever kind / cells where either is so
-    exact_iou: float  # the same, but counting above the line only blocks of the right kind
-    damage: float  # what the spiders did, as a share of the hit points, at most 1
-    num_kills: int  # commands against the spiders, in this turn
+    match: float  # share of all cells, including air, that are correct
+    coverage: float  # share of the house's blocks that are correct
+    redundancy: float  # share of the house's air that holds a block
+    iou: float  # cells that should and do hold any block / cells that should or do
+    exact_iou: float  # the same, but only correct blocks count in the numerator
+    damage: float  # by the spiders, as a share of the hit points, at most 1
+    num_kills: int  # `/kill` commands in this turn
 
     @property
     def published(self) -> float:
-        """The released code's reward, at most 1; an empty world has the share of air in the house.
+        """Reward of the released code, at most 1; an empty world earns the share of air.
 
             match - 0.1 damage
 
@@ -91,17 +91,17 @@ class HouseScore:
 
     @property
     def paper(self) -> float:
-        """The reward as the paper's text is read, at most 2.
+        """Reward of the paper's text, at most 2.
 
             2 coverage - 1.5 redundancy - 0.2 damage
 
-        Source: arXiv:2601.21972, as a reproducer of it reads the text; the released code has the other one.
+        Source: arXiv:2601.21972, as we read it; the released code uses `published`.
         """
         return 2.0 * self.coverage - 1.5 * self.redundancy - 0.2 * self.damage
 
     @property
     def strict(self) -> float:
-        """A reward that pays nothing for nothing, at most 1: one command against the spiders is enough, more cost.
+        """Reward at most 1, which is 0 for an empty world without damage; `/kill` after the first costs.
 
         exact_iou - 0.1 damage - 0.01 (num_kills - 1 if over 1)
         """
@@ -109,14 +109,14 @@ class HouseScore:
 
 
 def score(house: House, world: World, *, attacks: tuple[int, ...], num_kills: int, is_safe: bool = False) -> HouseScore:
-    """How a world compares with the house, and what the spiders did.
+    """Compare a world with the house.
 
     Args:
         house: the task.
-        world: what stands.
-        attacks: the damage of each spider, in hit points.
-        num_kills: commands against the spiders in this turn; one of them kills all.
-        is_safe: whether the spiders were killed before.
+        world: the present world.
+        attacks: damage of each spider in hit points.
+        num_kills: `/kill` commands in this turn; one kills all spiders.
+        is_safe: True if the spiders were killed before.
     """
     right = world == house.target
     wanted, stands = house.target != AIR, world != AIR
@@ -136,12 +136,12 @@ def score(house: House, world: World, *, attacks: tuple[int, ...], num_kills: in
 
 
 def spiders(rng: random.Random) -> tuple[int, ...]:
-    """The damage of each of an episode's spiders."""
+    """Draw the damage of each spider of an episode."""
     return tuple(rng.randint(*ATTACKS) for _ in range(NUM_SPIDERS))
 
 
 def missing(house: House, world: World, builder: int) -> list[Fill]:
-    """Fills with which a builder does its share of what the world lacks, within its stock; the last also clears."""
+    """Return a builder's part of the missing fills, within its stock; the last builder also clears cells."""
     is_own = (house.target != world) & (house.owners == builder)
     fills = cover(np.where(is_own, house.target, AIR).astype(np.uint8), house.box)
     to_clear = (is_own & (house.target == AIR)).astype(np.uint8)
@@ -149,7 +149,7 @@ def missing(house: House, world: World, builder: int) -> list[Fill]:
 
 
 def wrong_cells(house: House, world: World) -> list[tuple[int, int, int, int]]:
-    """Each cell that does not hold what it should, as (x, y, z, what it should hold)."""
+    """Return each wrong cell as (x, y, z, correct block)."""
     x, y, z = house.box.lower
     return [
         (cx + x, cy + y, cz + z, int(house.target[cy, cz, cx]))
@@ -158,7 +158,7 @@ def wrong_cells(house: House, world: World) -> list[tuple[int, int, int, int]]:
 
 
 def rectangles_to_mend(house: House, world: World) -> list[Fill]:
-    """The house's rectangles in which a cell is wrong."""
+    """Return the rectangles of the house with a wrong cell."""
     x, y, z = house.box.lower
     is_wrong = house.target != world
     return [
@@ -169,14 +169,14 @@ def rectangles_to_mend(house: House, world: World) -> list[Fill]:
 
 
 def stock_left(house: House, fills: Sequence[Fill]) -> dict[int, int]:
-    """What a builder's stock of each block still holds after its fills of a turn."""
+    """Return the rest of a builder's stock after its fills of a turn."""
     return {
         block: stock - sum(fill.volume for fill in fills if fill.block == block) for block, stock in house.stock.items()
     }
 
 
 def affordable_rectangles(house: House, left: Mapping[int, int]) -> list[Fill]:
-    """Rectangles to build with what is left of the stock: the largest first, then the largest part of one more."""
+    """Return rectangles within the rest of the stock: the largest first, then the largest part of one more."""
     stock = dict(left)
     chosen: list[Fill] = []
     others: list[Fill] = []
@@ -192,24 +192,24 @@ def affordable_rectangles(house: House, left: Mapping[int, int]) -> list[Fill]:
 
 
 def house(row: Mapping[str, Any], num_builders: int = 2, has_spare: bool = True) -> House:
-    """The task of a row in the benchmark's own form.
+    """Return the task of a row in the form of the benchmark.
 
     Args:
-        row: "task_id"; "inventory", a letter's block for each letter, air among them; "target_spec" with "layers", a
-            list of {"y", "rows"}, rows by z, letters by x; and perhaps "bbox" with "from" and "to".
-        num_builders: how many build it.
+        row: "task_id"; "inventory", the block of each letter, including air; "target_spec" with "layers", a list of
+            {"y", "rows"}, rows by z, letters by x; and optionally "bbox" with "from" and "to".
+        num_builders: number of builders.
         has_spare: see `House`.
 
     Raises:
-        ValueError: if it is not of this form; if a layer is missing, has another size than the others, or holds an
-            unknown letter; or if the box does not fit.
+        ValueError: if the row has another form, if a layer is missing, has another size or an unknown letter, or if the
+            box does not fit.
     """
     name = str(row["task_id"])
     _refuse_other_form(name, row)
     inventory = {str(letter): str(block).removeprefix("minecraft:") for letter, block in row["inventory"].items()}
     air = next((letter for letter, block in inventory.items() if block in _AIR_NAMES), None)
     if air is None:
-        raise ValueError(f"{name}: its inventory has no letter for air, only {inventory}")
+        raise ValueError(f"{name}: inventory={inventory} has no letter for air")
     others = [letter for letter in inventory if letter != air]
     letters = "".join([air, *others])
     layers = sorted(row["target_spec"]["layers"], key=lambda layer: int(layer["y"]))
@@ -217,37 +217,37 @@ def house(row: Mapping[str, Any], num_builders: int = 2, has_spare: bool = True)
     grid = [[[letters.find(letter) for letter in line] for line in layer["rows"]] for layer in layers]
     sizes = {len(line) for layer in grid for line in layer}, {len(layer) for layer in grid}
     if heights != list(range(heights[0], heights[0] + len(heights))) or any(len(size) != 1 for size in sizes):
-        raise ValueError(f"{name}: its layers must follow one another in y and be of one size; y is {heights}")
+        raise ValueError(f"{name}: layers must have consecutive y and one size; y is {heights}")
     if min(block for layer in grid for line in layer for block in line) < 0:
-        raise ValueError(f"{name}: a layer holds a letter that is not in its inventory {letters!r}")
+        raise ValueError(f"{name}: a layer has a letter outside the inventory {letters!r}")
     target = read_only(np.array(grid, np.uint8))
     if not target.any():
-        raise ValueError(f"{name}: nothing but air is wanted")
+        raise ValueError(f"{name}: the layers contain only air")
     corner = (row.get("bbox") or {}).get("from", [0, heights[0], 0])
     box = Box(target.shape[2], target.shape[0], target.shape[1], *(int(number) for number in corner))
     far_corner = (row.get("bbox") or {}).get("to", box.upper)
     if box.y != heights[0] or tuple(far_corner) != box.upper:
-        raise ValueError(f"{name}: its bbox {row['bbox']} does not fit layers from {box.lower} to {box.upper}")
+        raise ValueError(f"{name}: bbox {row['bbox']} does not fit the layers from {box.lower} to {box.upper}")
     blocks = ("air", *(inventory[letter] for letter in others))
     return House(name, blocks, letters, box, target, num_builders, has_spare=has_spare)
 
 
 def _refuse_other_form(name: str, row: Mapping[str, Any]) -> None:
-    """Raise, with what is wrong, where a row's values are not of the benchmark's types."""
+    """Raise ValueError if the values of a row do not have the types of the benchmark."""
     inventory, spec = row["inventory"], row["target_spec"]
     if not isinstance(inventory, Mapping):
         raise ValueError(f"{name}: inventory must map letters to blocks, got {inventory!r}")
     layers = spec.get("layers") if isinstance(spec, Mapping) else None
     if not isinstance(layers, list) or not layers:
-        raise ValueError(f"{name}: target_spec must hold a list of layers, got {spec!r}")
+        raise ValueError(f"{name}: target_spec must have a list of layers, got {spec!r}")
     for layer in layers:
         rows = layer.get("rows") if isinstance(layer, Mapping) else None
         if not isinstance(rows, list) or not all(isinstance(line, str) for line in rows) or "y" not in layer:
-            raise ValueError(f"{name}: a layer must hold a y and rows, a list of texts; got {layer!r}")
+            raise ValueError(f"{name}: a layer must have y and rows, a list of strings; got {layer!r}")
 
 
 def _largest_part(fill: Fill, max_cells: int) -> Fill | None:
-    """The largest part of a rectangle, from its lower corner, that has no more than so many cells."""
+    """Return the largest part of a rectangle from its lower corner with at most `max_cells` cells."""
     width, depth = fill.x2 - fill.x1 + 1, fill.z2 - fill.z1 + 1
     parts = [(w, min(depth, max_cells // w)) for w in range(1, min(width, max_cells) + 1)]
     if not parts:
@@ -274,14 +274,14 @@ def new_house(
     num_builders: int = 2,
     has_spare: bool = True,
 ) -> House:
-    """The generated house with this number.
+    """Return the generated house of a number.
 
     Args:
-        seed: any integer; the same one gives the same house.
-        difficulty: 1 (a box of 4 by 4 of two blocks) to 5 (up to 9 by 9, six blocks, every roof, inner walls). The
-            published houses, of 6 by 7 and 5 blocks, are about as hard as 3.
-        split: "train" or "test"; no house is in both.
-        num_builders: how many build it; the houses are the same for any number.
+        seed: any integer; the same seed gives the same house.
+        difficulty: 1 (4 by 4, two blocks) to 5 (up to 9 by 9, six blocks, every roof, inner walls). The published
+            houses (6 by 7, 5 blocks) are similar to 3.
+        split: "train" or "test", which share no house.
+        num_builders: number of builders; the houses do not depend on it.
         has_spare: see `House`.
     """
     refuse_difficulty(difficulty, HIGHEST_DIFFICULTY)
@@ -321,7 +321,7 @@ def _walls(depth: int, width: int, role: dict[str, int]) -> NDArray[np.uint8]:
 
 
 def _roof(kind: str, depth: int, width: int, role: dict[str, int]) -> list[NDArray[np.uint8]]:
-    """Layers that get smaller towards the top; their lower edges are eaves."""
+    """Return layers that shrink towards the top; their lower edges are eaves."""
     step_z, step_x = {"flat": (0, 0), "gable along x": (1, 0), "gable along z": (0, 1), "hip": (1, 1)}[kind]
     layers: list[NDArray[np.uint8]] = []
     z = x = 0
@@ -340,7 +340,7 @@ def _roof(kind: str, depth: int, width: int, role: dict[str, int]) -> list[NDArr
 
 
 def _cut_door(rng: random.Random, house: NDArray[np.uint8], role: dict[str, int], wall_height: int) -> None:
-    """A door in the wall at z = 0: one block of its own, open above it where the wall is high enough."""
+    """Put a door into the wall at z = 0: one block, with air above it if the wall is high enough."""
     x = rng.randint(1, house.shape[2] - 2)
     house[1, 0, x] = role["door"]
     if wall_height > 2:

@@ -1,4 +1,4 @@
-"""MiniBuild: the building task for small models: many parts, a sparse reward, partners out of sight."""
+"""MiniBuild: builders divide one list of parts. For small models."""
 
 from .demonstrations import demonstration
 from .env import MiniBuild

@@ -1,7 +1,7 @@
-"""Imperfect players of MiniBuild, whose episodes a small model is first taught on.
+"""Noisy players of MiniBuild, whose episodes are supervised training data for a small model.
 
-They never name a part twice, follow no convention and blunder often, so that a model taught on them remembers its own
-moves, plays legal ones, succeeds now and then, and has everything still to learn about dividing the work.
+They never name a part twice, follow no convention and make many mistakes. A model trained on them remembers its own
+moves and plays legal ones, but has to learn to divide the work.
 """
 
 from __future__ import annotations
@@ -24,20 +24,18 @@ def demonstration(
     preference: tuple[float, float] = (0.0, 0.2),
     mistakes: tuple[float, float] = (0.35, 0.5),
 ) -> dict[str, tuple[Message, ...]]:
-    """One episode of noisy players, as each of them saw it.
+    """Play one episode of noisy players.
 
     Args:
-        rng: decides the goal, the players' habits and their blunders.
-        num_agents: as of the environment.
-        max_turns: as of the environment.
-        feedback: as of the environment.
-        split: where the goal comes from.
-        preference: range of the probability with which a player picks from its own share of the goal (the first part
-            of it for builder_0, and so on) as long as it lasts; otherwise it picks from the whole.
-        mistakes: range of the probability of a blunder.
+        rng: random generator of the goal, players and mistakes.
+        num_agents: see `MiniBuild`, as are `max_turns` and `feedback`.
+        split: split of the goal.
+        preference: range of the probability that a player picks from its own part of the goal (the first `max_turns`
+            pairs for builder_0, and so on), if any is left; otherwise it picks from the whole goal.
+        mistakes: range of the probability of a mistake.
 
     Returns:
-        Each agent's whole transcript; the messages of role "assistant" are its replies.
+        The messages of each agent; role "assistant" marks its replies.
     """
     env = MiniBuild(split, num_agents=num_agents, max_turns=max_turns, feedback=feedback)
     observations, _ = env.reset(seed=rng.randrange(2**31))
@@ -64,5 +62,5 @@ def _others(wanted: Goal, named: set[str]) -> list[Move]:
 
 
 def blunder(rng: random.Random, move: Move) -> Move:
-    """The move gone wrong: mostly the material, now and then a part that is perhaps not wanted."""
+    """Return the move with a random material, and with probability 0.25 a random part."""
     return (move[0] if rng.random() < 0.75 else rng.choice(PARTS)), rng.choice(MATERIALS)

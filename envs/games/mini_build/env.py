@@ -1,4 +1,4 @@
-"""MiniBuild: builders with one list of parts and a reward at the end. The building task for small models."""
+"""The environment MiniBuild, and the base class that it shares with MiniShift."""
 
 from __future__ import annotations
 
@@ -39,26 +39,26 @@ _MATERIAL_COLOURS = (
 
 
 class PartsEnv(PicturedEnv):
-    """Builders that name one part and one material per turn, without seeing each other's moves.
+    """Base class: builders name one part and one material per turn, without seeing each other's moves.
 
     Args:
         num_agents: builders, 2 to 8.
         max_turns: turns of an episode.
-        reward: "sparse" (at the end 1 if the quality reached `threshold`, else 0), "terminal" (the quality, at the
-            end) or "dense" (what a turn added to the quality). The maximum is 1 in each.
-        feedback: which moves a builder hears about: "own", "cross" (the partners'), "both" (own first) or "none".
-        threshold: the quality that counts as success, over 0 and at most 1.
-        is_explained: whether the prompts state the rules in English, for a model that was not trained on the game.
-        prompts: templates in place of the own prompts, see `collm.envs.templates`.
-        **kwargs: of `TextParallelEnv`.
+        reward: "sparse" (1 at the end if the quality is at least `threshold`, otherwise 0), "terminal" (the quality at
+            the end) or "dense" (its increase). The highest return is 1.
+        feedback: reported moves: "own", "cross" (the partners'), "both" (own first) or "none".
+        threshold: quality that counts as success, above 0 and at most 1.
+        is_explained: True adds the rules in English, for models that were not trained on the game.
+        prompts: templates that replace the prompts, see `collm.envs.templates`.
+        **kwargs: see `TextParallelEnv`.
     """
 
     truth_metric: ClassVar[str | None] = "quality"
     block_letters = ".WSBGCINL"
     block_colours = (_AIR, *_MATERIAL_COLOURS)
     places: ClassVar[Mapping[str, bool]]
-    """Places of a user's templates; one of those that are true must be in it."""
-    _verdicts: tuple[Verdict, ...]  # of the last moves, by seat
+    """Fields of a template. A template needs at least one field whose value is True."""
+    _verdicts: tuple[Verdict, ...]  # results of the last moves, by seat
 
     def __init__(
         self,
@@ -83,12 +83,12 @@ class PartsEnv(PicturedEnv):
         self._templates = templates(prompts, self.possible_agents, self.places)
 
     def opening(self, seat: int, own: str, **shown: str) -> list[Message]:
-        """First messages of a builder.
+        """Return the first messages of a builder.
 
         Args:
-            seat: its number.
-            own: the game's own prompt.
-            shown: fields of the game, besides those of every game of parts.
+            seat: number of the builder.
+            own: default prompt.
+            shown: further template fields.
         """
         values = {"seat": seat, "turns": self.max_turns, "feedback": self._feedback, "team": len(self.possible_agents)}
         return self._templates.opening(self.possible_agents[seat], {**values, **shown}, own)
@@ -96,14 +96,14 @@ class PartsEnv(PicturedEnv):
     def judged(
         self, quality: float, gain: float, feedback: Mapping[str, str], verdicts: Counter[Verdict], **metrics: int
     ) -> Outcome:
-        """Outcome of a turn.
+        """Return the outcome of a turn.
 
         Args:
-            quality: after it.
-            gain: the quality that it added.
-            feedback: what each builder reads.
-            verdicts: how often each verdict was given.
-            metrics: other counts; `own_repeats` of moves that were "taken" by the builder itself are no collisions.
+            quality: quality after the turn.
+            gain: increase of the quality.
+            feedback: feedback by agent.
+            verdicts: number of moves by result.
+            metrics: other counts; "taken" moves in `own_repeats` are not collisions.
         """
         is_last = self.turn + 1 == self.max_turns
         return Outcome(
@@ -121,27 +121,27 @@ class PartsEnv(PicturedEnv):
 
 
 class MiniBuild(PartsEnv):
-    """Two or more builders work down one goal of a part each per turn, without seeing each other's moves.
+    """Two or more builders divide one list of parts, without seeing each other's moves.
 
-    The goal lists num_agents * max_turns parts with their materials, and all builders read it. Each turn each names one
-    part and one material; the moves are applied in a random order; the first building of a part is final. The share of
-    the goal that stands right is the quality.
+    The goal lists num_agents * max_turns parts with their materials; all builders read it. In each turn, each builder
+    names one part and one material. The moves are carried out in random order, and the first move on a part is final.
+    The quality is the share of the goal that is built correctly.
 
-    The default reward only asks for a quality of 0.6, which makes the game a task of memory. Builders that remember
-    their own moves reach it in 96 % of the episodes without dividing the work; builders that name pairs of the goal at
-    random reach it in 61 %. With reward="terminal" dividing the work pays: it earns 1, and memory alone 0.75.
+    The default reward needs a quality of 0.6, which makes the game a task of memory: builders that remember their own
+    moves reach it in 96 % of the episodes without dividing the work, builders that name random pairs in 61 %. With
+    reward="terminal", dividing the work earns 1 and memory alone 0.75.
 
-    What a builder reads after a turn is the lever: with "cross", only the partners know whether a builder's own moves
-    counted, so the value of the joint build shows in the joint history and not in either history alone.
+    With feedback "cross", only the partners read the results of a builder's moves, so no private history shows the
+    value of the joint build.
 
     Args:
         split: "train" or "test"; no goal is in both.
         num_agents: builders, 2 to 8.
-        max_turns: turns of an episode; a goal has a part for each builder in each turn, 24 at most.
-        **kwargs: of `PartsEnv` and `TextParallelEnv`.
+        max_turns: turns of an episode; num_agents * max_turns is at most 24.
+        **kwargs: see `PartsEnv` and `TextParallelEnv`.
 
     Raises:
-        ValueError: if a setting is none of the above.
+        ValueError: if a setting is invalid.
     """
 
     metadata: ClassVar[dict[str, Any]] = {**PicturedEnv.metadata, "name": "mini_build_v0"}
@@ -165,11 +165,11 @@ class MiniBuild(PartsEnv):
         self.split = split
         self._site = Site(new_goal(0, num_agents * max_turns, split))
         self._verdicts = ()
-        self._named: dict[str, frozenset[str]] = {}  # parts of the goal that each builder has named so far
+        self._named: dict[str, frozenset[str]] = {}  # parts of the goal that each builder has named
 
     @property
     def goal(self) -> Goal:
-        """What is to be built: (part, material) pairs, in the order of the prompts."""
+        """(part, material) pairs in the order of the prompts."""
         return self._site.goal
 
     def deal(self, task: Any) -> Mapping[str, Sequence[Message]]:
@@ -207,7 +207,6 @@ class MiniBuild(PartsEnv):
             agent: texts.verdict_text(self._feedback, own, [*self._verdicts[:seat], *self._verdicts[seat + 1 :]])
             for seat, (agent, own) in enumerate(zip(self.possible_agents, self._verdicts, strict=True))
         }
-        # What is taken, a builder named itself in an earlier turn, or only others did.
         return self.judged(after, after - before, feedback, Counter(verdicts.values()), own_repeats=num_repeats)
 
     def panels(self) -> list[PanelRow]:
@@ -223,16 +222,16 @@ class MiniBuild(PartsEnv):
         return f"{super().scene()}{''.join(lines)}"
 
     def truth(self) -> str:
-        """What became of the moves, what stands right and wrong, and the quality so far."""
+        """Return the results of the last moves, the built parts, and the progress."""
         return texts.truth_text(self._site, self._verdicts)
 
     def reference(self, agent: str) -> str:
-        """The reply with which reference players complete the goal together."""
+        """Return the reply of a team that completes the goal without collisions."""
         seat = self.possible_agents.index(agent)
         return texts.reply(reference_move(self._site, seat, len(self.possible_agents)))
 
     def exploits(self) -> Mapping[str, Callable[[str], str]]:
-        """Teams that copy pairs of the goal without dividing it, without and with memory."""
+        """Return teams that copy pairs of the goal without dividing it, without and with memory."""
         players = {"random pairs": random_pair, "random pairs, none again": new_random_pair}
         return {name: partial(self._exploiting_reply, player) for name, player in players.items()}
 
@@ -244,21 +243,21 @@ class MiniBuild(PartsEnv):
 
 
 def task_number(task: Any) -> int:
-    """The task that a reset asked for, as a number.
+    """Return the number of a task.
 
     Raises:
-        ValueError: if it is none.
+        ValueError: if it is not an integer from 0 up.
     """
     if isinstance(task, int) and not isinstance(task, bool) and task >= 0:
         return task
-    raise ValueError(f"a task is the number of a goal in its split, a whole number from 0 up; got {task!r}")
+    raise ValueError(f"task={task!r} must be the number of a goal, an integer from 0 up")
 
 
 def random_pair(goal: Goal, seat: int, turn: int) -> Move:
-    """Any pair of the goal, also one that was named before; the same one for the same goal, seat and turn."""
+    """Return a random pair of the goal, a function of goal, seat and turn."""
     return random.Random(f"{goal} {seat} {turn}").choice(goal)
 
 
 def new_random_pair(goal: Goal, seat: int, turn: int) -> Move:
-    """A pair of the goal that this builder has not named before: entry `turn` of an order of its own."""
+    """Return a random pair of the goal that this builder has not named before."""
     return random.Random(f"{goal} {seat}").sample(goal, len(goal))[turn]

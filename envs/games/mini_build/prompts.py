@@ -1,7 +1,4 @@
-"""Text in and out of MiniBuild: every string an agent reads or writes passes through here.
-
-The texts are bare words without punctuation, because a model of half a million parameters must read them.
-"""
+"""Prompts, feedback and replies of MiniBuild: bare words without punctuation, for a model of 0.6 million weights."""
 
 from __future__ import annotations
 
@@ -15,10 +12,10 @@ Feedback = Literal["own", "cross", "both", "none"]
 
 _VERDICTS: tuple[Verdict, ...] = ("ok", "taken", "wrong", "bad")
 VOCABULARY = (*PARTS, *MATERIALS, *_VERDICTS, "builder", *map(str, range(MAX_BUILDERS)), "goal", "next")
-"""Every word that the short prompts, the feedback and a legal reply are made of."""
+"""All words of short prompts, feedback and legal replies."""
 
 PLACES = {"goal": True, "seat": False, "turns": False, "feedback": False, "team": False}
-"""Places of a template; one of those that are true must be in it."""
+"""Fields of a template. A template needs at least one field whose value is True."""
 
 _EXPLANATION = """\
 You and {partners} build one thing together. There are {turns} turns; in each turn {all} of you name one part and its \
@@ -46,7 +43,7 @@ _WORDS_EXPLAINED = (
 def prompt(
     goal: Goal, seat: int, *, turns: int, feedback: Feedback, is_explained: bool = False, num_builders: int = 2
 ) -> str:
-    """What a builder reads first: its seat, the goal, and on request the rules in plain English."""
+    """Return a builder's first prompt: its number, the goal, and optionally the rules."""
     short = f"builder {seat} goal {goal_text(goal)}"
     if not is_explained:
         return short
@@ -69,25 +66,25 @@ def prompt(
 
 
 def told_text(feedback: Feedback, num_builders: int) -> str:
-    """Moves that a builder hears about, and the words for them, in plain English."""
+    """Return the explanation of the feedback in English."""
     told = (_TWO_EXPLAINED if num_builders == 2 else _TEAM_EXPLAINED)[feedback]
     return told if feedback == "none" else told + _WORDS_EXPLAINED
 
 
 def goal_text(goal: Goal) -> str:
-    """Parts, each followed by its material."""
+    """Return the parts, each followed by its material."""
     return " ".join(f"{part} {material}" for part, material in goal)
 
 
 def reply(move: Move) -> str:
-    """A move as a builder writes it."""
+    """Return a move in the form of a reply."""
     return " ".join(move)
 
 
 def parsed_move(text: str) -> Move | None:
-    """The part and the material that a reply names; None unless it names exactly one of each, once.
+    """Return the move of a reply, or None unless the reply names exactly one part and one material.
 
-    Other words around them do not matter, nor does their order.
+    Other words and the order are ignored.
     """
     words = re.findall(r"[a-z]+", text.lower())
     parts = [word for word in words if word in PARTS]
@@ -96,13 +93,13 @@ def parsed_move(text: str) -> Move | None:
 
 
 def truth_text(site: Site, verdicts: Sequence[Verdict]) -> str:
-    """What no builder is told as a whole: what became of both last moves, what stands, how much of the goal is right.
+    """Return the hidden state: the results of all last moves, the built parts, and the number of correct parts.
 
         builder 0 ok builder 1 taken wall ok roof wrong goal 1 of 8
 
     Args:
-        site: as it is now.
-        verdicts: what became of the last moves, by seat; empty before the first.
+        site: the present site.
+        verdicts: results of the last moves by seat; empty before the first turn.
     """
     told = [f"builder {seat} {verdict}" for seat, verdict in enumerate(verdicts)]
     told += [f"{part} {'ok' if (part, material) in site.goal else 'wrong'}" for part, material in site.built]
@@ -111,6 +108,6 @@ def truth_text(site: Site, verdicts: Sequence[Verdict]) -> str:
 
 
 def verdict_text(feedback: Feedback, own: Verdict, partners: Sequence[Verdict]) -> str:
-    """What a builder reads after a turn: one word for each move it is told about."""
+    """Return the feedback of a turn: one word per reported move."""
     others = " ".join(partners)
     return {"own": own, "cross": others, "both": f"{own} {others}", "none": "next"}[feedback]

@@ -1,7 +1,7 @@
-"""Rules of MiniBuild: pure functions on an immutable state, free of text and of the agent API.
+"""Rules of MiniBuild: pure functions on an immutable state.
 
-A goal lists parts, each with its material. Whoever builds a part first decides its material for good, so a part built
-twice is a wasted move, and a part built of the wrong material is lost.
+A goal lists parts with their materials. The first move on a part decides its material. A second move on it is wasted,
+and a part of the wrong material is lost.
 """
 
 from __future__ import annotations
@@ -28,35 +28,32 @@ Goal = tuple[tuple[str, str], ...]
 Verdict = Literal["ok", "taken", "wrong", "bad"]
 Move = tuple[str, str]
 
-_TEST_SHARE = 5  # one goal in five is held out
+_TEST_SHARE = 5  # one goal in five is in the test split
 
 
 @dataclass(frozen=True)
 class Site:
-    """What is wanted, and what stands."""
+    """The goal and the built parts."""
 
-    goal: Goal  # (part, material) pairs, no part twice
+    goal: Goal  # (part, material) pairs with different parts
     built: Goal = ()  # in the order of building
 
 
 def is_held_out(goal: Goal) -> bool:
-    """Whether a goal belongs to the test split, whatever the order in which it is listed.
-
-    A stable hash decides, so that the two splits share no goal, on any machine and for any seeds.
-    """
+    """Return True if a goal belongs to the test split, decided by a stable hash of its sorted pairs."""
     return zlib.crc32(repr(sorted(goal)).encode()) % _TEST_SHARE == 0
 
 
 def new_goal(seed: int, num_pairs: int, split: Split = "train") -> Goal:
-    """The goal with this number in its split.
+    """Return the goal of a number.
 
     Args:
-        seed: any integer; the same one gives the same goal.
-        num_pairs: 1 to 24; each part occurs at most once.
-        split: "train" or "test"; the two are disjoint.
+        seed: any integer; the same seed gives the same goal.
+        num_pairs: 1 to 24.
+        split: "train" or "test", which share no goal.
 
     Raises:
-        ValueError: for another split, or more pairs than there are parts.
+        ValueError: if the split is unknown or there are fewer parts than pairs.
     """
     if split not in ("train", "test"):
         raise ValueError(f"split must be 'train' or 'test', got {split!r}")
@@ -70,11 +67,11 @@ def new_goal(seed: int, num_pairs: int, split: Split = "train") -> Goal:
 
 
 def placed(site: Site, move: Move | None) -> tuple[Site, Verdict]:
-    """The site after one move, and what became of the move.
+    """Carry out one move.
 
     Returns:
-        "bad" for no move or a part that the goal does not want, "taken" for a part that stands already; else the part
-        is built, "ok" if of the right material and "wrong" if not.
+        The new site and the result: "bad" (no move, or a part outside the goal), "taken" (built before), "ok" (built of
+        the right material) or "wrong".
     """
     if move is None or move[0] not in dict(site.goal):
         return site, "bad"
@@ -84,20 +81,20 @@ def placed(site: Site, move: Move | None) -> tuple[Site, Verdict]:
 
 
 def quality(site: Site) -> float:
-    """The share of the goal that stands in the right material, 0 to 1."""
+    """Return the share of the goal that is built of the right material, 0 to 1."""
     return len(set(site.goal) & set(site.built)) / len(site.goal)
 
 
 def payoff(reward: Reward, quality: float, gain: float, *, threshold: float, is_last: bool) -> float:
-    """What a turn pays every builder, 0 to 1.
+    """Return the reward of a turn, 0 to 1.
 
     Args:
-        reward: "sparse": after the last turn 1 if the quality reached the threshold, else 0; "terminal": after the last
-            turn the quality; "dense": in every turn what it added.
-        quality: after the turn.
-        gain: the quality that the turn added.
-        threshold: the quality that counts as success.
-        is_last: whether the episode ends with this turn.
+        reward: "sparse": 1 after the last turn if the quality is at least `threshold`, otherwise 0. "terminal": the
+            quality after the last turn. "dense": the increase of the quality.
+        quality: quality after the turn.
+        gain: increase of the quality in the turn.
+        threshold: quality that counts as success.
+        is_last: True in the last turn.
     """
     if reward == "dense":
         return gain
@@ -107,34 +104,33 @@ def payoff(reward: Reward, quality: float, gain: float, *, threshold: float, is_
 
 
 def refuse_team(num_builders: int, max_turns: int) -> None:
-    """Raise if so many builders cannot play so many turns: a goal has a part for each builder in each turn."""
+    """Raise ValueError if the number of builders is not 2 to 8, or if there are too few parts for all turns."""
     if isinstance(num_builders, bool) or num_builders not in range(2, MAX_BUILDERS + 1):
         raise ValueError(f"num_agents must be 2 to {MAX_BUILDERS}, got {num_builders!r}")
-    if isinstance(max_turns, int) and num_builders * max_turns > len(PARTS):  # else the base class refuses it
+    if isinstance(max_turns, int) and num_builders * max_turns > len(PARTS):  # the base class refuses other types
         raise ValueError(
-            f"max_turns must be at most {len(PARTS) // num_builders} for {num_builders} builders, got {max_turns}; "
-            f"a goal has a part for each of them in each turn, and there are {len(PARTS)} parts"
+            f"max_turns={max_turns} must be at most {len(PARTS) // num_builders} for {num_builders} builders, because "
+            f"there are {len(PARTS)} parts"
         )
 
 
 def refuse_threshold(threshold: float) -> None:
-    """Raise if no quality, or every quality, would count as success."""
+    """Raise ValueError if the threshold is not above 0 and at most 1."""
     if not 0 < threshold <= 1:
-        raise ValueError(f"threshold must be over 0 and at most 1, got {threshold}")
+        raise ValueError(f"threshold={threshold} must be above 0 and at most 1")
 
 
 def reference_move(site: Site, seat: int, num_builders: int) -> Move:
-    """What the reference player builds: the first builder from the front of what is missing, the last from its back.
+    """Return the reference player's move: builders take missing parts at equal distances from front to back.
 
-    Those between them take places between, evenly apart. So none of them meet before the goal is complete; then any
-    part will do.
+    So builders do not collide before the goal is complete. After that, any part is fine.
     """
     missing = [pair for pair in site.goal if pair[0] not in dict(site.built)] or list(site.goal)
     return missing[seat * (len(missing) - 1) // (num_builders - 1)]
 
 
 def ceilings(num_builders: int, max_turns: int, reward: Reward, threshold: float) -> Mapping[str, float]:
-    """Mean returns of MiniBuild's builders that know all materials, by what they lack."""
+    """Return exact mean returns of builders that know all materials, by what they lack."""
     num_parts = num_builders * max_turns
     found = {
         "no memory: each draws from its own share of the goal": joined(
@@ -147,7 +143,7 @@ def ceilings(num_builders: int, max_turns: int, reward: Reward, threshold: float
 
 
 def num_drawn(num_parts: int, num_draws: int) -> list[float]:
-    """Distribution of the different parts among draws with replacement from so many."""
+    """Return the distribution of the number of different parts in draws with replacement."""
     chances = [1.0, *[0.0] * num_parts]
     for _ in range(num_draws):
         chances = [
@@ -158,7 +154,7 @@ def num_drawn(num_parts: int, num_draws: int) -> list[float]:
 
 
 def num_joint(num_parts: int, num_sets: int, size: int) -> list[float]:
-    """Distribution of the different parts in the union of random sets of one size."""
+    """Return the distribution of the number of parts in the union of random sets of one size."""
     chances = [1.0, *[0.0] * num_parts]
     for _ in range(num_sets):
         joint = [0.0] * (num_parts + 1)
@@ -172,7 +168,7 @@ def num_joint(num_parts: int, num_sets: int, size: int) -> list[float]:
 
 
 def joined(distributions: Iterable[Sequence[float]]) -> list[float]:
-    """Distribution of the sum of independent numbers."""
+    """Return the distribution of the sum of independent numbers."""
     total = [1.0]
     for chances in distributions:
         found = [0.0] * (len(total) + len(chances) - 1)
@@ -184,9 +180,9 @@ def joined(distributions: Iterable[Sequence[float]]) -> list[float]:
 
 
 def mean_pay(reward: Reward, chances: Sequence[float], *, threshold: float) -> float:
-    """Mean return of an episode that builds k of the parts, of as many as the distribution has, with chance k."""
+    """Return the mean return of an episode that builds k correct parts with probability `chances[k]`."""
     num_parts = len(chances) - 1
-    how: Reward = "terminal" if reward == "dense" else reward  # what turns add up to is the quality
+    how: Reward = "terminal" if reward == "dense" else reward  # dense rewards sum to the quality
     return sum(
         chance * payoff(how, k / num_parts, 0.0, threshold=threshold, is_last=True) for k, chance in enumerate(chances)
     )

@@ -1,4 +1,4 @@
-"""MiniShift: the dividing task for small models: fresh parts every turn, a sparse reward, partners out of sight."""
+"""MiniShift: builders divide a new list of parts every turn. For small models."""
 
 from .demonstrations import demonstration
 from .env import MiniShift

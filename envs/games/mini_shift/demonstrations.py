@@ -1,7 +1,7 @@
-"""Imperfect players of MiniShift, whose episodes a small model is taught on before it plays.
+"""Noisy players of MiniShift, whose episodes are supervised training data for a small model.
 
-They know the materials and hardly divide: a model taught on them plays legal moves, collides as chance has it,
-succeeds now and then, and has the convention still to learn.
+They know the materials and rarely divide the work. A model trained on them plays legal moves, but has to learn the
+convention.
 """
 
 from __future__ import annotations
@@ -26,21 +26,18 @@ def demonstration(
     preference: tuple[float, float] = (0.0, 0.2),
     mistakes: tuple[float, float] = (0.02, 0.05),
 ) -> dict[str, tuple[Message, ...]]:
-    """One episode of noisy players, as each of them saw it.
+    """Play one episode of noisy players.
 
     Args:
-        rng: decides the offers, the players' habits and their blunders.
-        num_agents: as of the environment.
-        max_turns: as of the environment.
-        feedback: as of the environment.
-        is_shuffled: as of the environment.
-        split: where the offers come from.
-        preference: range of the probability with which a player takes the place of its list that is its seat's number;
-            otherwise it takes any.
-        mistakes: range of the probability of a blunder.
+        rng: random generator of offers, players and mistakes.
+        num_agents: see `MiniShift`, as are `max_turns`, `feedback` and `is_shuffled`.
+        split: split of the offers.
+        preference: range of the probability that a player takes the part at its own place in the list; otherwise it
+            takes any part.
+        mistakes: range of the probability of a mistake.
 
     Returns:
-        Each agent's whole transcript; the messages of role "assistant" are its replies.
+        The messages of each agent; role "assistant" marks its replies.
     """
     env = MiniShift(split, num_agents=num_agents, max_turns=max_turns, feedback=feedback, is_shuffled=is_shuffled)
     observations, _ = env.reset(seed=rng.randrange(2**31))

@@ -1,4 +1,4 @@
-"""MiniShift: builders with a new list of parts every turn and a reward at the end, who have only dividing to learn."""
+"""The environment MiniShift."""
 
 from __future__ import annotations
 
@@ -28,30 +28,27 @@ from .rules import Offer, new_shift, refuse_team
 class MiniShift(PartsEnv):
     """Two or more builders divide a new list of parts every turn, without seeing each other's moves.
 
-    Each turn offers one (part, material) pair per builder, fresh ones; all builders read all of them. Each names one
-    part and one material; a part that several name is built once, and what nobody names is lost. The share of all
-    offered parts that was built right is the quality. Nothing need be remembered: perfect play is a convention about
-    who takes which place of the list (of a shuffled list, which part), and without one builders collide.
+    Each turn offers one new (part, material) pair per builder; all builders read all pairs. Each builder names one part
+    and one material. A part that several builders name is built once. The quality is the share of all offered parts
+    that is built correctly. Perfect play needs no memory, only a convention about places in the list.
 
-    What a builder reads after a turn is the lever, as in MiniBuild: with "cross", only the partners know whether a
-    builder's own moves counted, so how the team stands shows in the joint history and not in either history alone;
-    with "both" each history tells it.
+    With feedback "cross", only the partners read the results of a builder's moves, so no private history shows the
+    progress of the team. With "both", every history shows it.
 
     Args:
         split: "train" or "test"; no offer is in both.
-        num_agents: builders, 2 to 8; an offer has a part for each of them.
+        num_agents: builders, 2 to 8; an offer has one part per builder.
         max_turns: turns of an episode.
-        is_shuffled: whether each builder reads each list in an order of its own, so that a place in the list is no
-            convention.
-        **kwargs: of `PartsEnv` and `TextParallelEnv`.
+        is_shuffled: True: each builder reads the list in its own random order, which prevents conventions about places.
+        **kwargs: see `PartsEnv` and `TextParallelEnv`.
 
     Raises:
-        ValueError: if a setting is none of the above.
+        ValueError: if a setting is invalid.
     """
 
     metadata: ClassVar[dict[str, Any]] = {**PicturedEnv.metadata, "name": "mini_shift_v0"}
     places = texts.PLACES
-    _sites: tuple[Site, ...]  # of the turns that are over
+    _sites: tuple[Site, ...]  # of earlier turns
 
     def __init__(
         self,
@@ -72,7 +69,7 @@ class MiniShift(PartsEnv):
 
     @property
     def offer(self) -> Offer:
-        """What is to be divided in this turn; after the last one, what was."""
+        """Offer of the present turn; after the last turn, the last offer."""
         return self._offers[min(self.turn, self.max_turns - 1)]
 
     def deal(self, task: Any) -> Mapping[str, Sequence[Message]]:
@@ -119,15 +116,15 @@ class MiniShift(PartsEnv):
         return [PanelRow("TARGET", [[wanted]]), PanelRow("BUILT", [[stands]], [[wrong]])]
 
     def truth(self) -> str:
-        """What became of the moves, and the quality so far."""
+        """Return the results of the last moves, and the progress."""
         return texts.truth_text(self._num_right, self._num_pairs, self._verdicts)
 
     def reference(self, agent: str) -> str:
-        """The reply with which reference players divide the offer: each takes its own place of it."""
+        """Return the pair at the agent's own place in the offer."""
         return words.reply(self.offer.pairs[self.possible_agents.index(agent)])
 
     def exploits(self) -> Mapping[str, Callable[[str], str]]:
-        """Builders that know the materials and do not divide."""
+        """Return builders that know the materials and do not divide."""
         return {
             "first of the list": lambda agent: words.reply(self.offer.pairs[0]),
             "the whole list": lambda agent: words.goal_text(self.offer.pairs),

@@ -1,7 +1,4 @@
-"""Text in and out of MiniShift: every string an agent reads or writes passes through here.
-
-The words are MiniBuild's, so that a model that knows the one can read the other; so are replies.
-"""
+"""Prompts, feedback and replies of MiniShift, in the words of MiniBuild."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from ..mini_build.prompts import Feedback, goal_text, reply, told_text, verdict_
 from ..mini_build.rules import Goal, Verdict
 
 PLACES = {"offer": True, "seat": False, "turns": False, "feedback": False, "team": False}
-"""Places of a template; one of those that are true must be in it."""
+"""Fields of a template. A template needs at least one field whose value is True."""
 
 _EXPLANATION = """\
 You and {partners} divide work. There are {turns} turns; in each turn a new list of {team} parts is shown to all of \
@@ -32,7 +29,7 @@ def prompt(
     is_shuffled: bool = False,
     num_builders: int = 2,
 ) -> str:
-    """What a builder reads first: its seat, the first offer, and on request the rules in plain English."""
+    """Return a builder's first prompt: its number, the first offer, and optionally the rules."""
     short = f"builder {seat} {offer_text(pairs)}"
     if not is_explained:
         return short
@@ -50,25 +47,25 @@ def prompt(
 
 
 def offer_text(pairs: Goal) -> str:
-    """The parts of an offer, each followed by its material."""
+    """Return the parts of an offer, each followed by its material."""
     return f"goal {goal_text(pairs)}"
 
 
 def told(feedback: Feedback, own: Verdict, partners: Sequence[Verdict], next_pairs: Goal | None) -> str:
-    """What a builder reads after a turn: a word for each move it is told about, and the next offer if there is one."""
+    """Return the feedback of a turn: one word per reported move, and the next offer."""
     words = verdict_text(feedback, own, partners)
     return words if next_pairs is None else f"{words} {offer_text(next_pairs)}"
 
 
 def truth_text(num_right: int, num_pairs: int, verdicts: Sequence[Verdict]) -> str:
-    """What no builder is told as a whole: what became of all last moves, and how much of the shift is right so far.
+    """Return the hidden state: the results of all last moves, and the number of correct parts.
 
         builder 0 ok builder 1 taken goal 1 of 16
 
     Args:
-        num_right: parts built right so far.
-        num_pairs: parts offered in the whole shift.
-        verdicts: what became of the last moves, by seat; empty before the first.
+        num_right: number of correct parts.
+        num_pairs: number of parts in the whole episode.
+        verdicts: results of the last moves by seat; empty before the first turn.
     """
     seen = [f"builder {seat} {verdict}" for seat, verdict in enumerate(verdicts)]
     return " ".join([*seen, f"goal {num_right} of {num_pairs}"])

@@ -1,7 +1,7 @@
-"""Rules of MiniShift: pure functions on immutable values, free of text and of the agent API.
+"""Rules of MiniShift: pure functions on immutable values.
 
-A shift is an offer per turn. An offer is one (part, material) pair for each builder, no part twice; what is offered in
-one turn is gone in the next, so that nothing need be remembered. Moves within an offer are judged as in MiniBuild.
+A shift has one offer per turn. An offer has one (part, material) pair per builder, each with a different part. Moves
+follow the rules of MiniBuild.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from ..mini_build.rules import MATERIALS, MAX_BUILDERS, PARTS, Goal, Split, is_h
 
 @dataclass(frozen=True)
 class Offer:
-    """What there is to build in one turn."""
+    """The parts of one turn."""
 
     pairs: Goal
-    lists: tuple[Goal, ...]  # the pairs as each builder reads them, by seat
+    lists: tuple[Goal, ...]  # the pairs in the order that each builder reads, by seat
 
 
 def new_shift(
     number: int, *, num_builders: int, num_turns: int, split: Split = "train", is_shuffled: bool = False
 ) -> tuple[Offer, ...]:
-    """The shift with this number in its split: an offer per turn.
+    """Return the offers of an episode.
 
-    A longer shift begins with the offers of a shorter one, and a shuffled one has the offers of an ordered one.
+    A longer shift begins with the offers of a shorter one. Shuffling does not change the offers.
 
     Args:
-        number: any integer; the same one gives the same shift.
-        num_builders: pairs of an offer.
-        num_turns: offers.
+        number: any integer; the same number gives the same shift.
+        num_builders: pairs per offer.
+        num_turns: number of offers.
         split: "train" or "test"; no offer is in both, in any order.
-        is_shuffled: each builder reads each offer in an order of its own. False: all read the same list.
+        is_shuffled: True: each builder reads each offer in its own random order.
     """
     rng = random.Random(f"{split} shift {num_builders} {number}")
     orders = random.Random(f"{split} orders {num_builders} {number}")
@@ -45,7 +45,7 @@ def new_shift(
 
 
 def new_offer(rng: random.Random, num_pairs: int, split: Split) -> Goal:
-    """Different parts, each with any material; drawn again until the offer is in the split."""
+    """Draw different parts with random materials, until the offer is in the split."""
     while True:
         pairs = tuple((part, rng.choice(MATERIALS)) for part in rng.sample(PARTS, num_pairs))
         if is_held_out(pairs) == (split == "test"):
@@ -53,6 +53,6 @@ def new_offer(rng: random.Random, num_pairs: int, split: Split) -> Goal:
 
 
 def refuse_team(num_builders: int) -> None:
-    """Raise if so many builders cannot play."""
+    """Raise ValueError if the number of builders is not 2 to 8."""
     if isinstance(num_builders, bool) or num_builders not in range(2, MAX_BUILDERS + 1):
         raise ValueError(f"num_agents must be 2 to {MAX_BUILDERS}, got {num_builders!r}")

@@ -1,4 +1,4 @@
-"""ResourceGathering: two gatherers with different tools, who see different things."""
+"""The environment ResourceGathering."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Reward = Literal["bounded", "reference", "progress"]
 
 _SAMPLE = Path(__file__).parent / "sample.json"
 PUBLISHED = {"reward": "reference", "view": 2, "reach": 2, "memory": "none"}
-"""Defaults of the published configurations, where they differ."""
+"""Defaults of the published configurations that differ."""
 _KINDS = ".wsib12?"
 _COLOURS = (
     *((205, 225, 185), (105, 70, 35), (140, 140, 140), (215, 150, 110), (175, 145, 125)),
@@ -30,27 +30,25 @@ _COLOURS = (
 
 
 class ResourceGathering(TaskEnv[Land]):
-    """One gatherer takes wood, the other stone and iron; each begins where the other's things lie.
+    """One gatherer takes wood, the other stone and iron; each starts among the resources of the other.
 
-    At the end of a walk a gatherer takes all things within its reach that fit its tools. It sees the surroundings of
-    every cell that it has been in. It may tell its partner one fact per turn; only true facts are passed on. On a
-    generated land only the partner sees the own things at first, so that a team without messages has to search. The
-    episode ends when enough of everything is gathered.
+    At the end of a walk, a gatherer takes everything within reach that fits its tools. It sees the surroundings of all
+    cells that it has visited. It may tell its partner one fact per turn; only true facts are passed on. On generated
+    lands only the partner sees a gatherer's resources at first. The episode ends when the goal is reached.
 
-    The reference player is an honest player that talks: it reads no more than an agent reads.
+    The reference player is an honest player that talks. It knows only what an agent reads.
 
     Args:
-        split: "train" or "test"; or "all", of data that is a list.
+        split: "train" or "test"; for a list also "all".
         data: "generated" (lands of some `difficulty`), "builtin" (ten lands in the package), or a file or hub name
             with the columns "task_id", "goal" and "rows".
         variant: "ours", or "published" for the defaults of the published configurations: `reward` "reference",
             `view` 2, `reach` 2, `memory` "none".
-        difficulty: how hard generated lands are, 1 to 5; or a range, "2-4".
+        difficulty: difficulty of generated lands, 1 to 5, or a range such as "2-4".
         max_turns: turns of an episode.
-        reward: "bounded": 10 for all progress, 4 for completing, and small bonuses for being nearer to work than at
-            first and for telling what helps; "reference", as published, where each step nearer pays and none away
-            costs; or "progress", the first two alone, 14 at most.
-        feedback: "none" (only what can be seen) or "score" (the turn's reward too).
+        reward: "bounded": 10 for progress, 4 for completion, and small bonuses for approaching work and for useful
+            facts. "reference": as published, steps away are free. "progress": only the first two terms, at most 14.
+        feedback: "none" (the visible cells) or "score" (also the reward of the turn).
         view: cells that a gatherer sees in each direction.
         reach: cells within which it takes things, along x and z together.
         max_steps: steps of a walk.
@@ -58,7 +56,7 @@ class ResourceGathering(TaskEnv[Land]):
         **kwargs: of `TaskEnv` and `TextParallelEnv`.
 
     Raises:
-        ValueError: if a setting is none of the above.
+        ValueError: if a setting is invalid.
     """
 
     metadata: ClassVar[dict[str, Any]] = {**TaskEnv.metadata, "name": "resource_gathering_v2"}
@@ -161,22 +159,22 @@ class ResourceGathering(TaskEnv[Land]):
         ]
 
     def truth(self) -> str:
-        """Where both gatherers are, all that lies on the map, and what was paid for already."""
+        """Return the places, all resources of the map, and the terms that were paid."""
         return texts.truth_text(self._state)
 
     def reference(self, agent: str) -> str:
-        """The reply of the talking honest player, which finishes every generated land."""
+        """Return the reply of the talking honest player, which completes every generated land."""
         return self._honest_reply(agent, is_talking=True)
 
     def honest_players(self) -> Mapping[str, Callable[[str], str]]:
-        """A team that explores without a message, and a team that tells and listens."""
+        """Return a team that explores without messages, and a team that talks."""
         return {
             "silent": partial(self._honest_reply, is_talking=False),
             "talking": partial(self._honest_reply, is_talking=True),
         }
 
     def exploits(self) -> Mapping[str, Callable[[str], str]]:
-        """Teams that walk without looking."""
+        """Return teams that walk without looking."""
         return {name: partial(self._exploiting_reply, player) for name, player in EXPLOITS.items()}
 
     def _honest_reply(self, agent: str, *, is_talking: bool) -> str:
@@ -199,7 +197,7 @@ class ResourceGathering(TaskEnv[Land]):
 
 
 def lands(data: Data, split: Split) -> list[Land]:
-    """The lands of a file, a hub name, or the package's sample ("builtin")."""
+    """Return the lands of a file, a hub name, or the package's sample ("builtin")."""
     return tasks_of_split(
         data,
         split,

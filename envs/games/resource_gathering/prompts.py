@@ -1,4 +1,4 @@
-"""Text in and out of ResourceGathering: every string an agent reads or writes passes through here."""
+"""Prompts, feedback and replies of ResourceGathering."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Have been at work: {entered}. Usefulness told: {helped}."""
 
 
 def fields(land: Land, state: State, gatherer: int, *, settings: Settings, turns: int) -> dict[str, str | int]:
-    """What stands in the prompt's fields."""
+    """Return the fields of the prompt."""
     return dict(
         number=gatherer + 1,
         own=" and ".join(TOOLS[gatherer]),
@@ -65,12 +65,12 @@ def feedback(
     value: float,
     mode: Feedback,
 ) -> str:
-    """What a gatherer reads after a turn."""
+    """Return the feedback of a turn."""
     return with_score(state_text(land, state, gatherer, settings=settings, told=told), value, mode)
 
 
 def state_text(land: Land, state: State, gatherer: int, *, settings: Settings, told: Sequence[Fact]) -> str:
-    """What a gatherer can see and was told."""
+    """Return the visible cells and the received facts as text."""
     seen = visible(land, state, gatherer, settings)
     partner = state.places[1 - gatherer]
     return _STATE.format(
@@ -83,7 +83,7 @@ def state_text(land: Land, state: State, gatherer: int, *, settings: Settings, t
 
 
 def truth_text(state: State) -> str:
-    """The whole state of the world: where both gatherers are, all that lies on the map, and what was paid for already.
+    """Return the hidden state: the places, all resources of the map, and the terms that were paid.
 
     Gatherer 1 is at 0 0, gatherer 2 at 5 2.
     On the map, as x z: 3 1 2 wood; 4 2 1 stone, 1 iron.
@@ -101,7 +101,7 @@ def truth_text(state: State) -> str:
 
 
 def _things(lies: Mapping[Cell, Amounts]) -> str:
-    """What lies where, in reading order."""
+    """Return the resources by cell, in reading order."""
     found = sorted(lies.items(), key=lambda thing: (thing[0][1], thing[0][0]))
     return "; ".join(f"{x} {z} {_amounts(amounts)}" for (x, z), amounts in found) or "nothing"
 
@@ -109,7 +109,7 @@ def _things(lies: Mapping[Cell, Amounts]) -> str:
 def parsed_action(
     reply: str, land: Land, state: State, gatherer: int, settings: Settings
 ) -> tuple[tuple[Cell, ...], list[Fact]]:
-    """The walk and the facts of a reply, as far as they are legal and true."""
+    """Return the legal walk and the true facts of a reply."""
     wanted = action(reply, _KEYS)
     path = walk(wanted.get("path"), state.places[gatherer], land.width, land.depth, settings.max_steps)
     comm = wanted.get("comm")
@@ -118,13 +118,13 @@ def parsed_action(
 
 
 def reply(path: Sequence[Cell], facts: Sequence[Fact]) -> str:
-    """An action as a gatherer writes it."""
+    """Return an action in the form of a reply."""
     told = [{"x": fact.cell[0], "z": fact.cell[1], "type": fact.resource, "count": fact.amount} for fact in facts]
     return json.dumps({"comm": {"resource_facts": told} if told else {}, "path": as_json(path)})
 
 
 def land(row: Mapping[str, Any]) -> Land:
-    """The task of a row in the benchmark's own form.
+    """Return the task of a row in the form of the benchmark.
 
     Args:
         row: "task_id"; "goal" with "wood", "stone" and "iron"; and "rows", lines of cells parted by spaces: "." for
@@ -163,7 +163,7 @@ def land(row: Mapping[str, Any]) -> Land:
 
 
 def row(task: Land) -> dict[str, Any]:
-    """The inverse of `land`."""
+    """Return the row of a land: the inverse of `land`."""
     grid = [["."] * task.width for _ in range(task.depth)]
     for (x, z), amounts in task.lies.items():
         grid[z][x] = "({},{},{})".format(*amounts)

@@ -1,7 +1,7 @@
-"""Rules of ResourceGathering: pure functions on immutable states, free of text and of the agent API.
+"""Rules of ResourceGathering: pure functions on immutable states.
 
-Two gatherers with different tools, the first for wood, the second for stone and iron, walk a map in the fog. Whatever
-lies within reach where a walk ends, and fits the tools, is gathered. What one needs, the other often sees first.
+Two gatherers walk a map of which they see only a part. The first takes wood, the second stone and iron. At the end of
+a walk, a gatherer takes everything within reach that fits its tools.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from ..fog import Cell, is_on_map, seen_from, straight_walk
 from ..sources import Shared
 
 RESOURCES = ("wood", "stone", "iron")
-TOOLS = (("wood",), ("stone", "iron"))  # what each gatherer can take
+TOOLS = (("wood",), ("stone", "iron"))  # resources that each gatherer can take
 
 Amounts = tuple[int, int, int]
-"""How much wood, stone and iron."""
+"""Amounts of wood, stone and iron."""
 
 
 @dataclass(frozen=True)
 class Land(Shared):
-    """A task: where things lie, where the gatherers begin, and how much is wanted of each thing."""
+    """A task: the resources on the map, the starts of the gatherers, and the goal."""
 
     id: str
     width: int
@@ -30,22 +30,22 @@ class Land(Shared):
     lies: Mapping[Cell, Amounts]
     starts: tuple[Cell, Cell]
     goal: Amounts  # at least 1 of each
-    difficulty: int | None = field(default=None, compare=False)  # of a generated one
+    difficulty: int | None = field(default=None, compare=False)  # of a generated land
 
     def __post_init__(self) -> None:
         cells = [*self.lies, *self.starts]
         if not all(is_on_map(cell, self.width, self.depth) for cell in cells) or min(self.goal) < 1:
-            raise ValueError(f"{self.id}: everything must lie on the map, and the goal be over 0, got {self.goal}")
+            raise ValueError(f"{self.id}: all cells must be on the map, and the goal={self.goal} at least 1 of each")
 
     @cached_property
     def cells(self) -> tuple[Cell, ...]:
-        """Every cell of the map."""
+        """All cells of the map."""
         return tuple((x, z) for z in range(self.depth) for x in range(self.width))
 
 
 @dataclass(frozen=True)
 class Fact:
-    """One thing that lies somewhere."""
+    """An amount of a resource in a cell."""
 
     cell: Cell
     resource: str
@@ -54,47 +54,47 @@ class Fact:
 
 @dataclass(frozen=True)
 class State:
-    """How far the gatherers have come."""
+    """State of an episode."""
 
     lies: Mapping[Cell, Amounts]
     places: tuple[Cell, Cell]
     visited: tuple[frozenset[Cell], frozenset[Cell]]
-    told: tuple[tuple[Fact, ...], tuple[Fact, ...]]  # what each was told
+    told: tuple[tuple[Fact, ...], tuple[Fact, ...]]  # facts that each received
     gathered: Amounts
-    has_entered: tuple[bool, bool]  # whether each has been where there is work for it
-    helped: tuple[float, float] = (0.0, 0.0)  # how useful all was that each has told, at most 1
+    has_entered: tuple[bool, bool]  # True for gatherers that have been in their work zone
+    helped: tuple[float, float] = (0.0, 0.0)  # usefulness of all facts that each has told, at most 1
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Numbers of the game."""
+    """Parameters of the game."""
 
     view: int = 3  # cells seen in each direction
-    reach: int = 1  # cells, along x and z together, within which things are gathered
+    reach: int = 1  # Manhattan distance within which resources are taken
     max_steps: int = 4  # steps of a walk
-    max_facts: int = 1  # facts that may be told per turn
+    max_facts: int = 1  # facts per turn
 
 
 @dataclass(frozen=True)
 class TurnScore:
-    """What a turn is worth."""
+    """Terms of the reward of a turn."""
 
-    progress: float  # gained, of the mean share of the three goals
-    is_completed: bool  # whether the last goal was reached in this turn
-    num_steps_closer: int  # to where there is work, both gatherers together
-    num_entries: int  # gatherers who came there for the first time
-    usefulness: float  # what was told: for each gatherer the share of what the partner still needs, at most 1
-    approach: int  # how much less far the gatherers are from work, in what is work for them now
-    new_usefulness: float  # of the usefulness, what brings a gatherer's sum over the episode no higher than 1
+    progress: float  # increase of the mean share of the three goals
+    is_completed: bool  # the goal was completed in this turn
+    num_steps_closer: int  # towards the work zones, sum of both gatherers
+    num_entries: int  # gatherers that entered their work zone for the first time
+    usefulness: float  # of the facts: per gatherer the share of the need of the partner, at most 1
+    approach: int  # decrease of the distances to the work zones
+    new_usefulness: float  # part of the usefulness that keeps a gatherer's sum over the episode at most 1
 
     @property
     def bounded(self) -> float:
-        """A reward of which no part grows with the number of turns.
+        """Reward whose terms do not grow with the number of turns.
 
             10 progress + 4 if completed + 0.05 approach + 0.15 entries + 0.1 new usefulness
 
-        The approach is the difference of a potential, minus the steps to work: over an episode it adds up to what the
-        gatherers were away at first, less what they are away at last, whatever way they went.
+        The approach is a difference of potentials (minus the steps to work), so its sum over an episode does not depend
+        on the path.
         """
         return (
             10.0 * self.progress
@@ -106,7 +106,7 @@ class TurnScore:
 
     @property
     def published(self) -> float:
-        """The published reward; it charges no step away, so that to and fro pays.
+        """Published reward. It does not charge steps away from work, so walking to and fro pays.
 
             10 progress + 4 if completed + 0.05 steps closer + 0.15 entries + 0.1 usefulness
 
@@ -122,7 +122,7 @@ class TurnScore:
 
 
 def beginning(land: Land, settings: Settings) -> State:
-    """Both at their starts, nothing gathered yet."""
+    """Return the first state: both gatherers at their starts."""
     first, second = land.starts
     state = State(
         land.lies, land.starts, (frozenset({first}), frozenset({second})), ((), ()), (0, 0, 0), (False, False)
@@ -138,14 +138,14 @@ def after(
     facts: Sequence[Sequence[Fact]],
     settings: Settings,
 ) -> tuple[State, TurnScore]:
-    """The state after both have walked, gathered and told, and what the turn is worth.
+    """Return the state after a turn and its reward terms.
 
     Args:
         land: the task.
-        state: before the turn.
-        walks: the cells of each gatherer's walk, the first one where it is.
-        facts: what each tells the other; see `true_facts`.
-        settings: numbers of the game.
+        state: state before the turn.
+        walks: cells of each gatherer's walk, beginning with its place.
+        facts: facts that each tells its partner; see `true_facts`.
+        settings: parameters of the game.
     """
     zones = [work_zone(land, state, gatherer, settings) for gatherer in (0, 1)]
     places = (walks[0][-1], walks[1][-1])
@@ -190,36 +190,36 @@ def after(
 
 
 def steps_to_work(land: Land, state: State, settings: Settings) -> int:
-    """How far the gatherers are from where there is work for them, both together; 0 for whom there is none."""
+    """Return the sum of the distances to the work zones; 0 for a gatherer without work."""
     zones = [work_zone(land, state, gatherer, settings) for gatherer in (0, 1)]
     return sum(_distance(place, zone) for place, zone in zip(state.places, zones, strict=True) if zone)
 
 
 def progress(land: Land, state: State) -> float:
-    """The mean share of the three goals that is reached, 0 to 1."""
+    """Return the mean share of the three goals, 0 to 1."""
     return sum(min(1.0, has / wants) for has, wants in zip(state.gathered, land.goal, strict=True)) / len(RESOURCES)
 
 
 def is_completed(land: Land, state: State) -> bool:
-    """Whether enough of everything is gathered."""
+    """Return True if all goals are reached."""
     return all(has >= wants for has, wants in zip(state.gathered, land.goal, strict=True))
 
 
 def still_wanted(land: Land, state: State, gatherer: int) -> dict[str, int]:
-    """What a gatherer can take and how much of it is still wanted."""
+    """Return the amounts that the team still needs, of the resources that a gatherer can take."""
     left = {kind: land.goal[kind] - state.gathered[kind] for kind in _tools(gatherer)}
     return {RESOURCES[kind]: amount for kind, amount in left.items() if amount > 0}
 
 
 def visible(land: Land, state: State, gatherer: int, settings: Settings) -> frozenset[Cell]:
-    """The cells that a gatherer has come near to; it sees what lies there now."""
+    """Return the cells that a gatherer sees: all cells near those that it has visited."""
     return seen_from(state.visited[gatherer], settings.view, land.width, land.depth)
 
 
 def true_facts(
     land: Land, state: State, teller: int, claims: Sequence[tuple[Cell, str]], settings: Settings
 ) -> list[Fact]:
-    """The claims of a gatherer that it can see to be so; only facts are passed on, each once, up to the limit."""
+    """Return the true claims about visible cells, without duplicates, up to the limit."""
     seen = visible(land, state, teller, settings)
     facts: list[Fact] = []
     for cell, resource in dict.fromkeys(claims):
@@ -230,7 +230,7 @@ def true_facts(
 
 
 def usefulness(land: Land, state: State, teller: int, facts: Sequence[Fact], settings: Settings) -> float:
-    """How much of what the partner still needs it is told of, and did not know; 0 to 1."""
+    """Return the share of the partner's need that new facts cover, 0 to 1."""
     partner = 1 - teller
     wanted = still_wanted(land, state, partner)
     seen = visible(land, state, partner, settings)
@@ -244,7 +244,7 @@ def usefulness(land: Land, state: State, teller: int, facts: Sequence[Fact], set
 
 
 def work_zone(land: Land, state: State, gatherer: int, settings: Settings) -> frozenset[Cell]:
-    """The cells from which a gatherer could take something that is still wanted."""
+    """Return the cells from which a gatherer can take a needed resource."""
     kinds = [RESOURCES.index(resource) for resource in still_wanted(land, state, gatherer)]
     places = [cell for cell, amounts in state.lies.items() if any(amounts[kind] for kind in kinds)]
     reach = settings.reach
@@ -258,7 +258,7 @@ def work_zone(land: Land, state: State, gatherer: int, settings: Settings) -> fr
 
 
 def gathering_walk(land: Land, state: State, gatherer: int, settings: Settings) -> tuple[Cell, ...]:
-    """Walk to where most of what is wanted can be taken at once, else towards work."""
+    """Return the walk to the cell with the highest gain within reach, or towards the work zone."""
     start = state.places[gatherer]
     zone = work_zone(land, state, gatherer, settings)
     if not zone:

@@ -1,4 +1,4 @@
-"""StrBuild: a word in blocks, built by two."""
+"""StrBuild: builders write a word in blocks."""
 
 from .env import StrBuild, words
 from .rules import BLOCKS, PALETTES, new_word, score, word

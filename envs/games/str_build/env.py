@@ -1,4 +1,4 @@
-"""StrBuild: builders write a word in blocks, each with blocks of its own."""
+"""The environment StrBuild."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from .rules import (
 Reward = Literal["reference", "iou"]
 
 _SAMPLE = Path(__file__).parent / "sample.csv"
-_WANTED = len(BLOCKS)  # the kind of a picture's cell where some block is wanted
+_WANTED = len(BLOCKS)  # kind of a letter cell in pictures of the goal
 PUBLISHED = {
     "reward": "reference",
     "needs_both": False,
@@ -51,34 +51,32 @@ PUBLISHED = {
     "shift": -2.0,
     "memory": "last",
 }
-"""Defaults of the published configurations, where they differ."""
+"""Defaults of the published configurations that differ."""
 
 
 class StrBuild(BuildingEnv[Word]):
-    """Builders place single blocks to write a word; neighbours must differ, and each must set its part of the cells.
+    """Builders place blocks to write a word. Neighbouring blocks must differ, and each builder must set its quota.
 
-    All builders' commands are carried out, builder_0's first. The reward of every turn compares the world after it
-    with the word.
+    Commands are carried out in the order of the builders. The reward of a turn compares the world with the word.
 
     Args:
-        split: "train" or "test"; or "all", of data that is a list.
+        split: "train" or "test"; for a list also "all".
         data: "generated" (random words of `difficulty` letters), "builtin" (ten words in the package), or a file or
             hub name with the columns "string" and "difficulty".
         variant: "ours", or "published" for the defaults of the published configurations: `reward` "reference",
             `needs_both` False, a hidden target, `stop_at` 1.9, `shift` -2, `memory` "last".
-        num_agents: builders, 2 to 6, each with two kinds of blocks of its own.
-        difficulty: letters of a generated word, 1 to 8; or a range, "2-4".
-        reward: "iou", 0 to 1 per turn, which pays nothing for an empty world and little for a flooded one; or
-            "reference", the published score, at most 2 per turn. The published score is always in `metric/score`.
-        needs_both: whether reward "iou" falls if a builder has fewer of the set letter cells than its quota: three
-            quarters of an equal part. The reward "reference" does not count them.
-        feedback: what is read after a turn: "position" (all cells of the letters), "perfect" (what to change) or
-            "score".
-        shows_target: whether the first prompt shows the word; without, its cells are known from the second turn on.
-        **kwargs: of `BuildingEnv`, `TaskEnv` and `TextParallelEnv`.
+        num_agents: builders, 2 to 6, each with two kinds of blocks.
+        difficulty: letters of a generated word, 1 to 8, or a range such as "2-4".
+        reward: "iou" (0 to 1 per turn, 0 for an empty world) or "reference" (the published score, at most 2 per turn).
+            `metric/score` is always the published score.
+        needs_both: True lowers the reward "iou" if a builder has fewer letter cells than its quota, which is three
+            quarters of an equal part.
+        feedback: "position" (all letter cells), "perfect" (the changes to make) or "score".
+        shows_target: True shows the word in the first prompt. False: its cells are known from the second turn on.
+        **kwargs: see `BuildingEnv`, `TaskEnv` and `TextParallelEnv`.
 
     Raises:
-        ValueError: if a setting is none of the above.
+        ValueError: if a setting is invalid.
     """
 
     metadata: ClassVar[dict[str, Any]] = {**BuildingEnv.metadata, "name": "str_build_v2"}
@@ -175,11 +173,11 @@ class StrBuild(BuildingEnv[Word]):
         return [PanelRow("TARGET", [wanted]), PanelRow("BUILT", [stands], [wrong])]
 
     def reference(self, agent: str) -> str:
-        """The commands with which reference players make the plan of the rules together, worth the maximum."""
+        """Return the commands of a team that builds a world with the highest score."""
         return texts.reply(missing(self.task, self.next_start, self.possible_agents.index(agent)))
 
     def exploits(self) -> Mapping[str, Callable[[str], str]]:
-        """Teams that do not read the word, or do not divide it."""
+        """Return teams that do not read the word, or do not divide it."""
         return {name: partial(self._exploiting_reply, player) for name, player in EXPLOITS.items()}
 
     def _exploiting_reply(self, player: Exploit, agent: str) -> str:
@@ -187,7 +185,7 @@ class StrBuild(BuildingEnv[Word]):
 
 
 def words(data: Data, split: Split, num_builders: int = 2) -> list[Word]:
-    """The words of a file, a hub name, or the package's sample ("builtin"); rows have a "string" and a "difficulty"."""
+    """Return the words of a file, a hub name, or the package's sample ("builtin")."""
     return tasks_of_split(
         data,
         split,
@@ -204,16 +202,16 @@ def _whole_number(value: Any) -> int:
     try:
         return int(value)
     except (TypeError, ValueError):
-        raise ValueError(f"the difficulty of a word must be a whole number, got {value!r}") from None
+        raise ValueError(f"difficulty={value!r} of a word must be an integer") from None
 
 
 Exploit: TypeAlias = Callable[[Word, int], str]
 Cells = Iterable[tuple[int, int]]
-"""Cells as x and y."""
+"""Cells (x, y)."""
 
 
 def whole_box(word: Word, builder: int) -> str:
-    """Every cell whose place is this builder's by turns, in its blocks by turns, so that no neighbours are alike."""
+    """Fill the whole box: builders and their blocks alternate, so that neighbours differ."""
     palette = PALETTES[builder]
     fills = []
     for y in range(word.box.height):
@@ -225,7 +223,7 @@ def whole_box(word: Word, builder: int) -> str:
 
 
 def tokens(word: Word, builder: int) -> str:
-    """The last builder builds all but two cells for each other builder, which set these in their two kinds."""
+    """The last builder builds all cells except two per other builder."""
     cells = [(x, y) for y, _, x in np.argwhere(word.target).tolist()]
     num_tokens = 2 * (word.num_builders - 1)
     if builder < word.num_builders - 1:
@@ -234,13 +232,13 @@ def tokens(word: Word, builder: int) -> str:
 
 
 def first_kind_alone(word: Word, builder: int) -> str:
-    """Builder 0 alternates its kinds in all cells; each other one sets two."""
+    """Builder 0 alternates its kinds in all cells; each other builder sets two cells."""
     cells = [(x, y) for y, _, x in np.argwhere(word.target).tolist()]
     return _set(cells[2 * builder :] if builder == 0 else cells[:2], builder, by_turns=builder > 0)
 
 
 def mean_letter(word: Word, builder: int) -> str:
-    """In place of each letter the cells that most letters have, well divided."""
+    """Build the mean of all letters instead of each letter, divided between the builders."""
     dots = np.mean([[[dot == "#" for dot in row] for row in reversed(written(letter))] for letter in LETTERS], axis=0)
     mask = np.zeros(word.target.shape, bool)
     for left in range(0, word.box.width, 7):
@@ -249,14 +247,14 @@ def mean_letter(word: Word, builder: int) -> str:
 
 
 def first_half(word: Word, builder: int) -> str:
-    """The left half of the word, well divided."""
+    """Build the left half of the word, divided between the builders."""
     mask = word.target.copy()
     mask[:, :, word.box.width // 2 :] = False
     return _divided(word, mask, builder)
 
 
 def same_half(word: Word, builder: int) -> str:
-    """All builders build the lower half of the word, each in its own blocks."""
+    """All builders build the lower half of the word."""
     cells = [(x, y) for y, _, x in np.argwhere(word.target).tolist() if y < word.box.height // 2 + 1]
     return _set(cells, builder)
 
@@ -278,7 +276,7 @@ def _divided(word: Word, mask: NDArray[np.bool_], builder: int) -> str:
 
 
 def _set(cells: Cells, builder: int, *, by_turns: bool = False) -> str:
-    """Cells in a checkerboard of a builder's blocks, or in its blocks by turns."""
+    """Set cells in a checkerboard of a builder's blocks, or in alternating blocks."""
     palette = PALETTES[builder]
     return reply(
         Fill(x, y, 0, x, y, 0, palette[(number if by_turns else x + y) % 2]) for number, (x, y) in enumerate(cells)

@@ -1,4 +1,4 @@
-"""Text in and out of StrBuild: every string an agent reads passes through here; replies are read by `commands`."""
+"""Prompts and feedback of StrBuild; `commands` parses the replies."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def fields(
     is_divided: bool,
     can_leave: bool = False,
 ) -> dict[str, str | int]:
-    """What stands in the prompt's fields."""
+    """Return the fields of the prompt."""
     x, y, _ = task.box.upper
     return {
         **team_words(task.num_builders),
@@ -58,12 +58,12 @@ def fields(
 
 
 def reply(fills: Iterable[Fill]) -> str:
-    """Cells as a builder writes them."""
+    """Return cells in the form of a reply."""
     return "\n".join(command(fill, BLOCKS, "setblock") for fill in fills)
 
 
 def feedback(mode: Feedback, turn: BuilderTurn[Word, WordScore], *, is_reminded: bool) -> str:
-    """What a builder reads after a turn.
+    """Return the feedback of a turn.
 
     Args:
         mode: what it is told of.
@@ -88,7 +88,7 @@ def _score_feedback(value: float, score: WordScore, orders: Orders) -> str:
 
 
 def _position_feedback(task: Word, orders: Orders) -> str:
-    """Mode "position": all cells of the letters, and the advice to take half of them."""
+    """Mode "position": all letter cells, and the advice to build an equal part of them."""
     wanted = _from_the_top([(x, y) for x, y in _letter_cells(task)])
     return (
         f"{counted(orders)} The cells of the letters, as x y: {_listed(wanted)}. "
@@ -97,7 +97,7 @@ def _position_feedback(task: Word, orders: Orders) -> str:
 
 
 def _perfect_feedback(fills: list[Fill], orders: Orders, rule: WorldRule) -> str:
-    """Mode "perfect": what to change, cell by cell."""
+    """Mode "perfect": the changes by cell."""
     changes = "; ".join(f"{x} {y} {BLOCKS[block]}" for x, y, _, _, _, _, block in fills) or "nothing"
     rest = " Repeat all else that you built." if rule == "rebuilt" else ""
     return f"{counted(orders)} To change, as x y block: {changes}.{rest}"

@@ -1,7 +1,6 @@
-"""Rules of StrBuild: pure functions on read-only worlds, free of text and of the agent API.
+"""Rules of StrBuild: pure functions on read-only worlds.
 
-A word is to be built of blocks, letter cells only, so that no two neighbouring blocks look the same, and so that both
-builders' blocks are all in it.
+Builders build a word of blocks. Neighbouring blocks must differ, and all kinds of blocks must be used.
 """
 
 from __future__ import annotations
@@ -21,57 +20,57 @@ BLOCKS = (
     *("bricks", "sandstone", "glass", "gold_block", "prismarine", "netherrack", "quartz_block", "terracotta"),
 )
 PALETTES = tuple((block, block + 1) for block in range(1, len(BLOCKS), 2))
-"""The blocks of each builder, by number: of the first two, those of the published game."""
+"""Block numbers of each builder; the first two builders have those of the published game."""
 MAX_COMMANDS = 150  # per builder and turn
 HIGHEST_DIFFICULTY = 8  # letters of a generated word
 
-# The published words are for comparison, so the generator never makes them.
+# The generator never makes the published words, which are for comparison.
 _PUBLISHED = frozenset({"I", "C", "M", "L", "MC", "CM", "LI", "LLM", "ICML", "CLIM"})
 
 
 @dataclass(frozen=True, eq=False)
 class Word(Shared):
-    """A task: a word, and where its letters' cells are."""
+    """A task: a word and the cells of its letters."""
 
     id: str
     text: str
     difficulty: int
-    rows: tuple[str, ...]  # from the top, "#" where a block is wanted
-    target: NDArray[np.bool_]  # [y, z, x], True where a block is wanted
-    plan: World  # one world that scores the maximum
+    rows: tuple[str, ...]  # from the top, "#" for letter cells
+    target: NDArray[np.bool_]  # [y, z, x], True for letter cells
+    plan: World  # a world with the highest score
     num_builders: int = 2
 
     @property
     def palettes(self) -> tuple[tuple[int, int], ...]:
-        """The blocks of each builder."""
+        """Blocks of each builder."""
         return PALETTES[: self.num_builders]
 
     @property
     def quota(self) -> int:
-        """Cells of the letters that each builder has to set in a whole word."""
+        """Letter cells that each builder must set in a whole word."""
         return quota(int(self.target.sum()), self.num_builders)
 
     @property
     def box(self) -> Box:
-        """The word's own rectangle; nothing may be built outside."""
+        """Rectangle of the word."""
         return Box(width=len(self.rows[0]), height=len(self.rows), depth=1)
 
 
 @dataclass(frozen=True)
 class WordScore:
-    """How a world compares with the word."""
+    """Comparison of a world with the word."""
 
-    coverage: float  # share of the wanted cells that hold a block, of whatever kind
-    extra: float  # share of the other cells that hold one
-    same_neighbours: float  # share of the pairs of neighbouring blocks that look the same
-    num_idle: int  # builders of whose blocks one is nowhere to be seen
+    coverage: float  # share of letter cells with a block
+    extra: float  # share of other cells with a block
+    same_neighbours: float  # share of pairs of neighbouring blocks of one kind
+    num_idle: int  # builders that did not use both of their kinds
     num_builders: int
-    iou: float  # blocks where wanted / cells where a block is wanted or stands
-    division: float  # letter cells of the builder that set fewest / quota of all that were set, at most 1
+    iou: float  # letter cells with a block / cells that are letter cells or have a block
+    division: float  # letter cells of the builder with the fewest / quota, at most 1
 
     @property
     def published(self) -> float:
-        """The benchmark's reward, at most 2.
+        """Reward of the benchmark, at most 2.
 
             2 coverage - 1.5 extra - same_neighbours - 0.25 num_idle
 
@@ -81,7 +80,7 @@ class WordScore:
 
     @property
     def strict(self) -> float:
-        """A reward that pays nothing for nothing and little for flooding, 0 to 1.
+        """Reward 0 to 1, which is 0 for an empty world.
 
         iou (1 - same_neighbours) (1 - num_idle / num_builders)
         """
@@ -89,7 +88,7 @@ class WordScore:
 
     @property
     def divided(self) -> float:
-        """The strict reward if every builder has its quota of the letter cells that were set, less if one has fewer.
+        """Strict reward, lowered if a builder has fewer letter cells than its quota.
 
         strict * division
         """
@@ -97,7 +96,7 @@ class WordScore:
 
 
 def quota(num_cells: int, num_builders: int) -> int:
-    """Cells of so many that each builder has to set: three quarters of an equal part, at least 1.
+    """Return the quota of each builder: three quarters of an equal part of the cells, at least 1.
 
     max(1, floor(3 n / 4 k))
     """
@@ -105,31 +104,31 @@ def quota(num_cells: int, num_builders: int) -> int:
 
 
 def word(text: str, id: str, difficulty: int, num_builders: int = 2) -> Word:
-    """The task of building a text.
+    """Return the task of building a text.
 
     Raises:
-        ValueError: if the text is empty, holds other characters than letters, digits and spaces, or has fewer cells
-            than so many builders have kinds of blocks.
+        ValueError: if the text is empty, has other characters than letters, digits and spaces, or has fewer cells than
+            the builders have kinds of blocks.
     """
     rows = written(text)
     target = np.array([[dot == "#" for dot in row] for row in reversed(rows)])[:, None, :]
     target.setflags(write=False)
     if int(target.sum()) < 2 * num_builders:
         raise ValueError(
-            f"{id}: {text!r} has {int(target.sum())} cells, and {num_builders} builders have {2 * num_builders} kinds "
-            "of blocks that must all be used; give longer words or fewer builders"
+            f"{id}: {text!r} has {int(target.sum())} cells, fewer than the {2 * num_builders} kinds of blocks of "
+            f"{num_builders} builders; use longer words or fewer builders"
         )
     return Word(id, text.upper(), difficulty, rows, target, plan_of(target, num_builders), num_builders)
 
 
 def new_word(seed: int, difficulty: int = 3, split: Split = "train", num_builders: int = 2) -> Word:
-    """The generated word with this number: random letters.
+    """Return the generated word of a number: random letters.
 
     Args:
-        seed: any integer; the same one gives the same word.
-        difficulty: how many letters, 1 to 8. Of one letter there are only 22 words, of two 672.
-        split: "train" or "test"; no word is in both, and the published words are in neither.
-        num_builders: how many build it; the words are the same for any number.
+        seed: any integer; the same seed gives the same word.
+        difficulty: number of letters, 1 to 8. There are only 22 words of one letter and 672 of two.
+        split: "train" or "test", which share no word. The published words are in neither.
+        num_builders: number of builders; the words do not depend on it.
     """
     refuse_difficulty(difficulty, HIGHEST_DIFFICULTY)
     part = generated_split(split)
@@ -141,7 +140,7 @@ def new_word(seed: int, difficulty: int = 3, split: Split = "train", num_builder
 
 
 def score(task: Word, world: World) -> WordScore:
-    """How a world compares with the task's word."""
+    """Compare a world with the word of the task."""
     stands = world != AIR
     wanted = task.target
     num_wanted, num_covered = int(wanted.sum()), int((stands & wanted).sum())
@@ -167,7 +166,7 @@ def score(task: Word, world: World) -> WordScore:
 
 
 def missing(task: Word, world: World, builder: int) -> list[Fill]:
-    """What one builder has to change so that the world becomes the plan; the last builder also clears what is extra."""
+    """Return one builder's changes from the world to the plan; the last builder also clears other cells."""
     fills = []
     for y, z, x in np.argwhere(task.plan != world).tolist():
         block = int(task.plan[y, z, x])
@@ -177,8 +176,7 @@ def missing(task: Word, world: World, builder: int) -> list[Fill]:
 
 
 def plan_of(target: NDArray[np.bool_], num_builders: int) -> World:
-    """A world whose neighbours always differ, that uses all blocks, where there are enough cells, and in which each
-    builder has its quota."""
+    """Return a world whose neighbours differ, which uses all blocks if there are enough cells, and meets the quotas."""
     palettes = PALETTES[:num_builders]
     kinds = np.array([first for first, _ in palettes] + [second for _, second in palettes], np.uint8)
     candidates = (_by_diagonals(target, kinds, 1, 2), _by_diagonals(target, kinds, 2, 1), _in_turn(target, kinds))
@@ -191,19 +189,19 @@ def plan_of(target: NDArray[np.bool_], num_builders: int) -> World:
 
 
 def num_cells(world: World, target: NDArray[np.bool_], palette: tuple[int, int]) -> int:
-    """Cells of the letters that hold one of these blocks."""
+    """Return the number of letter cells with one of these blocks."""
     return int((np.isin(world, palette) & target).sum())
 
 
 def _by_diagonals(target: NDArray[np.bool_], kinds: NDArray[np.uint8], along_x: int, along_y: int) -> World:
-    """The kind changes by so many along each axis; of four, 1 and 2 or 2 and 1 use all of them for every letter."""
+    """Change the kind by a fixed step along each axis; steps 1 and 2 use all four kinds in every letter."""
     heights, _, widths = np.indices(target.shape)
     plan = np.where(target, kinds[(along_x * widths + along_y * heights) % len(kinds)], AIR)
     return plan.astype(np.uint8)
 
 
 def _in_turn(target: NDArray[np.bool_], kinds: NDArray[np.uint8]) -> World:
-    """Each cell gets the kind that was used least, of those that its left and lower neighbours are not of."""
+    """Give each cell the least used kind that differs from its left and lower neighbours."""
     plan = np.zeros(target.shape, np.uint8)
     used = dict.fromkeys(kinds.tolist(), 0)
     for y, z, x in np.argwhere(target).tolist():

@@ -118,11 +118,11 @@ def test_a_schedule_is_refused_where_the_environment_cannot_follow_it(experiment
     check_curriculum("linear: 1-4", Ladder.metadata)
     with pytest.raises(UserError, match=r"'highest_difficulty'; this one, with these arguments, does not"):
         check_curriculum("1", {})
-    with pytest.raises(UserError, match=r"a range of difficulties must lie within 1-4, got '3-5'"):
+    with pytest.raises(UserError, match="'3-5'"):
         check_curriculum("0: 1, 0.9: 3-5", Ladder.metadata)
-    with pytest.raises(UserError, match=r"got '3-5'"):
+    with pytest.raises(UserError, match="'3-5'"):
         check_curriculum("0: 1, 0.4: 3-5, 0.5: 2", Ladder.metadata)
-    with pytest.raises(UserError, match=r"difficulty must be 1 to 4"):
+    with pytest.raises(UserError, match="difficulty=.* 1 to 4"):
         changed(experiment, difficulty_schedule="0").check()
 
 

@@ -472,7 +472,7 @@ def test_rows_in_place_are_the_rows(small_is_large, write, tmp_path):
     assert tasks.is_in_place and texts(tasks) == [row["post"] for row in POSTS]
     assert tasks.task(2) == tasks.task("train-3") == tasks[2] and texts(tasks[1:3]) == texts(tasks)[1:3]
     assert texts(pickle.loads(pickle.dumps(tasks))) == texts(tasks)
-    with pytest.raises(ValueError, match=r"there is no task 'train-5'"):
+    with pytest.raises(ValueError, match="'train-5'"):
         tasks.task("train-5")
     parts = [texts(load(str(write(tmp_path)), split, test_fraction=0.5)) for split in ("train", "test")]
     assert sorted(parts[0] + parts[1]) == texts(tasks)

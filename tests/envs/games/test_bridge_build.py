@@ -403,7 +403,7 @@ def test_no_action_builds_outside_or_over_pillars(first, second, cut):
 
 @pytest.mark.parametrize(
     ("rows", "message"),
-    [(["S", "T."], "one length"), (["S."], "needs an S and a T"), (["S?T"], "made of"), ([], "rows")],
+    [(["S", "T."], "one length"), (["S."], "S and T"), (["S?T"], "characters"), ([], "rows")],
 )
 def test_a_malformed_map_is_refused(rows, message):
     with pytest.raises(ValueError, match=message):

@@ -103,7 +103,7 @@ def test_goals_of_no_part_or_more_than_there_are_are_refused(num_pairs):
 
 
 def test_the_largest_team_is_of_eight():
-    with pytest.raises(ValueError, match=r"max_turns.*3.*8.*got 4"):
+    with pytest.raises(ValueError, match=r"max_turns=4.* 3 .*8 builders"):
         MiniBuild(num_agents=8, max_turns=4)
     assert len(MiniBuild(num_agents=8, max_turns=3).goal) == 24
 
@@ -197,7 +197,7 @@ def test_demonstrated_players_who_make_no_mistake_never_name_a_part_twice(prefer
 
 @pytest.mark.parametrize("task", ["roof", "3", 3.5, True, -1])
 def test_a_task_that_is_no_number_from_0_up_is_refused(task):
-    with pytest.raises(ValueError, match="number of a goal"):
+    with pytest.raises(ValueError, match="task=.*number"):
         MiniBuild().reset(options={"task": task})
 
 

@@ -115,7 +115,7 @@ def test_demonstrations_of_three_share_the_goal():
 def test_every_letter_that_has_the_cells_has_a_plan_with_all_blocks(team):
     for text in LETTERS:
         if sum(row.count("#") for row in word(text, "t", 1).rows) < 2 * team:
-            with pytest.raises(ValueError, match=f"{team} builders have {2 * team} kinds"):
+            with pytest.raises(ValueError, match=f"{2 * team} kinds"):
                 word(text, "t", 1, team)
             continue
         task = word(text, "t", 1, team)
