@@ -21,7 +21,7 @@ from ...agents.loading import device_named, named_policy, where_of
 from ...agents.registry import registered_critic
 from ..algorithm import Algorithm
 from ..config import TrainConfig
-from ..learning.passes import tokens_per_pass
+from ..learning.optimizer import tokens_per_pass
 from ..rollout.side_by_side import SideBySide
 from .devices import GIB
 from .plan import Member, MemoryPlan, Work, kv_bytes, plan, within

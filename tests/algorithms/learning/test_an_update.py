@@ -10,9 +10,8 @@ from probes import AGENTS, TextProbe, word_policies, word_policy
 from collm.agents.core import Divergence
 from collm.algorithms import algorithm_spec
 from collm.algorithms.config import ActorCriticConfig
-from collm.algorithms.learning import metrics as timers
-from collm.algorithms.learning.executor import Update
-from collm.algorithms.learning.rewards import with_rewards
+from collm.algorithms.learning import progress as timers
+from collm.algorithms.learning.rewards import with_rule
 from collm.algorithms.rollout.requests import task_seeds
 from collm.algorithms.runs.assembly.trainers import make_trainer
 from collm.envs.core import Outcome
@@ -146,7 +145,7 @@ def test_a_nat_costs_the_same_with_a_joint_critic_as_without():
 
 def test_a_rewarder_replaces_the_rewards_and_not_the_logged_return():
     trainer = trainer_of("magrpo", Uneven)
-    trainer.rewards.rewarder = lambda episodes: with_rewards(episodes, lambda reward: 7.0)
+    trainer.rewards.rewarder = lambda episodes: with_rule(episodes, lambda reward: 7.0)
     _, metrics = trainer.step()
     assert metrics["return"] == 3.0
     assert trainer.credits[AGENTS[0]].returns.tolist() == [7.0] * 4
@@ -256,7 +255,7 @@ def test_a_critic_that_diverges_is_named_by_whom_it_serves(name, served):
         raise Divergence("no loss")
 
     critic = trainer.critics[served[0]]
-    critic.prepare = lambda inputs, targets: Update(critic, learn)
+    critic.prepare = lambda inputs, targets: learn
     with pytest.raises(Divergence) as caught:
         trainer.step()
     assert caught.value.agents == served and caught.value.rewards is not None

@@ -85,14 +85,14 @@ def completions_of(tracks):
 def updated(config, algorithm=IPPO):
     """Metrics of an update by a policy that stands still, so that all of its steps see the same numbers."""
     learner = PolicyLearner(Table(LOGITS, ROW_VALUES), algorithm(config), torch.Generator().manual_seed(0))
-    return learner.update(
+    return learner.prepare(
         TurnBatch(
             completions_of(TRACKS),
             torch.tensor(ADVANTAGES),
             torch.tensor(TARGETS),
             reference_logprobs=torch.tensor(REFERENCE),
         )
-    )
+    )()
 
 
 def still(**settings):
@@ -145,7 +145,7 @@ def test_how_far_an_update_moved_the_policy_by_a_loop_over_every_eighth_track(co
     config = IPPOConfig(**still(agent_learning_rate=0.5, max_batch_tokens=max_batch_tokens))
     policy = Table(LOGITS, ROW_VALUES)
     learner = PolicyLearner(policy, IPPO(config), torch.Generator())
-    metrics = learner.update(TurnBatch(completions_of(copies * TRACKS), torch.tensor(copies * ADVANTAGES)))
+    metrics = learner.prepare(TurnBatch(completions_of(copies * TRACKS), torch.tensor(copies * ADVANTAGES)))()
     moved = [log_softmax(row) for row in policy.logits.tolist()]
     assert not np.allclose(moved, [log_softmax(row) for row in LOGITS], atol=0.1)
     gaps = []

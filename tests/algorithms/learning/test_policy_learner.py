@@ -12,6 +12,7 @@ from collm.agents.core import Request
 from collm.agents.numeric.policy import NumericPolicy
 from collm.algorithms import IAC, IPPO, IACConfig, IPPOConfig
 from collm.algorithms.learning.policy_learner import PolicyLearner, TurnBatch
+from collm.algorithms.learning.scoring import logprobs
 from collm.algorithms.rollout.collector import Plan, RolloutCollector
 from collm.envs.vectors.vector import SyncVector
 
@@ -38,7 +39,7 @@ def learned(config, tracks_of=rollout, **more):
     policy, tracks = tracks_of()
     learner = PolicyLearner(policy, algorithm_of(config), torch.Generator().manual_seed(0))
     before = [weight.detach().clone() for weight in policy.parameters()]
-    metrics = learner.update(batch(tracks, **{name: make(tracks) for name, make in more.items()}))
+    metrics = learner.prepare(batch(tracks, **{name: make(tracks) for name, make in more.items()}))()
     return metrics, before, [weight.detach() for weight in policy.parameters()], policy
 
 
@@ -47,10 +48,10 @@ def gradient(policy, tracks, max_batch_tokens, **settings):
     found = {}
     config = IACConfig(max_batch_tokens=max_batch_tokens, max_grad_norm=1e9, agent_learning_rate=0.0, **settings)
     learner = PolicyLearner(policy, algorithm_of(config), torch.Generator())
-    learner.optimizer.step = lambda norm: (
-        found.setdefault("gradient", [w.grad.clone() for w in policy.parameters() if w.grad is not None]) and 0.0
+    learner.optimizer.step = lambda norm: bool(
+        found.setdefault("gradient", [w.grad.clone() for w in policy.parameters() if w.grad is not None])
     )
-    learner.update(batch(tracks))
+    learner.prepare(batch(tracks))()
     return found["gradient"]
 
 
@@ -81,13 +82,13 @@ def test_an_update_that_destroys_a_policy_is_seen_in_the_update_itself(rate, is_
 def test_the_policy_gradient_raises_what_went_well_and_lowers_what_did_not():
     policy, tracks = rollout()
     learner = PolicyLearner(policy, IAC(IACConfig(agent_learning_rate=1e-3)), torch.Generator())
-    before = torch.stack([each.sum() for each in learner.logprobs(policy, tracks)])
+    before = torch.stack([each.sum() for each in logprobs(learner, policy, tracks)])
     assert not before.requires_grad  # a graph of all turns would stay in memory for nothing
     turns = [len(track) for track in tracks]
     advantages = torch.cat([torch.full((n,), 1.0 if i % 2 else -1.0) for i, n in enumerate(turns)])
     for _ in range(3):
-        learner.update(TurnBatch(tracks, advantages))
-    after = torch.stack([each.sum() for each in learner.logprobs(policy, tracks)])
+        learner.prepare(TurnBatch(tracks, advantages))()
+    after = torch.stack([each.sum() for each in logprobs(learner, policy, tracks)])
     assert ((after - before)[1::2].mean() > 0) and ((after - before)[::2].mean() < 0)
 
 
@@ -133,7 +134,7 @@ def test_the_entropy_bonus_makes_replies_less_certain():
         config = IACConfig(agent_learning_rate=3e-3, entropy_coef=coefficient)
         learner = PolicyLearner(policy, algorithm_of(config), torch.Generator())
         for _ in range(3):
-            learner.update(batch(tracks))
+            learner.prepare(batch(tracks))()
         entropies.append(policy.evaluate(tracks).entropies.mean().item())
     assert entropies[1] > entropies[0]
 
@@ -147,11 +148,11 @@ def test_the_price_in_the_loss_pulls_towards_the_reference(estimator):
             weight.add_(torch.randn(weight.shape, generator=torch.Generator().manual_seed(0)) * 0.05)
     config = IACConfig(agent_learning_rate=1e-2, reference_kl_coef=1.0, reference_kl_estimator=estimator)
     learner = PolicyLearner(policy, algorithm_of(config), torch.Generator())
-    anchors = torch.cat(learner.logprobs(anchor, tracks))
+    anchors = torch.cat(logprobs(learner, anchor, tracks))
     distances = []
     for _ in range(8):
         zeros = torch.zeros(sum(len(track) for track in tracks))
-        metrics = learner.update(TurnBatch(tracks, zeros, reference_logprobs=anchors))
+        metrics = learner.prepare(TurnBatch(tracks, zeros, reference_logprobs=anchors))()
         distances.append(metrics["reference_kl"])
     assert distances[-1] < distances[0] / 2
 
@@ -172,7 +173,8 @@ def test_a_value_head_learns_with_the_policy_and_a_clip_slows_it():
         config = IACConfig(use_separate_critic=False, value_clip_range=clip_range, agent_learning_rate=1e-2)
         learner = PolicyLearner(policy, algorithm_of(config), torch.Generator())
         for _ in range(10):
-            metrics = learner.update(TurnBatch(tracks, zeros(tracks), targets=ones(tracks), old_values=zeros(tracks)))
+            batch = TurnBatch(tracks, zeros(tracks), targets=ones(tracks), old_values=zeros(tracks))
+            metrics = learner.prepare(batch)()
         losses[clip_range] = metrics["value_loss"], policy.evaluate(tracks).values.mean().item()
     assert losses[None][1] > 0.5
     assert losses[0.001][1] < losses[None][1]  # beyond the clip the gradient is gone
@@ -191,11 +193,11 @@ def test_the_value_loss_counts_by_its_coefficient():
 def test_gradients_are_clipped_and_what_is_not_finite_is_refused():
     policy, tracks = rollout()
     learner = PolicyLearner(policy, IAC(IACConfig(max_grad_norm=1e-12, weight_decay=0.0)), torch.Generator())
-    assert learner.update(batch(tracks))["grad_norm"] > 1e-3  # what is reported is the norm before
+    assert learner.prepare(batch(tracks))()["grad_norm"] > 1e-3  # what is reported is the norm before
     with torch.no_grad():
         policy.parameters()[0][0, 0] = float("nan")
     weights = [weight.detach().clone() for weight in policy.parameters()]
     with pytest.raises(FloatingPointError, match="lower the learning rate"):
-        learner.update(batch(tracks))
+        learner.prepare(batch(tracks))()
     for a, b in zip(weights, policy.parameters(), strict=True):
         torch.testing.assert_close(a, b.detach(), equal_nan=True)

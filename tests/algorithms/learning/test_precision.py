@@ -16,6 +16,7 @@ from collm.agents.language.reward_model import RewardModel
 from collm.agents.loading import load_language_model, load_policies
 from collm.algorithms import IAC, IACConfig, MAACConfig
 from collm.algorithms.learning.critic_learner import CriticLearner
+from collm.algorithms.learning.optimizer import Tally
 from collm.algorithms.learning.policy_learner import PolicyLearner, TurnBatch
 from collm.algorithms.rollout.collector import Plan, RolloutCollector
 from collm.envs.vectors.vector import SyncVector
@@ -31,7 +32,7 @@ def moved_share(policy):
     tracks = [tuple(turn.completion for turn in each.tracks[AGENTS[0]]) for each in episodes]
     learner = PolicyLearner(policy, IAC(IACConfig(agent_learning_rate=RATE)), torch.Generator())
     before = [weight.detach().clone() for weight in policy.parameters()]
-    metrics = learner.update(TurnBatch(tracks, torch.linspace(-1, 1.5, sum(len(track) for track in tracks))))
+    metrics = learner.prepare(TurnBatch(tracks, torch.linspace(-1, 1.5, sum(len(track) for track in tracks))))()
     after = policy.parameters()
     moved = sum(int((a != b).sum()) for a, b in zip(before, after, strict=True))
     felt = sum(int((weight.grad != 0).sum()) for weight in after)
@@ -72,7 +73,7 @@ def gradients_of_small_advantages(dtype, *, scales_loss=True):
     learner = PolicyLearner(policy, IAC(IACConfig(agent_learning_rate=0.0)), torch.Generator())
     if not scales_loss:
         learner.optimizer.scaler = torch.amp.GradScaler("cpu", enabled=False)
-    metrics = learner.update(TurnBatch(tracks, 1e-6 * torch.linspace(-1, 1.5, sum(len(track) for track in tracks))))
+    metrics = learner.prepare(TurnBatch(tracks, 1e-6 * torch.linspace(-1, 1.5, sum(len(track) for track in tracks))))()
     return torch.cat([weight.grad.flatten() for weight in policy.parameters()]), metrics
 
 
@@ -91,14 +92,17 @@ def test_a_scale_that_overflows_is_halved_until_the_gradient_fits():
     weight = policy.parameters()[0]
     before = weight.detach().clone()
     optimizer.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**100)
-    steps = []
-    while not steps or steps[-1] is None:
-        optimizer.zero_grad()
+    scales = []
+
+    def accumulate():
+        scales.append(optimizer.scaler.get_scale())
+        assert torch.equal(weight, before)
         torch.autograd.backward(optimizer.scaled(weight.sum() * 1e10))
-        steps.append(optimizer.step(float(optimizer.clip())))
-        assert steps[-1] is not None or torch.equal(weight, before)
-    assert 1 < len(steps) < 20
-    assert steps[-1] == pytest.approx(1e10 * weight.numel() ** 0.5, rel=1e-4)
+        return Tally()
+
+    norm = optimizer.take_step(accumulate)["grad_norm"]
+    assert 1 < len(scales) < 20 and scales[1] == scales[0] / 2
+    assert norm == pytest.approx(1e10 * weight.numel() ** 0.5, rel=1e-4)
     assert not torch.equal(weight, before)
     again = PolicyLearner(policy, IAC(IACConfig()), torch.Generator()).optimizer
     again.load_state_dict(optimizer.state_dict())
@@ -108,11 +112,13 @@ def test_a_scale_that_overflows_is_halved_until_the_gradient_fits():
 def test_what_is_not_finite_at_any_scale_is_refused():
     policy = LanguagePolicy(LanguageModel(random_llama(), word_tokenizer(), compute_dtype=torch.float16))
     optimizer = PolicyLearner(policy, IAC(IACConfig()), torch.Generator()).optimizer
+
+    def accumulate():
+        torch.autograd.backward(optimizer.scaled(policy.parameters()[0].sum() * float("nan")))
+        return Tally()
+
     with pytest.raises(FloatingPointError, match="norm is nan"):
-        for _ in range(30):
-            optimizer.zero_grad()
-            torch.autograd.backward(optimizer.scaled(policy.parameters()[0].sum() * float("nan")))
-            optimizer.step(float(optimizer.clip()))
+        optimizer.take_step(accumulate)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
