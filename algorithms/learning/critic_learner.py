@@ -22,7 +22,7 @@ from .optimizer import NORM, Optimizer, Pass, Tally, diverged, means, own_passes
 
 
 class ReplayEntry(NamedTuple):
-    """Replay entry: a critic input and its value targets, of the input's histories, then of its actions."""
+    """Replay entry: a critic input, and the value targets of its histories, then of its actions."""
 
     input: CriticInput
     targets: Tensor  # [N] in reward units
@@ -30,7 +30,7 @@ class ReplayEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CriticBatch:
-    """Inputs of one critic with value targets: per input those of its histories, then, for Q, those of its actions."""
+    """Inputs of one critic, and per input the value targets of its histories, then (for Q) of its actions."""
 
     critic: CriticLearner
     inputs: Sequence[CriticInput]  # without the last history, which only bootstraps
@@ -40,10 +40,10 @@ class CriticBatch:
 
 
 class CriticLearner:
-    """Trains one critic. Its outputs are in units of the running mean and deviation of its targets.
+    """Trains one critic, whose outputs are in units of the running mean and deviation of its targets.
 
-    A value head on a policy has no optimizer here: it only predicts, and learns with the policy. A fitted critic has
-    none either: each update fits it to the whole replay, in reward units.
+    A value head on a policy has no optimizer here; it learns with the policy. A fitted critic has none either: each
+    update fits it to the whole replay, in reward units.
 
     Args:
         critic: the critic that learns.
@@ -72,7 +72,7 @@ class CriticLearner:
 
     @property
     def is_actor_head(self) -> bool:
-        """Whether the critic is a value head that learns with its policy."""
+        """True if the critic is a value head that learns with its policy."""
         return isinstance(self.critic, HeadCritic)
 
     def parameters(self) -> list[nn.Parameter]:
@@ -91,17 +91,12 @@ class CriticLearner:
         with self.critic.whole(), nullcontext() if self.optimizer is None else self.optimizer.whole():
             yield
 
-    def start_update(self, update: int) -> None:
-        """Set the learning rate of an update, counted from 0."""
-        if self.optimizer is not None:
-            self.optimizer.set_progress(update)
-
     @torch.no_grad()
     def values(self, inputs: Sequence[CriticInput]) -> Tensor:
         """[N] predicted values of all inputs, flat, in reward units.
 
         Raises:
-            Divergence: if one is not finite.
+            Divergence: if a value is not finite.
         """
         return self.moments.denormalize(self._outputs(inputs))
 
@@ -119,17 +114,22 @@ class CriticLearner:
             raise diverged("the critic's values are not finite", self.critic.parameters())
         return outputs
 
+    def start_update(self, update: int) -> None:
+        """Set the learning rate of an update, counted from 0."""
+        if self.optimizer is not None:
+            self.optimizer.set_progress(update)
+
     def observe(self, targets: Tensor) -> None:
         """Update the running mean and deviation with targets."""
         if self.config.value_normalization and not isinstance(self.critic, FittedCritic):
             self.moments = self.moments.updated(targets)
 
     def learn(self, inputs: Sequence[CriticInput], targets: Tensor) -> dict[str, float]:
-        """Learn from inputs and targets, as `prepare` describes; returns metrics, averaged over the steps."""
+        """Prepare an update and run it; returns metrics, averaged over the steps."""
         return self.prepare(inputs, targets)()
 
     def prepare(self, inputs: Sequence[CriticInput], targets: Tensor) -> Callable[[], dict[str, float]]:
-        """Update the moments and the replay, and draw the mini-batches; returns the update.
+        """Update the moments and the replay, and draw the mini-batches; returns the update, which returns metrics.
 
         The update takes `critic_steps` optimizer steps on mini-batches from the replay, or fits a fitted critic to all
         of it. All critics draw from one generator, so all of them prepare before any of them learns.
@@ -172,8 +172,8 @@ class CriticLearner:
     def _earlier(self, memory: Sequence[ReplayEntry], numbers: Sequence[int]) -> dict[int, Tensor]:
         """Outputs for these entries before this update's steps, by entry; empty if values are not clipped.
 
-        The clip is a trust region of one update. Clipping around the outputs at collection, up to `critic_replay`
-        updates ago, would hold the critic at its old values.
+        The clip bounds the change of one update. Clipping around the outputs at collection, up to `critic_replay`
+        updates ago, would keep the critic at its old values.
         """
         if self.config.value_clip_range is None:
             return {}

@@ -7,7 +7,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collm.algorithms.functions import losses
 from collm.algorithms.functions.losses import (
     KL_ESTIMATORS,
     approximate_kl,
@@ -345,19 +344,6 @@ def test_approximate_kl_is_0_on_policy_and_grows_with_every_step_away():
     close(near, math.exp(0.1) - 1 - 0.1)
 
 
-def test_the_mean_loss_of_pairs_by_hand():
-    found = losses.preference_loss(torch.tensor([2.0, 0.0, 1.0]), torch.tensor([0.0, 0.0, 2.0]), 4)
-    expected = (math.log(1 + math.exp(-2)) + math.log(2) + math.log(1 + math.exp(1))) / 4
-    assert float(found) == pytest.approx(expected)
-
-
-def test_a_token_without_advantage_costs_nothing_however_far_its_ratio_went():
-    logprobs = torch.tensor([1000.0, 0.0, -1000.0], requires_grad=True)
-    loss = losses.clipped_policy_loss(logprobs, torch.zeros(3), torch.zeros(3), 3, clip_range=0.2)[0]
-    loss.backward()
-    assert float(loss.detach()) == 0.0 and logprobs.grad.tolist() == [0.0, 0.0, 0.0]
-
-
 # Truncated importance weights
 
 
@@ -396,15 +382,14 @@ ONE, TWO = torch.ones(1), torch.zeros(2, dtype=torch.long)
     [
         (lambda: turn_logprobs(torch.zeros(3), TWO, 1), "one entry for each sampled token"),
         *[
-            (lambda low=low, high=high: clipped_policy_loss(ONE, ONE, ONE, 1, low, high), "must be positive")
+            (lambda low=low, high=high: clipped_policy_loss(ONE, ONE, ONE, 1, low, high), "clip_range")
             for low, high in ((0.0, None), (-0.2, None), (0.2, 0.0), (0.0, 0.2))
         ],
-        *[(lambda count=count: policy_gradient_loss(ONE, ONE, count), "positive count") for count in (0, -1)],
-        (lambda: value_loss(torch.zeros(3), torch.zeros(3, 1), 3), "one length"),
+        *[(lambda count=count: policy_gradient_loss(ONE, ONE, count), "denominator") for count in (0, -1)],
+        (lambda: value_loss(torch.zeros(3), torch.zeros(3, 1), 3), r"\(3, 1\)"),
         (lambda: value_loss(ONE, ONE, 1, clip_range=0.2), "old_values"),
-        *[(lambda low=low: value_loss(ONE, ONE, 1, ONE, low), "must be positive") for low in (0.0, -0.5)],
-        (lambda: losses.preference_loss(ONE[0], ONE[0], 1), "one-dimensional tensors of one length"),
-        (lambda: importance_weights(ONE, ONE, ONE.bool(), 0.0), "importance_cap is 0"),
+        *[(lambda low=low: value_loss(ONE, ONE, 1, ONE, low), "clip_range") for low in (0.0, -0.5)],
+        (lambda: importance_weights(ONE, ONE, ONE.bool(), 0.0), "importance_cap=0"),
     ],
 )
 def test_arguments_without_a_meaning_are_refused(call, told):

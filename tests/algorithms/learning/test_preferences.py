@@ -15,7 +15,6 @@ from collm.agents.config import ModelConfig
 from collm.agents.core import Completion
 from collm.agents.language.reward_model import RewardModel
 from collm.algorithms import IPPO, IPPOConfig, ReinforceConfig
-from collm.algorithms.functions.losses import preference_loss
 from collm.algorithms.learning.preferences import ModelRewards, Preference, fit, preferences
 from collm.algorithms.rollout.collector import RolloutCollector, grouped_plans
 from collm.algorithms.rollout.episode import Episode, Turn
@@ -27,15 +26,6 @@ from collm.envs.vectors.vector import SyncVector
 def collector(probe="observed"):
     policies = word_policies()
     return RolloutCollector(SyncVector(lambda: TextProbe(probe), 16), policies, reads_state=True)
-
-
-def test_the_loss_of_a_pair_by_hand():
-    better, worse = torch.tensor([2.0, 0.0]), torch.tensor([0.0, 0.0])
-    expected = (math.log(1 + math.exp(-2)) + math.log(2)) / 2
-    assert float(preference_loss(better, worse, 2)) == pytest.approx(expected)
-    assert float(preference_loss(better + 5, worse + 5, 2)) == pytest.approx(expected, rel=1e-5)
-    with pytest.raises(ValueError, match="one length"):
-        preference_loss(better, worse[:1], 2)
 
 
 def test_a_text_is_scored_alike_alone_and_among_longer_ones():
