@@ -82,7 +82,7 @@ def completions_of(tracks):
     ]
 
 
-def updated(config, algorithm=IPPO):
+def updated(config, algorithm=IPPO, old_values=None):
     """Metrics of an update by a policy that stands still, so that all of its steps see the same numbers."""
     learner = PolicyLearner(Table(LOGITS, ROW_VALUES), algorithm(config), torch.Generator().manual_seed(0))
     return learner.prepare(
@@ -90,6 +90,7 @@ def updated(config, algorithm=IPPO):
             completions_of(TRACKS),
             torch.tensor(ADVANTAGES),
             torch.tensor(TARGETS),
+            old_values,
             reference_logprobs=torch.tensor(REFERENCE),
         )
     )()
@@ -136,6 +137,16 @@ def test_how_far_the_policy_is_from_its_sampler_and_reference_by_a_loop(max_batc
     errors = [(ROW_VALUES[row] - target) ** 2 for (row, *_), target in zip(TURNS, TARGETS, strict=True)]
     assert metrics["value_loss"] == pytest.approx(np.mean(errors), rel=1e-5)
     assert metrics["optimizer_steps"] == 1
+
+
+def test_a_value_head_s_loss_is_clipped_around_the_old_values_by_a_loop():
+    config = IACConfig(**still(use_separate_critic=False, value_clip_range=0.2))
+    errors = []
+    for (row, *_), target in zip(TURNS, TARGETS, strict=True):
+        near = min(max(ROW_VALUES[row], -0.2), 0.2)
+        errors.append(max((ROW_VALUES[row] - target) ** 2, (near - target) ** 2))
+    metrics = updated(config, IAC, old_values=torch.zeros(len(TURNS)))
+    assert metrics["value_loss"] == pytest.approx(np.mean(errors), rel=1e-5)
 
 
 @case("kl_after_update")

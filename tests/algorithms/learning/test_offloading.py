@@ -7,22 +7,15 @@ from dataclasses import dataclass
 import pytest
 import torch
 from pretended import pretended
-from probes import TextProbe, word_policies
+from small_trainers import text_trainer
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from collm.algorithms import algorithm_spec
 from collm.algorithms.config import TrainConfig
 from collm.algorithms.learning import offloading, optimizer
-from collm.algorithms.runs.assembly.trainers import make_trainer
-from collm.envs.vectors.vector import SyncVector
 
 
 def trainer_of(name, offload, **changes):
-    spec = algorithm_spec(name)
-    config = spec.config(rollout_buffer_size=4, critic_warmup=0, critic_batch_size=2, offload=offload, **changes)
-    algorithm = spec.make(config)
-    policies = word_policies(max_new_tokens=2, has_value_head=algorithm.has_actor_heads)
-    return make_trainer(algorithm, SyncVector(lambda: TextProbe("delayed"), 4), policies)
+    return text_trainer(name, rollout_buffer_size=4, critic_batch_size=2, offload=offload, **changes)
 
 
 def outcome(trainer):

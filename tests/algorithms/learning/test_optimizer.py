@@ -87,6 +87,29 @@ def test_a_scaled_gradient_that_overflows_halves_the_scale_and_changes_nothing()
     norm = float(optimizer.clip())
     assert norm == pytest.approx(5.0)  # the scale is divided out again
     assert optimizer.step(norm) and parameter.tolist() != [1.0, -2.0]
+    again = Optimizer([parameter], 0.1, TrainConfig(), scales_loss=True)
+    again.load_state_dict(optimizer.state_dict())
+    assert again.scaler.get_scale() == scale / 2
+
+
+@pytest.mark.parametrize(("factor", "num_passes"), [(1e35, 6), (math.nan, 17)])
+def test_an_overflowing_gradient_is_computed_again_down_to_the_smallest_scale(factor, num_passes):
+    """The first scale is 2^16; 1e35 times 2^11 fits float32."""
+    parameter = nn.Parameter(torch.tensor([1.0]))
+    optimizer = Optimizer([parameter], 0.1, TrainConfig(), scales_loss=True)
+    scales = []
+
+    def accumulate():
+        torch.autograd.backward(optimizer.scaled(parameter.sum() * factor))
+        scales.append(optimizer.scaler.get_scale())
+        return Tally()
+
+    if math.isnan(factor):
+        with pytest.raises(FloatingPointError, match="norm is nan"):
+            optimizer.take_step(accumulate)
+    else:
+        assert optimizer.take_step(accumulate)["grad_norm"] == pytest.approx(factor)
+    assert scales == [2.0 ** (16 - number) for number in range(num_passes)]
 
 
 CASES = [  # settings, then the rate of each update as a share of the peak
