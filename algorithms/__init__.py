@@ -1,6 +1,6 @@
-"""Learning: algorithms by name, the rollout collector, the trainer, runs.
+"""Learning: algorithms, the rollout collector, the trainer, and runs.
 
-`train(…)` is the short way; `Experiment`, `Trainer` and `RolloutCollector` are its parts.
+`train(…)` trains a team in one call. `Experiment`, `Trainer` and `RolloutCollector` are the classes that it uses.
 """
 
 from typing import TYPE_CHECKING

@@ -1,8 +1,8 @@
-"""An algorithm is its settings, its credit rule and its loss; the trainer owns everything else.
+"""Algorithm: settings, a credit rule and a loss. `Trainer` does the rest.
 
-The credit rule is how an algorithm computes advantages: how much of an episode's outcome each turn is credited with. A
-subclass overrides `advantages` always, and `loss`, `targets`, `state_dict` and the facts about itself (`critic_reads`,
-`has_actor_heads`, …) where it differs from the defaults.
+The credit rule computes the advantages: how much of an episode's return each turn is credited with. A subclass
+overrides `advantages`, and those of `loss`, `targets`, `state_dict` and the properties (`critic_reads`,
+`has_actor_heads`, …) that differ from the defaults.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class Grid:
 
     rewards: Tensor  # [B, T], after shaping
     values: Tensor  # [B, T + 1], before each turn and after the last; 0 after a terminal end, and without a critic
-    action_values: Tensor | None  # [B, T] Q(h, a) of each turn; None where the critic gives V(h) alone
-    is_real: Tensor  # [B, T] bool, True where a turn happened
+    action_values: Tensor | None  # [B, T] Q(h, a) of each turn; None if the critic predicts only V(h)
+    is_real: Tensor  # [B, T] bool, True if the turn happened
     group: Tensor  # [B] long; the rollouts of one task share a group
-    agent: str | None = None  # the agent whose turns these are; None: joint turns of the whole team
-    episodes: Sequence[Episode] = ()  # [B], the episode of each row, with its texts, lengths and infos
+    agent: str | None = None  # None: joint turns of the whole team
+    episodes: Sequence[Episode] = ()  # [B], the episode of each row
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +58,17 @@ class PolicyBatch:
     advantages: Tensor  # [N]
     num_turns: int  # of the whole mini-batch: the denominator of a loss per turn (see TrainConfig.loss_denominator)
     num_tokens: int  # of the whole mini-batch: the denominator of a loss per token
-    is_off_policy: Tensor | None = None  # [N] bool: sampled by older weights, or in other arithmetic; None: none
+    is_off_policy: Tensor | None = None  # [N] bool: sampled by older weights or by a server; None: all on-policy
 
 
 class PolicyLoss(NamedTuple):
-    """A loss and its logged metrics.
+    """A loss and its logged metrics, which are summed over the micro-batches of a mini-batch.
 
-    Both are summed over the micro-batches of a mini-batch: divide by the counts of the whole mini-batch.
+    Divide both by the counts of the whole mini-batch.
     """
 
     loss: Tensor  # scalar, with gradient
-    metrics: Mapping[str, Tensor]  # scalars, without
+    metrics: Mapping[str, Tensor]  # scalars, without gradient
 
 
 class Algorithm(ABC, Generic[Settings]):
@@ -78,16 +78,15 @@ class Algorithm(ABC, Generic[Settings]):
         config: the algorithm's settings.
 
     Raises:
-        ValueError: if settings contradict each other; the message says which and why.
+        ValueError: if settings contradict each other.
     """
 
     critic_reads: ClassVar[CriticReads] = "nothing"
-    """History that a critic values: each agent's "own", the "joint" one, or "nothing" where there is no critic."""
+    """History that a critic values: each agent's "own", the "joint" one, or "nothing" without a critic."""
     centers_advantages: ClassVar[bool] = True
     """Normalization subtracts the mean of the advantages. False: it only scales them, as the baseline sets the mean."""
-
     has_baseline: ClassVar[bool] = True
-    """Advantages lie around 0. False: they are returns, whose policy gradient is wrong before top-k and top-p."""
+    """Advantages have a baseline. False: they are returns, whose policy gradient is wrong with top-k and top-p."""
     may_repeat_unclipped: ClassVar[bool] = False
     """Several epochs without `clip_range` are a warning. False: an error."""
 
@@ -99,24 +98,18 @@ class Algorithm(ABC, Generic[Settings]):
     def advantages(self, grid: Grid) -> Tensor:
         """[B, T] advantages: how much better each turn went than expected.
 
-        Called once per update and agent, or once per update for the team where the critic reads the joint history.
+        Called once per update and agent; with a joint critic, once per update.
         """
 
     def targets(self, grid: Grid) -> Tensor:
-        """[B, T] regression targets of the critic: the discounted return from each history on.
-
-        Called only where there is a critic.
-        """
+        """[B, T] regression targets of the critic: the discounted return from each history on."""
         return critic_targets(grid.rewards, grid.values, grid.is_real, self.config.discount, "monte_carlo")
 
     def loss(self, batch: PolicyBatch) -> PolicyLoss:
-        """The policy's loss: the policy gradient, or PPO's clipped surrogate where `clip_range` is set.
+        """The policy's loss: the policy gradient, or PPO's clipped surrogate with `clip_range`.
 
-        Episodes of older weights (`max_staleness`), and those with a server's own log-probabilities
-        (`server_logprobs`), enter the policy gradient with truncated importance weights; PPO's ratio is to the policy
-        that sampled, and needs no other.
-
-        The policy learner adds the entropy bonus, the KL penalty and the loss of a value head.
+        In the policy gradient, off-policy turns have truncated importance weights. PPO's ratio is to the sampling
+        policy already. The policy learner adds the entropy bonus, the KL penalty and the loss of a value head.
         """
         config = self.config
         if config.credit == "turn":
@@ -127,7 +120,7 @@ class Algorithm(ABC, Generic[Settings]):
             )
             advantages = batch.advantages
         else:
-            # Weighting each token by 1 / length makes every completion count as one item.
+            # With a weight of 1 / length per token, each completion is one item.
             items = batch.num_turns if config.divide_by_length else batch.num_tokens
             logprobs, sampled = batch.logprobs, batch.sampled_logprobs
             advantages = token_advantages(
@@ -150,55 +143,52 @@ class Algorithm(ABC, Generic[Settings]):
 
     @property
     def has_actor_heads(self) -> bool:
-        """Whether the critics are value heads on the actors, trained with them."""
+        """True if the critics are value heads on the actors, trained with them."""
         return False
 
     @property
     def reads_truth(self) -> bool:
-        """Whether the critic also reads what the environment hides from the agents."""
+        """True if the critic also reads the hidden state of the environment."""
         return False
 
     @property
     def crosses_rollouts(self) -> bool:
-        """Whether a completion is scored with every completion of the others in its group."""
+        """True if all joint actions of a group's completions are scored."""
         return False
 
     @property
     def critic_warmup(self) -> int:
-        """Updates at the start in which only a separate critic learns."""
+        """Number of updates at the start in which only a separate critic learns."""
         return 0
 
     def warms_up(self, update: int, metrics: Mapping[str, float]) -> bool:
-        """Whether only a separate critic learns from an update's episodes; asked once per update, in their order.
+        """True if only the critics learn in this update. Called once per update, in order, with separate critics only.
 
         Args:
-            update: updates done before.
-            metrics: of the critic, before it learned from these episodes.
+            update: number of updates done.
+            metrics: of the update so far, such as "explained_variance".
         """
         return update < self.critic_warmup
 
     def state_dict(self) -> dict[str, Any]:
-        """State that the algorithm keeps between updates: tensors, numbers, strings, and lists and dicts of them.
-
-        Every checkpoint saves it.
-        """
+        """State of the algorithm, for checkpoints: tensors, numbers, strings, and lists and dicts of them."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what `state_dict` returned; an algorithm with state overrides both."""
+        """Restore the result of `state_dict`; {} for a checkpoint that is older than the method."""
 
     def check(self) -> None:
-        """Refuse settings that contradict each other; overridden versions call this one too."""
+        """Raise `ValueError` if settings contradict each other. Overriding methods call `super().check()`."""
         config = self.config
         if self.critic_reads != "nothing" and not isinstance(config, ActorCriticConfig):
             raise ValueError(
-                f"{type(self).__name__} has a critic (critic_reads={self.critic_reads!r}), but its settings "
-                f"{type(config).__name__} have none for one; derive them from ActorCriticConfig"
+                f"{type(self).__name__} has critic_reads={self.critic_reads!r}, but its settings "
+                f"{type(config).__name__} have no critic; derive them from ActorCriticConfig"
             )
         if self.critic_reads == "joint" and config.credited_reward == "own":
             raise ValueError(
-                f"credited_reward='own' needs a critic per agent or none, but {type(self).__name__} has a joint one, "
-                "which learns the team's reward; leave credited_reward out, or use iac, ippo or magrpo"
+                f"credited_reward='own' needs a critic per agent or no critic, but {type(self).__name__} has a joint "
+                "critic, which learns the team's reward; omit credited_reward, or use iac, ippo or magrpo"
             )
         if config.rollout_buffer_size % config.num_generations:
             raise ValueError(
@@ -207,23 +197,20 @@ class Algorithm(ABC, Generic[Settings]):
             )
         if config.turns_per_update is not None and config.num_generations > 1:
             raise ValueError(
-                f"turns_per_update={config.turns_per_update} cuts episodes anywhere, but num_generations="
-                f"{config.num_generations} rollouts of a task are compared whole; leave one of them out"
+                f"turns_per_update={config.turns_per_update} cuts episodes, but num_generations="
+                f"{config.num_generations} compares whole episodes; omit one of them"
             )
         if config.reference_kl_in == "loss" and config.reference_kl_estimator == "k1":
             raise ValueError(
-                "reference_kl_estimator='k1' in the loss does nothing: its gradient is zero on average; "
-                "use 'k2' there, or reference_kl_in='reward'"
+                "reference_kl_estimator='k1' has no effect in the loss, because its expected gradient is 0; use 'k2', "
+                "or reference_kl_in='reward'"
             )
         if config.clip_range_high is not None and config.clip_range is None:
-            raise ValueError(
-                f"clip_range_high={config.clip_range_high} is the upper side of a clip that is off; set clip_range "
-                "too (0.2 is usual)"
-            )
+            raise ValueError(f"clip_range_high={config.clip_range_high} needs clip_range; set it too (0.2 is usual)")
         if config.clip_range is None and config.ppo_epochs > 1:
             fault = (
-                f"ppo_epochs={config.ppo_epochs} learns again from episodes of an older policy, which the plain policy "
-                "gradient cannot; set clip_range (0.2 is usual), or ppo_epochs=1"
+                f"ppo_epochs={config.ppo_epochs} needs clip_range, because the policy gradient is wrong for episodes "
+                "of an older policy; set clip_range (0.2 is usual), or ppo_epochs=1"
             )
             if not self.may_repeat_unclipped:
                 raise ValueError(fault)
@@ -231,7 +218,7 @@ class Algorithm(ABC, Generic[Settings]):
 
 
 class ActorCritic(Algorithm[Settings], ABC):
-    """Advantages from a critic's values, by the estimator that the settings name."""
+    """Advantages from a critic's values, by the setting `estimator`."""
 
     config: ActorCriticConfig  # type: ignore[assignment]  # Settings narrows it
     _warmup: int | None = None  # of the run that was resumed
@@ -239,7 +226,7 @@ class ActorCritic(Algorithm[Settings], ABC):
     def advantages(self, grid: Grid) -> Tensor:
         config = self.config
         if grid.action_values is not None:
-            # Q(h, a) replaces the return; V(h), which does not depend on the action, is the baseline.
+            # Q(h, a) estimates the return; V(h) does not depend on the action and is the baseline.
             return (grid.action_values - grid.values[:, :-1]) * grid.is_real
         return estimated_advantages(
             grid.rewards,
@@ -271,7 +258,7 @@ class ActorCritic(Algorithm[Settings], ABC):
         return warmup_of(self.config) if self._warmup is None else self._warmup
 
     def state_dict(self) -> dict[str, Any]:
-        return {"critic_warmup": self.critic_warmup}  # a prolonged run has more updates, but no second warm-up
+        return {"critic_warmup": self.critic_warmup}  # the default depends on num_updates, which a resume may raise
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._warmup = state.get("critic_warmup")
@@ -281,8 +268,8 @@ class ActorCritic(Algorithm[Settings], ABC):
         config = self.config
         if self.critic_warmup >= config.num_updates:
             raise ValueError(
-                f"critic_warmup={config.critic_warmup} leaves no update for the policies of num_updates="
-                f"{config.num_updates}; lower the one or raise the other"
+                f"critic_warmup={config.critic_warmup} must be less than num_updates={config.num_updates}, or the "
+                "policies never learn; lower critic_warmup or raise num_updates"
             )
         if config.critic_model_name_or_path == BAG_OF_WORDS and not self.has_actor_heads:
             if config.critic_type == "q":
@@ -293,7 +280,7 @@ class ActorCritic(Algorithm[Settings], ABC):
             if config.turns_per_update is not None:
                 raise ValueError(
                     f"critic_model_name_or_path={BAG_OF_WORDS!r} counts turns from an episode's beginning, but "
-                    f"turns_per_update={config.turns_per_update} cuts episodes anywhere; leave one of them out"
+                    f"turns_per_update={config.turns_per_update} cuts episodes; omit one of them"
                 )
         least = config.rollout_buffer_size if config.turns_per_update is None else config.turns_per_update
         if not self.has_actor_heads:  # an episode has at least one step and one token
@@ -301,26 +288,23 @@ class ActorCritic(Algorithm[Settings], ABC):
 
 
 def warmup_of(config: ActorCriticConfig) -> int:
-    """Updates of the critic's warm-up: `critic_warmup`, or the default that leaves updates for the policies."""
+    """Updates of the critic's warm-up: `critic_warmup`, or its default."""
     if config.critic_warmup is not None:
         return config.critic_warmup
     return DEFAULT_WARMUP if config.num_updates > DEFAULT_WARMUP else config.num_updates // 2
 
 
 def check_warmup_budget(config: ActorCriticConfig, num_steps: int, num_tokens: int) -> None:
-    """Refuse a budget that the critic's warm-up uses up: no policy would learn.
+    """Raise `ValueError` if the critic's warm-up uses up a budget, because no policy would learn.
 
     Args:
-        num_steps: environment steps that the warm-up takes, or at least takes.
-        num_tokens: sampled tokens that it takes, or at least takes.
-
-    Raises:
-        ValueError: naming the budget.
+        num_steps: environment steps of the warm-up, or a lower bound.
+        num_tokens: sampled tokens of the warm-up, or a lower bound.
     """
     for name, used in (("max_environment_steps", num_steps), ("max_sampled_tokens", num_tokens)):
         limit = getattr(config, name)
         if limit is not None and used >= limit:
             raise ValueError(
                 f"critic_warmup={warmup_of(config)} updates use up {name}={limit} before any policy learns; lower "
-                "the one or raise the other"
+                f"critic_warmup or raise {name}"
             )

@@ -1,4 +1,4 @@
-"""IAC, independent actor-critic (CoLLM-DC): each agent learns alone, with a critic on its own history."""
+"""IAC, independent actor-critic (CoLLM-DC): each agent has a critic on its own history."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ Settings = TypeVar("Settings", bound=IACConfig)
 
 
 class IAC(ActorCritic[Settings]):
-    """Actor-critic per agent: TD errors r + discount * V_i(h_i') - V_i(h_i), summed as the estimator says.
+    """Actor-critic per agent, with TD errors r + discount * V_i(h_i') - V_i(h_i) of the agent's own history h_i.
 
-    The other agents are part of the environment. Source: CoLLM-DC (arXiv:2601.21972). Training needs no joint
-    information. Where an agent's own history does not tell how the team stands, its critic cannot either, and its
-    advantages stay as noisy as returns.
+    The other agents are part of the environment, and training needs no joint information. If an agent's own history
+    does not show the state of the team, the critic explains little of the return. Source: CoLLM-DC (arXiv:2601.21972).
     """
 
     critic_reads: ClassVar[CriticReads] = "own"
@@ -29,6 +28,6 @@ class IAC(ActorCritic[Settings]):
         super().check()
         if not self.config.use_separate_critic and self.config.critic_type == "q":
             raise ValueError(
-                "critic_type='q' needs use_separate_critic=True: a head on the actor reads the prompt, "
-                "before there is an action to value"
+                "critic_type='q' needs use_separate_critic=True, because a head on the actor reads the prompt, before "
+                "there is an action to value"
             )

@@ -13,9 +13,9 @@ Settings = TypeVar("Settings", bound=MAACConfig)
 class MAAC(ActorCritic[Settings]):
     """Actor-critic with TD errors r + discount * V(h') - V(h) of the joint history h.
 
-    All agents of a joint turn share one advantage. Source: CoLLM-CC (arXiv:2601.21972). The reward is the team's: the
-    mean over all agents, 0 for those that have left. The critic learns once per joint turn, not once per agent. It
-    serves training only, so it may also read what the environment hides from the agents (`critic_input`).
+    All agents of a joint turn share one advantage. The reward is the mean over all agents, with 0 for agents that have
+    left. The critic learns once per joint turn, not once per agent. Only training needs the critic, so it may also read
+    the hidden state of the environment (`critic_input`). Source: CoLLM-CC (arXiv:2601.21972).
     """
 
     critic_reads: ClassVar[CriticReads] = "joint"
@@ -28,4 +28,4 @@ class MAAC(ActorCritic[Settings]):
     def check(self) -> None:
         super().check()
         if self.config.critic_input not in get_args(CriticKnowledge):
-            raise ValueError(f"critic_input is one of {get_args(CriticKnowledge)}, got {self.config.critic_input!r}")
+            raise ValueError(f"critic_input={self.config.critic_input!r} must be one of {get_args(CriticKnowledge)}")

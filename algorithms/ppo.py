@@ -13,9 +13,9 @@ from .maac import MAAC
 class IPPO(IAC[IPPOConfig]):
     """IAC's advantages, with clipped probability ratios to the sampling policy, which bound the change per update.
 
-    Source: IPPO (arXiv:2011.09533), PPO (arXiv:1707.06347). The ratio is that of a whole completion (`credit="turn"`),
-    whose logarithm grows with length, or that of each token (`credit="token"`). IPPO without a clip is IAC with GAE;
-    repeated over several epochs it has neither ratio nor clip, and drifts from the policy that it has samples of.
+    The ratio is per completion (`credit="turn"`), where its logarithm grows with the length, or per token
+    (`credit="token"`). Without `clip_range` the loss is IAC's policy gradient, which is wrong after the first epoch.
+    Source: IPPO (arXiv:2011.09533), PPO (arXiv:1707.06347).
     """
 
     may_repeat_unclipped: ClassVar[bool] = True

@@ -1,10 +1,10 @@
-"""The published settings of CoLLM-CC and CoLLM-DC (arXiv:2601.21972), as far as the paper and its library give them.
+"""Published settings of CoLLM-CC and CoLLM-DC (arXiv:2601.21972), from the paper and its code.
 
-Baselines for comparison: one-step temporal differences (lambda 0) with bootstrapped targets, advantages normalized per
-turn, no replay, no warm-up, no gradient clip, critics initialized from the actor. The paper's tasks collect 1 to
-8 episodes per update, and StrBuild learns at 2.5e-6. The published sampling (temperature 0.6, top-p 0.6) belongs to the
-model's settings. Faults of the original code are not reproduced: padding in the loss, a critic step per agent,
-weights in bfloat16, a gradient that ignores the temperature.
+They use one-step TD errors with bootstrapped targets, advantages normalized per turn, and critics initialized from the
+actor, without replay, warm-up and gradient clipping. The paper's tasks collect 1 to 8 episodes per update, and StrBuild
+has a learning rate of 2.5e-6. The published sampling (temperature 0.6, top-p 0.6) is part of the model's settings.
+Errors of the original code are not reproduced: padding in the loss, a critic step per agent, weights in bfloat16, and a
+gradient that ignores the temperature.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Algorithms by name: this package's own, and those that users and other distributions register.
+"""Registry of algorithms by name: those of this package, of users, and of plugins.
 
-A distribution that brings algorithms declares, in its `pyproject.toml`,
+A plugin declares an entry point in its `pyproject.toml`:
 
     [project.entry-points."collm.algorithms"]
     my_methods = "my_package.registrations"
 
-naming a module that calls `collm.register_algorithm` when imported, or a function that does. The registered names are
-then known to `collm train`, `evaluate`, `benchmark` and `report`.
+It names a module that calls `collm.register_algorithm` when imported, or a function that does. The commands `collm
+train`, `evaluate`, `benchmark` and `report` then accept the registered names.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class AlgorithmSpec:
     """One line for listings."""
 
     def algorithm_class(self) -> type[Algorithm[Any]]:
-        """The algorithm's class, imported if need be."""
+        """Return the algorithm's class; import it first if `entry_point` is a string."""
         if not isinstance(self.entry_point, str):
             return self.entry_point
         module, _, name = self.entry_point.partition(":")
@@ -56,12 +56,12 @@ class AlgorithmSpec:
             found: type[Algorithm[Any]] = getattr(importlib.import_module(module), name)
         except (ImportError, AttributeError) as error:
             raise ImportError(
-                f"the algorithm {self.name!r}: its class {self.entry_point!r} cannot be loaded: {error}"
+                f"class {self.entry_point!r} of the algorithm {self.name!r} cannot be loaded: {error}"
             ) from error
         return found
 
     def make(self, config: TrainConfig | None = None) -> Algorithm[Any]:
-        """The algorithm with its settings; None: the defaults.
+        """Make the algorithm with these settings. None: the defaults.
 
         Raises:
             ValueError: if settings contradict each other.
@@ -80,18 +80,18 @@ def register_algorithm(
     summary: str = "",
     replace: bool = False,
 ) -> AlgorithmSpec:
-    """Add an algorithm to the registry. Registering the same thing twice does nothing.
+    """Add an algorithm to the registry. Registering the same algorithm twice has no effect.
 
     Args:
         name: name for `collm train`: lower-case letters, digits, and ". _ -" between them.
         algorithm: a subclass of `Algorithm`, or "package.module:Class", which is imported when first needed.
         config: class of its settings, a frozen dataclass derived from `TrainConfig` (`ActorCriticConfig` for a critic).
-        summary: one line for listings. Left out, it is the first line of the class's docstring, where there is a class.
-        replace: whether to overwrite another algorithm of this name, as in a notebook cell that is run again.
+        summary: one line for listings. Default: the first line of the docstring of `algorithm`, if it is a class.
+        replace: overwrite another algorithm of this name, as in a notebook cell that is run again.
 
     Raises:
         ValueError: if the name is malformed or taken.
-        TypeError: if the algorithm or its settings are not of these classes.
+        TypeError: if `algorithm` or `config` is another class.
     """
     if not _NAME.fullmatch(name):
         raise ValueError(f"an algorithm's name must look like 'my-method', got {name!r}")
@@ -117,7 +117,7 @@ def algorithm_spec(name: str) -> AlgorithmSpec:
     """The registered algorithm of a name.
 
     Raises:
-        UnknownAlgorithmError: if there is none; the message gives the nearest name, and how others become known.
+        UnknownAlgorithmError: if the name is not registered; the message suggests the nearest name.
     """
     broken: tuple[str, ...] = ()
     if name not in _registry:
@@ -130,7 +130,7 @@ def algorithm_spec(name: str) -> AlgorithmSpec:
         "; ".join(
             [
                 f"there is no algorithm {name!r}; {hint} {', '.join(_registry)}",
-                "import or install what registers another (collm.register_algorithm)",
+                "other algorithms must be registered (collm.register_algorithm) by an imported module or a plugin",
                 *broken,
             ]
         )
@@ -138,17 +138,14 @@ def algorithm_spec(name: str) -> AlgorithmSpec:
 
 
 def algorithm_specs() -> tuple[AlgorithmSpec, ...]:
-    """All algorithms: this package's own, then others in the order of registration.
-
-    A plugin that fails to load causes a warning.
-    """
+    """All algorithms in the order of registration. Warns about plugins that fail to load."""
     for failure in load_plugins(GROUP):
         warnings.warn(failure, RuntimeWarning, stacklevel=2)
     return tuple(_registry.values())
 
 
 def _check_class(name: str, algorithm: type[Any]) -> None:
-    from .algorithm import Algorithm  # here, as it needs torch, and names are listed without
+    from .algorithm import Algorithm  # needs torch, which listing names does not
 
     if not (inspect.isclass(algorithm) and issubclass(algorithm, Algorithm)):
         raise TypeError(f"{name}: an algorithm is a class derived from collm.algorithms.Algorithm, got {algorithm!r}")

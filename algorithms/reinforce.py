@@ -1,4 +1,4 @@
-"""The REINFORCE family: returns minus a baseline from the rollouts of the same task; no critic."""
+"""REINFORCE algorithms: returns minus a baseline from the rollouts of the same task; no critic."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ from .functions.baselines import group_max_advantages, group_mean_advantages, le
 class Reinforce(Algorithm[ReinforceConfig], ABC):
     """Advantage: discounted return from each turn on, minus a baseline from the same turn of the group's rollouts.
 
-    A rollout that has ended counts with a return of 0 there, and so does one in which the agent never moved.
-
-    Normalization keeps the mean here: subtracting it would make all four baselines the same.
+    Rollouts that have ended, or in which the agent never acted, have a return of 0 in that turn. Normalization does not
+    subtract the mean, which would make all four baselines equal.
     """
 
     centers_advantages: ClassVar[bool] = False
     min_generations: ClassVar[int] = 2
     above_baseline: ClassVar[Callable[..., Tensor]]
-    """Rule of `functions.baselines`: returns [B, T] minus the algorithm's baseline."""
+    """Function of `functions.baselines`: returns [B, T] minus a baseline."""
 
     def advantages(self, grid: Grid) -> Tensor:
         config = self.config
@@ -46,33 +45,34 @@ class Reinforce(Algorithm[ReinforceConfig], ABC):
         super().check()
         if self.config.turns_per_update is not None:
             raise ValueError(
-                f"turns_per_update={self.config.turns_per_update} cuts episodes, but {type(self).__name__} has no "
-                "critic to say what a cut one is worth; leave it out"
+                f"turns_per_update={self.config.turns_per_update} cuts episodes, which needs a critic to bootstrap; "
+                f"{type(self).__name__} has no critic, so omit turns_per_update"
             )
         if self.config.joint_mode == "cross" and self.config.max_staleness:
             raise ValueError(
-                f"joint_mode='cross' plays in the environments while it learns, where with max_staleness="
-                f"{self.config.max_staleness} those of the next updates are played; leave one of them out"
+                f"joint_mode='cross' steps the environments during the update, but max_staleness="
+                f"{self.config.max_staleness} plays the next episodes in them; omit one of them"
             )
         if self.config.joint_mode == "cross" and self.config.num_generations < 2:
             raise ValueError(
-                f"joint_mode='cross' combines the rollouts of a task, but num_generations="
-                f"{self.config.num_generations}; give at least 2"
+                f"joint_mode='cross' combines the rollouts of a task; num_generations={self.config.num_generations} "
+                "must be at least 2"
             )
         needed = 2 if self.config.divide_by_std else self.min_generations
         if self.config.num_generations < needed:
             raise ValueError(
-                f"{type(self).__name__} compares the rollouts of a task with each other, but num_generations="
-                f"{self.config.num_generations}; give at least {needed}"
+                f"{type(self).__name__} compares the rollouts of a task; num_generations="
+                f"{self.config.num_generations} must be at least {needed}"
             )
 
 
 @final
 class MAREINFORCE(Reinforce):
-    """No baseline: the advantage is the return R. Unbiased and noisy.
+    """No baseline: the advantage is the return R. Unbiased, large variance.
 
-    Rewards should lie around 0: a positive constant raises the probability of every completion. Top-k and top-p need
-    `learns_filtered`: before them, the expected gradient points elsewhere (cosine 0.5 at top-p 0.6 on random policies).
+    Rewards should have a mean near 0, because a positive constant raises the probability of every completion. Top-k and
+    top-p need `learns_filtered`; without it the expected gradient is wrong (cosine 0.5 to the true one at top-p 0.6 on
+    random policies).
     """
 
     has_baseline: ClassVar[bool] = False
@@ -82,9 +82,9 @@ class MAREINFORCE(Reinforce):
 
 @final
 class MAGRPO(Reinforce):
-    """Advantage R - mean of the group (arXiv:2508.04652); 0 throughout a group of equal returns.
+    """Advantage R - mean of the group (arXiv:2508.04652).
 
-    The mean includes the rollout's own return, which multiplies the expected gradient by 1 - 1 / G.
+    The mean contains the rollout's own return, which multiplies the expected gradient by 1 - 1 / G.
     """
 
     above_baseline = staticmethod(group_mean_advantages)
@@ -92,18 +92,17 @@ class MAGRPO(Reinforce):
 
 @final
 class MARLOO(Reinforce):
-    """Advantage R - mean of the others in the group (RLOO, arXiv:2402.14740): MAGRPO's times G / (G - 1); unbiased."""
+    """Advantage R - mean of the other rollouts (RLOO, arXiv:2402.14740): G / (G - 1) times MAGRPO's; unbiased."""
 
     above_baseline = staticmethod(leave_one_out_advantages)
 
 
 @final
 class MAReMax(Reinforce):
-    """Advantage R - best return of the group: 0 for the best rollout, below 0 for the others. Biased.
+    """Advantage R - largest return of the group. Biased: the baseline depends on the rollout's own actions.
 
-    The baseline depends on the rollout's own actions. The expected gradient can point away from the true one: the
-    cosine between them was -0.9985 for one agent of an enumerated game whose episodes can end early. It is named after
-    ReMax (arXiv:2310.10505), which subtracts the return of the greedy completion and is unbiased.
+    The expected gradient can point away from the true one; see `group_max_advantages`. The name is after ReMax
+    (arXiv:2310.10505), which subtracts the return of the greedy completion and is unbiased.
     """
 
     above_baseline = staticmethod(group_max_advantages)

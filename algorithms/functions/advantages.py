@@ -1,19 +1,20 @@
-"""Advantages: how much better a turn went than expected. Pure functions of tensors; no models, optimizers or devices.
+"""Advantages: how much better a turn went than expected. Pure functions of tensors.
 
-Axes: B tracks, T turns. A *track* is one agent's sequence of turns in one episode. Tracks differ in length and are
-padded at the end to T. Arguments that all functions share:
+Axes: B tracks, T turns. A *track* is one agent's sequence of turns in one episode. Tracks are padded at the end to T.
+Arguments that all functions share:
 
     rewards   [B, T], any unit; `rewards[b, t]` follows turn t. Every result has this unit.
     values    [B, T + 1], in reward units; `values[b, t]` is V of the history before turn t, and
-              `values[b, length of b]` that of the history after the last turn: 0 where the episode terminated,
-              V(final history) where it was truncated. The caller fills it in, so one formula serves both ends.
-    is_real   [B, T] bool, True where turn t of track b happened. Padding, NaN included, is never read, and every
+              `values[b, length of b]` is V of the history after the last turn: 0 if the episode terminated, V(final
+              history) if it was truncated.
+    is_real   [B, T] bool, True if turn t of track b happened. Padding, NaN included, is never read, and every
               result is 0 there.
     discount  gamma per turn, 0..1.
 
-Values must not depend on the action of their own turn: with an exact Q(h, a) in place of V(h) every TD error is zero on
-average, and nothing is learned. Nothing is detached: compute under `torch.no_grad()` what should carry no gradient.
-Baselines from groups of rollouts of one task are in `baselines.py`.
+All functions raise `ValueError` if the shapes disagree, padding precedes a turn, or an argument leaves its range.
+
+Values must not depend on the action of their own turn: with an exact Q(h, a) instead of V(h), every TD error is 0 on
+average. Gradients flow through all arguments; call the functions under `torch.no_grad()` if that is not wanted.
 """
 
 from __future__ import annotations
@@ -25,29 +26,19 @@ from ..config import Estimator
 
 
 def td_errors(rewards: Tensor, values: Tensor, is_real: Tensor, discount: float) -> Tensor:
-    """TD error of each turn: the change of the expected return.
+    """TD error of each turn.
 
         delta[t] = r[t] + discount * V[t + 1] - V[t]
 
     Source: Sutton and Barto, Reinforcement Learning (2018), section 6.1.
 
     Returns:
-        [B, T], in reward units.
-
-    Raises:
-        ValueError: if the shapes disagree, padding precedes a turn, or the discount leaves 0..1.
+        [B, T].
     """
     _check_grid(rewards, is_real, discount)
     _check_values(values, rewards)
     errors = rewards + discount * values[:, 1:] - values[:, :-1]
     return torch.where(is_real, errors, 0.0)
-
-
-def td_targets(rewards: Tensor, values: Tensor, is_real: Tensor, discount: float) -> Tensor:
-    """One-step TD target of each history: r[t] + discount * V[t + 1]; [B, T]."""
-    _check_grid(rewards, is_real, discount)
-    _check_values(values, rewards)
-    return torch.where(is_real, rewards + discount * values[:, 1:], 0.0)
 
 
 def gae(rewards: Tensor, values: Tensor, is_real: Tensor, discount: float, trace: float) -> Tensor:
@@ -61,15 +52,12 @@ def gae(rewards: Tensor, values: Tensor, is_real: Tensor, discount: float, trace
         trace: GAE's lambda, 0..1. 0 gives TD errors, 1 the Monte Carlo return - V.
 
     Returns:
-        [B, T], in reward units.
-
-    Raises:
-        ValueError: if the shapes disagree, padding precedes a turn, or discount or trace leave 0..1.
+        [B, T].
     """
     if not 0.0 <= trace <= 1.0:
-        raise ValueError(f"trace is {trace}, but must lie in 0..1")
+        raise ValueError(f"trace={trace} must be between 0 and 1")
     errors = td_errors(rewards, values, is_real, discount)
-    # Padding has error 0 and lies behind the last turn, so it adds nothing on the way back.
+    # Padding comes after the last turn and has error 0, so it does not change the sum.
     advantage = errors.new_zeros(errors.shape[0])
     columns = []
     for turn in reversed(range(errors.shape[1])):
@@ -78,13 +66,8 @@ def gae(rewards: Tensor, values: Tensor, is_real: Tensor, discount: float, trace
     return torch.stack(columns[::-1], dim=1) if columns else errors
 
 
-def lambda_returns(rewards: Tensor, values: Tensor, is_real: Tensor, discount: float, trace: float) -> Tensor:
-    """Lambda-return: gae + V; [B, T]. Lambda (`trace`) 0 gives `td_targets`, 1 the Monte Carlo return."""
-    return _above_values(gae(rewards, values, is_real, discount, trace), values, is_real)
-
-
 def n_step_advantages(rewards: Tensor, values: Tensor, is_real: Tensor, discount: float, num_steps: int) -> Tensor:
-    """N-step advantage: the rewards of the next n turns and the value after them, minus the value now.
+    """N-step advantage: the rewards of the next n turns and the value after them, minus the value before them.
 
         A[t] = sum over k < m of discount^k * r[t + k] + discount^m * V[t + m] - V[t],  m = min(n, turns left)
 
@@ -94,13 +77,10 @@ def n_step_advantages(rewards: Tensor, values: Tensor, is_real: Tensor, discount
         num_steps: n >= 1; 1 gives TD errors, n >= T the Monte Carlo return - V.
 
     Returns:
-        [B, T], in reward units.
-
-    Raises:
-        ValueError: as `td_errors`, or if num_steps < 1.
+        [B, T].
     """
     if num_steps < 1:
-        raise ValueError(f"num_steps is {num_steps}, but an n-step advantage looks at least 1 turn ahead")
+        raise ValueError(f"num_steps={num_steps} must be at least 1")
     errors = td_errors(rewards, values, is_real, discount)
     # The n-step advantage is a sum of discounted TD errors in which the inner values cancel.
     advantages = errors.clone()
@@ -117,14 +97,11 @@ def monte_carlo_returns(
         G[t] = r[t] + discount * G[t + 1],  G[length] = the final value
 
     Args:
-        final_values: [B], the return after the last turn: 0 after a terminal end, V(final history) after a truncated
-            one. None: 0 for all, as for methods without a critic.
+        final_values: [B], the return after the last turn: 0 if the episode terminated, V(final history) if it was
+            truncated. None: 0 for all tracks.
 
     Returns:
-        [B, T], in reward units.
-
-    Raises:
-        ValueError: if the shapes disagree, padding precedes a turn, or the discount leaves 0..1.
+        [B, T].
     """
     _check_grid(rewards, is_real, discount)
     to_go = rewards.new_zeros(rewards.shape[0]) if final_values is None else final_values
@@ -146,18 +123,15 @@ def estimated_advantages(
     trace: float = 0.95,
     num_steps: int = 1,
 ) -> Tensor:
-    """Advantages by a named estimator, the choice that all actor-critic methods share.
+    """Advantages by a named estimator.
 
     Args:
         estimator: "td", "n_step", "gae" or "monte_carlo".
-        trace: GAE's lambda, read by "gae" alone.
-        num_steps: n, read by "n_step" alone.
+        trace: GAE's lambda; only "gae" reads it.
+        num_steps: n; only "n_step" reads it.
 
     Returns:
-        [B, T], in reward units.
-
-    Raises:
-        ValueError: if there is no estimator of that name, or as the estimator itself.
+        [B, T].
     """
     if estimator == "td":
         return td_errors(rewards, values, is_real, discount)
@@ -171,7 +145,7 @@ def estimated_advantages(
         final_values = values.gather(1, is_real.sum(dim=1, keepdim=True)).squeeze(1)
         returns = monte_carlo_returns(rewards, is_real, discount, final_values)
         return torch.where(is_real, returns - values[:, :-1], 0.0)
-    raise ValueError(f"estimator is {estimator!r}; choose one of td, n_step, gae, monte_carlo")
+    raise ValueError(f"estimator={estimator!r} must be one of td, n_step, gae, monte_carlo")
 
 
 def critic_targets(
@@ -185,13 +159,9 @@ def critic_targets(
 ) -> Tensor:
     """Regression targets of the critic: `estimated_advantages` + V; [B, T].
 
-    Advantages and targets may use different estimators.
+    "td" gives the one-step TD target r[t] + discount * V[t + 1], "gae" the lambda-return.
     """
     advantages = estimated_advantages(rewards, values, is_real, discount, estimator, trace, num_steps)
-    return _above_values(advantages, values, is_real)
-
-
-def _above_values(advantages: Tensor, values: Tensor, is_real: Tensor) -> Tensor:
     return torch.where(is_real, advantages + values[:, :-1], 0.0)
 
 
@@ -204,7 +174,7 @@ def _check_grid(rewards: Tensor, is_real: Tensor, discount: float) -> None:
     if bool((is_real[:, 1:] & ~is_real[:, :-1]).any()):
         raise ValueError("is_real has a turn behind padding; pad every track at its end")
     if not 0.0 <= discount <= 1.0:
-        raise ValueError(f"discount is {discount}, but must lie in 0..1")
+        raise ValueError(f"discount={discount} must be between 0 and 1")
 
 
 def _check_values(values: Tensor, rewards: Tensor) -> None:

@@ -1,18 +1,23 @@
 """Baselines: advantages without a critic, from comparing the rollouts of one task.
 
-Axes: B tracks (one agent's turns in one episode each); T turns. A group is the G rollouts of one task by one agent.
-`group[b]` is the number of b's group: any integers, in any order; groups may differ in size. `returns` is [B], or
-[B, T] with the return from each turn on (`monte_carlo_returns`); then every turn is compared with the same turn of all
-rollouts of its group. `is_real`, of the shape of `returns`, is True where a turn happened; padding, NaN included, is
-never read, and every result is 0 there.
+Axes: B tracks (one agent's turns in one episode each), T turns. A group is the G rollouts of one task. Arguments that
+the four baselines share:
 
-A rollout that has ended earns nothing more: it counts with a return of 0 in the later turns of the others. Left out, it
-would take its part of the group away from later turns alone, and the gradient of each turn would be multiplied by
-another factor (by the probability that another rollout gets as far, where the group has two). `group_size` names the
-rollouts of every group, where some have no row at all because the agent never moved in them; they count with 0 too.
+    returns        [B], or [B, T] with the return from each turn on (`monte_carlo_returns`), which is compared with the
+                   return from the same turn on in the other rollouts.
+    group          [B] number of each track's group: any integers, in any order; groups may differ in size.
+    is_real        of the shape of returns, True where a turn happened; None: everywhere. Padding, NaN included, is
+                   never read, and every result is 0 there.
+    group_size     G, if some rollouts have no row because the agent never moved in them; None: those with a row.
+    divide_by_std  divide by the group's sample standard deviation (`torch.std`), as GRPO and TRL do. This weights tasks
+                   by their difficulty (arXiv:2503.20783).
+    epsilon        added to that deviation.
 
-The four baselines differ in what they subtract. Normalization to zero mean makes them all the same; scaling alone
-(`normalized` with subtract_mean=False, or divide_by_std) keeps them apart.
+Results have the shape of returns. A rollout that has ended, or that has no row, counts with a return of 0 in the later
+turns of the others: it earns nothing more. Without it the gradient of later turns would have another scale.
+
+The baselines differ in what they subtract. Normalization to zero mean makes them equal; scaling alone (`normalized`
+with subtract_mean=False, or divide_by_std) keeps them apart.
 """
 
 from __future__ import annotations
@@ -23,8 +28,8 @@ import torch
 from torch import Tensor
 
 EPSILON = 1e-6
-"""Added to a standard deviation before dividing by it, in the unit of the rewards: it bounds how far rounding errors of
-nearly equal returns can be scaled up."""
+"""Added to a standard deviation before dividing by it, in reward units. It bounds the scale of rounding errors if
+returns are nearly equal."""
 
 
 def raw_advantages(
@@ -36,23 +41,14 @@ def raw_advantages(
     divide_by_std: bool = False,
     epsilon: float = EPSILON,
 ) -> Tensor:
-    """Return without a baseline: no bias, most variance (MAREINFORCE).
+    """Return without a baseline: unbiased, largest variance (MAREINFORCE).
 
         A = R
 
+    `divide_by_std` divides by the root mean square of the group's returns, which is their deviation from the baseline
+    0. A constant that is added to every reward changes these advantages, and no others.
+
     Source: Williams (1992), REINFORCE.
-
-    Args:
-        returns: [B] or [B, T].
-        group: [B] integers.
-        is_real: of the shape of returns; None: all.
-        group_size: G, rollouts per group, with or without a row; None: those with a row.
-        divide_by_std: divide by the root mean square of the group's returns, their deviation from the baseline 0. The
-            deviation from their mean would scale up the returns of a group of nearly equal ones.
-        epsilon: added to that deviation.
-
-    Returns:
-        Of the shape of returns. Only these advantages change when a constant is added to every reward.
 
     Raises:
         ValueError: if the shapes disagree.
@@ -73,28 +69,19 @@ def group_mean_advantages(
     divide_by_std: bool = False,
     epsilon: float = EPSILON,
 ) -> Tensor:
-    """Return minus the mean of its own group (MAGRPO).
+    """Return minus the mean of the group (MAGRPO).
 
         A[g] = R[g] - mean over g' of R[g']
 
-    Source: MAGRPO (arXiv:2508.04652) after GRPO (arXiv:2402.03300). Division by the group's standard deviation is
-    GRPO's; it weights tasks by their difficulty (arXiv:2503.20783), so it is off by default.
+    The mean contains the rollout's own return, which multiplies the expected gradient of every turn by 1 - 1 / G.
 
-    Args:
-        returns: [B] or [B, T].
-        group: [B] integers.
-        is_real: of the shape of returns; None: all.
-        group_size: G, rollouts per group, with or without a row; None: those with a row.
-        divide_by_std: divide by the group's sample standard deviation (`torch.std`), as GRPO and TRL do.
-        epsilon: added to that deviation.
+    Source: MAGRPO (arXiv:2508.04652) after GRPO (arXiv:2402.03300).
 
     Returns:
-        Of the shape of returns; sums to 0 over each group, its ended rollouts included. Equal returns give exactly 0.
-        The baseline holds 1 / G of the rollout's own return, which shrinks the expected gradient of every turn by the
-        same factor 1 - 1 / G and does not turn it.
+        Sums to 0 over each group, its ended rollouts included. Equal returns give exactly 0.
 
     Raises:
-        ValueError: if shapes disagree, or if a group is a lone rollout, whose advantages would all silently be 0.
+        ValueError: if shapes disagree, or if a group has one rollout, whose advantages would all be 0.
     """
     rollouts = _grouped(returns, group, is_real, group_size, min_size=2)
     return _advantages(rollouts, rollouts.above_mean(), divide_by_std, epsilon)
@@ -109,27 +96,20 @@ def leave_one_out_advantages(
     divide_by_std: bool = False,
     epsilon: float = EPSILON,
 ) -> Tensor:
-    """Return minus the mean of the *other* rollouts of its group, which do not depend on it: no bias (MARLOO).
+    """Return minus the mean of the *other* rollouts of the group, which do not depend on it (MARLOO).
 
         A[g] = R[g] - sum over g' != g of R[g'] / (G - 1) = G / (G - 1) * (R[g] - mean)
 
-    Unbiased in every turn, also where rollouts end at different ones. Source: RLOO (arXiv:2402.14740), Kool et al.
-    (2019).
+    Unbiased in every turn, also if rollouts end at different turns.
 
-    Args:
-        returns: [B] or [B, T].
-        group: [B] integers.
-        is_real: of the shape of returns; None: all.
-        group_size: G, rollouts per group, with or without a row; None: those with a row.
-        divide_by_std: divide by the group's sample standard deviation (`torch.std`), as GRPO and TRL do.
-        epsilon: added to that deviation.
+    Source: RLOO (arXiv:2402.14740), Kool et al. (2019).
 
     Returns:
-        Of the shape of returns. Equal returns give exactly 0. A turn that one rollout alone reached has its return as
-        its advantage: the others' returns from there on are 0.
+        Equal returns give exactly 0. In a turn that only one rollout reached, its return is the advantage: the returns
+        of the others are 0 from there on.
 
     Raises:
-        ValueError: if shapes disagree, or if a group is a lone rollout, with no others to compare with.
+        ValueError: if shapes disagree, or if a group has one rollout.
     """
     rollouts = _grouped(returns, group, is_real, group_size, min_size=2)
     sizes = rollouts.sizes_of_rows()
@@ -146,39 +126,28 @@ def group_max_advantages(
     divide_by_std: bool = False,
     epsilon: float = EPSILON,
 ) -> Tensor:
-    """Return minus the best return of its group: 0 for the best, below 0 for the others (MAReMax).
+    """Return minus the largest return of the group: 0 for the best rollout, below 0 for the others (MAReMax).
 
         A[g] = R[g] - max over g' of R[g']
 
-    The gradient is biased, because the baseline depends on the rollout's own actions. Its expectation can point away
-    from the true gradient: in an enumerated game of two agents whose episodes can end early, the cosine to the true
-    gradient was -0.9985 for one agent and 0.993 for the other (groups of 2). ReMax (arXiv:2310.10505) subtracts the
-    return of the greedy completion instead, which does not depend on the sample, and is unbiased.
-
-    Args:
-        returns: [B] or [B, T].
-        group: [B] integers.
-        is_real: of the shape of returns; None: all.
-        group_size: G, rollouts per group, with or without a row; None: those with a row.
-        divide_by_std: divide by the group's sample standard deviation (`torch.std`), as GRPO and TRL do.
-        epsilon: added to that deviation.
+    Biased, because the baseline depends on the rollout's own actions. The expected gradient can point away from the
+    true one: in an enumerated game with early ends, the cosine between them was -0.9985 for one of two agents. ReMax
+    (arXiv:2310.10505) subtracts the return of the greedy completion instead, and is unbiased.
 
     Returns:
-        Of the shape of returns, never above 0. Where all returns are negative, the best rollout is one that has ended.
+        Never above 0. If all returns are negative, the best rollout is one that has ended.
 
     Raises:
-        ValueError: if shapes disagree, or if a group is a lone rollout, whose advantages would all silently be 0.
+        ValueError: if shapes disagree, or if a group has one rollout, whose advantages would all be 0.
     """
     rollouts = _grouped(returns, group, is_real, group_size, min_size=2)
     return _advantages(rollouts, rollouts.below_best(), divide_by_std, epsilon)
 
 
 def cross_returns(joint_returns: Tensor) -> Tensor:
-    """Return of each agent's completion, averaged over every joint action of the agents' completions.
+    """Return of each agent's completion, averaged over all joint actions that contain the completion.
 
         R_i[g] = mean of the joint returns over all joint actions in which agent i uses completion g
-
-    The mean, not the sum: returns keep their unit, and G**(N - 1) does not scale the learning rate.
 
     Args:
         joint_returns: [P, G, ..., G], P tasks, then one axis per agent over its own completions.
@@ -212,14 +181,14 @@ def normalized(
 ) -> Tensor:
     """Advantages scaled to unit standard deviation, over the whole batch or within groups (per agent, per turn).
 
-        (A - mean) / std,  or A / root mean square where the mean is kept
+        (A - mean) / std,  or A / root mean square without subtract_mean
 
-    Division by the root mean square keeps signs, and so keeps baselines apart that differ by a constant. A group of one
-    has no deviation from its mean: its item is divided by the root mean square of the whole batch. Left as it is, one
-    late turn would outweigh all others by the unit of the rewards.
+    Division by the root mean square keeps signs, and so keeps baselines apart that differ by a constant. The standard
+    deviation is the population's (divisor n). Stable-Baselines3, CleanRL and TRL use `torch.std` (divisor n - 1) here,
+    which gives sqrt((n - 1) / n) times these advantages.
 
-    The standard deviation is the population's (division by n). Stable-Baselines3, CleanRL and TRL use `torch.std`
-    (division by n - 1) here, which gives sqrt((n - 1) / n) times these advantages.
+    An item that is alone in its group has no deviation from the group's mean. It is divided by the root mean square of
+    the whole batch; undivided, it would outweigh all others by the unit of the rewards.
 
     Args:
         advantages: of any shape.
@@ -252,7 +221,7 @@ def normalized(
 
 @dataclass(frozen=True, slots=True)
 class _Groups:
-    """Returns by group. Axes: B rows, then the rollouts without one; R groups; trailing axes as in the returns."""
+    """Returns by group. Axes: B rows, then the absent rollouts; R groups; trailing axes as in the returns."""
 
     returns: Tensor  # [B + absent, ...], 0 where a rollout has ended
     is_real: Tensor  # [B, ...]
@@ -260,7 +229,7 @@ class _Groups:
     sizes: Tensor  # [R]
 
     def sizes_of_rows(self) -> Tensor:
-        """[B + absent, 1, ...] size of each one's group."""
+        """[B + absent, 1, ...] size of each rollout's group."""
         return self.sizes[self.row].view(-1, *[1] * (self.returns.dim() - 1))
 
     def below_best(self) -> Tensor:
@@ -271,15 +240,15 @@ class _Groups:
 
     def above_mean(self) -> Tensor:
         """Returns minus the mean of the group."""
-        below_best = self.below_best()  # measured from the best, so that equal returns of any size give exactly 0
+        below_best = self.below_best()  # relative to the best, so that equal returns of any size give exactly 0
         return below_best - self.means(below_best)
 
     def root_mean_square(self, values: Tensor) -> Tensor:
-        """Root of the mean square of values over each one's group."""
+        """Root of the mean square of values over each rollout's group."""
         return self.means(values.square()).sqrt()
 
     def means(self, values: Tensor) -> Tensor:
-        """Mean of values over each one's group."""
+        """Mean of values over each rollout's group."""
         sums = values.new_zeros(len(self.sizes), *values.shape[1:]).index_add(0, self.row, values)
         return sums[self.row] / self.sizes_of_rows()
 
@@ -304,8 +273,8 @@ def _grouped(returns: Tensor, group: Tensor, is_real: Tensor | None, group_size:
         )
     if bool((sizes < min_size).any()):
         raise ValueError(
-            f"group {int(names[sizes < min_size][0])} has 1 rollout, but this baseline compares the rollouts of a task "
-            "with each other; give every group at least 2"
+            f"group {int(names[sizes < min_size][0])} has 1 rollout, but this baseline compares the rollouts of a "
+            "group; give every group at least 2"
         )
     is_real = torch.ones_like(returns, dtype=torch.bool) if is_real is None else is_real
     absent = torch.repeat_interleave(torch.arange(len(names), device=row.device), sizes - num_rows)
@@ -315,7 +284,7 @@ def _grouped(returns: Tensor, group: Tensor, is_real: Tensor | None, group_size:
 
 
 def _advantages(groups: _Groups, advantages: Tensor, divide_by_std: bool, epsilon: float) -> Tensor:
-    """The advantages of the turns that happened, divided by the group's sample standard deviation if asked for."""
+    """The advantages of the turns that happened, with `divide_by_std` divided by the group's deviation."""
     if divide_by_std:
         sizes = groups.sizes_of_rows().to(advantages.dtype)
         deviations = groups.root_mean_square(groups.above_mean()) * (sizes / (sizes - 1)).sqrt()

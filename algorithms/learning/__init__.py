@@ -1,1 +1,1 @@
-"""Episodes → gradient steps: the one training loop and its parts."""
+"""Training step: rewards, credit, updates of critics and policies."""

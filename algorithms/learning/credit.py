@@ -26,11 +26,11 @@ from .critic_learner import CriticBatch, CriticLearner
 class Credit:
     """Advantages, values and targets of one agent's turns, in the order of the episodes. Axis: N turns."""
 
-    advantages: Tensor  # [N] for the policy loss: normalized as `advantage_normalization` says
+    advantages: Tensor  # [N] for the policy loss: with `advantage_normalization`
     raw_advantages: Tensor  # [N] in reward units, before normalization
     values: Tensor  # [N] in reward units; zeros without a critic
     targets: Tensor  # [N] in reward units; zeros without a critic
-    returns: Tensor  # [N] discounted return of the shaped rewards; at a cut the value bootstraps it
+    returns: Tensor  # [N] discounted return of the rewards to learn from; a cut episode continues with the value
 
 
 def assign_credit(
@@ -44,8 +44,7 @@ def assign_credit(
 
     Args:
         agents: agents that learn.
-        critics: by agent, if critics read an agent's own history (agents that share a policy share the critic); by
-            "joint", if one critic reads the joint history; empty without a critic.
+        critics: by agent, if critics read an agent's own history; by "joint", if one critic reads the joint history.
         team: all agents of the environment, in its order. None: the agents that learn.
 
     Returns:
@@ -81,55 +80,34 @@ def _own(
     agents: Sequence[str],
     critics: Mapping[str, CriticLearner],
 ) -> tuple[dict[str, Credit], list[CriticBatch]]:
-    credits: dict[str, Credit] = {}
-    batches: dict[CriticLearner, list[CriticBatch]] = {}
-    if algorithm.critic_reads == "nothing":
-        for agent in agents:
-            grid = agent_grid(episodes, agent, None)
-            fields = _fields(algorithm, grid, torch.zeros_like(grid.rewards))
-            credits[agent] = Credit(*(of_turns[grid.is_real] for of_turns in fields))
-        return credits, []
-    inputs = _own_inputs(algorithm, episodes, agents, critics)
-    has_q = algorithm.config.critic_type == "q"
-    grids = {
-        agent: agent_grid(episodes, agent, critics[agent].values(inputs[agent]), has_action_values=has_q)
-        for agent in agents
-    }
-    if algorithm.config.credited_reward == "team":
+    has_critic = algorithm.critic_reads == "own"
+    has_q = has_critic and algorithm.config.critic_type == "q"
+    inputs: dict[str, list[CriticInput]] = {}
+    if has_critic:
+        inputs = {
+            agent: [episode.own_input(agent, reads_actions=has_q) for episode in episodes if agent in episode.tracks]
+            for agent in agents
+        }
+        # A critic observes the inputs of all agents that it serves before it values any of them.
+        for critic in dict.fromkeys(critics[agent] for agent in agents):
+            critic.critic.observe([item for agent in agents if critics[agent] is critic for item in inputs[agent]])
+    grids = {}
+    for agent in agents:
+        values = critics[agent].values(inputs[agent]) if has_critic else None
+        grids[agent] = agent_grid(episodes, agent, values, has_action_values=has_q)
+    if has_critic and algorithm.config.credited_reward == "team":
         grids = with_team_ends(grids, algorithm.config.discount)
+    credits: dict[str, Credit] = {}
+    batches: dict[CriticLearner, list[CriticBatch]] = defaultdict(list)
     for agent, grid in grids.items():
-        targets = algorithm.targets(grid)
+        targets = algorithm.targets(grid) if has_critic else torch.zeros_like(grid.rewards)
         credits[agent] = Credit(*(of_turns[grid.is_real] for of_turns in _fields(algorithm, grid, targets)))
-        critic = critics[agent]
-        batches.setdefault(critic, []).append(_critic_batch(critic, inputs[agent], grid, targets))
+        if has_critic:
+            batches[critics[agent]].append(_critic_batch(critics[agent], inputs[agent], grid, targets))
     return credits, [_merged(pieces) for pieces in batches.values()]
 
 
-def _own_inputs(
-    algorithm: Algorithm[Any],
-    episodes: Sequence[Episode],
-    agents: Sequence[str],
-    critics: Mapping[str, CriticLearner],
-) -> dict[str, list[CriticInput]]:
-    """Inputs of each agent's critic, after every critic has observed those of all agents that it serves."""
-    has_q = algorithm.config.critic_type == "q"
-    inputs = {
-        agent: [episode.own_input(agent, reads_actions=has_q) for episode in episodes if agent in episode.tracks]
-        for agent in agents
-    }
-    observed: dict[CriticLearner, list[CriticInput]] = defaultdict(list)
-    for agent in agents:
-        observed[critics[agent]] += inputs[agent]
-    for critic, seen in observed.items():
-        critic.critic.observe(seen)
-    return inputs
-
-
-def _fields(
-    algorithm: Algorithm[Any],
-    grid: Grid,
-    targets: Tensor,
-) -> tuple[Tensor, ...]:
+def _fields(algorithm: Algorithm[Any], grid: Grid, targets: Tensor) -> tuple[Tensor, ...]:
     """The fields of `Credit` as grids [B, T], before normalization."""
     final_values = grid.values.gather(1, grid.is_real.sum(dim=1, keepdim=True)).squeeze(1)
     returns = monte_carlo_returns(grid.rewards, grid.is_real, algorithm.config.discount, final_values)
@@ -138,7 +116,7 @@ def _fields(
 
 
 def _critic_batch(critic: CriticLearner, inputs: Sequence[CriticInput], grid: Grid, targets: Tensor) -> CriticBatch:
-    """V(h) and Q(h, a) have the same target: the return after the action that was taken."""
+    """Inputs and targets of a critic. V(h) and Q(h, a) have the same target: the return after the action."""
     lengths = grid.is_real.sum(dim=1).tolist()
     kept = [
         CriticInput(item.histories[:length], item.actions, item.completions)
@@ -165,9 +143,7 @@ def _merged(batches: Sequence[CriticBatch]) -> CriticBatch:
 
 
 def _normalized(
-    algorithm: Algorithm[Any],
-    credits: Mapping[str, Credit],
-    episodes: Sequence[Episode],
+    algorithm: Algorithm[Any], credits: Mapping[str, Credit], episodes: Sequence[Episode]
 ) -> dict[str, Credit]:
     mode = algorithm.config.advantage_normalization
     if mode == "none":
@@ -183,13 +159,8 @@ def _normalized(
         "agent_turn": number * (int(times.max()) + 1) + times,
     }
     flat = torch.cat([credit.advantages for credit in credits.values()])
-    every = torch.ones_like(flat, dtype=torch.bool)
-    scaled = normalized(
-        flat,
-        every,
-        groups[mode],
-        subtract_mean=algorithm.centers_advantages,
-    )
+    is_real = torch.ones_like(flat, dtype=torch.bool)
+    scaled = normalized(flat, is_real, groups[mode], subtract_mean=algorithm.centers_advantages)
     pieces = torch.split(scaled, [len(credit.advantages) for credit in credits.values()])
     return {
         agent: replace(credit, advantages=piece) for (agent, credit), piece in zip(credits.items(), pieces, strict=True)
@@ -215,8 +186,8 @@ def agent_grid(
     """Grid of an agent's tracks: one row per episode that the agent took part in.
 
     Args:
-        values: values of each episode's `own_input(agent)`, flat and in order; None: zeros.
-        has_action_values: whether each input's values are followed by those of its actions.
+        values: values of each episode's `own_input(agent)`, flat and in order. None: zeros.
+        has_action_values: True if the values of an input's histories are followed by the values of its actions.
     """
     played = [episode for episode in episodes if agent in episode.tracks]
     rewards = [[turn.reward for turn in episode.tracks[agent]] for episode in played]
@@ -228,8 +199,8 @@ def joint_grid(episodes: Sequence[Episode], values: Tensor | None, *, has_action
     """Grid of joint turns: one row per episode, with the team's reward (`Episode.team_rewards`).
 
     Args:
-        values: values of each episode's `joint_input()`, flat and in order; None: zeros.
-        has_action_values: whether each input's values are followed by those of its actions.
+        values: values of each episode's `joint_input()`, flat and in order. None: zeros.
+        has_action_values: as for `agent_grid`.
     """
     rewards = [episode.team_rewards for episode in episodes]
     goes_on = [bool(episode.live_agents) for episode in episodes]
@@ -237,15 +208,15 @@ def joint_grid(episodes: Sequence[Episode], values: Tensor | None, *, has_action
 
 
 def with_team_ends(grids: Mapping[str, Grid], discount: float) -> dict[str, Grid]:
-    """Grids in which agents that have left a cut episode bootstrap from the agents that are still in it.
+    """Bootstrap agents that left a cut episode early with the values of the agents that stayed.
 
         V[length] = discount^(joint turns after the agent's last one) * mean over live agents j of V_j(final history)
 
-    For team rewards: after the cut the team earns the same for every agent, and only the live agents' critics have read
-    the histories up to the cut. 0 if no live agent has a critic, as when only frozen partners are left.
+    With team rewards, the return after the cut is the same for every agent. Only the critics of live agents have read
+    the histories up to the cut. The value is 0 if no live agent has a critic.
 
     Args:
-        grids: of episodes with team rewards (`rewards.with_team_rewards`), by agent.
+        grids: by agent, of episodes with team rewards (`rewards.with_team_rewards`).
         discount: gamma per joint turn.
     """
     values: dict[int, list[Tensor]] = defaultdict(list)
@@ -265,7 +236,7 @@ def with_team_ends(grids: Mapping[str, Grid], discount: float) -> dict[str, Grid
 
 
 def of_agent(joint: Tensor, episodes: Sequence[Episode], agent: str) -> Tensor:
-    """[N] entries of a joint grid [B, T] at the turns of one agent."""
+    """[N] entries of a joint grid [B, T] at one agent's turns."""
     places = [(row, turn.time) for row, episode in enumerate(episodes) for turn in episode.tracks.get(agent, ())]
     rows, times = zip(*places, strict=True)
     return joint[list(rows), list(times)]

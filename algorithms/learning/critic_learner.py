@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -18,14 +18,11 @@ from ...agents.numeric.moments import RunningMoments
 from ..config import ActorCriticConfig
 from ..distribution.group import current
 from ..functions.losses import value_loss
-from .executor import Update
-from .metrics import Numbers, Tally, diverged, means
-from .optimizer import NORM, Optimizer
-from .passes import Pass, dealt, tokens_per_pass
+from .optimizer import NORM, Optimizer, Pass, Tally, diverged, means, own_passes, tokens_per_pass
 
 
 class ReplayEntry(NamedTuple):
-    """Replay entry: a critic input and its value targets, of the input's histories, then of its actions."""
+    """Replay entry: a critic input, and the value targets of its histories, then of its actions."""
 
     input: CriticInput
     targets: Tensor  # [N] in reward units
@@ -33,7 +30,7 @@ class ReplayEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CriticBatch:
-    """Inputs of one critic with value targets: per input those of its histories, then, for Q, those of its actions."""
+    """Inputs of one critic, and per input the value targets of its histories, then (for Q) of its actions."""
 
     critic: CriticLearner
     inputs: Sequence[CriticInput]  # without the last history, which only bootstraps
@@ -43,10 +40,10 @@ class CriticBatch:
 
 
 class CriticLearner:
-    """Trains one critic. Its outputs are in units of the running mean and deviation of its targets.
+    """Trains one critic, whose outputs are in units of the running mean and deviation of its targets.
 
-    A value head on a policy has no optimizer here: it only predicts, and learns with the policy. A fitted critic has
-    none either: each update fits it to the whole replay, in reward units.
+    A value head on a policy has no optimizer here; it learns with the policy. A fitted critic has none either: each
+    update fits it to the whole replay, in reward units.
 
     Args:
         critic: the critic that learns.
@@ -75,7 +72,7 @@ class CriticLearner:
 
     @property
     def is_actor_head(self) -> bool:
-        """Whether the critic is a value head that learns with its policy."""
+        """True if the critic is a value head that learns with its policy."""
         return isinstance(self.critic, HeadCritic)
 
     def parameters(self) -> list[nn.Parameter]:
@@ -94,17 +91,12 @@ class CriticLearner:
         with self.critic.whole(), nullcontext() if self.optimizer is None else self.optimizer.whole():
             yield
 
-    def start_update(self, update: int) -> None:
-        """Set the learning rate of an update, counted from 0."""
-        if self.optimizer is not None:
-            self.optimizer.set_progress(update)
-
     @torch.no_grad()
     def values(self, inputs: Sequence[CriticInput]) -> Tensor:
         """[N] predicted values of all inputs, flat, in reward units.
 
         Raises:
-            Divergence: if one is not finite.
+            Divergence: if a value is not finite.
         """
         return self.moments.denormalize(self._outputs(inputs))
 
@@ -122,28 +114,33 @@ class CriticLearner:
             raise diverged("the critic's values are not finite", self.critic.parameters())
         return outputs
 
+    def start_update(self, update: int) -> None:
+        """Set the learning rate of an update, counted from 0."""
+        if self.optimizer is not None:
+            self.optimizer.set_progress(update)
+
     def observe(self, targets: Tensor) -> None:
         """Update the running mean and deviation with targets."""
         if self.config.value_normalization and not isinstance(self.critic, FittedCritic):
             self.moments = self.moments.updated(targets)
 
     def learn(self, inputs: Sequence[CriticInput], targets: Tensor) -> dict[str, float]:
-        """Regress on targets, in mini-batches drawn from these and recent updates (the replay), or fit all of it.
+        """Prepare an update and run it; returns metrics, averaged over the steps."""
+        return self.prepare(inputs, targets)()
+
+    def prepare(self, inputs: Sequence[CriticInput], targets: Tensor) -> Callable[[], dict[str, float]]:
+        """Update the moments and the replay, and draw the mini-batches; returns the update, which returns metrics.
+
+        The update takes `critic_steps` optimizer steps on mini-batches from the replay, or fits a fitted critic to all
+        of it. All critics draw from one generator, so all of them prepare before any of them learns.
 
         Args:
             inputs: without the last history, which only bootstraps.
             targets: [N] flat, in reward units.
         """
-        return self.prepare(inputs, targets).run()
-
-    def prepare(self, inputs: Sequence[CriticInput], targets: Tensor) -> Update:
-        """Prepare `learn`: update the moments and the replay, and draw the mini-batches.
-
-        All critics draw from one generator, so they prepare one after the other, before any of them learns.
-        """
         self.observe(targets)
         if self.is_actor_head:
-            return Update(self, dict)
+            return dict
         lengths = [_num_values(each) for each in inputs]
         items = [ReplayEntry(*each) for each in zip(inputs, targets.split(lengths), strict=True)]
         if self.critic.reads_turns_alone:
@@ -153,34 +150,30 @@ class CriticLearner:
         if isinstance(self.critic, FittedCritic):
             ages = [len(self.replay) - place for place, update in enumerate(self.replay) for _ in update]
             seen = [item.input for item in memory]
-            return Update(self, partial(self.critic.fit, seen, [item.targets for item in memory], ages))
+            return partial(self.critic.fit, seen, [item.targets for item in memory], ages)
         if self.optimizer is None:
-            return Update(self, dict)
+            return dict
         drawn = [torch.randperm(len(memory), generator=self.generator) for _ in range(self.config.critic_steps)]
         chosen = [order[: self.config.critic_batch_size].tolist() for order in drawn]
-        return Update(self, partial(self._update, self.optimizer, memory, chosen))
+        return partial(self._update, self.optimizer, memory, chosen)
 
     def _update(
         self, optimizer: Optimizer, memory: Sequence[ReplayEntry], mini_batches: Sequence[Sequence[int]]
     ) -> dict[str, float]:
         """Take an optimizer step per mini-batch of replay entries."""
         earlier = self._earlier(memory, sorted({i for chosen in mini_batches for i in chosen}))
-        steps: list[Numbers] = []
+        steps = []
         for chosen in mini_batches:
             entries, known = [memory[i] for i in chosen], [earlier.get(i) for i in chosen]
-            numbers = None
-            while numbers is None:  # again if a float16 gradient overflowed: the loss scale is then smaller
-                optimizer.zero_grad()
-                numbers = optimizer.take_step(self._gradient(optimizer, entries, known))
-            steps.append(numbers)
-        metrics = means([each.sums for each in steps])
+            steps.append(optimizer.take_step(partial(self._gradient, optimizer, entries, known)))
+        metrics = means(steps)
         return {"value_loss": metrics["value_loss"], "critic_grad_norm": metrics[NORM]}
 
     def _earlier(self, memory: Sequence[ReplayEntry], numbers: Sequence[int]) -> dict[int, Tensor]:
         """Outputs for these entries before this update's steps, by entry; empty if values are not clipped.
 
-        The clip is a trust region of one update. Clipping around the outputs at collection, up to `critic_replay`
-        updates ago, would hold the critic at its old values.
+        The clip bounds the change of one update. Clipping around the outputs at collection, up to `critic_replay`
+        updates ago, would keep the critic at its old values.
         """
         if self.config.value_clip_range is None:
             return {}
@@ -207,7 +200,8 @@ class CriticLearner:
 
     def _passes(self, sizes: Sequence[int]) -> list[Pass]:
         """This rank's micro-batches of inputs with these numbers of tokens."""
-        return dealt(lambda limit: list(micro_batches(sizes, range(len(sizes)), limit)), sum(sizes), self.max_tokens)
+        items = range(len(sizes))
+        return own_passes(lambda limit: list(micro_batches(sizes, items, limit)), sum(sizes), self.max_tokens)
 
     def state_dict(self) -> dict[str, Any]:
         return {

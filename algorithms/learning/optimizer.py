@@ -1,33 +1,30 @@
-"""AdamW with gradient clipping and a learning-rate schedule."""
+"""Optimizer step: micro-batches, metrics accumulated over them, gradient clipping, and AdamW with a schedule."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from ..._ranges import MAX_LEARNING_RATE
+from ...agents.batching import default_max_tokens
+from ...agents.core import Divergence
+from ...agents.scoring.sharding import own_rows
 from ..config import TrainConfig
+from ..distribution.group import current
 from ..distribution.shares import Share
-from .metrics import Numbers, Tally, check_finite, diverged
+from .offloading import moments_on_device
 
 NORM = "grad_norm"
 SMALLEST_SCALE = 1.0
-"""Loss scale at which the scale is no longer the cause of a gradient that is not finite."""
-
-
-HOST = torch.device("cpu")
-
-
-def to_host(tensor: Tensor) -> Tensor:
-    """Copy of a tensor in host memory, pinned if it comes from a GPU."""
-    if tensor.device == HOST:
-        return tensor
-    return torch.empty_like(tensor, device=HOST, pin_memory=tensor.device.type == "cuda").copy_(tensor)
+"""Smallest loss scale. At this scale, a gradient that is not finite is a divergence and no overflow of float16."""
+FIXED_TOKENS = 2_048
+"""Tokens per forward pass with `deterministic`: sums of gradients are then independent of the memory of the machine."""
 
 
 class Optimizer:
@@ -53,7 +50,7 @@ class Optimizer:
         scales_loss: bool = False,
     ):
         if not 0 <= learning_rate <= MAX_LEARNING_RATE:
-            raise ValueError(f"learning rate {learning_rate}: must lie in 0..{MAX_LEARNING_RATE:g}")
+            raise ValueError(f"learning rate {learning_rate} must be between 0 and {MAX_LEARNING_RATE:g}")
         self.parameters = list(parameters)
         self.share = Share(self.parameters)
         self.config = config
@@ -64,9 +61,8 @@ class Optimizer:
             betas=config.adam[:2],
             eps=config.adam[2],
             weight_decay=config.weight_decay,
-            fused=True,  # once through memory, without a copy of the weights' size
+            fused=True,  # one pass over memory, without a copy of the weights
         )
-        self.offloads = config.offload != "none"
         self._whole: dict[int, Any] | None = None
         device = self.parameters[0].device.type if self.parameters else "cpu"
         self.scaler = torch.amp.GradScaler(device, enabled=scales_loss)
@@ -78,23 +74,27 @@ class Optimizer:
         """Loss to differentiate: multiplied by the loss scale, if losses are scaled."""
         return self.scaler.scale(loss)
 
-    def take_step(self, tally: Tally) -> Numbers | None:
-        """Clip the gradient and take an optimizer step.
+    def take_step(self, accumulate: Callable[[], Tally]) -> dict[str, float]:
+        """Compute a gradient, clip it and take an AdamW step.
 
         Args:
-            tally: metrics of the passes that computed the gradient.
+            accumulate: computes the gradient of a mini-batch with `scaled` losses; returns metrics of the passes. It is
+                called again, at a smaller loss scale, if a float16 gradient overflowed.
 
         Returns:
-            The metrics with "grad_norm", the norm before clipping. None if a scaled gradient overflowed: no weight has
-            changed and the scale is smaller, so the gradient can be computed again.
+            The metrics with "grad_norm", the norm before clipping.
 
         Raises:
             Divergence: if a metric or the gradient's norm is not finite; no weight has changed.
         """
-        tally.add_common(NORM, self.clip())
-        numbers = tally.read()
-        check_finite({name: number for name, number in numbers.sums.items() if name != NORM}, self.parameters)
-        return None if self.step(numbers.sums[NORM]) is None else numbers
+        while True:
+            self.zero_grad()
+            tally = accumulate()
+            tally.add_common(NORM, self.clip())
+            metrics = tally.read()
+            check_finite({name: number for name, number in metrics.items() if name != NORM}, self.parameters)
+            if self.step(metrics[NORM]):
+                return metrics
 
     def clip(self) -> Tensor:
         """Clip the gradient, summed over ranks; returns its norm before clipping, on the device."""
@@ -102,14 +102,14 @@ class Optimizer:
         self.scaler.unscale_(self.adamw)
         return self.share.clip(self.config.max_grad_norm)
 
-    def step(self, norm: float) -> float | None:
-        """Take an optimizer step with the clipped gradient; returns the norm before clipping.
+    def step(self, norm: float) -> bool:
+        """Take an AdamW step with the clipped gradient.
 
         Args:
             norm: result of `clip`.
 
         Returns:
-            None if a scaled gradient overflowed; see `take_step`.
+            False if a scaled gradient overflowed: no weight has changed and the loss scale is halved.
 
         Raises:
             Divergence: if the norm is not finite, and if losses are scaled, only at the smallest scale.
@@ -117,28 +117,14 @@ class Optimizer:
         if not math.isfinite(norm):
             if self.scaler.get_scale() > SMALLEST_SCALE:
                 self.scaler.update(self.scaler.get_scale() / 2)
-                return None
+                return False
             divergence = diverged(f"the gradient's norm is {norm}", self.parameters)
             divergence.learning_rate = self.learning_rate
             raise divergence
-        with self._moments_here():
+        with nullcontext() if self.config.offload == "none" else moments_on_device(self.adamw):
             self.scaler.step(self.adamw)
         self.scaler.update()
-        return norm
-
-    @contextmanager
-    def _moments_here(self) -> Iterator[None]:
-        """Inside the block AdamW's moments are on the device; with offloading they are in host memory outside it."""
-        if not self.offloads:
-            yield
-            return
-        for weight, moments in self.adamw.state.items():
-            for name, value in moments.items():
-                moments[name] = value.to(weight.device, non_blocking=True)
-        yield
-        for moments in self.adamw.state.values():
-            for name, value in moments.items():
-                moments[name] = to_host(value)
+        return True
 
     def set_progress(self, update: int) -> None:
         """Set the learning rate for an update, counted from 0."""
@@ -165,14 +151,125 @@ class Optimizer:
 
 
 def scheduled(update: int, config: TrainConfig) -> float:
-    """Learning rate as a fraction of its peak: linear warm-up, then the decay that the settings name.
-
-    Args:
-        update: number of the update, counted from 0.
-    """
+    """Learning rate of an update, counted from 0, as a fraction of its peak: linear warm-up, then the decay."""
     if update < config.warmup_updates:
         return (update + 1) / (config.warmup_updates + 1)
     if config.learning_rate_schedule == "constant":
         return 1.0
     progress = (update - config.warmup_updates) / max(1, config.num_updates - config.warmup_updates)
     return 1 - progress if config.learning_rate_schedule == "linear" else (1 + math.cos(math.pi * progress)) / 2
+
+
+class Pass(NamedTuple):
+    """Micro-batch that one rank computes in one forward pass."""
+
+    items: list[int]
+    weight: float
+    """1. 0: padding pass, whose result is not used; every rank makes the same number of passes."""
+
+
+def own_passes(cut: Callable[[int], Sequence[list[int]]], num_tokens: int, max_tokens: int) -> list[Pass]:
+    """Passes of this rank. All ranks have the same number, because passes with sharded weights are collective.
+
+    Args:
+        cut: divides all items into passes of at most this number of tokens; gives the same result on all ranks.
+        num_tokens: tokens of all items.
+        max_tokens: tokens per pass. Passes are smaller if there would be fewer passes than ranks.
+    """
+    group = current()
+    passes = cut(max_tokens)
+    if len(passes) < group.size:
+        passes = cut(-(-num_tokens // group.size))
+    own = [Pass(items, 1.0) for items in group.shard(passes)]
+    return own + [Pass(passes[0], 0.0)] * (-(-len(passes) // group.size) - len(own))
+
+
+def tokens_per_pass(config: TrainConfig, device: torch.device) -> int:
+    """Tokens per forward pass that the settings request.
+
+    Raises:
+        ValueError: if `max_batch_tokens` is less than the number that `deterministic` fixes.
+    """
+    if not config.deterministic:
+        return config.max_batch_tokens or default_max_tokens(device)
+    if config.max_batch_tokens is not None and config.max_batch_tokens < FIXED_TOKENS:
+        raise ValueError(
+            f"max_batch_tokens={config.max_batch_tokens} is too small for deterministic=True, whose passes have "
+            f"{FIXED_TOKENS} tokens; raise it to {FIXED_TOKENS} or omit one of the two"
+        )
+    return FIXED_TOKENS
+
+
+class Tally:
+    """Accumulates metrics of passes on the device, by name; reading all of them at once synchronizes the host once.
+
+    A tally holds the numbers of one rank; `read` combines all ranks.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: list[Tensor] = []
+        self._uses: list[tuple[str, float | None]] = []  # None: a maximum
+
+    def add(self, name: str, number: Tensor, weight: float = 1.0) -> None:
+        """Add a number, multiplied by a weight, to the sum of this name."""
+        self._numbers.append(number.detach())
+        self._uses.append((name, weight))
+
+    def add_common(self, name: str, number: Tensor) -> None:
+        """Add a number that is equal on all ranks; it is counted once."""
+        if current().is_writer:
+            self.add(name, number)
+
+    def add_maximum(self, name: str, number: Tensor) -> None:
+        """Update the maximum of this name."""
+        self._numbers.append(number.detach())
+        self._uses.append((name, None))
+
+    def read(self) -> dict[str, float]:
+        """Sums, then maxima, by name over all ranks; synchronizes the host once (collective)."""
+        numbers = torch.stack([number.double() for number in self._numbers]).cpu().tolist() if self._numbers else []
+        own_sums: dict[str, float] = defaultdict(float)
+        own_maxima: dict[str, float] = {}
+        for (name, weight), number in zip(self._uses, numbers, strict=True):
+            if weight is None:
+                own_maxima[name] = max(own_maxima.get(name, -math.inf), number)
+            else:
+                own_sums[name] += number * weight
+        sums: dict[str, float] = defaultdict(float)
+        maxima: dict[str, float] = {}
+        for rank_sums, rank_maxima in current().gather((dict(own_sums), own_maxima)):
+            for name, number in rank_sums.items():
+                sums[name] += number
+            for name, number in rank_maxima.items():
+                maxima[name] = max(maxima.get(name, -math.inf), number)
+        return {**sums, **maxima}
+
+
+def means(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Mean of each metric over models or steps; empty without rows."""
+    return {name: sum(row[name] for row in rows) / len(rows) for name in (rows[0] if rows else ())}
+
+
+def check_finite(numbers: Mapping[str, float], parameters: Iterable[nn.Parameter]) -> None:
+    """Raise `Divergence` with the name of the first number that is not finite.
+
+    Args:
+        numbers: losses and metrics by name.
+        parameters: weights that computed them.
+    """
+    for name, number in numbers.items():
+        if not math.isfinite(number):
+            raise diverged(f"{name} is {number}", parameters)
+
+
+def diverged(problem: str, parameters: Iterable[nn.Parameter]) -> Divergence:
+    """Make a `Divergence` with the largest weight of all ranks (collective).
+
+    Args:
+        problem: the number that is not finite.
+        parameters: weights that computed it.
+    """
+    found = Divergence(problem, [nn.Parameter(own_rows(weight)) for weight in parameters])
+    ranks = [each for each in current().gather(found.largest_weight) if each is not None]
+    found.largest_weight = max(ranks, default=None)
+    return found

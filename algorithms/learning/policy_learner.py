@@ -1,11 +1,14 @@
-"""PolicyLearner: the update of one policy, in epochs, mini-batches and micro-batches, for all agents that share it."""
+"""PolicyLearner: the update of one policy, in epochs, mini-batches and micro-batches, for all agents that share it.
+
+Axes: N turns of all tracks, K tokens of all turns.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,16 +17,17 @@ import torch
 from torch import Tensor, nn
 
 from ...agents.batching import sent
-from ...agents.core import Completion, TrainablePolicy, Workplace
-from ..algorithm import Algorithm
+from ...agents.core import Completion, Evaluation, TrainablePolicy, Workplace
+from ...envs.vectors.vector import VectorEnv
+from ..algorithm import Algorithm, PolicyBatch
+from ..config import TrainConfig
 from ..distribution.group import current
 from ..functions.losses import approximate_kl
 from ..rollout.episode import Episode
-from .executor import Update
-from .metrics import Numbers, Tally, means
-from .optimizer import Optimizer
-from .passes import Pass, dealt, tokens_per_pass
-from .policy_loss import LossParts, counts_turns, policy_loss
+from .credit import Credit
+from .critic_learner import CriticBatch
+from .loss_terms import counts_turns, with_optional_terms
+from .optimizer import Optimizer, Pass, Tally, means, own_passes, tokens_per_pass
 
 MEASURED_EVERY = 8
 """Step between the tracks on which the policy is evaluated again after an update."""
@@ -31,7 +35,7 @@ MEASURED_EVERY = 8
 
 @dataclass(frozen=True, slots=True)
 class TurnBatch:
-    """Turns that one policy learns from. Axes: N turns of all tracks, K tokens of all turns."""
+    """Turns that one policy learns from in an update."""
 
     tracks: Sequence[Sequence[Completion]]
     advantages: Tensor  # [N]
@@ -67,28 +71,164 @@ class PolicyLearner:
         self.algorithm = algorithm
         self.config = config = algorithm.config
         self.generator = generator
-        rate = next(
-            rate
-            for rate in (learning_rate, config.agent_learning_rate, policy.default_learning_rate)
-            if rate is not None
-        )
+        rates = (learning_rate, config.agent_learning_rate, policy.default_learning_rate)
+        rate = next(rate for rate in rates if rate is not None)
         scales_loss = policy.compute_dtype == torch.float16
         current().share_out(policy, shards=config.fsdp)
         self.optimizer = Optimizer(policy.parameters(), rate, config, scales_loss=scales_loss)
-        device = policy.parameters()[0].device
-        self.device = device
-        self.max_tokens = tokens_per_pass(config, device)
+        self.device = policy.parameters()[0].device
+        self.max_tokens = tokens_per_pass(config, self.device)
+
+    def start_update(self, update: int, episodes: Sequence[Episode]) -> None:
+        """Set the learning rate of an update, counted from 0, and observe its episodes.
+
+        A policy with observation statistics updates them here, in the order of the episodes: the order in which
+        decisions were made depends on timing.
+        """
+        self.optimizer.set_progress(update)
+        seen = [completion for agent in self.agents for track in tracks_of(episodes, agent) for completion in track]
+        if seen:
+            self.policy.observe(seen)
+
+    def prepare(self, batch: TurnBatch) -> Callable[[], dict[str, float]]:
+        """Draw the order of the mini-batches; returns the update, which returns metrics, averaged over its steps.
+
+        All learners draw from one generator, so all of them prepare before any of them learns.
+        """
+        tracks = batch.tracks
+        if self.policy.reads_turns_alone and self.config.mini_batch_size is not None:
+            tracks = [(turn,) for track in tracks for turn in track]
+        return partial(self._update, batch, tracks, list(self._mini_batches(len(tracks))))
+
+    def _update(
+        self, batch: TurnBatch, tracks: Sequence[Sequence[Completion]], mini_batches: Sequence[Sequence[int]]
+    ) -> dict[str, float]:
+        """Take an optimizer step per mini-batch of tracks."""
+        rows = _Rows.of(batch, tracks, self._is_off_policy(tracks, batch.version), self.device)
+        steps: list[dict[str, float]] = []
+        for chosen in mini_batches:
+            steps.append(self.optimizer.take_step(partial(self._gradient, rows, chosen, batch.max_turns)))
+            if self.config.target_kl is not None and steps[-1]["kl_to_sampler"] > self.config.target_kl:
+                break
+        moved = self._kl_after_update(rows)
+        self.policy.forget()
+        errors = [step.pop("logprob_error") for step in steps]
+        return means(steps) | {
+            "kl_after_update": moved,
+            "logprob_error": errors[0],
+            "optimizer_steps": float(len(steps)),
+        }
+
+    def _gradient(self, rows: _Rows, chosen: Sequence[int], max_turns: int | None) -> Tally:
+        """Accumulate the gradient of a mini-batch over its micro-batches.
+
+        Returns:
+            The mini-batch's metrics. "logprob_error" is the largest difference of a log-probability from the sampler's.
+        """
+        num_turns = sum(len(rows.turns[i]) for i in chosen)
+        num_tokens = sum(len(rows.tokens[i]) for i in chosen)
+        scale = self._scale(len(rows.tracks), chosen, num_turns, num_tokens, max_turns)
+        tally = Tally()
+        for micro, weight in self.passes(self.policy, rows.tracks, chosen):
+            metrics = tally if weight else Tally()  # numbers of a padding pass are not used
+            evaluation = self.policy.evaluate([rows.tracks[i] for i in micro])
+            inputs = rows.inputs(micro, self.device)
+            loss = self._loss(evaluation, inputs, num_turns, num_tokens, metrics)
+            metrics.add_maximum("logprob_error", (evaluation.logprobs.detach() - inputs.sampled).abs().max())
+            kl = approximate_kl(evaluation.logprobs, inputs.sampled)
+            metrics.add("kl_to_sampler", kl, len(inputs.sampled) / num_tokens)
+            torch.autograd.backward(self.optimizer.scaled(weight * scale * loss))
+        return tally
+
+    def _loss(self, evaluation: Evaluation, inputs: _Inputs, num_turns: int, num_tokens: int, tally: Tally) -> Tensor:
+        """Loss of a micro-batch, a scalar with gradient; the sum over the micro-batches is the mini-batch's loss."""
+        batch = PolicyBatch(
+            evaluation.logprobs,
+            inputs.sampled,
+            evaluation.turn_of_token,
+            inputs.advantages,
+            num_turns,
+            num_tokens,
+            inputs.is_off_policy,
+        )
+        loss, metrics = self.algorithm.loss(batch)
+        for name, number in metrics.items():
+            tally.add(name, number)
+        tally.add("policy_loss", loss)
+        if self.config.entropy_coef or inputs.reference_logprobs is not None or inputs.targets is not None:
+            return with_optional_terms(
+                loss,
+                self.algorithm,
+                evaluation,
+                batch,
+                tally,
+                reference_logprobs=inputs.reference_logprobs,
+                targets=inputs.targets,
+                old_values=inputs.old_values,
+            )
+        return loss
+
+    def _scale(
+        self, num_tracks: int, chosen: Sequence[int], num_turns: int, num_tokens: int, max_turns: int | None
+    ) -> float:
+        """Return the factor that replaces the count in the denominator of a mini-batch's loss by a constant.
+
+        The mean over a sampled number of turns or tokens is a ratio of two random numbers, which is biased. The factor
+        multiplies all terms of the loss, so their weights stay the same. The logged losses stay means.
+        """
+        if max_turns is None or self.config.loss_denominator != "fixed":
+            return 1.0
+        denominator = max_turns * len(chosen) / num_tracks
+        size = self.config.mini_batch_size
+        if size is not None and self.policy.reads_turns_alone:
+            # An epoch of a longer update has more mini-batches of turns, so each mini-batch has to weigh less.
+            denominator *= math.ceil(num_tracks / size) / math.ceil(max_turns / size)
+        if counts_turns(self.config):
+            return num_turns / denominator
+        return num_tokens / (denominator * self.policy.max_tokens_per_turn)
 
     @torch.no_grad()
-    def logprobs(self, policy: TrainablePolicy, tracks: Sequence[Sequence[Completion]]) -> list[Tensor]:
-        """Log-probabilities of the sampled tokens under a policy (the learner's or its reference), by track."""
-        found: dict[int, Tensor] = {}
-        for batch, _ in self._passes(policy, tracks, range(len(tracks))):
-            evaluation = policy.evaluate([tracks[i] for i in batch])
-            lengths = [sum(len(turn.logprobs) for turn in tracks[i]) for i in batch]
-            found |= dict(zip(batch, torch.split(evaluation.logprobs, lengths), strict=True))
-        found = current().union(found)
-        return [found[i] for i in range(len(tracks))]
+    def _kl_after_update(self, rows: _Rows) -> float:
+        """KL(policy at sampling || policy now) in nats per token, estimated on every eighth track.
+
+        `kl_to_sampler` is measured in the forward passes of the steps, before each step: with one step per update it
+        is about 0.
+        """
+        chosen = [i for i in range(len(rows.tracks)) if len(rows.tokens[i])][::MEASURED_EVERY]
+        num_tokens = sum(len(rows.tokens[i]) for i in chosen)
+        tally = Tally()
+        for micro, weight in self.passes(self.policy, rows.tracks, chosen):
+            logprobs = self.policy.evaluate([rows.tracks[i] for i in micro]).logprobs
+            sampled = rows.inputs(micro, self.device).sampled
+            if weight:
+                tally.add("kl_after_update", approximate_kl(logprobs, sampled), len(sampled) / num_tokens)
+        return tally.read()["kl_after_update"]
+
+    def passes(
+        self, policy: TrainablePolicy, tracks: Sequence[Sequence[Completion]], chosen: Sequence[int]
+    ) -> list[Pass]:
+        """This rank's micro-batches of some tracks."""
+        num_tokens = sum(policy.num_tokens(tracks[i]) for i in chosen)
+        return own_passes(lambda limit: policy.batches(tracks, chosen, limit), num_tokens, self.max_tokens)
+
+    def _is_off_policy(self, tracks: Sequence[Sequence[Completion]], version: int) -> Tensor | None:
+        """[N] True if a turn was sampled by older weights, or in other arithmetic. None: no turn was."""
+        if self.policy.is_sampled_elsewhere:
+            return torch.ones(sum(len(track) for track in tracks), dtype=torch.bool)
+        if self.config.max_staleness:
+            return torch.tensor([turn.version < version for track in tracks for turn in track])
+        return None
+
+    def _mini_batches(self, num_tracks: int) -> Iterator[list[int]]:
+        """Indices of the tracks of each mini-batch, epoch after epoch."""
+        size = self.config.mini_batch_size
+        for _ in range(self.config.ppo_epochs):
+            if size is None:
+                yield list(range(num_tracks))
+                continue
+            order = torch.randperm(num_tracks, generator=self.generator).tolist()
+            for start in range(0, num_tracks, size):
+                yield order[start : start + size]
 
     def parameters(self) -> list[nn.Parameter]:
         return self.policy.parameters()
@@ -112,178 +252,27 @@ class PolicyLearner:
         self.policy.load_state_dict(state["policy"])
         self.optimizer.load_state_dict(state["optimizer"])
 
-    def start_update(self, update: int, episodes: Sequence[Episode]) -> None:
-        """Set the learning rate of an update, counted from 0, and observe its episodes.
 
-        A policy with observation statistics updates them here, in the order of the episodes: the order in which
-        decisions were made depends on timing.
-        """
-        self.optimizer.set_progress(update)
-        seen = [completion for agent in self.agents for track in tracks_of(episodes, agent) for completion in track]
-        if seen:
-            self.policy.observe(seen)
+class _Inputs(NamedTuple):
+    """Tensors that the loss reads in addition to the evaluation of the policy."""
 
-    def rescored(self, episodes: Sequence[Episode]) -> list[Episode]:
-        """Episodes with the log-probabilities that a server did not return; see `TrainablePolicy.is_scored_later`."""
-        scored = list(episodes)
-        places = [(n, agent) for n, each in enumerate(episodes) for agent in self.agents if agent in each.tracks]
-        if not self.policy.is_scored_later or not places:
-            return scored
-        found = self.scored([[turn.completion for turn in episodes[n].tracks[agent]] for n, agent in places])
-        for (n, agent), completions in zip(places, found, strict=True):
-            pairs = zip(scored[n].tracks[agent], completions, strict=True)
-            track = tuple(replace(turn, completion=completion) for turn, completion in pairs)
-            scored[n] = replace(scored[n], tracks={**scored[n].tracks, agent: track})
-        return scored
+    advantages: Tensor  # [N]
+    sampled: Tensor  # [K] log-probabilities at sampling
+    targets: Tensor | None  # [N]
+    old_values: Tensor | None  # [N]
+    is_off_policy: Tensor | None  # [N] bool; None: no turn
+    reference_logprobs: Tensor | None  # [K]
 
-    @torch.no_grad()
-    def scored(self, tracks: Sequence[Sequence[Completion]]) -> list[tuple[Completion, ...]]:
-        """Tracks with log-probabilities and entropies of the present weights; see `TrainablePolicy.scored`."""
-        found: dict[int, Tensor] = {}
-        for batch, _ in self._passes(self.policy, tracks, range(len(tracks))):
-            evaluation = self.policy.evaluate([tracks[i] for i in batch])
-            scores = torch.stack([evaluation.logprobs, evaluation.entropies]).float()
-            lengths = [sum(len(turn.logprobs) for turn in tracks[i]) for i in batch]
-            found |= dict(zip(batch, torch.split(scores, lengths, dim=1), strict=True))
-        found = current().union(found)
-        whole = [found[i].reshape(2, -1).cpu().numpy() for i in range(len(tracks))]
-        return self.policy.scored(tracks, [logprobs for logprobs, _ in whole], [entropies for _, entropies in whole])
-
-    def update(self, batch: TurnBatch) -> dict[str, float]:
-        """Learn from a batch; returns metrics, averaged over the optimizer steps."""
-        return self.prepare(batch).run()
-
-    def prepare(self, batch: TurnBatch) -> Update:
-        """Prepare the update from a batch: draw the order of the mini-batches.
-
-        All learners draw from one generator, so they prepare one after the other, before any of them learns.
-        """
-        tracks = batch.tracks
-        if self.policy.reads_turns_alone and self.config.mini_batch_size is not None:
-            tracks = [(turn,) for track in tracks for turn in track]
-        return Update(self, partial(self._update, batch, tracks, list(self._mini_batches(len(tracks)))))
-
-    def _update(
-        self, batch: TurnBatch, tracks: Sequence[Sequence[Completion]], mini_batches: Sequence[Sequence[int]]
-    ) -> dict[str, float]:
-        rows = _Rows.of(tracks, self.device)
-        parts = LossParts(
-            batch.advantages,
-            batch.targets,
-            batch.old_values,
-            batch.reference_logprobs,
-            self._is_off_policy(tracks, batch.version),
-        ).to(self.device)
-        steps: list[Numbers] = []
-        for chosen in mini_batches:
-            numbers = None
-            while numbers is None:  # again if a float16 gradient overflowed: the loss scale is then smaller
-                self.optimizer.zero_grad()
-                numbers = self.optimizer.take_step(self._gradient(parts, rows, chosen, batch.max_turns))
-            steps.append(numbers)
-            if self.config.target_kl is not None and numbers.sums["kl_to_sampler"] > self.config.target_kl:
-                break
-        moved = self._kl_after_update(rows)
-        self.policy.forget()
-        error = steps[0].largest["logprob_error"]
-        return means([each.sums for each in steps]) | {
-            "kl_after_update": moved,
-            "logprob_error": error,
-            "optimizer_steps": float(len(steps)),
-        }
-
-    @torch.no_grad()
-    def _kl_after_update(self, rows: _Rows) -> float:
-        """KL(policy at sampling || policy now) in nats per token, estimated on every eighth track.
-
-        `kl_to_sampler` is measured in the forward passes of the steps, before each step: with one step per update it
-        is about 0.
-        """
-        chosen = [i for i in range(len(rows.tracks)) if len(rows.tokens[i])][::MEASURED_EVERY]
-        num_tokens = sum(len(rows.tokens[i]) for i in chosen)
-        counted, spare = Tally(), Tally()
-        for micro, weight in self._passes(self.policy, rows.tracks, chosen):
-            logprobs = self.policy.evaluate([rows.tracks[i] for i in micro]).logprobs
-            sampled = rows.sampled[sent(torch.cat([rows.tokens[i] for i in micro]), self.device)]
-            tally = counted if weight else spare
-            tally.add("kl_after_update", approximate_kl(logprobs, sampled), len(sampled) / num_tokens)
-        return counted.read().sums["kl_after_update"]
-
-    def _gradient(self, parts: LossParts, rows: _Rows, chosen: Sequence[int], max_turns: int | None) -> Tally:
-        """Accumulate the gradient of a mini-batch over its micro-batches.
-
-        Returns:
-            The mini-batch's metrics. "logprob_error" is the largest difference of a log-probability from the sampler's.
-        """
-        counts = _Counts.of(rows, chosen)
-        scale = self._scale(rows, chosen, counts, max_turns)
-        counted, spare = Tally(), Tally()
-        for micro, weight in self._passes(self.policy, rows.tracks, chosen):
-            tally = counted if weight else spare
-            evaluation = self.policy.evaluate([rows.tracks[i] for i in micro])
-            turn_index = sent(torch.cat([rows.turns[i] for i in micro]), self.device)
-            token_index = sent(torch.cat([rows.tokens[i] for i in micro]), self.device)
-            sampled = rows.sampled[token_index]
-            loss = policy_loss(self.algorithm, evaluation, sampled, parts.at(turn_index, token_index), *counts, tally)
-            tally.compare("logprob_error", (evaluation.logprobs.detach() - sampled).abs().max())
-            share = len(sampled) / counts.tokens
-            tally.add("kl_to_sampler", approximate_kl(evaluation.logprobs, sampled), share)
-            torch.autograd.backward(self.optimizer.scaled(weight * scale * loss))
-        return counted
-
-    def _scale(self, rows: _Rows, chosen: Sequence[int], counts: _Counts, max_turns: int | None) -> float:
-        """Return the factor that replaces the count in the denominator of a mini-batch's loss by a constant.
-
-        The mean over a sampled number of turns or tokens is a ratio of two random numbers, which is biased. The factor
-        multiplies all terms of the loss, so their weights stay the same. The logged losses stay means.
-        """
-        if max_turns is None or self.config.loss_denominator != "fixed":
-            return 1.0
-        denominator = max_turns * len(chosen) / len(rows.tracks)
-        size = self.config.mini_batch_size
-        if size is not None and self.policy.reads_turns_alone:
-            # An epoch of a longer update has more mini-batches of turns, so each of them has to count less.
-            denominator *= math.ceil(len(rows.tracks) / size) / math.ceil(max_turns / size)
-        if counts_turns(self.config):
-            return counts.turns / denominator
-        return counts.tokens / (denominator * self.policy.max_tokens_per_turn)
-
-    def _passes(
-        self, policy: TrainablePolicy, tracks: Sequence[Sequence[Completion]], chosen: Sequence[int]
-    ) -> list[Pass]:
-        """This rank's micro-batches of some tracks."""
-        num_tokens = sum(policy.num_tokens(tracks[i]) for i in chosen)
-        return dealt(lambda limit: policy.batches(tracks, chosen, limit), num_tokens, self.max_tokens)
-
-    def _is_off_policy(self, tracks: Sequence[Sequence[Completion]], version: int) -> Tensor | None:
-        """[N] True if a turn was sampled by older weights, or in other arithmetic. None: no turn was."""
-        if self.policy.is_sampled_elsewhere:
-            return torch.ones(sum(len(track) for track in tracks), dtype=torch.bool)
-        if self.config.max_staleness:
-            return torch.tensor([turn.version < version for track in tracks for turn in track])
-        return None
-
-    def _mini_batches(self, num_tracks: int) -> Iterator[list[int]]:
-        """Indices of the tracks of each mini-batch, epoch after epoch."""
-        size = self.config.mini_batch_size
-        for _ in range(self.config.ppo_epochs):
-            if size is None:
-                yield list(range(num_tracks))
-                continue
-            order = torch.randperm(num_tracks, generator=self.generator).tolist()
-            for start in range(0, num_tracks, size):
-                yield order[start : start + size]
-
-
-class _Counts(NamedTuple):
-    """Numbers of turns and tokens of a mini-batch."""
-
-    turns: int
-    tokens: int
-
-    @classmethod
-    def of(cls, rows: _Rows, chosen: Sequence[int]) -> _Counts:
-        return cls(sum(len(rows.turns[i]) for i in chosen), sum(len(rows.tokens[i]) for i in chosen))
+    def map(self, of_turns: Callable[[Tensor], Tensor], of_tokens: Callable[[Tensor], Tensor]) -> _Inputs:
+        """Inputs with a function applied to tensors per turn, and another one to tensors per token."""
+        return _Inputs(
+            of_turns(self.advantages),
+            of_tokens(self.sampled),
+            None if self.targets is None else of_turns(self.targets),
+            None if self.old_values is None else of_turns(self.old_values),
+            None if self.is_off_policy is None else of_turns(self.is_off_policy),
+            None if self.reference_logprobs is None else of_tokens(self.reference_logprobs),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,17 +282,80 @@ class _Rows:
     tracks: Sequence[Sequence[Completion]]
     turns: list[Tensor]  # indices of each track's turns
     tokens: list[Tensor]  # indices of each track's tokens
-    sampled: Tensor  # [K] log-probabilities at sampling
+    all_inputs: _Inputs
 
     @classmethod
-    def of(cls, tracks: Sequence[Sequence[Completion]], device: torch.device) -> _Rows:
-        logprobs = [turn.logprobs for track in tracks for turn in track]
+    def of(
+        cls,
+        batch: TurnBatch,
+        tracks: Sequence[Sequence[Completion]],
+        is_off_policy: Tensor | None,
+        device: torch.device,
+    ) -> _Rows:
+        sampled = torch.from_numpy(np.concatenate([turn.logprobs for track in tracks for turn in track]))
+        inputs = _Inputs(
+            batch.advantages, sampled, batch.targets, batch.old_values, is_off_policy, batch.reference_logprobs
+        )
         return cls(
             tracks,
             _slices([len(track) for track in tracks]),
             _slices([sum(len(turn.logprobs) for turn in track) for track in tracks]),
-            sent(np.concatenate(logprobs), device),
+            inputs.map(lambda each: sent(each, device), lambda each: sent(each, device)),
         )
+
+    def inputs(self, chosen: Sequence[int], device: torch.device) -> _Inputs:
+        """Inputs of some tracks."""
+        turns = sent(torch.cat([self.turns[i] for i in chosen]), device)
+        tokens = sent(torch.cat([self.tokens[i] for i in chosen]), device)
+        return self.all_inputs.map(lambda each: each[turns], lambda each: each[tokens])
+
+
+def policy_batch(
+    learner: PolicyLearner,
+    episodes: Sequence[Episode],
+    credits: Mapping[str, Credit],
+    references: Mapping[str, Sequence[Tensor]],
+    critic_batches: Sequence[CriticBatch],
+    max_turns: int,
+    update: int,
+) -> TurnBatch:
+    """The turns that a policy learns from.
+
+    Args:
+        learner: learner of the policy.
+        episodes: episodes of the update.
+        credits: credit of the episodes, by agent.
+        references: log-probabilities under the references, by agent and track; empty without a KL penalty.
+        critic_batches: batches that the critics have learned from; one of them may be the policy's value head.
+        max_turns: result of `max_joint_turns`.
+        update: number of updates done.
+    """
+    agents = [agent for agent in learner.agents if agent in credits]
+    targets = old_values = None
+    for batch in critic_batches:
+        if batch.critic.is_actor_head and agents[0] in batch.critic.agents:
+            # Targets are in units of the moments after these targets, values in units of the moments before them.
+            targets = batch.critic.moments.normalize(torch.cat([credits[agent].targets for agent in agents]))
+            old_values = batch.moments.normalize(torch.cat([credits[agent].values for agent in agents]))
+    return TurnBatch(
+        tracks=[track for agent in agents for track in tracks_of(episodes, agent)],
+        advantages=torch.cat([credits[agent].advantages for agent in agents]),
+        targets=targets,
+        old_values=old_values,
+        reference_logprobs=torch.cat([each for agent in agents for each in references[agent]]) if references else None,
+        max_turns=max_turns * len(learner.agents),
+        version=update,
+    )
+
+
+def max_joint_turns(config: TrainConfig, vector: VectorEnv, episodes: Sequence[Episode]) -> int:
+    """Largest number of joint turns that these episodes can have; it does not depend on sampled actions.
+
+    An episode of an environment without a turn limit counts as one. With `turns_per_update` the number is fixed.
+    """
+    if config.turns_per_update is not None:
+        return sum(episode.num_turns for episode in episodes)
+    return len(episodes) * (vector.turn_limit or 1)
 
 
 def tracks_of(episodes: Sequence[Episode], agent: str) -> list[tuple[Completion, ...]]:

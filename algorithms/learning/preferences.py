@@ -1,27 +1,27 @@
 """Reinforcement learning from preferences (RLHF): a reward model is trained on pairs, then replaces the reward.
 
-    pairs = preferences(episodes)                          # or a person's choices: Preference(better, worse)
+    pairs = preferences(episodes)                          # or human choices: Preference(better, worse)
     fit(reward_model, pairs, generator=generator)          # Bradley-Terry
     Trainer(algorithm, collector, critics, references=references, rewarder=ModelRewards(reward_model))
 
-With `reference_kl_coef` above 0 the third line is the usual last step: PPO on the reward model's score minus a KL
-penalty to the starting model, which keeps policies near texts that the reward model has learned to judge.
+With `reference_kl_coef` above 0 the third line is the usual last step of RLHF: PPO on the reward model's score minus a
+KL penalty to the starting model.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import combinations, pairwise
 from typing import Any, NamedTuple
 
 import torch
+from torch.nn.functional import logsigmoid
 
 from ...agents.language.reward_model import RewardModel
 from ..config import RewardModelPays
-from ..functions.losses import preference_loss
 from ..rollout.episode import Episode
+from .rewards import with_rewards
 
 
 class Preference(NamedTuple):
@@ -56,6 +56,12 @@ def fit(
 ) -> dict[str, float]:
     """Train the reward model on preferences; returns the last epoch's mean loss and accuracy.
 
+    The loss is the negative log-likelihood of the preferences under the Bradley-Terry model.
+
+        L = - mean over pairs of log sigmoid(score of the better - score of the worse)
+
+    Source: Bradley and Terry (1952); as a loss for reward models Christiano et al. (arXiv:1706.03741), equation 1.
+
     Args:
         generator: source of the order of the pairs.
 
@@ -63,7 +69,7 @@ def fit(
         ValueError: if there is no pair.
     """
     if not pairs:
-        raise ValueError("there is no pair to learn from: collect groups of rollouts whose returns differ")
+        raise ValueError("there is no pair to learn from; collect groups of rollouts whose returns differ")
     optimizer = torch.optim.AdamW(reward_model.parameters(), lr=learning_rate, weight_decay=0.0)
     loss_sum = hits = 0.0
     for _ in range(num_epochs):
@@ -73,7 +79,7 @@ def fit(
             batch = [pairs[i] for i in order[start : start + batch_size]]
             scores = reward_model.scores([*(pair.better for pair in batch), *(pair.worse for pair in batch)])
             better, worse = scores[: len(batch)], scores[len(batch) :]
-            loss = preference_loss(better, worse, len(batch))
+            loss = -logsigmoid(better - worse).sum() / len(batch)
             optimizer.zero_grad()
             torch.autograd.backward(loss)
             torch.nn.utils.clip_grad_norm_(reward_model.parameters(), 1.0)
@@ -84,13 +90,12 @@ def fit(
 
 
 class ModelRewards:
-    """A trainer's `rewarder`: the team earns the reward model's score of the joint history.
+    """A trainer's `rewarder`: the team's reward is the reward model's score of the joint history.
 
-    With "end" the last turn is paid, with the score of the whole episode, which is what the model was fitted on. With
-    "differences" each turn is paid the score after it minus the score before it; undiscounted they add up to the final
-    score minus that of the first prompts, which no action changes (potential-based shaping, Ng et al. 1999). Whoever
-    moves in a paid turn gets the same, so much that the mean over all agents is the score. The logged return stays the
-    environment's.
+    "end": the last turn of an episode is paid the score of the whole episode. "differences": each turn is paid the
+    score after it minus the score before it. Their undiscounted sum is the final score minus the score of the first
+    prompts, which no action changes (potential-based shaping, Ng et al. 1999). Agents that act in a turn get equal
+    rewards, and the mean over all agents is the score. The logged return is still the environment's.
 
     Args:
         reward_model: scores texts.
@@ -122,11 +127,11 @@ class ModelRewards:
 
 
 def _paid(episode: Episode, team_rewards: Sequence[float]) -> Episode:
-    """The episode with each joint turn's reward shared out among those who moved."""
-    movers = Counter(turn.time for track in episode.tracks.values() for turn in track)
+    """The episode with each joint turn's reward divided among the agents that acted in the turn."""
+    num_acting = Counter(turn.time for track in episode.tracks.values() for turn in track)
     num_agents = episode.num_agents or len(episode.tracks)
-    tracks = {
-        agent: tuple(replace(turn, reward=team_rewards[turn.time] * num_agents / movers[turn.time]) for turn in track)
+    rewards = {
+        agent: [team_rewards[turn.time] * num_agents / num_acting[turn.time] for turn in track]
         for agent, track in episode.tracks.items()
     }
-    return replace(episode, tracks=tracks)
+    return with_rewards(episode, rewards)

@@ -1,7 +1,8 @@
-"""Progress of a training: its counters, the metrics of its cost, and the update that an error belongs to."""
+"""Progress of a training: counters, metrics of cost, and the context that is added to errors."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -12,8 +13,26 @@ from ...envs.vectors.faults import EnvironmentFault
 from ..config import TrainConfig
 from ..rollout.episode import Episode
 from ..rollout.requests import Rollout
-from .metrics import Timer
 from .policy_learner import PolicyLearner
+
+
+class Timer:
+    """Stopwatch of an update; `seconds` has the seconds of each phase."""
+
+    def __init__(self) -> None:
+        self._start = self._last = time.perf_counter()
+        self.seconds: dict[str, float] = {}
+
+    def lap(self, phase: str) -> None:
+        """End a phase, which began when the last one ended."""
+        now = time.perf_counter()
+        self.seconds[phase] = now - self._last
+        self._last = now
+
+    @property
+    def total(self) -> float:
+        """Seconds from the start to the end of the last phase."""
+        return self._last - self._start
 
 
 class Progress:
@@ -99,3 +118,14 @@ class Progress:
     def load_state_dict(self, state: Mapping[str, float]) -> None:
         for name in self.state_dict():
             setattr(self, name, state[name])
+
+
+@contextmanager
+def annotated(agents: Sequence[str] = (), rewards: tuple[float, float] | None = None) -> Iterator[None]:
+    """Add the agents and the range of the rewards to a `Divergence` that is raised inside the block."""
+    try:
+        yield
+    except Divergence as divergence:
+        divergence.agents = divergence.agents or tuple(agents)
+        divergence.rewards = divergence.rewards or rewards
+        raise

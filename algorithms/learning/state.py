@@ -1,7 +1,7 @@
-"""State as data: nested Python values ↔ JSON and tensors. Nothing in it is code, and no class is looked up by name.
+"""Serialization of a trainer's state as JSON and tensors, without code or class names that are imported.
 
-A tensor under names is kept by its path (learners/writer_0/policy/…); those in lists and records are joined, one long
-tensor per type, as there may be thousands of them.
+A tensor in nested dictionaries is stored under its path (learners/writer_0/policy/…). Tensors in lists and records,
+which may be thousands, are concatenated, one tensor per data type.
 """
 
 from __future__ import annotations
@@ -42,40 +42,39 @@ _KINDS: tuple[type, ...] = (
 )
 RECORDS = {kind.__name__: kind for kind in _KINDS} | {"Order": RolloutRequest}
 """Dataclasses and named tuples that a checkpoint may hold, by name; "Order" is the name in older checkpoints."""
-_ARRAYS = "arrays/"  # begins the names of joined arrays, such as observations, which need not be finite
+_ARRAYS = "arrays/"  # prefix of concatenated arrays, such as observations, which need not be finite
 
 
 def storable(kind: Record) -> Record:
-    """Let checkpoints hold a dataclass of one's own, such as a policy's `Completion.tokens`.
+    """Class decorator: allow a dataclass in checkpoints, such as the class of a policy's `Completion.tokens`.
 
     Raises:
-        TypeError: if it is none.
+        TypeError: if the class is not a dataclass.
         ValueError: if its name is taken.
     """
     if not is_dataclass(kind):
-        raise TypeError(f"{kind.__name__} is not a dataclass, so that what it consists of is not known")
+        raise TypeError(f"{kind.__name__} is not a dataclass; its fields are unknown")
     if RECORDS.setdefault(kind.__name__, kind) is not kind:
-        raise ValueError(f"checkpoints hold another class {kind.__name__!r} already; give this one another name")
+        raise ValueError(f"another class {kind.__name__!r} is already allowed in checkpoints; rename this class")
     return kind
 
 
 @dataclass
 class Packed:
-    """State in two parts, of which the first refers to the second."""
+    """Packed state."""
 
     values: Any = None
-    """What JSON can hold."""
+    """JSON values with references to the tensors."""
     tensors: dict[str, Tensor] = field(default_factory=dict)
     not_finite: str | None = None
-    """Path of the first tensor with a number that is not finite; None without one. Arrays, such as observations, are
-    not meant."""
+    """Path of the first tensor with a NaN or Inf; arrays, such as observations, are not checked. None: all finite."""
 
 
 def packed(state: Any) -> Packed:
-    """Split state into JSON and tensors.
+    """Convert state to JSON values and tensors.
 
     Raises:
-        TypeError: if a value is of no type that checkpoints hold; names the value by its path.
+        TypeError: if a value has another type than checkpoints allow; the message contains its path.
     """
     packer = _Packer()
     packer.result.values = {"state": packer.pack(state, ""), "messages": [list(each) for each in packer.messages]}
@@ -93,7 +92,7 @@ def unpacked(values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Any:
 
 
 def not_finite(tensors: Mapping[str, Tensor]) -> str | None:
-    """Name of the first of a packed state's tensors with a number that is not finite; None without one."""
+    """Name of the first tensor of a packed state with a NaN or Inf. None: all are finite."""
     named = ((name, tensor) for name, tensor in tensors.items() if not name.startswith(_ARRAYS))
     return next((name for name, tensor in named if not _is_finite(tensor)), None)
 
@@ -105,15 +104,15 @@ def _is_finite(tensor: Tensor) -> bool:
 class _Packer:
     def __init__(self) -> None:
         self.result = Packed()
-        self.messages: dict[Message, int] = {}  # and their numbers, as histories repeat those before them
+        self.messages: dict[Message, int] = {}  # numbered, because successive histories repeat messages
         self.arrays: dict[str, list[NDArray[Any]]] = {}
         self.joined: dict[str, list[Tensor]] = {}
         self._sizes: dict[str, int] = {}
-        self._names: dict[tuple[Any, ...], str] = {}  # by place in memory: tied weights are kept once
+        self._names: dict[tuple[Any, ...], str] = {}  # by address: tied weights are stored once
         self._storages: set[int] = set()
 
     def pack(self, value: Any, path: str, is_listed: bool = False) -> Any:
-        """JSON of a value; `is_listed` where its path names no single thing."""
+        """JSON of a value. `is_listed`: the value is in a list or record, so its tensors are concatenated."""
         if value is None or isinstance(value, (bool, int)):
             return value
         if isinstance(value, Transcript):
@@ -143,14 +142,13 @@ class _Packer:
             items = [self.pack(item, f"{path}/{i}", True) for i, item in enumerate(value)]
             return items if kind is list else {"$tuple": items}
         raise TypeError(
-            f"a checkpoint cannot hold {path}, which is a {kind.__module__}.{kind.__qualname__}: it holds numbers, "
-            "texts, arrays, tensors, lists, dictionaries, and classes declared with "
-            "collm.algorithms.learning.state.storable"
+            f"{path} in a checkpoint is a {kind.__module__}.{kind.__qualname__}, but must be a number, string, array, "
+            "tensor, list, dictionary, or a dataclass with the decorator collm.algorithms.learning.state.storable"
         )
 
     def _array(self, value: NDArray[Any], path: str) -> list[Any]:
         if value.dtype.kind not in "biuf":
-            raise TypeError(f"a checkpoint cannot hold {path}, which is an array of {value.dtype}")
+            raise TypeError(f"{path} in a checkpoint is an array of {value.dtype}, but must be numeric")
         value = value.astype(value.dtype.newbyteorder("="), copy=False)
         return self._appended(self.arrays, f"{_ARRAYS}{value.dtype}", value.reshape(-1), value.shape)
 
@@ -164,7 +162,7 @@ class _Packer:
         if value.numel() and key in self._names:
             return self._names[key]
         kept = value.cpu().contiguous()
-        if kept.untyped_storage().data_ptr() in self._storages:  # a part of another: safetensors keeps wholes
+        if kept.untyped_storage().data_ptr() in self._storages:  # a view: safetensors stores whole storages
             kept = kept.clone()
         self._storages.add(kept.untyped_storage().data_ptr())
         name = path

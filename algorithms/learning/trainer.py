@@ -3,9 +3,9 @@
     RolloutSource   episodes of the present weights, or played in advance      rollout/sources.py
     Rewards         rewards to learn from                                      learning/rewards.py
     assign_credit   advantages and value targets per turn                      learning/credit.py
-    Executor        runs updates: one by one, in threads, or with offloading   learning/executor.py
     CriticLearner   value regression of one critic                             learning/critic_learner.py
     PolicyLearner   policy-gradient or PPO update of one policy                learning/policy_learner.py
+    Optimizer       micro-batches, gradient clipping, AdamW                    learning/optimizer.py
 
 All algorithms share this step. An algorithm is a credit rule and a loss (`Algorithm`).
 """
@@ -13,28 +13,33 @@ All algorithms share this step. An algorithm is a credit rule and a loss (`Algor
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
 
 from ...agents.core import TrainablePolicy
 from ..algorithm import Algorithm, check_warmup_budget
+from ..distribution.group import current
 from ..rollout.collector import RolloutCollector
 from ..rollout.episode import Episode
+from ..rollout.side_by_side import ModelTask
 from ..rollout.sources import RolloutWorker, make_source
 from ..rollout.summary import episode_metrics
 from .credit import Credit, assign_credit, critic_metrics
 from .critic_learner import CriticLearner
-from .executor import Executor
-from .learners import distinct, make_learners, max_joint_turns, policy_batch, policy_weights, reference_logprobs
-from .metrics import Timer, annotated
-from .policy_learner import PolicyLearner
-from .progress import Progress
+from .learners import distinct, make_learners, policy_weights
+from .offloading import WeightOffloader
+from .optimizer import means
+from .policy_learner import PolicyLearner, max_joint_turns, policy_batch
+from .progress import Progress, Timer, annotated
 from .rewards import Rewarder, RewardProcessor, Rewards
+from .scoring import reference_logprobs, rescored
 
 Recorder = Callable[[int, Sequence[Episode], Mapping[str, Credit]], None]
 """Stores the episodes of an update, with the credit of each agent's turns."""
+Learner = PolicyLearner | CriticLearner
 
 
 class Trainer:
@@ -85,7 +90,11 @@ class Trainer:
         self.has_separate_critics = any(not critic.is_actor_head for critic in self.unique_critics)
         self.source = make_source(self.config, collector, worker, lambda: policy_weights(self.unique_learners))
         self.rewards = Rewards(algorithm, collector.vector, rewarder, reward_processor)
-        self.executor = Executor(self.config, collector.side_by_side, self.unique_learners, self.unique_critics)
+        self.offloader: WeightOffloader | None = None
+        if self.config.offload == "learner":
+            models: list[Learner] = [*self.unique_learners, *self.unique_critics]
+            self.offloader = WeightOffloader({learner: learner.parameters() for learner in models})
+            self.offloader.only(self.unique_learners)
         self.progress = Progress(self.config)
         self.credits: Mapping[str, Credit] = {}
 
@@ -107,7 +116,8 @@ class Trainer:
             rollout = self.source.next(update)
             episodes = rollout.episodes
             for learner in self.unique_learners:
-                episodes = learner.rescored(episodes)
+                if learner.policy.is_scored_later:
+                    episodes = rescored(learner, episodes)
             for learner in self.unique_learners:
                 learner.policy.rest()
             timer.lap("rollout")
@@ -117,10 +127,12 @@ class Trainer:
             try:
                 for learner in self.unique_learners:
                     learner.start_update(update, episodes)
-                references = reference_logprobs(self.config, self.learners, self.references, episodes)
+                references = {}
+                if self.config.reference_kl_coef:
+                    references = reference_logprobs(self.learners, self.references, episodes)
                 rewarded = self.rewards(episodes, references)
                 valuing = self.unique_critics if self.has_separate_critics else self.unique_learners
-                with annotated(rewards=rewarded.reward_range), self.executor.on_device(valuing):
+                with annotated(rewards=rewarded.reward_range), self._on_device(valuing):
                     self.credits, critic_batches = assign_credit(
                         self.algorithm,
                         rewarded.episodes,
@@ -138,8 +150,8 @@ class Trainer:
                 # 3. Update the critics.
                 for batch in critic_batches:
                     batch.critic.start_update(update)
-                regressions = [batch.critic.prepare(batch.inputs, batch.targets) for batch in critic_batches]
-                metrics |= self.executor.run(regressions)
+                regressions = [(each.critic, each.critic.prepare(each.inputs, each.targets)) for each in critic_batches]
+                metrics |= self._run(regressions)
                 timer.lap("critics")
 
                 # 4. Update the policies, unless the critics still warm up.
@@ -151,7 +163,7 @@ class Trainer:
                     max_turns = max_joint_turns(self.config, self.collector.vector, episodes)
                     parts = (episodes, self.credits, references, critic_batches, max_turns, update)
                     learners = dict.fromkeys(self.learners[agent] for agent in self.credits)
-                    metrics |= self.executor.run([each.prepare(policy_batch(each, *parts)) for each in learners])
+                    metrics |= self._run([(each, each.prepare(policy_batch(each, *parts))) for each in learners])
                 timer.lap("policies")
 
             # 5. Count.
@@ -160,6 +172,33 @@ class Trainer:
                 check_warmup_budget(self.config, self.progress.num_turns, self.progress.num_tokens)
         self.progress.last_metrics = metrics
         return episodes, dict(metrics)
+
+    def _run(self, updates: Sequence[tuple[Learner, Callable[[], dict[str, float]]]]) -> dict[str, float]:
+        """Run prepared updates, those of different models in threads if that pays; returns the mean of each metric.
+
+        Updates run one after the other with offloading, because only one model is then on the device, and with several
+        ranks, which must call collective operations in one order.
+
+        Raises:
+            Divergence: if a number is not finite, with the agents of the learner.
+        """
+        in_turn = self.offloader is not None or current().is_orderly
+        tasks = [
+            ModelTask(None if in_turn else learner.workplace(), partial(self._run_one, learner, update))
+            for learner, update in updates
+        ]
+        metrics: list[dict[str, float]] = self.collector.side_by_side.results(tasks)
+        return means(metrics)
+
+    def _run_one(self, learner: Learner, update: Callable[[], dict[str, float]]) -> dict[str, float]:
+        with annotated(agents=learner.agents), self._on_device([learner]):
+            metrics = update()
+            learner.free_gradients()
+            return metrics
+
+    def _on_device(self, learners: Sequence[Learner]) -> AbstractContextManager[None]:
+        """With `offload="learner"`, only these learners are on the device in the block, and the policies after it."""
+        return nullcontext() if self.offloader is None else self.offloader.on_device(learners, self.unique_learners)
 
     def close(self) -> None:
         """Close the rollout worker and the environments."""
@@ -170,7 +209,7 @@ class Trainer:
     def whole(self) -> Iterator[None]:
         """Inside the block rank 0 has all weights and moments, also if ranks hold shards (collective)."""
         with ExitStack() as stack:
-            learners: list[PolicyLearner | CriticLearner] = [*self.unique_learners, *self.unique_critics]
+            learners: list[Learner] = [*self.unique_learners, *self.unique_critics]
             for learner in learners:
                 stack.enter_context(learner.whole())
             yield

@@ -1,4 +1,4 @@
-"""Memory of devices: those of this machine, and some that others have."""
+"""Memory of devices: of this machine, and of common GPUs."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ GPUS = {
     "h200": 139.8,
     "b200": 178.4,
 }
-"""GiB that a CUDA device of each kind reports in all."""
+"""Total memory in GiB that CUDA reports, by GPU."""
 OUTSIDE = GIB // 2
-"""What CUDA itself and its libraries take of a GPU."""
+"""Bytes that CUDA and its libraries use."""
 USABLE = 0.96
-"""Share of the rest that torch's allocator can hand out before pieces between its blocks are lost."""
+"""Fraction of the rest that torch's allocator can use; fragmentation takes the other part."""
 _CGROUP = Path("/sys/fs/cgroup/memory.max")
 
 
 def capacity(device: torch.device) -> int:
-    """Bytes that a training may take of a device of this machine."""
+    """Bytes of a device of this machine that a training can use."""
     if device.type == "cuda":
         return usable(torch.cuda.get_device_properties(device).total_memory)
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -41,18 +41,22 @@ def capacity(device: torch.device) -> int:
 
 
 def usable(total: int) -> int:
-    """Bytes that a training may take of a GPU with this much memory."""
+    """Bytes of a GPU that a training can use.
+
+    Args:
+        total: bytes that CUDA reports.
+    """
     return int((total - OUTSIDE) * USABLE)
 
 
 def gpu_memory(name: str) -> int:
-    """Bytes of memory of a kind of GPU.
+    """Total bytes of a GPU, by its name in `GPUS`.
 
     Raises:
-        UserError: if the kind is unknown.
+        UserError: if the name is unknown.
     """
     if name.lower() not in GPUS:
-        raise UserError(f"there is no GPU {name!r} in the list; {nearest(name.lower(), GPUS)}, or give --memory")
+        raise UserError(f"GPU {name!r} is unknown; {nearest(name.lower(), GPUS)}, or give --memory")
     return int(GPUS[name.lower()] * GIB)
 
 
@@ -60,9 +64,9 @@ def bytes_of(text: str) -> int:
     """Bytes of an amount such as 80GB (10^9) or 80GiB (2^30).
 
     Raises:
-        UserError: if it is none.
+        UserError: if the text is not an amount of memory.
     """
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(GB|GiB|MB|MiB)\s*", text)
     if found is None or float(found[1]) == 0:
-        raise UserError(f"{text!r} is no amount of memory; write for example 80GB or 24GiB")
+        raise UserError(f"{text!r} is not an amount of memory; write for example 80GB or 24GiB")
     return int(float(found[1]) * {"GB": 10**9, "GiB": GIB, "MB": 10**6, "MiB": 2**20}[found[2]])

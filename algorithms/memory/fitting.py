@@ -1,4 +1,4 @@
-"""Settings → members of a team by device, and the choices that are left to us: what fits, and what else would."""
+"""Fit of a training to its devices: tokens per pass, recomputation, KV-cache memory, or settings that would fit."""
 
 from __future__ import annotations
 
@@ -21,55 +21,55 @@ from ...agents.loading import device_named, named_policy, where_of
 from ...agents.registry import registered_critic
 from ..algorithm import Algorithm
 from ..config import TrainConfig
-from ..learning.passes import tokens_per_pass
+from ..learning.optimizer import tokens_per_pass
 from ..rollout.side_by_side import SideBySide
 from .devices import GIB
 from .plan import Member, MemoryPlan, Work, kv_bytes, plan, within
 
 MAX_CUT = 4
-"""Passes become so many times smaller before activations are recomputed, which costs a third more time."""
-LETTERS_PER_TOKEN = 3
+"""Passes are divided by at most this number before activations are recomputed, which takes a third more time."""
+CHARS_PER_TOKEN = 3
 Capacity = Callable[[str], int]
-"""Bytes that a device, by its name, has for a training."""
+"""Returns the bytes that a training can use on a device, by the device's name."""
 
 
 class NoRoom(UserError):
-    """A training that does not fit its devices."""
+    """Raised if a training does not fit its devices."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A training that fits: what was chosen, and the plan of each device."""
+    """Options with which a training fits, and the plan of each device."""
 
     recomputes: bool
     max_tokens: int | None
-    """Tokens per pass. None: as many as usual on a device."""
+    """Tokens per pass. None: the default of the device."""
     plans: Mapping[str, MemoryPlan]
     kv_memory: float | None
-    """GiB that the keys and values of a model may take. None: as much as all rows need."""
+    """KV-cache memory per model in GiB. None: no limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingSize:
-    """What the environment and the launch say of a training's size."""
+    """Size of a training: agents, prompts, turns and ranks."""
 
     agents: tuple[str, ...]
     prompt_letters: int
-    """Letters of the longest first prompt."""
+    """Characters of the longest first prompt."""
     max_turns: int
     num_ranks: int = 1
     """Processes that train together."""
 
     def row_length(self, model: ModelConfig) -> int:
-        """Tokens of the longest row, guessed: what is read in a turn is as long as what is written."""
-        return self.prompt_letters // LETTERS_PER_TOKEN + 2 * self.max_turns * (model.max_new_tokens or MAX_NEW_TOKENS)
+        """Estimate of the tokens of the longest sequence. An observation counts as many tokens as a completion."""
+        return self.prompt_letters // CHARS_PER_TOKEN + 2 * self.max_turns * (model.max_new_tokens or MAX_NEW_TOKENS)
 
 
 def members_of(algorithm: Algorithm[Any], model: ModelConfig, task: TrainingSize) -> dict[str, list[Member]]:
-    """The language models that settings name, by device; what is registered says nothing of its size.
+    """Language models that the settings name, by device. Registered policies are omitted: their size is unknown.
 
     Raises:
-        UserError, FileNotFoundError: if a model's settings cannot be read.
+        UserError, FileNotFoundError: if a model's configuration cannot be read.
     """
     config = algorithm.config
     agents = task.agents
@@ -123,7 +123,7 @@ def shape_of(name: str) -> ModelShape:
     """Sizes of a model, by its name in the settings.
 
     Raises:
-        UserError, FileNotFoundError: if it is neither known nor found.
+        UserError, FileNotFoundError: if there is no such model.
     """
     try:
         where = where_of(name)
@@ -135,11 +135,7 @@ def shape_of(name: str) -> ModelShape:
 
 
 def fit(algorithm: Algorithm[Any], model: ModelConfig, task: TrainingSize, capacity: Capacity) -> Fit | None:
-    """The first of the choices that fits: usual passes, smaller ones, then recomputed activations.
-
-    Returns:
-        None where nothing fits.
-    """
+    """The first options that fit: default passes, smaller passes, then recomputed activations. None: none fits."""
     members = members_of(algorithm, model, task)
     for recomputes, divisor in _choices(algorithm, model):
         works: dict[str, Work] = {}
@@ -163,17 +159,17 @@ def fit(algorithm: Algorithm[Any], model: ModelConfig, task: TrainingSize, capac
 
 
 def tightest(algorithm: Algorithm[Any], model: ModelConfig, task: TrainingSize) -> dict[str, MemoryPlan]:
-    """Plan of each device with the choices that need least, whether it fits or not."""
+    """Plan of each device with the options that need least memory, also if it does not fit."""
     members = members_of(algorithm, model, task)
-    recomputes, share = list(_choices(algorithm, model))[-1]
+    recomputes, divisor = list(_choices(algorithm, model))[-1]
     return {
-        device: plan(own, replace(work_of(algorithm, model, task, members, device, recomputes, share), max_kv=0))
+        device: plan(own, replace(work_of(algorithm, model, task, members, device, recomputes, divisor), max_kv=0))
         for device, own in members.items()
     }
 
 
 def remedies(algorithm: Algorithm[Any], model: ModelConfig, task: TrainingSize, capacity: Capacity) -> list[str]:
-    """Settings that would fit, as options of the command line, those that change least first."""
+    """Settings with which the training fits, as options of the command line, smallest changes first."""
     small: dict[str, Any] = {}
     if algorithm.critic_reads != "nothing" and not algorithm.has_actor_heads:
         small = {"critic_model_name_or_path": "small"}
@@ -205,7 +201,7 @@ def check_fit(algorithm: Algorithm[Any], model: ModelConfig, task: TrainingSize,
     """The fit of a training.
 
     Raises:
-        NoRoom: if it does not fit, with what would.
+        NoRoom: if the training does not fit; the message names settings with which it does.
     """
     found = fit(algorithm, model, task, capacity)
     if found is not None:
@@ -222,7 +218,7 @@ def check_fit(algorithm: Algorithm[Any], model: ModelConfig, task: TrainingSize,
 
 
 def _choices(algorithm: Algorithm[Any], model: ModelConfig) -> Iterator[tuple[bool, int]]:
-    """Whether to recompute, and what to divide the tokens of a pass by."""
+    """Options in the order of preference: recomputation, and the divisor of the tokens per pass."""
     config = algorithm.config
     is_free = config.max_batch_tokens is None and not config.deterministic
     for recomputes in (False, True) if model.recomputes_activations is None else (model.recomputes_activations,):
@@ -233,7 +229,7 @@ def _choices(algorithm: Algorithm[Any], model: ModelConfig) -> Iterator[tuple[bo
 
 
 def _cut(members: Mapping[str, Sequence[Member]], works: Mapping[str, Work]) -> float | None:
-    """GiB of keys and values of a model, where a device does not hold those of all rows."""
+    """KV-cache memory per model in GiB if a device has no memory for all sequences, else None."""
     cuts = []
     for device, work in works.items():
         actors = [each for each in members[device] if each.decodes]
@@ -251,11 +247,11 @@ def work_of(
     recomputes: bool,
     divisor: int,
 ) -> Work:
-    """What one device computes, with usual passes divided by a number.
+    """Work of one device.
 
     Args:
-        members: the team, by device.
-        divisor: tokens of a pass are so many times fewer than usual.
+        members: models of the team, by device.
+        divisor: divides the default number of tokens per pass.
     """
     config = algorithm.config
     kind = torch.device("cuda" if device.startswith("cuda") else "cpu")
@@ -271,7 +267,6 @@ def work_of(
         shares_prompts=config.num_generations > 1,
         recomputes=recomputes,
         offload=config.offload,
-        prefill_tokens=8192 if kind.type == "cuda" else 1536,
         kind=kind.type,
         packs=kind.type == "cpu" and is_onednn_faster(),
         side_by_side=_are_side_by_side(config, task, actors),
@@ -280,7 +275,7 @@ def work_of(
 
 
 def _are_side_by_side(config: TrainConfig, task: TrainingSize, devices: Sequence[str]) -> bool:
-    """Whether models on these devices compute at the same time; ranks and learners that move take turns."""
+    """True if models on these devices compute at the same time, which several ranks and offloaded models never do."""
     if config.offload == "learner" or task.num_ranks > 1:
         return False
     places = [Workplace(number, device_named(device)) for number, device in enumerate(devices)]
@@ -297,7 +292,7 @@ def _critic_shape(name: str, actor: str) -> ModelShape | None:
 
 
 def canonical(device: str) -> str:
-    """A device's name as a plan has it: "auto" and "cuda" with their number, on a rank that of its own GPU."""
+    """Name of a device with its index: "auto" and "cuda" become the present device, on a rank the rank's GPU."""
     found = device_named(device)
     if found.type == "cpu" or found.index is not None:
         return str(found)

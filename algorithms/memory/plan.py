@@ -1,9 +1,9 @@
-"""A team and its work → bytes by phase on one device. Pure arithmetic: no model, no device.
+"""Memory plan: bytes that each phase of a training needs on one device, computed from the sizes of models and passes.
 
-A model whose weights all learn costs 4 bytes each for the weight, its gradient, and AdamW's two moments: 16. Gradients
-live in an update only; casts are autocast's copies of the weights in the type that matrices are multiplied in. Ranks
-that share a model (FSDP2) divide the 16 bytes, but each decodes with a whole copy, and gathers two layers at a time.
-Where servers decode there are no copies, keys and values.
+A weight that learns takes 16 bytes: 4 each for the weight, its gradient, and AdamW's two moments. Gradients exist only
+during an update. Autocast keeps copies of the weights in the type of the matrix multiplications. Ranks that shard a
+model with FSDP2 divide the 16 bytes, but each of them decodes with a whole copy, and gathers two layers at a time.
+Servers that decode keep weights, keys and values in their own memory.
 """
 
 from __future__ import annotations
@@ -17,35 +17,34 @@ from ...agents.scoring.token_scores import MAX_LOGITS, ON_GPU, TILE_LOGITS
 
 Offload = Literal["none", "moments", "learner"]
 MAX_ROWS = 256
-"""Rows that a decoder keeps: as many parked between turns as are decoded at a time."""
+"""Largest number of sequences whose keys and values a decoder keeps."""
 LEAST_ROWS = 8
-"""Rows below which decoding is not worth its steps: with room for fewer a training does not fit."""
-PREFILL_TOKENS = 8192
+"""Smallest number of sequences that are decoded at a time. A training with memory for fewer does not fit."""
 DRAWN_COPIES, SCORED_COPIES = 6, 4
-"""Arrays of the logits' size that live at once where a word is drawn, and where one is scored: logits, shares, slope
-and, of a model in half precision, the logits as they were made."""
+"""Temporary arrays of the size of the logits, in sampling and in evaluating tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """One model of a team: an actor (or several on one base), or a critic."""
+    """One model of a team: an actor, several actors as adapters on one base, or a critic."""
 
     name: str
     shape: ModelShape
     compute: int = FLOAT32
-    """Bytes per number that matrices are multiplied in."""
+    """Bytes per number in matrix multiplications."""
     num_adapters: int = 0
     """Adapters on a frozen base. 0: all weights learn."""
     rank: int = 0
+    """Rank of the adapters."""
     num_agents: int = 1
-    """Agents that play by it; 0: a critic, which only reads."""
+    """Agents that play the model. 0: a critic."""
     has_reference: bool = False
-    """Whether a frozen copy lies beside it, for a KL penalty."""
+    """True if a frozen copy for a KL penalty is on the same device."""
     learns: bool = True
     num_shares: int = 1
-    """Ranks that share it; 1: it is whole on each."""
+    """Ranks that shard the model. 1: it is whole on each rank."""
     is_served: bool = False
-    """Servers decode for it, in memory of their own."""
+    """True if servers decode for it."""
 
     @property
     def decodes(self) -> bool:
@@ -57,7 +56,7 @@ class Member:
 
     @property
     def num_trained(self) -> int:
-        """Weights that one learner of it changes."""
+        """Weights that one learner of the model changes."""
         if not self.learns:
             return 0
         return self.shape.adapter_weights(self.rank) if self.num_adapters else self.shape.num_weights
@@ -79,12 +78,12 @@ class Member:
 
     @property
     def copy(self) -> int:
-        """The whole copy that each of the ranks decodes with, which share the model."""
-        return self._in_computing_type if self.is_shared and self.decodes else 0
+        """Whole copy of a sharded model, with which each rank decodes."""
+        return self._in_compute_type if self.is_shared and self.decodes else 0
 
     @property
     def gathered(self) -> int:
-        """What a pass has of the other ranks' shares: two layers and the embeddings, and a layer's gradient."""
+        """Shards that a pass gathers from other ranks: two layers, the embeddings, and the gradient of a layer."""
         if not self.is_shared:
             return 0
         layer = (self.shape.num_linear - self.shape.num_embedded) // self.shape.num_layers
@@ -93,23 +92,24 @@ class Member:
 
     @property
     def casts(self) -> int:
+        """Autocast's copies of the weights."""
         is_cast = self.compute != FLOAT32 and not self.num_adapters and not self.is_shared
         return self.compute * self.shape.num_linear if is_cast else 0
 
     @property
     def packed(self) -> int:
-        """Copies of weights in the order that a CPU's products want, while it decodes."""
+        """Copies of fp32 weights in the layout of a CPU's matrix multiplications, while the model decodes."""
         return FLOAT32 * self.shape.num_linear if self.compute == FLOAT32 else 0
 
     @property
     def reference(self) -> int:
-        if not self.has_reference or self.num_adapters:  # adapters' base is their reference
+        if not self.has_reference or self.num_adapters:  # the reference of adapters is their base
             return 0
-        return self._share(self._in_computing_type)
+        return self._share(self._in_compute_type)
 
     @property
-    def _in_computing_type(self) -> int:
-        """Bytes of all weights, those that are multiplied in the type that they are multiplied in."""
+    def _in_compute_type(self) -> int:
+        """Bytes of all weights, with the matrices in the type of the matrix multiplications."""
         cast = self.shape.num_linear - (self.shape.num_embedded if self.shape.is_tied else 0)
         return FLOAT32 * self.shape.num_weights - (FLOAT32 - self.compute) * cast
 
@@ -119,33 +119,32 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What a team's passes read, and how they are made."""
+    """Size of the passes of one device, and options that change their memory."""
 
     tokens: int
     """Tokens per pass of learning."""
     row_length: int
-    """Tokens of the longest row, prompt and completions."""
+    """Tokens of the longest sequence, prompt and completions."""
     num_rows: int
-    """Rows that each agent decodes at a time."""
+    """Sequences that each agent decodes at a time."""
     shares_prompts: bool = False
     recomputes: bool = False
     offload: Offload = "none"
     max_kv: int | None = None
-    """Bytes that keys and values may take; None: what all rows need."""
-    prefill_tokens: int = PREFILL_TOKENS
+    """Limit of the bytes of keys and values. None: no limit."""
     kind: str = "cpu"
-    """Kind of the device."""
+    """Type of the device, as in `torch.device.type`."""
     side_by_side: bool = False
-    """Whether the actors on it decode, and learn, at the same time."""
+    """True if the device's actors decode at the same time, and learn at the same time."""
     critics_side_by_side: bool = False
-    """Whether the critics on it learn at the same time."""
+    """True if the device's critics learn at the same time."""
     packs: bool = False
-    """Whether decoding multiplies by packed copies of fp32 weights, as on some CPUs."""
+    """True if decoding uses packed copies of fp32 weights, as on some CPUs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """Bytes of one phase, by what they are for."""
+    """Bytes of one phase, by use."""
 
     name: str
     weights: int = 0
@@ -162,7 +161,7 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """What one device holds in each phase."""
+    """Memory of one device in each phase of a training."""
 
     phases: tuple[Phase, ...]
 
@@ -172,7 +171,7 @@ class MemoryPlan:
 
 
 def plan(members: Sequence[Member], work: Work) -> MemoryPlan:
-    """The phases of a training step, in their order, once AdamW's moments exist.
+    """Plan of a training step, once AdamW's moments exist.
 
     Args:
         members: models on the device.
@@ -180,13 +179,13 @@ def plan(members: Sequence[Member], work: Work) -> MemoryPlan:
     """
     everything = sum(each.weights for each in members)
     references = sum(each.reference for each in members)
-    # Each is loaded whole, and shared out before the next.
+    # A model is loaded whole and sharded before the next model is loaded.
     loaded = max((FLOAT32 * each.shape.num_weights for each in members if each.is_shared), default=0)
     phases = [Phase("loading", weights=everything + references + loaded)]
     actors = [each for each in members if each.decodes]
     moments = sum(each.moments for each in members) if work.offload == "none" else 0
     if actors:
-        # Critics of learners that take turns wait in host memory.
+        # With offload="learner", critics are in host memory.
         present = everything if work.offload != "learner" else sum(each.weights for each in actors)
         phases.append(
             Phase(
@@ -198,11 +197,11 @@ def plan(members: Sequence[Member], work: Work) -> MemoryPlan:
                 activations=(sum if work.side_by_side else max)(_decoding(each, work) for each in actors),
             )
         )
-    for learners in _turns(members, work):
+    for learners in _updates(members, work):
         present = sum(each.weights for each in learners) if work.offload == "learner" else everything
         own = moments
         activations = sum(_kept(each, work) + _working(each, work) for each in learners)
-        if work.offload != "none":  # moments come when the activations are gone
+        if work.offload != "none":  # moments are moved to the device after the activations are freed
             own = sum(each.moments // max(1, each.num_adapters) for each in learners)
             activations = max(0, activations - own)
         phases.append(
@@ -218,28 +217,23 @@ def plan(members: Sequence[Member], work: Work) -> MemoryPlan:
     return MemoryPlan(tuple(phases))
 
 
-def _turns(members: Sequence[Member], work: Work) -> list[list[Member]]:
-    """Who learns at the same time, in the order of a training step."""
-    turns: list[list[Member]] = []
+def _updates(members: Sequence[Member], work: Work) -> list[list[Member]]:
+    """Models that learn at the same time, in the order of a training step."""
+    updates: list[list[Member]] = []
     for are_actors, are_together in ((True, work.side_by_side), (False, work.critics_side_by_side)):
         learners = [each for each in members if each.learns and bool(each.num_agents) is are_actors]
-        turns += [learners] * bool(learners) if are_together else [[each] for each in learners]
-    return turns
+        updates += [learners] * bool(learners) if are_together else [[each] for each in learners]
+    return updates
 
 
 def kv_bytes(actors: Sequence[Member], work: Work) -> int:
-    """Keys and values of all rows of all actors, within what they may take."""
+    """Keys and values of all sequences of all actors, at most `max_kv`."""
     needed = sum(_num_rows(each, work) * _row_bytes(each, work) for each in actors)
     return needed if work.max_kv is None else min(needed, work.max_kv)
 
 
-def least_kv(actors: Sequence[Member], work: Work) -> int:
-    """Keys and values of as few rows as are worth decoding."""
-    return sum(min(LEAST_ROWS, _num_rows(each, work)) * _row_bytes(each, work) for each in actors)
-
-
 def within(members: Sequence[Member], work: Work, capacity: int) -> Work | None:
-    """The work with keys and values cut to what a device has beside the rest; None where it does not fit.
+    """The work with keys and values limited to the free memory of a device. None: it does not fit.
 
     Args:
         capacity: bytes of the device.
@@ -248,7 +242,8 @@ def within(members: Sequence[Member], work: Work, capacity: int) -> Work | None:
         actors = [each for each in members if each.decodes]
         without = plan(members, replace(work, max_kv=0))
         rest = next((phase.total for phase in without.phases if phase.name == "decoding"), 0)
-        work = replace(work, max_kv=max(least_kv(actors, work), min(kv_bytes(actors, work), capacity - rest)))
+        least = sum(min(LEAST_ROWS, _num_rows(each, work)) * _row_bytes(each, work) for each in actors)
+        work = replace(work, max_kv=max(least, min(kv_bytes(actors, work), capacity - rest)))
     return work if plan(members, work).peak.total <= capacity else None
 
 
@@ -261,16 +256,16 @@ def _row_bytes(actor: Member, work: Work) -> int:
 
 
 def _decoding(actor: Member, work: Work) -> int:
-    """Working memory of a pass over prompts, or of a step's logits."""
-    prefill = min(work.prefill_tokens, _num_rows(actor, work) * work.row_length)
+    """Temporary memory of a prefill, or of the logits of a decoding step."""
+    prefill = min(8192 if work.kind == "cuda" else 1536, _num_rows(actor, work) * work.row_length)
     logits = DRAWN_COPIES * FLOAT32 * min(MAX_ROWS // 2, _num_rows(actor, work)) * actor.shape.vocabulary
     return max(prefill * _width(actor), logits)
 
 
 def _kept(member: Member, work: Work) -> int:
-    """Activations that the backward pass reads, with those of the layer that it runs again."""
+    """Activations that the backward pass reads. With recomputation also the activations of one layer."""
     length = work.row_length if work.shares_prompts and member.num_agents else 0
-    tokens = max(work.tokens, work.row_length)  # a pass has one row at least
+    tokens = max(work.tokens, work.row_length)  # a pass has at least one sequence
     kept = member.shape.kept_per_token(member.compute, rank=member.rank, row_length=length, recomputes=work.recomputes)
     if work.recomputes:
         kept += member.shape.kept_per_layer(member.compute, rank=member.rank, row_length=length)
@@ -278,7 +273,7 @@ def _kept(member: Member, work: Work) -> int:
 
 
 def _working(member: Member, work: Work) -> int:
-    """What comes and goes within a pass: slopes of a layer, tiles of logits, the gradient of the widest matrix."""
+    """Temporary memory of a pass: gradients of a layer, tiles of logits, and the gradient of the embeddings."""
     tokens = max(work.tokens, work.row_length)
     widest = 0 if member.num_adapters else FLOAT32 * member.shape.num_embedded
     if not member.num_agents:  # a critic has no logits
@@ -291,6 +286,6 @@ def _working(member: Member, work: Work) -> int:
 
 
 def _width(member: Member) -> int:
-    """Bytes per token that a layer works with at a time."""
+    """Bytes per token of a layer's temporary tensors."""
     shape = member.shape
     return member.compute * (3 * shape.feed_forward + 2 * shape.query) + 3 * FLOAT32 * shape.hidden

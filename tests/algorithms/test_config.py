@@ -143,14 +143,14 @@ class OwnJoint(ActorCritic):
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
-        (lambda: MAGRPO(ReinforceConfig(num_generations=1)), "compares the rollouts of a task with each other"),
-        (lambda: MAREINFORCE(ReinforceConfig(num_generations=1, divide_by_std=True)), "give at least 2"),
+        (lambda: MAGRPO(ReinforceConfig(num_generations=1)), "num_generations=1"),
+        (lambda: MAREINFORCE(ReinforceConfig(num_generations=1, divide_by_std=True)), "num_generations=1"),
         (lambda: MAGRPO(ReinforceConfig(num_generations=3)), "cannot be split into groups"),
-        (lambda: MAGRPO(ReinforceConfig(turns_per_update=5)), "cuts episodes"),
-        (lambda: MAGRPO(ReinforceConfig(num_generations=1, joint_mode="cross")), "combines the rollouts"),
+        (lambda: MAGRPO(ReinforceConfig(turns_per_update=5)), "turns_per_update=5"),
+        (lambda: MAGRPO(ReinforceConfig(num_generations=1, joint_mode="cross")), "joint_mode='cross'"),
         (lambda: IAC(IACConfig(ppo_epochs=2)), "set clip_range"),
-        (lambda: IAC(IACConfig(use_separate_critic=False, critic_type="q")), "before there is an action to value"),
-        (lambda: MAAC(MAACConfig(critic_warmup=100)), "leaves no update for the policies"),
+        (lambda: IAC(IACConfig(use_separate_critic=False, critic_type="q")), "use_separate_critic=True"),
+        (lambda: MAAC(MAACConfig(critic_warmup=100)), "critic_warmup=100"),
         (
             lambda: MAAC(MAACConfig(max_environment_steps=160)),
             "critic_warmup=5 updates use up max_environment_steps=160",
@@ -174,7 +174,7 @@ class OwnJoint(ActorCritic):
             lambda: MAAC(MAACConfig(mini_batch_size=0)),
             "mini_batch_size must be a whole number of at least 1, or None, got 0",
         ),
-        (lambda: MAAC(MAACConfig(reference_kl_estimator="k1")), "its gradient is zero on average"),
+        (lambda: MAAC(MAACConfig(reference_kl_estimator="k1")), "reference_kl_estimator='k1'"),
         (lambda: MAAC(MAACConfig(credited_reward="own")), "credited_reward='own'"),
         (lambda: MAPPO(MAPPOConfig(credited_reward="own")), "credited_reward='own'"),
         (lambda: OwnJoint(MAACConfig(credited_reward="own")), "OwnJoint"),
@@ -206,11 +206,11 @@ def experiment(algorithm="magrpo", env="collm/MiniWriting-v2", **parts):
         (
             {"algorithm": "mareinforce", "config": {"num_generations": 1, "turns_per_update": 5}},
             ValueError,
-            "no critic",
+            "turns_per_update=5",
         ),
         ({"algorithm": "mareinforce", "model": ModelConfig(top_p=0.6)}, ValueError, "top_p=0.6 draws from another"),
         ({"algorithm": "mareinforce", "model": ModelConfig(top_k=5)}, ValueError, "use learns_filtered=True"),
-        ({"algorithm": "maac", "config": {"critic_warmup": 100}}, ValueError, "no update for the policies"),
+        ({"algorithm": "maac", "config": {"critic_warmup": 100}}, ValueError, "critic_warmup=100"),
     ],
 )
 def test_an_experiment_that_cannot_run_is_refused_before_a_model_loads(parts, error, reason, monkeypatch):
@@ -269,5 +269,5 @@ def test_a_prolonged_run_keeps_its_warm_up():
 def test_a_critic_on_the_actor_has_no_warm_up_that_could_outlast_the_run():
     head = IAC(IACConfig(use_separate_critic=False, critic_warmup=5, num_updates=5))
     assert head.critic_warmup == 0
-    with pytest.raises(ValueError, match="critic_warmup=5 leaves no update"):
+    with pytest.raises(ValueError, match="critic_warmup=5 must be less"):
         IAC(IACConfig(critic_warmup=5, num_updates=5))

@@ -17,8 +17,7 @@ from collm.agents.language.critics import TextCritic
 from collm.agents.language.model import LanguageModel
 from collm.agents.language.policy import LanguagePolicy
 from collm.algorithms import algorithm_spec
-from collm.algorithms.learning.executor import WeightOffloader
-from collm.algorithms.learning.optimizer import to_host
+from collm.algorithms.learning.offloading import WeightOffloader, to_host
 from collm.algorithms.memory.devices import capacity
 from collm.algorithms.runs.assembly.trainers import make_trainer
 from collm.envs.vectors.vector import SyncVector

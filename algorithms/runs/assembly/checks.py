@@ -19,7 +19,7 @@ from ....envs.views import with_truth
 from ...algorithm import Algorithm
 from ...config import TrainConfig
 from ...distribution.group import current
-from ...learning.passes import tokens_per_pass
+from ...learning.optimizer import tokens_per_pass
 from ...rollout.curriculum import check_curriculum
 from .policies import check_names, part_of, seat_of, writes_text
 

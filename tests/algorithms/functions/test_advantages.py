@@ -11,11 +11,9 @@ from collm.algorithms.functions.advantages import (
     critic_targets,
     estimated_advantages,
     gae,
-    lambda_returns,
     monte_carlo_returns,
     n_step_advantages,
     td_errors,
-    td_targets,
 )
 
 finite = st.floats(-10, 10, allow_nan=False, width=32)
@@ -94,7 +92,7 @@ LONG = [([1.0, 2.0, 4.0], [10.0, 20.0, 30.0, 40.0])]
     ("estimate", "tracks", "expected"),
     [
         (td_errors, ENDS, [[1.0, -3.0], [-2.0, 0.0]]),
-        (td_targets, ENDS, [[11.0, 17.0], [3.0, 0.0]]),
+        (lambda *grid: critic_targets(*grid, "td"), ENDS, [[11.0, 17.0], [3.0, 0.0]]),
         # errors 1 and -3, faded by 0.5 * 0.8
         (lambda *grid: gae(*grid, 0.8), ENDS[:1], [[1.0 - 3.0 * 0.4, -3.0]]),
         (
@@ -108,7 +106,7 @@ LONG = [([1.0, 2.0, 4.0], [10.0, 20.0, 30.0, 40.0])]
             [[3.0, 4.0, 4.0], [3.0, 0.0, 0.0]],
         ),
     ],
-    ids=["td_errors", "td_targets", "gae", "n_step", "monte_carlo"],
+    ids=["td_errors", "td targets", "gae", "n_step", "monte_carlo"],
 )
 def test_estimates_by_hand(estimate, tracks, expected):
     close(estimate(*grids(tracks), 0.5), torch.tensor(expected, dtype=torch.float64))
@@ -121,6 +119,8 @@ def test_estimates_equal_a_loop(tracks, discount, trace, n):
         (td_errors(*grid, discount), lambda r, v: loop_td(r, v, discount)),
         (gae(*grid, discount, 0.0), lambda r, v: loop_td(r, v, discount)),
         (gae(*grid, discount, trace), lambda r, v: loop_gae(r, v, discount, trace)),
+        (gae(*grid, discount, 1.0), lambda r, v: loop_n_step(r, v, discount, len(r))),
+        (estimated_advantages(*grid, discount, "monte_carlo"), lambda r, v: loop_n_step(r, v, discount, len(r))),
         (n_step_advantages(*grid, discount, n), lambda r, v: loop_n_step(r, v, discount, n)),
     ):
         close(found, padded([loop(*track) for track in tracks], grid[0]))
@@ -132,23 +132,6 @@ def test_monte_carlo_returns_equal_a_loop(tracks, discount):
     expected = padded([loop_monte_carlo(r, discount, v[-1]) for r, v in tracks], rewards)
     final_values = torch.tensor([v[-1] for _, v in tracks], dtype=torch.float64)
     close(monte_carlo_returns(rewards, is_real, discount, final_values), expected)
-
-
-@given(tracks(), unit)
-def test_gae_with_full_trace_is_monte_carlo_above_the_value(tracks, discount):
-    rewards, values, is_real = grids(tracks)
-    returns = [loop_monte_carlo(r, discount, v[-1]) for r, v in tracks]
-    above = [[g - b for g, b in zip(row, v, strict=False)] for row, (_, v) in zip(returns, tracks, strict=True)]
-    close(gae(rewards, values, is_real, discount, 1.0), padded(above, rewards))
-
-
-@given(tracks(), unit)
-def test_n_step_advantages_run_from_the_td_error_to_monte_carlo(tracks, discount):
-    rewards, values, is_real = grids(tracks)
-    close(n_step_advantages(rewards, values, is_real, discount, 1), td_errors(rewards, values, is_real, discount))
-    monte_carlo = estimated_advantages(rewards, values, is_real, discount, "monte_carlo")
-    for n in (rewards.shape[1], rewards.shape[1] + 3):
-        close(n_step_advantages(rewards, values, is_real, discount, n), monte_carlo)
 
 
 @given(tracks(), unit, unit, st.integers(1, 4), st.sampled_from(["td", "n_step", "gae", "monte_carlo"]))
@@ -183,23 +166,12 @@ def test_a_perfect_critic_leaves_no_advantage(tracks, discount, trace):
         close(advantages, torch.zeros_like(rewards))
 
 
-@given(tracks(), unit, unit)
-def test_lambda_returns_run_from_td_targets_to_monte_carlo_returns(tracks, discount, trace):
+@given(tracks(), unit, unit, st.sampled_from(["td", "n_step", "gae", "monte_carlo"]))
+def test_critic_targets_are_advantages_above_the_values(tracks, discount, trace, estimator):
     rewards, values, is_real = grids(tracks)
-    one_step = [[r[t] + discount * v[t + 1] for t in range(len(r))] for r, v in tracks]
-    close(lambda_returns(rewards, values, is_real, discount, 0.0), padded(one_step, rewards))
-    close(td_targets(rewards, values, is_real, discount), padded(one_step, rewards))
-    full = [loop_monte_carlo(r, discount, v[-1]) for r, v in tracks]
-    close(lambda_returns(rewards, values, is_real, discount, 1.0), padded(full, rewards))
-    blend = lambda_returns(rewards, values, is_real, discount, trace)
-    close(blend, critic_targets(rewards, values, is_real, discount, "gae", trace))
-
-
-@given(tracks(), unit)
-def test_critic_targets_of_n_steps_look_n_turns_ahead(tracks, discount):
-    rewards, values, is_real = grids(tracks)
-    expected = [[a + b for a, b in zip(loop_n_step(r, v, discount, 2), v, strict=False)] for r, v in tracks]
-    close(critic_targets(rewards, values, is_real, discount, "n_step", num_steps=2), padded(expected, rewards))
+    advantages = estimated_advantages(rewards, values, is_real, discount, estimator, trace, 2)
+    expected = torch.where(is_real, advantages + values[:, :-1], 0.0)
+    close(critic_targets(rewards, values, is_real, discount, estimator, trace, 2), expected)
 
 
 def test_padding_sends_no_gradient():
@@ -221,8 +193,8 @@ REWARDS, VALUES, IS_REAL = GRID
         (lambda: td_errors(REWARDS, VALUES, IS_REAL.long(), 0.9), "bool"),
         *[(lambda each=each: monte_carlo_returns(REWARDS, IS_REAL, each), "discount") for each in (-0.1, 1.1)],
         *[(lambda each=each: gae(*GRID, 0.9, each), "trace") for each in (-0.1, 1.1)],
-        (lambda: n_step_advantages(*GRID, 0.9, 0), "at least 1 turn"),
-        (lambda: estimated_advantages(*GRID, 0.9, "vtrace"), "td, n_step, gae, monte_carlo"),
+        (lambda: n_step_advantages(*GRID, 0.9, 0), "num_steps=0"),
+        (lambda: estimated_advantages(*GRID, 0.9, "vtrace"), "vtrace"),
         (lambda: monte_carlo_returns(REWARDS, IS_REAL, 0.9, torch.zeros(2)), "1 tracks"),
         *[
             (lambda shape=shape: monte_carlo_returns(torch.zeros(shape), torch.ones(shape).bool(), 0.9), "one grid")

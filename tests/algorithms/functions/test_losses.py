@@ -7,7 +7,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collm.algorithms.functions import losses
 from collm.algorithms.functions.losses import (
     KL_ESTIMATORS,
     approximate_kl,
@@ -53,12 +52,6 @@ def gradient(loss, at):
 
 
 # Turns and tokens
-
-
-def test_turn_logprobs_by_hand():
-    logprobs, turn_of_token = double([-1.0, -2.0, -4.0]), torch.tensor([0, 0, 2])
-    close(turn_logprobs(logprobs, turn_of_token, 3), [-3.0, 0.0, -4.0])
-    close(turn_logprobs(logprobs, turn_of_token, 3, average_over_tokens=True), [-1.5, 0.0, -4.0])
 
 
 @given(lengths, seeds)
@@ -107,11 +100,12 @@ def test_advantages_divided_by_length_average_over_the_tokens_of_a_turn(lengths,
     close(tokens, policy_gradient_loss(means, advantages, 3))
 
 
-def test_no_gradient_flows_into_advantages():
+def test_no_gradient_flows_into_advantages_and_targets():
     logprobs, advantages = draw(0, 3).requires_grad_(), draw(1, 3).requires_grad_()
     for loss in (
         policy_gradient_loss(logprobs, advantages, 3),
         clipped_policy_loss(logprobs, logprobs, advantages, 3)[0],
+        value_loss(logprobs, advantages, 3),
     ):
         loss.backward()
         assert advantages.grad is None
@@ -159,11 +153,6 @@ def test_a_low_side_of_1_or_more_cuts_no_ratio_however_small(low, num_clipped):
     assert (gradient(loss, logprobs) == 0).sum() == num_clipped
 
 
-def test_an_item_without_advantage_is_not_counted_as_clipped():
-    loss, num_clipped = clipped_policy_loss(double([2.0, -2.0]), double([0.0, 0.0]), double([0.0, 0.0]), 1)
-    assert (loss, num_clipped) == (0, 0)
-
-
 def test_what_is_reported_carries_no_gradient():
     logprobs, other = double([-1.0, -2.0]).requires_grad_(), double([-1.5, -2.5])
     assert not approximate_kl(logprobs, other).requires_grad
@@ -185,11 +174,13 @@ def test_clipped_policy_loss_gradient_on_policy_is_reinforce(level, lengths, see
     close(gradient(loss, logprobs), gradient(policy_gradient_loss(items, advantages, 5), logprobs))
 
 
-@pytest.mark.parametrize(("log_ratio", "advantage"), [(0.5, 1.0), (-0.5, -1.0), (1000.0, 1.0), (-1000.0, -1.0)])
-def test_a_clipped_item_has_no_gradient_however_far_it_is(log_ratio, advantage):
+@pytest.mark.parametrize("log_ratio", [0.5, -0.5, 1000.0, -1000.0])
+@pytest.mark.parametrize("size", [0.0, 1.0])
+def test_an_item_that_is_clipped_or_has_no_advantage_has_no_gradient_however_far_it_is(log_ratio, size):
     logprobs = double([log_ratio]).requires_grad_()
-    loss, num_clipped = clipped_policy_loss(logprobs, double([0.0]), double([advantage]), 1)
-    assert gradient(loss, logprobs).item() == 0.0 and num_clipped == 1
+    advantages = double([math.copysign(size, log_ratio)])
+    loss, num_clipped = clipped_policy_loss(logprobs, double([0.0]), advantages, 1)
+    assert gradient(loss, logprobs).item() == 0.0 and num_clipped == size
 
 
 @pytest.mark.parametrize(("log_ratio", "advantage"), [(0.5, -1.0), (-0.5, 1.0)])
@@ -264,12 +255,6 @@ def test_clipped_value_loss_equals_a_loop(items, clip_range):
     torch.testing.assert_close(value_loss(values, targets, 3, old_values, clip_range), double(total / 3))
 
 
-def test_value_loss_sends_no_gradient_into_targets():
-    values, targets = draw(0, 3).requires_grad_(), draw(1, 3).requires_grad_()
-    value_loss(values, targets, 3).backward()
-    assert targets.grad is None
-
-
 def test_explained_variance_is_1_for_truth_and_0_for_a_constant():
     targets = double([1.0, 2.0, 5.0])
     close(explained_variance(targets, targets), 1)
@@ -292,10 +277,6 @@ def test_targets_that_are_equal_up_to_rounding_have_no_explained_variance():
 # Entropy and divergence
 
 
-def test_entropy_bonus_is_the_sum_over_the_denominator():
-    close(entropy_bonus(double([1.0, 2.0]), 6), 0.5)
-
-
 def test_kl_estimators_by_hand():
     logprobs, reference = double([math.log(0.5)]), double([math.log(0.25)])
     close(kl_k1(logprobs, reference), [math.log(2)])
@@ -312,13 +293,6 @@ def test_kl_estimators_average_to_the_divergence(seed):
         assert (pi * KL_ESTIMATORS[name](logprobs, reference)).sum().item() == pytest.approx(divergence, abs=1e-12)
     for name in ("k2", "k3"):
         assert (KL_ESTIMATORS[name](logprobs, reference) >= 0).all()
-
-
-def test_kl_k2_is_close_to_the_divergence_of_near_policies():
-    logits = draw(0, 5)
-    logprobs, reference = logits.log_softmax(0), (logits + 1e-3 * draw(1, 5)).log_softmax(0)
-    exact = (logprobs.exp() * (logprobs - reference)).sum()
-    assert (logprobs.exp() * kl_k2(logprobs, reference)).sum().item() == pytest.approx(exact.item(), rel=1e-2)
 
 
 def test_as_losses_k1_does_nothing_k2_descends_the_divergence_and_k3_the_reverse_one():
@@ -345,19 +319,6 @@ def test_approximate_kl_is_0_on_policy_and_grows_with_every_step_away():
     close(near, math.exp(0.1) - 1 - 0.1)
 
 
-def test_the_mean_loss_of_pairs_by_hand():
-    found = losses.preference_loss(torch.tensor([2.0, 0.0, 1.0]), torch.tensor([0.0, 0.0, 2.0]), 4)
-    expected = (math.log(1 + math.exp(-2)) + math.log(2) + math.log(1 + math.exp(1))) / 4
-    assert float(found) == pytest.approx(expected)
-
-
-def test_a_token_without_advantage_costs_nothing_however_far_its_ratio_went():
-    logprobs = torch.tensor([1000.0, 0.0, -1000.0], requires_grad=True)
-    loss = losses.clipped_policy_loss(logprobs, torch.zeros(3), torch.zeros(3), 3, clip_range=0.2)[0]
-    loss.backward()
-    assert float(loss.detach()) == 0.0 and logprobs.grad.tolist() == [0.0, 0.0, 0.0]
-
-
 # Truncated importance weights
 
 
@@ -366,11 +327,8 @@ def test_importance_weights_by_hand():
     found = importance_weights(now, then, torch.tensor([True, True, True]), 3.0)
     torch.testing.assert_close(found.weights, torch.tensor([2.0, 0.5, 3.0]))
     assert found.num_capped == 1
-
-
-def test_importance_weights_are_exactly_1_where_nothing_is_off_policy():
-    found = importance_weights(torch.tensor([-0.1, -3.0]), torch.tensor([-2.0, -0.5]), torch.zeros(2).bool(), 0.5)
-    assert found.weights.tolist() == [1.0, 1.0] and found.num_capped == 0
+    on_policy = importance_weights(now, then, torch.tensor([False, False, False]), 0.5)
+    assert on_policy.weights.tolist() == [1.0, 1.0, 1.0] and on_policy.num_capped == 0
 
 
 @given(st.integers(0, 1_000))
@@ -396,15 +354,14 @@ ONE, TWO = torch.ones(1), torch.zeros(2, dtype=torch.long)
     [
         (lambda: turn_logprobs(torch.zeros(3), TWO, 1), "one entry for each sampled token"),
         *[
-            (lambda low=low, high=high: clipped_policy_loss(ONE, ONE, ONE, 1, low, high), "must be positive")
+            (lambda low=low, high=high: clipped_policy_loss(ONE, ONE, ONE, 1, low, high), "clip_range")
             for low, high in ((0.0, None), (-0.2, None), (0.2, 0.0), (0.0, 0.2))
         ],
-        *[(lambda count=count: policy_gradient_loss(ONE, ONE, count), "positive count") for count in (0, -1)],
-        (lambda: value_loss(torch.zeros(3), torch.zeros(3, 1), 3), "one length"),
+        *[(lambda count=count: policy_gradient_loss(ONE, ONE, count), "denominator") for count in (0, -1)],
+        (lambda: value_loss(torch.zeros(3), torch.zeros(3, 1), 3), r"\(3, 1\)"),
         (lambda: value_loss(ONE, ONE, 1, clip_range=0.2), "old_values"),
-        *[(lambda low=low: value_loss(ONE, ONE, 1, ONE, low), "must be positive") for low in (0.0, -0.5)],
-        (lambda: losses.preference_loss(ONE[0], ONE[0], 1), "one-dimensional tensors of one length"),
-        (lambda: importance_weights(ONE, ONE, ONE.bool(), 0.0), "importance_cap is 0"),
+        *[(lambda low=low: value_loss(ONE, ONE, 1, ONE, low), "clip_range") for low in (0.0, -0.5)],
+        (lambda: importance_weights(ONE, ONE, ONE.bool(), 0.0), "importance_cap=0"),
     ],
 )
 def test_arguments_without_a_meaning_are_refused(call, told):

@@ -11,7 +11,7 @@ from tensordict.nn import TensorDictModule as Module
 from torchrl.objectives import ClipPPOLoss
 from torchrl.objectives.value.functional import generalized_advantage_estimate, td_lambda_return_estimate
 
-from collm.algorithms.functions.advantages import gae, lambda_returns
+from collm.algorithms.functions.advantages import critic_targets, gae
 from collm.algorithms.functions.losses import clipped_policy_loss, entropy_bonus, value_loss
 
 
@@ -27,7 +27,7 @@ def test_gae_and_lambda_returns_equal_torchrl_s_on_ragged_tracks(discount, trace
     if is_terminal:
         values[torch.arange(4), lengths] = 0
     ours = gae(rewards, values, is_real, discount, trace)
-    targets = lambda_returns(rewards, values, is_real, discount, trace)
+    targets = critic_targets(rewards, values, is_real, discount, "gae", trace)
     for row, length in enumerate(lengths.tolist()):
         done = torch.zeros(length, 1, dtype=torch.bool)
         done[-1] = True

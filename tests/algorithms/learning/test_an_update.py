@@ -5,16 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 from cases import case
-from probes import AGENTS, TextProbe, word_policies, word_policy
+from probes import AGENTS, TextProbe, word_policy
+from small_trainers import text_trainer, weights
 
 from collm.agents.core import Divergence
-from collm.algorithms import algorithm_spec
-from collm.algorithms.config import ActorCriticConfig
-from collm.algorithms.learning import metrics as timers
-from collm.algorithms.learning.executor import Update
-from collm.algorithms.learning.rewards import with_rewards
+from collm.algorithms.learning import progress as timers
+from collm.algorithms.learning.rewards import with_rule
 from collm.algorithms.rollout.requests import task_seeds
-from collm.algorithms.runs.assembly.trainers import make_trainer
 from collm.envs.core import Outcome
 from collm.envs.vectors.faults import EnvironmentFault
 from collm.envs.vectors.vector import SyncVector
@@ -31,30 +28,13 @@ class Uneven(TextProbe):
         return Outcome(dict(zip(AGENTS, (1.0, 5.0), strict=True)), outcome.feedback)
 
 
-def trainer_of(name, world=lambda: TextProbe("observed"), vector=None, **settings):
-    spec = algorithm_spec(name)
-    chosen = {"rollout_buffer_size": 4, "agent_learning_rate": 1e-3}
-    if issubclass(spec.config, ActorCriticConfig):
-        chosen |= {"critic_warmup": 0, "critic_model_name_or_path": "small"}
-    else:
-        chosen |= {"num_generations": 2}
-    algorithm = spec.make(spec.config(**(chosen | settings)))
-    policies = word_policies(has_value_head=algorithm.has_actor_heads)
-    return make_trainer(algorithm, vector or SyncVector(world, 3), policies)
-
-
-def weights(trainer):
-    return [weight.detach().clone() for policy in trainer.collector.policies.values() for weight in policy.parameters()]
+def trainer_of(name, world=lambda: TextProbe("observed"), **settings):
+    chosen = {"rollout_buffer_size": 4, **({} if name != "magrpo" else {"num_generations": 2})}
+    return text_trainer(name, world, num_envs=3, max_new_tokens=1, **(chosen | settings))
 
 
 def are_equal(one, other):
     return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
-
-
-def test_seeds_of_tasks_are_many_and_fit_into_31_bits():
-    seeds = task_seeds(0, 0, 2000)
-    assert len(set(seeds)) == 2000 and 0 <= min(seeds) < 2**26 and 2**31 - 2**26 < max(seeds) < 2**31
-    assert task_seeds(0, 0, 5) == seeds[:5]
 
 
 def test_groups_are_dealt_from_the_seeds_of_their_update():
@@ -146,7 +126,7 @@ def test_a_nat_costs_the_same_with_a_joint_critic_as_without():
 
 def test_a_rewarder_replaces_the_rewards_and_not_the_logged_return():
     trainer = trainer_of("magrpo", Uneven)
-    trainer.rewards.rewarder = lambda episodes: with_rewards(episodes, lambda reward: 7.0)
+    trainer.rewards.rewarder = lambda episodes: with_rule(episodes, lambda reward: 7.0)
     _, metrics = trainer.step()
     assert metrics["return"] == 3.0
     assert trainer.credits[AGENTS[0]].returns.tolist() == [7.0] * 4
@@ -256,7 +236,7 @@ def test_a_critic_that_diverges_is_named_by_whom_it_serves(name, served):
         raise Divergence("no loss")
 
     critic = trainer.critics[served[0]]
-    critic.prepare = lambda inputs, targets: Update(critic, learn)
+    critic.prepare = lambda inputs, targets: learn
     with pytest.raises(Divergence) as caught:
         trainer.step()
     assert caught.value.agents == served and caught.value.rewards is not None
@@ -304,12 +284,10 @@ def test_episodes_that_were_given_up_are_counted():
 
 
 def test_one_policy_of_two_agents_is_saved_once_and_observes_both():
-    spec = algorithm_spec("iac")
-    algorithm = spec.make(spec.config(rollout_buffer_size=4, critic_warmup=0, critic_model_name_or_path="small"))
     policy = word_policy(0)
     seen = []
     policy.observe = lambda completions: seen.append(len(completions))
-    trainer = make_trainer(algorithm, SyncVector(lambda: TextProbe("delayed"), 2), dict.fromkeys(AGENTS, policy))
+    trainer = trainer_of("iac", lambda: TextProbe("delayed"), policies=dict.fromkeys(AGENTS, policy))
     trainer.step()
     assert seen == [2 * 3 * 4]
     state = trainer.state_dict()

@@ -12,7 +12,6 @@ from probes import AGENTS, NumberProbe, TextProbe, word_policies, word_policy
 from collm.agents.core import Divergence, Request
 from collm.agents.numeric.policy import NumericPolicy
 from collm.algorithms import IAC, MAAC, MAGRPO, IACConfig, MAACConfig, ReinforceConfig
-from collm.algorithms.learning.optimizer import Optimizer
 from collm.algorithms.runs.assembly.trainers import make_trainer
 from collm.envs.core import Outcome
 from collm.envs.vectors.vector import SyncVector
@@ -114,21 +113,6 @@ def test_a_reward_processor_that_makes_what_is_not_finite_is_named():
         r"the environment's own reward is finite, so correct what changes it: reward_processor",
         str(fault),
     )
-
-
-@pytest.mark.parametrize("rate", [float("inf"), float("nan"), 1e38, -1.0])
-def test_learning_rates_at_which_no_weight_stays_finite_are_refused(rate):
-    with pytest.raises(ValueError, match=r"learning rate .*: must lie in 0"):
-        Optimizer([torch.nn.Parameter(torch.zeros(1))], rate, IACConfig())
-
-
-def test_a_gradient_that_is_not_finite_changes_no_weight():
-    weight = torch.nn.Parameter(torch.ones(3))
-    optimizer = Optimizer([weight], 0.1, IACConfig())
-    weight.grad = torch.tensor([1.0, float("inf"), 0.0])
-    with pytest.raises(Divergence, match=r"the gradient's norm is inf; the largest weight is 1; lower the"):
-        optimizer.step(float(optimizer.clip()))
-    assert torch.equal(weight.detach(), torch.ones(3))
 
 
 def test_a_policy_asked_alone_names_its_agent_too():

@@ -82,17 +82,18 @@ def completions_of(tracks):
     ]
 
 
-def updated(config, algorithm=IPPO):
+def updated(config, algorithm=IPPO, old_values=None):
     """Metrics of an update by a policy that stands still, so that all of its steps see the same numbers."""
     learner = PolicyLearner(Table(LOGITS, ROW_VALUES), algorithm(config), torch.Generator().manual_seed(0))
-    return learner.update(
+    return learner.prepare(
         TurnBatch(
             completions_of(TRACKS),
             torch.tensor(ADVANTAGES),
             torch.tensor(TARGETS),
+            old_values,
             reference_logprobs=torch.tensor(REFERENCE),
         )
-    )
+    )()
 
 
 def still(**settings):
@@ -138,6 +139,16 @@ def test_how_far_the_policy_is_from_its_sampler_and_reference_by_a_loop(max_batc
     assert metrics["optimizer_steps"] == 1
 
 
+def test_a_value_head_s_loss_is_clipped_around_the_old_values_by_a_loop():
+    config = IACConfig(**still(use_separate_critic=False, value_clip_range=0.2))
+    errors = []
+    for (row, *_), target in zip(TURNS, TARGETS, strict=True):
+        near = min(max(ROW_VALUES[row], -0.2), 0.2)
+        errors.append(max((ROW_VALUES[row] - target) ** 2, (near - target) ** 2))
+    metrics = updated(config, IAC, old_values=torch.zeros(len(TURNS)))
+    assert metrics["value_loss"] == pytest.approx(np.mean(errors), rel=1e-5)
+
+
 @case("kl_after_update")
 @pytest.mark.parametrize("max_batch_tokens", [1, 100])
 @pytest.mark.parametrize("copies", [1, 6])
@@ -145,7 +156,7 @@ def test_how_far_an_update_moved_the_policy_by_a_loop_over_every_eighth_track(co
     config = IPPOConfig(**still(agent_learning_rate=0.5, max_batch_tokens=max_batch_tokens))
     policy = Table(LOGITS, ROW_VALUES)
     learner = PolicyLearner(policy, IPPO(config), torch.Generator())
-    metrics = learner.update(TurnBatch(completions_of(copies * TRACKS), torch.tensor(copies * ADVANTAGES)))
+    metrics = learner.prepare(TurnBatch(completions_of(copies * TRACKS), torch.tensor(copies * ADVANTAGES)))()
     moved = [log_softmax(row) for row in policy.logits.tolist()]
     assert not np.allclose(moved, [log_softmax(row) for row in LOGITS], atol=0.1)
     gaps = []

@@ -1,4 +1,4 @@
-"""AdamW with a clipped gradient and a schedule, against its formulas in NumPy."""
+"""Optimizer steps against their formulas in NumPy; passes of ranks; metrics of passes, summed by hand."""
 
 from __future__ import annotations
 
@@ -8,12 +8,18 @@ import math
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from probes import Dealer
 from torch import nn
 
+from collm.agents.batching import default_max_tokens, micro_batches
 from collm.algorithms.config import TrainConfig
+from collm.algorithms.distribution.group import member
 from collm.algorithms.learning import optimizer as optimizers
-from collm.algorithms.learning.metrics import Tally
-from collm.algorithms.learning.optimizer import Optimizer, scheduled
+from collm.algorithms.learning.optimizer import Optimizer, Tally, own_passes, scheduled, tokens_per_pass
+
+CPU = torch.device("cpu")
 
 
 def made(values, rate=0.1, **settings):
@@ -21,11 +27,18 @@ def made(values, rate=0.1, **settings):
     return parameter, Optimizer([parameter], rate, TrainConfig(**settings))
 
 
-def step(parameter, optimizer, gradient):
-    optimizer.zero_grad()
-    assert parameter.grad is None
-    parameter.grad = torch.tensor(gradient, dtype=torch.float64)
-    return optimizer.step(float(optimizer.clip()))
+def step(parameter, optimizer, gradient, **metrics):
+    """Take a step with this gradient and these metrics of a pass; returns all metrics."""
+
+    def accumulate():
+        assert parameter.grad is None
+        parameter.grad = torch.tensor(gradient, dtype=torch.float64)
+        tally = Tally()
+        for name, number in metrics.items():
+            tally.add(name, torch.tensor(number))
+        return tally
+
+    return optimizer.take_step(accumulate)
 
 
 def test_steps_are_those_of_adamw_with_its_gradient_clipped():
@@ -34,7 +47,8 @@ def test_steps_are_those_of_adamw_with_its_gradient_clipped():
     weight, mean, square = np.array([1.0, -2.0]), np.zeros(2), np.zeros(2)
     for number, gradient in enumerate(([3.0, 4.0], [0.3, -0.4], [0.0, 6.0]), start=1):
         norm = np.linalg.norm(gradient)
-        assert step(parameter, optimizer, gradient) == pytest.approx(norm)  # the norm before it is clipped
+        metrics = step(parameter, optimizer, gradient, kl=0.5)
+        assert metrics == {"kl": 0.5, "grad_norm": pytest.approx(norm)}  # the norm before it is clipped
         clipped = np.array(gradient) / max(1.0, norm)
         weight = weight * (1 - 0.1 * 0.3)
         mean, square = 0.8 * mean + 0.2 * clipped, 0.9 * square + 0.1 * clipped**2
@@ -43,11 +57,19 @@ def test_steps_are_those_of_adamw_with_its_gradient_clipped():
         np.testing.assert_allclose(parameter.detach().numpy(), weight, rtol=1e-5)
 
 
-@pytest.mark.parametrize("gradient", [[math.inf, 0.0], [0.0, math.nan]])
-def test_a_gradient_that_is_not_finite_is_refused_and_changes_nothing(gradient):
+@pytest.mark.parametrize(
+    ("gradient", "metrics", "named"),
+    [
+        ([math.inf, 0.0], {}, r"the gradient's norm is inf; the largest weight is 2; lower the .* \(0.1\)"),
+        ([0.0, math.nan], {}, "the gradient's norm is nan"),
+        ([3.0, 4.0], {"a": 1.0, "kl": math.nan, "c": math.inf}, "^kl is nan"),
+        ([3.0, 4.0], {"kl": -math.inf}, "^kl is -inf"),
+    ],
+)
+def test_the_first_number_that_is_not_finite_is_named_and_no_weight_changes(gradient, metrics, named):
     parameter, optimizer = made([1.0, -2.0])
-    with pytest.raises(FloatingPointError, match=r"lower the learning rate \(0.1\)"):
-        step(parameter, optimizer, gradient)
+    with pytest.raises(FloatingPointError, match=named):
+        step(parameter, optimizer, gradient, **metrics)
     assert parameter.tolist() == [1.0, -2.0]
 
 
@@ -58,12 +80,36 @@ def test_a_scaled_gradient_that_overflows_halves_the_scale_and_changes_nothing()
     optimizer.zero_grad()
     scale = optimizer.scaler.get_scale()
     torch.autograd.backward(optimizer.scaled((parameter * torch.tensor([3e38, 1.0])).sum()))
-    assert optimizer.step(float(optimizer.clip())) is None
+    assert not optimizer.step(float(optimizer.clip()))
     assert (optimizer.scaler.get_scale(), parameter.tolist()) == (scale / 2, [1.0, -2.0])
     optimizer.zero_grad()
     torch.autograd.backward(optimizer.scaled((parameter * torch.tensor([3.0, 4.0])).sum()))
-    assert optimizer.step(float(optimizer.clip())) == pytest.approx(5.0)  # the scale is divided out again
-    assert parameter.tolist() != [1.0, -2.0]
+    norm = float(optimizer.clip())
+    assert norm == pytest.approx(5.0)  # the scale is divided out again
+    assert optimizer.step(norm) and parameter.tolist() != [1.0, -2.0]
+    again = Optimizer([parameter], 0.1, TrainConfig(), scales_loss=True)
+    again.load_state_dict(optimizer.state_dict())
+    assert again.scaler.get_scale() == scale / 2
+
+
+@pytest.mark.parametrize(("factor", "num_passes"), [(1e35, 6), (math.nan, 17)])
+def test_an_overflowing_gradient_is_computed_again_down_to_the_smallest_scale(factor, num_passes):
+    """The first scale is 2^16; 1e35 times 2^11 fits float32."""
+    parameter = nn.Parameter(torch.tensor([1.0]))
+    optimizer = Optimizer([parameter], 0.1, TrainConfig(), scales_loss=True)
+    scales = []
+
+    def accumulate():
+        torch.autograd.backward(optimizer.scaled(parameter.sum() * factor))
+        scales.append(optimizer.scaler.get_scale())
+        return Tally()
+
+    if math.isnan(factor):
+        with pytest.raises(FloatingPointError, match="norm is nan"):
+            optimizer.take_step(accumulate)
+    else:
+        assert optimizer.take_step(accumulate)["grad_norm"] == pytest.approx(factor)
+    assert scales == [2.0 ** (16 - number) for number in range(num_passes)]
 
 
 CASES = [  # settings, then the rate of each update as a share of the peak
@@ -108,21 +154,64 @@ def test_rates_at_the_ends_of_the_range_are_taken(rate):
     assert made([1.0], rate=rate)[1].learning_rate == rate
 
 
-def test_a_step_returns_the_metrics_of_its_passes_with_the_norm():
-    parameter, optimizer = made([1.0, -2.0])
-    parameter.grad = torch.tensor([3.0, 4.0], dtype=torch.float64)
-    tally = Tally()
-    tally.add("kl", torch.tensor(0.5))
-    assert optimizer.take_step(tally).sums == {"kl": 0.5, "grad_norm": pytest.approx(5.0)}
-    assert parameter.tolist() != [1.0, -2.0]
+# Passes
 
 
-@pytest.mark.parametrize("number", [math.nan, math.inf])
-def test_a_metric_that_is_not_finite_is_refused_before_a_weight_changes(number):
-    parameter, optimizer = made([1.0, -2.0])
-    parameter.grad = torch.tensor([3.0, 4.0], dtype=torch.float64)
+@pytest.mark.parametrize("asked", [None, 1, 2047, 2048, 4096])
+def test_tokens_of_a_pass_are_the_setting_s_the_device_s_or_those_of_deterministic(asked):
+    assert tokens_per_pass(TrainConfig(max_batch_tokens=asked), CPU) == (asked or default_max_tokens(CPU))
+    fixed = TrainConfig(max_batch_tokens=asked, deterministic=True)
+    if asked is None or asked >= 2048:
+        assert tokens_per_pass(fixed, CPU) == 2048
+    else:
+        with pytest.raises(ValueError, match=f"max_batch_tokens={asked}"):
+            tokens_per_pass(fixed, CPU)
+
+
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=20), st.integers(1, 5), st.integers(1, 60))
+def test_every_item_counts_on_one_rank_and_all_ranks_make_equally_many_passes(sizes, num_ranks, limit):
+    own = []
+    for rank in range(num_ranks):
+        with member(Dealer(rank, num_ranks)):
+            own.append(own_passes(lambda most: list(micro_batches(sizes, range(len(sizes)), most)), sum(sizes), limit))
+    counted = [item for passes in own for each in passes if each.weight for item in each.items]
+    assert sorted(counted) == list(range(len(sizes)))
+    assert len({len(passes) for passes in own}) == 1
+
+
+@pytest.mark.parametrize(
+    ("num_passes", "rank", "num_ranks", "limits", "own"),
+    [
+        (1, 0, 1, [100], [([0], 1.0)]),
+        (1, 0, 2, [100, 3], [([0], 1.0)]),  # 5 tokens for two ranks, rounded up
+        (1, 4, 5, [100, 1], [([0], 0.0)]),  # fewer items than ranks
+        (2, 0, 2, [100], [([0], 1.0)]),
+        (4, 0, 2, [100], [([0], 1.0), ([2], 1.0)]),
+    ],
+)
+def test_passes_are_cut_again_only_if_there_are_fewer_than_ranks(num_passes, rank, num_ranks, limits, own):
+    asked = []
+
+    def cut(limit):
+        asked.append(limit)
+        return [[item] for item in range(num_passes)]
+
+    with member(Dealer(rank, num_ranks)):
+        assert own_passes(cut, 5, 100) == own
+    assert asked == limits
+
+
+# Metrics
+
+
+def test_a_tally_sums_by_name_with_weights_and_keeps_maxima():
     tally = Tally()
-    tally.add("kl", torch.tensor(number))
-    with pytest.raises(FloatingPointError, match="kl"):
-        optimizer.take_step(tally)
-    assert parameter.tolist() == [1.0, -2.0]
+    tally.add("loss", torch.tensor(3.0))
+    tally.add_maximum("error", torch.tensor(-4.0))
+    tally.add("loss", torch.tensor(-1.0, requires_grad=True), 0.5)
+    tally.add_maximum("error", torch.tensor(-8.0))
+    tally.add("other", torch.tensor(7.0), 2.0)
+    for number in (2.0**24, 1.0, 1.0):  # in 32 bits the sum would be 2**24
+        tally.add("tokens", torch.tensor(number))
+    assert tally.read() == {"loss": 2.5, "other": 14.0, "tokens": 2.0**24 + 2, "error": -4.0}
+    assert Tally().read() == {}

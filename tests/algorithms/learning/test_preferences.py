@@ -15,7 +15,6 @@ from collm.agents.config import ModelConfig
 from collm.agents.core import Completion
 from collm.agents.language.reward_model import RewardModel
 from collm.algorithms import IPPO, IPPOConfig, ReinforceConfig
-from collm.algorithms.functions.losses import preference_loss
 from collm.algorithms.learning.preferences import ModelRewards, Preference, fit, preferences
 from collm.algorithms.rollout.collector import RolloutCollector, grouped_plans
 from collm.algorithms.rollout.episode import Episode, Turn
@@ -27,15 +26,6 @@ from collm.envs.vectors.vector import SyncVector
 def collector(probe="observed"):
     policies = word_policies()
     return RolloutCollector(SyncVector(lambda: TextProbe(probe), 16), policies, reads_state=True)
-
-
-def test_the_loss_of_a_pair_by_hand():
-    better, worse = torch.tensor([2.0, 0.0]), torch.tensor([0.0, 0.0])
-    expected = (math.log(1 + math.exp(-2)) + math.log(2)) / 2
-    assert float(preference_loss(better, worse, 2)) == pytest.approx(expected)
-    assert float(preference_loss(better + 5, worse + 5, 2)) == pytest.approx(expected, rel=1e-5)
-    with pytest.raises(ValueError, match="one length"):
-        preference_loss(better, worse[:1], 2)
 
 
 def test_a_text_is_scored_alike_alone_and_among_longer_ones():
@@ -57,20 +47,6 @@ def test_a_classifier_of_two_classes_is_no_reward_model():
                          num_attention_heads=2)  # fmt: skip
     with pytest.raises(ValueError, match="has 2 outputs"):
         RewardModel(LlamaForSequenceClassification(config), word_tokenizer())
-
-
-def test_pairs_are_of_one_task_and_differ_by_the_gap():
-    episodes = collector().collect(grouped_plans(range(6), 4))
-    pairs = preferences(episodes)
-    assert pairs
-    returns = {}
-    for episode in episodes:
-        returns.setdefault(str(episode.states[-1]), episode.team_return)
-    assert all(returns[pair.better] > returns[pair.worse] for pair in pairs)
-    prompts = [tuple(line for line in text.splitlines() if "reads" in line) for pair in pairs for text in pair]
-    assert prompts[::2] == prompts[1::2]
-    assert len(preferences(episodes, min_gap=0.6)) < len(pairs)
-    assert preferences(episodes, min_gap=1.0) == []
 
 
 def test_nothing_is_learned_from_no_pair():
@@ -121,14 +97,6 @@ def test_the_loss_and_accuracy_of_all_pairs_by_hand(batch_size):
     ]
     assert sorted(epochs[0]) == sorted(epochs[1]) == sorted(pairs)
     assert epochs[0] != epochs[1]
-
-
-def test_one_pass_in_batches_of_16_at_the_rate_of_1e_4_by_default():
-    """AdamW's first steps are as long as the rate, toward what was preferred."""
-    model = Weighed(0.0)
-    fit(model, PAIRS, generator=torch.Generator().manual_seed(0))
-    assert [len(texts) for texts in model.read] == [32, 8]
-    assert model.weight.item() == pytest.approx(2e-4, rel=0.1)
 
 
 def test_weights_do_not_decay():
@@ -214,16 +182,6 @@ def test_a_segment_is_paid_at_the_end_of_its_episode_alone():
     assert paid.team_return == 0 and len(model.read) == 1
     (paid,), _ = judged("differences", [cut])
     assert paid.team_return == 7 - 1
-
-
-@pytest.mark.parametrize("pays", ["end", "differences"])
-def test_agents_that_stay_to_the_end_are_all_paid_the_score(pays):
-    episodes = collector("delayed").collect(grouped_plans([3, 4], 1))
-    paid, _ = judged(pays, episodes)
-    for before, after in zip(episodes, paid, strict=True):
-        first = len(str(before.states[0])) if pays == "differences" else 0
-        returns = {sum(turn.reward for turn in track) for track in after.tracks.values()}
-        assert returns == {len(str(before.states[-1])) - first}
 
 
 @pytest.mark.slow

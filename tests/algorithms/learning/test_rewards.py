@@ -10,7 +10,8 @@ import torch
 
 from collm.agents.core import Completion
 from collm.algorithms.config import TrainConfig
-from collm.algorithms.learning.rewards import reward_rule, with_penalties, with_rewards
+from collm.algorithms.learning.loss_terms import with_penalties
+from collm.algorithms.learning.rewards import reward_rule, with_rule
 from collm.algorithms.rollout.episode import Episode, Turn
 
 
@@ -48,14 +49,14 @@ def rewards(episodes):
 def test_rewards_are_shifted_then_scaled_then_processed(settings, processor, given, expected):
     rule = reward_rule(TrainConfig(**settings), processor)
     assert rule is not None and rule(given) == expected
-    doubled = with_rewards(EPISODES, lambda reward: 2 * reward)
+    doubled = with_rule(EPISODES, lambda reward: 2 * reward)
     assert rewards(doubled) == [{a: [2 * r for r in track] for a, track in e.items()} for e in rewards(EPISODES)]
     assert [(e.index, e.seed, e.group, e.earlier_return) for e in doubled] == [(3, 4, 5, 7.0)] * 3
 
 
 def test_no_rule_changes_nothing():
     assert reward_rule(TrainConfig(), None) is None
-    assert with_rewards(EPISODES, None) == EPISODES
+    assert with_rule(EPISODES, None) == EPISODES
 
 
 ESTIMATES = {  # of the log-probability under the policy and under the reference

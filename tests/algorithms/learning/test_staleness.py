@@ -3,66 +3,30 @@
 from __future__ import annotations
 
 import copy
-import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from cases import case
-from probes import AGENTS, NumberProbe, TextProbe, word_policies
-from safetensors.torch import load, save
+from probes import AGENTS
+from small_trainers import number_trainer, text_trainer, through_a_file, timeless, weights
 
 from collm.agents.config import ModelConfig
-from collm.agents.numeric.config import NetworkConfig
 from collm.agents.vllm.server import Serving
 from collm.algorithms import algorithm_spec
-from collm.algorithms.config import ActorCriticConfig
-from collm.algorithms.learning.state import packed, unpacked
 from collm.algorithms.runs.assembly.experiment import Experiment
-from collm.algorithms.runs.assembly.policies import make_policies
-from collm.algorithms.runs.assembly.trainers import make_trainer
 from collm.algorithms.runs.loggers import read_lines
 from collm.algorithms.runs.run import run_experiment
-from collm.envs.vectors.vector import SyncVector
-
-CLOCK = ("seconds/", "tokens_per_second")
-FAMILIES = ("magrpo", "iac", "maac", "ippo", "mappo")
 
 
 def trainer(name="magrpo", is_text=True, **changes):
-    spec = algorithm_spec(name)
-    chosen = {"num_updates": 6, "rollout_buffer_size": 8, "agent_learning_rate": 1e-2}
-    if issubclass(spec.config, ActorCriticConfig):
-        chosen |= {"critic_warmup": 0, "critic_batch_size": 4, "critic_model_name_or_path": "small"}
-    else:
-        chosen |= {"num_generations": 4}
-    algorithm = spec.make(spec.config(**(chosen | changes)))
-    vector = SyncVector(lambda: (TextProbe if is_text else NumberProbe)("delayed"), 4)
-    if is_text:
-        heads = algorithm.has_actor_heads
-        team = word_policies(max_new_tokens=2, has_value_head=heads)
-        return make_trainer(algorithm, vector, team)
-    network = NetworkConfig(hidden_dims=(8,), normalizes_observations=True)
-    policies = make_policies(algorithm, vector, ModelConfig(), network)
-    return make_trainer(algorithm, vector, policies, network=network)
+    make = text_trainer if is_text else number_trainer
+    return make(name, **({"agent_learning_rate": 1e-2, "mini_batch_size": None} | changes))
 
 
 def completions(episodes):
     return [turn.completion for each in episodes for track in each.tracks.values() for turn in track]
-
-
-def measured(metrics):
-    return {name: value for name, value in metrics.items() if not name.startswith(CLOCK)}
-
-
-def weights(each):
-    return [weight.detach().clone() for policy in each.collector.policies.values() for weight in policy.parameters()]
-
-
-def saved(each):
-    content = packed(each.state_dict())
-    return unpacked(json.loads(json.dumps(content.values)), load(save(content.tensors)))
 
 
 @case("staleness", "seconds/waiting")
@@ -179,9 +143,9 @@ def test_a_run_that_was_saved_with_episodes_ahead_goes_on_as_if_never_stopped(na
     for _ in range(3):
         unbroken.step()
     resumed = trainer(name, is_text, **changes)
-    resumed.load_state_dict(saved(unbroken))
+    resumed.load_state_dict(through_a_file(unbroken.state_dict()))
     for _ in range(3):
-        np.testing.assert_equal(measured(resumed.step()[1]), measured(unbroken.step()[1]))
+        np.testing.assert_equal(timeless(resumed.step()[1]), timeless(unbroken.step()[1]))
     assert all(torch.equal(a, b) for a, b in zip(weights(resumed), weights(unbroken), strict=True))
     resumed.close()
     unbroken.close()
@@ -192,7 +156,7 @@ def test_a_run_goes_on_beyond_its_end_with_episodes_of_the_weights_that_it_ended
     ended.step()
     ended.step()
     longer = trainer(num_updates=4, max_staleness=1)
-    longer.load_state_dict(saved(ended))
+    longer.load_state_dict(through_a_file(ended.state_dict()))
     assert longer.step()[1]["staleness"] == 0
     assert longer.step()[1]["staleness"] == 1
     longer.close()

@@ -167,7 +167,7 @@ def test_an_epoch_of_uneven_mini_batches_of_turns_is_unbiased(monkeypatch):
     orders = list(permutations(range(3)))
     for order in orders:
         monkeypatch.setattr(torch, "randperm", lambda count, generator, order=order: torch.tensor(order))
-        learner.update(TurnBatch([turns], advantages, max_turns=8))
+        learner.prepare(TurnBatch([turns], advantages, max_turns=8))()
     torch.testing.assert_close(learner.policy.received / len(orders), 4 * sum_over_turns / 8, atol=0, rtol=1e-6)
 
 

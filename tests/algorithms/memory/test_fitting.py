@@ -160,7 +160,7 @@ def test_amounts_of_memory():
     assert bytes_of("80GB") == 80 * 10**9 and bytes_of("24 GiB") == 24 * GIB
     assert gpu_memory("H100") == pytest.approx(79.2 * GIB, rel=1e-6)
     for wrong in ("80", "GB", "-3GB", "0GB"):
-        with pytest.raises(ValueError, match="no amount of memory"):
+        with pytest.raises(ValueError, match="amount of memory"):
             bytes_of(wrong)
     with pytest.raises(ValueError, match="did you mean 'h100'"):
         gpu_memory("h10")

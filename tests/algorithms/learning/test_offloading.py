@@ -7,22 +7,15 @@ from dataclasses import dataclass
 import pytest
 import torch
 from pretended import pretended
-from probes import TextProbe, word_policies
+from small_trainers import text_trainer
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from collm.algorithms import algorithm_spec
 from collm.algorithms.config import TrainConfig
-from collm.algorithms.learning import executor, optimizer
-from collm.algorithms.runs.assembly.trainers import make_trainer
-from collm.envs.vectors.vector import SyncVector
+from collm.algorithms.learning import offloading, optimizer
 
 
 def trainer_of(name, offload, **changes):
-    spec = algorithm_spec(name)
-    config = spec.config(rollout_buffer_size=4, critic_warmup=0, critic_batch_size=2, offload=offload, **changes)
-    algorithm = spec.make(config)
-    policies = word_policies(max_new_tokens=2, has_value_head=algorithm.has_actor_heads)
-    return make_trainer(algorithm, SyncVector(lambda: TextProbe("delayed"), 4), policies)
+    return text_trainer(name, rollout_buffer_size=4, critic_batch_size=2, offload=offload, **changes)
 
 
 def outcome(trainer):
@@ -46,8 +39,7 @@ def moving(monkeypatch):
         moved.append(tensor.nbytes)
         return tensor.clone()
 
-    monkeypatch.setattr(executor, "to_host", away)
-    monkeypatch.setattr(optimizer, "to_host", away)
+    monkeypatch.setattr(offloading, "to_host", away)
     return moved
 
 
@@ -64,7 +56,7 @@ def test_learners_that_take_turns_learn_the_same_to_the_bit(name, offload, movin
 
 def watch(trainer, present, monkeypatch):
     """Note the learners on the device whenever they change."""
-    offloader = trainer.executor._offloader
+    offloader = trainer.offloader
     monkeypatch.setattr(
         offloader, "only", lambda learners, old=offloader.only: (present.append(set(learners)), old(learners))
     )
@@ -88,9 +80,11 @@ def test_actors_are_on_the_device_while_references_are_read(moving, monkeypatch)
     actors = set(trainer.unique_learners)
     present, read_with = [actors], []
     watch(trainer, present, monkeypatch)
-    for learner in trainer.unique_learners:
+    for agent, policy in trainer.references.items():
         monkeypatch.setattr(
-            learner, "logprobs", lambda *args, old=learner.logprobs: (read_with.append(present[-1]), old(*args))[1]
+            trainer.references[agent],
+            "evaluate",
+            lambda tracks, old=policy.evaluate: (read_with.append(present[-1]), old(tracks))[1],
         )
     trainer.step()
     trainer.step()
@@ -100,7 +94,7 @@ def test_actors_are_on_the_device_while_references_are_read(moving, monkeypatch)
 def test_on_a_cpu_nothing_moves():
     weight = torch.nn.Parameter(torch.ones(3))
     place = weight.data_ptr()
-    offloader = executor.WeightOffloader({1: [weight], 2: []})
+    offloader = offloading.WeightOffloader({1: [weight], 2: []})
     offloader.only([2])
     assert weight.data_ptr() == place
 
@@ -125,9 +119,9 @@ class Weight:
 
 
 def test_weights_leave_their_devices_and_come_back(monkeypatch):
-    monkeypatch.setattr(executor, "to_host", lambda numbers: Numbers("host"))
+    monkeypatch.setattr(offloading, "to_host", lambda numbers: Numbers("host"))
     own, others, of_both = Weight(Numbers("one")), Weight(Numbers("two")), Weight(Numbers("one"))
-    offloader = executor.WeightOffloader({1: [own, of_both], 2: [others, of_both]})
+    offloader = offloading.WeightOffloader({1: [own, of_both], 2: [others, of_both]})
 
     def places():
         return [weight.device for weight in (own, others, of_both)]
@@ -153,7 +147,7 @@ def test_memory_is_pinned_for_cuda_alone(device, is_pinned, monkeypatch):
     with FakeTensorMode():
         there = torch.empty(2, device=device)
         monkeypatch.setattr(torch, "empty_like", empty_like)
-        assert executor.to_host(there).device.type == "cpu"
+        assert offloading.to_host(there).device.type == "cpu"
     assert asked == [is_pinned]
 
 
@@ -175,7 +169,7 @@ def test_moments_wait_in_host_memory_between_steps(offload, is_away):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU: its weights are elsewhere than in host memory")
 def test_weights_wait_in_host_memory_and_come_back_as_they_were():
     own, others = (torch.nn.Parameter(torch.tensor([1.0, 2.0], device="cuda")) for _ in range(2))
-    offloader = executor.WeightOffloader({1: [own], 2: [others]})
+    offloader = offloading.WeightOffloader({1: [own], 2: [others]})
     offloader.only([2])
     assert (own.device.type, others.device.type) == ("cpu", "cuda")
     offloader.only([1])

@@ -1,0 +1,105 @@
+"""Joint mode "cross": rewards of all joint actions that the completions of a group can form."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...envs.vectors.vector import VectorEnv
+from ..functions.baselines import cross_returns
+from ..rollout.episode import Episode
+
+
+def crossed(
+    episodes: Sequence[Episode],
+    vector: VectorEnv,
+    rule: Callable[[float], float] | None,
+    *,
+    pays_team: bool = False,
+) -> tuple[list[Episode], int]:
+    """Average each completion's reward over all joint actions of its group that contain the completion.
+
+    G rollouts of a task give each of N agents G completions of one prompt. In the mode "aligned", completion g of one
+    agent is combined with completion g of the others only. In the mode "cross", the environment scores all G**N joint
+    actions, in branches that start from the same seed. The variance is lower with the same completions, for more
+    environment steps. The mode needs games of one turn: after the first turn, the rollouts have different histories.
+
+    Args:
+        episodes: episodes of one turn, in groups of one size; each group from one seed.
+        vector: copies of their environment, free to be reset.
+        rule: applied to each joint action's rewards before they are averaged.
+        pays_team: credit all agents with the mean of their rewards. False: each agent with its own reward.
+
+    Returns:
+        The episodes, and the environment steps of the branches: G**N - G per group.
+
+    Raises:
+        ValueError: if an episode has more than one turn, or if two resets with one seed give different observations.
+    """
+    groups: dict[int, list[int]] = defaultdict(list)
+    for place, episode in enumerate(episodes):
+        if episode.num_turns != 1:
+            raise ValueError(
+                f"joint_mode='cross' exchanges the completions of one prompt, but an episode has {episode.num_turns} "
+                "turns; use joint_mode='aligned'"
+            )
+        groups[episode.group].append(place)
+    shaped = list(episodes)
+    num_steps = 0
+    for places in groups.values():
+        group = [episodes[place] for place in places]
+        rewards = _averaged_rewards(group, vector, rule, pays_team)
+        for number, (place, episode) in enumerate(zip(places, group, strict=True)):
+            tracks = {agent: (replace(episode.tracks[agent][0], reward=own[number]),) for agent, own in rewards.items()}
+            shaped[place] = replace(episode, tracks=tracks)
+        num_steps += len(group) ** len(group[0].tracks) - len(group)
+    return shaped, num_steps
+
+
+def _averaged_rewards(
+    group: Sequence[Episode], vector: VectorEnv, rule: Callable[[float], float] | None, pays_team: bool
+) -> dict[str, list[float]]:
+    """By agent, the averaged reward of each of its completions."""
+    agents = list(group[0].tracks)
+    size, num_agents = len(group), len(agents)
+    # Joint rewards [G, ..., G] of each agent, because the agents' rewards may differ.
+    rewards = [torch.zeros([size] * num_agents, dtype=torch.float64) for _ in agents]
+    for g, episode in enumerate(group):
+        for i, agent in enumerate(agents):
+            rewards[i][(g,) * num_agents] = episode.tracks[agent][0].reward
+    others = [chosen for chosen in product(range(size), repeat=num_agents) if len(set(chosen)) > 1]
+    for start in range(0, len(others), vector.num_envs):
+        chunk = others[start : start + vector.num_envs]
+        actions: dict[int, Mapping[str, Any]] = {}
+        for copy, chosen in enumerate(chunk):
+            observations, _ = vector.reset(copy, group[0].seed, group[0].options)
+            _check_same_start(observations, group)
+            actions[copy] = {
+                agent: group[g].tracks[agent][0].completion.action for agent, g in zip(agents, chosen, strict=True)
+            }
+        results = vector.step(actions)
+        for copy, chosen in enumerate(chunk):
+            for i, agent in enumerate(agents):
+                rewards[i][chosen] = results[copy][1][agent]
+    if rule is not None:
+        rewards = [grid.apply_(rule) for grid in rewards]
+    if pays_team:
+        rewards = [torch.stack(rewards).sum(dim=0) / (group[0].num_agents or num_agents)] * num_agents
+    return {agent: cross_returns(rewards[i][None])[0, i].tolist() for i, agent in enumerate(agents)}
+
+
+def _check_same_start(observations: Mapping[str, Any], group: Sequence[Episode]) -> None:
+    for episode in group:
+        for agent, track in episode.tracks.items():
+            if not np.array_equal(np.asarray(observations[agent]), np.asarray(track[0].observation)):
+                raise ValueError(
+                    f"joint_mode='cross' needs equal observations after two resets with one seed, but seed "
+                    f"{episode.seed} gave {agent!r} another observation; make reset(seed=...) deterministic or use "
+                    "joint_mode='aligned'"
+                )

@@ -1,0 +1,119 @@
+"""Optional terms of a policy's loss: entropy bonus, KL penalty, value head. KL penalty in the reward.
+
+Axes: N turns and K tokens of a micro-batch. Each term is divided by a count over the whole mini-batch, so that the sum
+over micro-batches is the mini-batch's term.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...agents.core import Evaluation
+from ..algorithm import Algorithm, PolicyBatch
+from ..config import TrainConfig
+from ..functions.losses import KL_ESTIMATORS, entropy_bonus, turn_logprobs, value_loss
+from ..rollout.episode import Episode
+from .optimizer import Tally
+
+
+def with_optional_terms(
+    loss: Tensor,
+    algorithm: Algorithm[Any],
+    evaluation: Evaluation,
+    batch: PolicyBatch,
+    tally: Tally,
+    *,
+    reference_logprobs: Tensor | None,
+    targets: Tensor | None,
+    old_values: Tensor | None,
+) -> Tensor:
+    """Loss of a micro-batch with the terms that the settings add.
+
+    Args:
+        loss: the algorithm's loss, a scalar with gradient.
+        algorithm: source of the coefficients.
+        evaluation: entropies, log-probabilities and values under the present weights.
+        batch: micro-batch of the algorithm's loss.
+        tally: receives the metrics.
+        reference_logprobs: [K] under the reference. None: no KL penalty.
+        targets: [N] normalized value targets. None: no value head learns.
+        old_values: [N] normalized values before the update.
+    """
+    config = algorithm.config
+    if config.entropy_coef:
+        entropies, items = _token_means(config, evaluation.entropies, batch)
+        loss = loss - config.entropy_coef * entropy_bonus(entropies, items)
+    if reference_logprobs is not None:
+        divergence = KL_ESTIMATORS[config.reference_kl_estimator or "k2"](evaluation.logprobs, reference_logprobs)
+        tally.add("reference_kl", divergence.sum().double() / batch.num_turns)
+        if config.reference_kl_in == "loss":
+            items = batch.num_turns
+            if config.credit == "token":
+                divergence, items = _token_means(config, divergence, batch)
+            loss = loss + config.reference_kl_coef * divergence.sum() / items
+    if targets is not None and evaluation.values is not None:
+        if config.value_clip_range is None:
+            old_values = None
+        error = value_loss(evaluation.values, targets, batch.num_turns, old_values, config.value_clip_range)
+        tally.add("value_loss", error)
+        loss = loss + config.value_loss_coef * error
+    return loss
+
+
+def counts_turns(config: TrainConfig) -> bool:
+    """True if each turn is one item of the policy's loss, False if each token is."""
+    return config.credit == "turn" or config.divide_by_length
+
+
+def _token_means(config: TrainConfig, per_token: Tensor, batch: PolicyBatch) -> tuple[Tensor, int]:
+    """Return items and their denominator, for the mean per token of the mini-batch.
+
+    With a fixed denominator, the items are the means of the turns if each turn is one item of the policy's loss. The
+    mean over all tokens would be a ratio of two random numbers.
+    """
+    if config.loss_denominator == "fixed" and counts_turns(config):
+        num_turns = len(batch.advantages)
+        return turn_logprobs(per_token, batch.turn_of_token, num_turns, average_over_tokens=True), batch.num_turns
+    return per_token, batch.num_tokens
+
+
+def with_penalties(
+    episodes: Sequence[Episode],
+    references: Mapping[str, Sequence[Tensor]],
+    config: TrainConfig,
+    *,
+    sums_over_team: bool = False,
+) -> list[Episode]:
+    """Episodes with a KL penalty subtracted from each turn's reward.
+
+        r' = r - coefficient * sum over the completion's tokens of KL(pi || reference)
+
+    Args:
+        references: by agent, the reference's log-probabilities of the sampled tokens, one tensor per track.
+        config: source of `reference_kl_coef` and `reference_kl_estimator`.
+        sums_over_team: multiply the penalty by the number of agents, for rewards that are averaged over the agents
+            afterwards (joint critic). The team's reward is then charged the sum of all agents' penalties, and a nat
+            costs the coefficient, as without a joint critic.
+    """
+    estimate = KL_ESTIMATORS[config.reference_kl_estimator or "k1"]
+    pieces = {agent: iter(of_tracks) for agent, of_tracks in references.items()}
+    penalized = []
+    for episode in episodes:
+        tracks = dict(episode.tracks)
+        factor = config.reference_kl_coef * ((episode.num_agents or len(tracks)) if sums_over_team else 1)
+        for agent, track in episode.tracks.items():
+            if agent not in pieces:
+                continue
+            sampled = [torch.from_numpy(turn.completion.logprobs) for turn in track]
+            anchors = torch.split(next(pieces[agent]).cpu(), [len(own) for own in sampled])
+            prices = [float(estimate(own, anchor).sum()) for own, anchor in zip(sampled, anchors, strict=True)]
+            tracks[agent] = tuple(
+                replace(turn, reward=turn.reward - factor * price) for turn, price in zip(track, prices, strict=True)
+            )
+        penalized.append(replace(episode, tracks=tracks))
+    return penalized

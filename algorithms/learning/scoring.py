@@ -1,0 +1,64 @@
+"""Log-probabilities that rollouts do not have: under the reference policies, and of tokens that a server sampled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from operator import attrgetter
+
+import torch
+from torch import Tensor
+
+from ...agents.core import Completion, Evaluation, TrainablePolicy
+from ..distribution.group import current
+from ..rollout.episode import Episode
+from .policy_learner import PolicyLearner, tracks_of
+
+Tracks = Sequence[Sequence[Completion]]
+
+
+def rescored(learner: PolicyLearner, episodes: Sequence[Episode]) -> list[Episode]:
+    """Episodes with the log-probabilities and entropies that a server did not return.
+
+    They are those of the learner's present weights. See `TrainablePolicy.is_scored_later`.
+    """
+    scored = list(episodes)
+    places = [(n, agent) for n, each in enumerate(episodes) for agent in learner.agents if agent in each.tracks]
+    if not places:
+        return scored
+    policy, tracks = learner.policy, [[turn.completion for turn in episodes[n].tracks[agent]] for n, agent in places]
+    scores = _evaluated(learner, policy, tracks, lambda found: torch.stack([found.logprobs, found.entropies]).float())
+    logprobs, entropies = zip(*(each.reshape(2, -1).cpu().numpy() for each in scores), strict=True)
+    for (n, agent), completions in zip(places, policy.scored(tracks, logprobs, entropies), strict=True):
+        pairs = zip(scored[n].tracks[agent], completions, strict=True)
+        track = tuple(replace(turn, completion=completion) for turn, completion in pairs)
+        scored[n] = replace(scored[n], tracks={**scored[n].tracks, agent: track})
+    return scored
+
+
+def reference_logprobs(
+    learners: Mapping[str, PolicyLearner], references: Mapping[str, TrainablePolicy], episodes: Sequence[Episode]
+) -> dict[str, list[Tensor]]:
+    """Log-probabilities of the sampled tokens under the references, by agent and track."""
+    return {
+        agent: logprobs(learner, references[agent], tracks_of(episodes, agent)) for agent, learner in learners.items()
+    }
+
+
+def logprobs(learner: PolicyLearner, policy: TrainablePolicy, tracks: Tracks) -> list[Tensor]:
+    """Log-probabilities of the sampled tokens under a policy (the learner's or its reference), by track."""
+    return _evaluated(learner, policy, tracks, attrgetter("logprobs"))
+
+
+@torch.no_grad()
+def _evaluated(
+    learner: PolicyLearner, policy: TrainablePolicy, tracks: Tracks, read: Callable[[Evaluation], Tensor]
+) -> list[Tensor]:
+    """[..., K] numbers of an evaluation of all tracks, by track."""
+    found: dict[int, Tensor] = {}
+    for batch, _ in learner.passes(policy, tracks, range(len(tracks))):
+        numbers = read(policy.evaluate([tracks[i] for i in batch]))
+        lengths = [sum(len(turn.logprobs) for turn in tracks[i]) for i in batch]
+        found |= dict(zip(batch, torch.split(numbers, lengths, dim=-1), strict=True))
+    found = current().union(found)
+    return [found[i] for i in range(len(tracks))]
