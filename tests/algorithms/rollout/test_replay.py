@@ -101,9 +101,9 @@ def test_what_comes_after_a_replay_is_what_would_have_come(num_turns):
 @pytest.mark.parametrize(
     ("what", "num_turns", "words"),
     [
-        ("rewards", 3, r"paid .* in turn 2, but pays \{'a_0': 1.375, 'b_0': 1.375\} when it is played again"),
-        ("observations", 3, r"shows other observations after turn 3 when it is played again"),
-        ("observations", 5, r"shows other observations at reset when it is played again"),  # of the next episode
+        ("rewards", 3, r"gave rewards .* in turn 2, but gives \{'a_0': 1.375, 'b_0': 1.375\}"),
+        ("observations", 3, r"has other observations after turn 3"),
+        ("observations", 5, r"has other observations at reset"),  # of the next episode
     ],
 )
 def test_another_course_is_an_error_that_says_where_counted_from_1(what, num_turns, words):

@@ -28,7 +28,8 @@ from safetensors.torch import load_file, save_file
 from collm._errors import UserError
 from collm.agents.numeric.policy import NumericPolicy
 from collm.algorithms.learning.trainer import Trainer
-from collm.algorithms.rollout.collector import ReplayError, RolloutCollector
+from collm.algorithms.rollout.collector import RolloutCollector
+from collm.algorithms.rollout.plays import ReplayError
 from collm.algorithms.runs import run as running
 from collm.algorithms.runs.api import load_run
 from collm.algorithms.runs.assembly.trust import UntrustedCodeError, load_experiment
@@ -258,7 +259,7 @@ def test_a_signal_while_episodes_are_played_stops_before_the_next_turn_and_loses
     """What was played of the update is played again, as if it had never been."""
     whole = changed(experiment, num_updates=3, save_interval=0, **cut)
     run_experiment(whole, tmp_path / "whole")
-    num_decided, decided = [], RolloutCollector._decided
+    num_decided, decided = [], RolloutCollector._decide
 
     def deciding(collector, plays, greedy):
         if collector.keeps_vectors:  # in training, not in evaluation
@@ -267,7 +268,7 @@ def test_a_signal_while_episodes_are_played_stops_before_the_next_turn_and_loses
                 os.kill(os.getpid(), signal.SIGINT)
         return decided(collector, plays, greedy)
 
-    monkeypatch.setattr(RolloutCollector, "_decided", deciding)
+    monkeypatch.setattr(RolloutCollector, "_decide", deciding)
     done = decision // 4
     with StopSignals() as stop, pytest.raises(Stopped, match=f"stopped after update {done}; to go on: collm resume"):
         run_experiment(whole, tmp_path / "r", stop=stop)
@@ -459,7 +460,7 @@ def test_an_environment_that_does_not_repeat_itself_is_an_error(tmp_path, experi
     register("test/Fickle-v0", Fickle, kwargs={"probe": "delayed"})
     cut = replace(changed(experiment, num_updates=3, turns_per_update=2, num_envs=2), env="test/Fickle-v0")
     kill_after(1, cut, tmp_path / "r")
-    with pytest.raises(ReplayError, match=r"seed \d+\) paid .* in turn 1, but pays .* does not repeat itself"):
+    with pytest.raises(ReplayError, match=r"seed \d+\) gave rewards .* in turn 1"):
         run_experiment(cut, tmp_path / "r", resume=True)
 
 
