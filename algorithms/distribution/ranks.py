@@ -1,4 +1,4 @@
-"""Ranks: a group over torch.distributed."""
+"""Process group on torch.distributed."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from ...agents.core import Learnable
 from .group import Group, Value
 
 BUCKET = 2**25
-"""Numbers that are added up in one message, at least."""
+"""Least number of elements per all-reduce, except the last one of a dtype and device."""
 
 
 class LostRankError(UserError):
-    """Another rank does not answer any more."""
+    """Raised if the connection to another rank is lost."""
 
 
 class Ranks(Group):
-    """The processes of torch's default process group."""
+    """The default process group of torch.distributed."""
 
     is_orderly = True
 
@@ -44,7 +44,7 @@ class Ranks(Group):
         own: Exception | None = None
         try:
             outcome = _Outcome(work())
-        except Exception as error:  # raised again below, here and on all other ranks
+        except Exception as error:  # raised below, on all ranks
             own, outcome = error, _Outcome(None, sendable(error))
         outcomes = self.gather(outcome)
         for rank, each in enumerate(outcomes):
@@ -54,7 +54,7 @@ class Ranks(Group):
 
     def union(self, found: Mapping[int, Tensor]) -> dict[int, Tensor]:
         numbers = list(found)
-        values = torch.cat([found[number].reshape(-1) for number in numbers]).cpu()  # one copy, and not one for each
+        values = torch.cat([found[number].reshape(-1) for number in numbers]).cpu()  # one copy to the host
         pieces = values.split([found[number].numel() for number in numbers])
         merged = {
             number: piece
@@ -89,14 +89,14 @@ class Ranks(Group):
 
     @contextmanager
     def _others(self) -> Iterator[None]:
-        """Say in one line that another rank is gone."""
+        """Raise `LostRankError` instead of the errors of torch's backends."""
         try:
             yield
-        except RuntimeError as error:  # of torch's backends, which have no class of their own for it
+        except RuntimeError as error:  # torch has no specific class
             cause = str(error).strip().splitlines()[0]
             raise LostRankError(
-                f"another rank is gone, as rank {self.rank} of {self.size} sees ({cause}); all ranks end here, and "
-                "what is saved stays"
+                f"rank {self.rank} of {self.size} lost the connection to another rank ({cause}); all ranks stop, and "
+                "saved files are kept"
             ) from error
 
 
@@ -106,16 +106,16 @@ class _Outcome(NamedTuple):
 
 
 def sendable(error: Exception) -> Exception:
-    """An error as other processes can have it."""
+    """Return the error, or a `RuntimeError` with its text if it cannot be pickled."""
     try:
         pickle.loads(pickle.dumps(error))
-    except Exception:  # whatever somebody's class raises when it is copied
+    except Exception:  # of the error's own class
         return RuntimeError(f"{type(error).__name__}: {error}")
     return error
 
 
 def _buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-    """Tensors of one type and device that go in one message."""
+    """Group tensors of one dtype and device for one all-reduce."""
     by_kind: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
     for tensor in tensors:
         by_kind.setdefault((tensor.dtype, tensor.device), []).append(tensor)
