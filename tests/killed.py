@@ -249,7 +249,7 @@ def stop_after(update, experiment, directory, **options):
         if number == update:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    with StopSignals() as stop, pytest.raises(Stopped, match=f"stopped after update {update}; to go on: ") as found:
+    with StopSignals() as stop, pytest.raises(Stopped, match=f"stopped after update {update}; to resume: ") as found:
         run_experiment(experiment, directory, stop=stop, loggers=[OnUpdate(ask)], **options)
     return found.value
 

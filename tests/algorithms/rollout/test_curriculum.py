@@ -116,7 +116,7 @@ def test_what_is_no_schedule_is_refused_in_one_line(schedule):
 def test_a_schedule_is_refused_where_the_environment_cannot_follow_it(experiment):
     check_curriculum(None, {})
     check_curriculum("linear: 1-4", Ladder.metadata)
-    with pytest.raises(UserError, match="difficulty_schedule='1' .*'highest_difficulty'"):
+    with pytest.raises(UserError, match=r"difficulty_schedule='1' .*'highest_difficulty'"):
         check_curriculum("1", {})
     with pytest.raises(UserError, match=r"a range of difficulties must lie within 1-4, got '3-5'"):
         check_curriculum("0: 1, 0.9: 3-5", Ladder.metadata)

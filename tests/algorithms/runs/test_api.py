@@ -45,7 +45,7 @@ def test_a_notebook_shows_a_run_and_a_result_in_a_line_and_an_episode_as_its_tex
 def test_a_run_that_is_at_its_end_says_how_it_goes_on(run, capsys):
     assert main(["resume", str(run.directory)]) == 0
     printed = capsys.readouterr().out
-    assert f"nothing was left to do after update 2; to prolong the run: collm resume {run.directory}" in printed
+    assert f"complete after update 2; to prolong it: collm resume {run.directory}" in printed
     assert "greedy" not in printed, "an empty table"
 
 
@@ -69,7 +69,7 @@ def test_a_team_is_evaluated_in_another_environment(run):
         ({"num_update": 3}, TypeError, "'maac' has no setting 'num_update'; did you mean 'num_updates'?"),
         ({"xyzzy": 3}, TypeError, "`collm train maac --help-all` lists them"),
         ({"env": "collm/MiniWritin-v0"}, LookupError, "did you mean 'collm/MiniWriting-v2'"),
-        ({"env": 3}, TypeError, "env must be an id, an environment, or what builds one, got 3"),
+        ({"env": 3}, TypeError, "env must be an id, an environment, or a class or function that returns one, got 3"),
         ({"algorithm": "mack"}, LookupError, "did you mean"),
         ({"policies": {"nobody_0": fixed_policy("")}}, ValueError, "policies are given for ['nobody_0']"),
         ({"algorithm": "magrpo", "critics": {}}, ValueError, "reads none; leave them out"),

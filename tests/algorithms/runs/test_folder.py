@@ -196,7 +196,7 @@ def test_the_command_that_a_stop_prints_works(tmp_path, experiment, env, monkeyp
     directory = tmp_path / "my runs" / "it's"
     other = replace(experiment, env=env, env_kwargs={"probe": "delayed"})
     longer = changed(other, num_updates=2)
-    command = str(stop_after(1, longer, directory)).partition("to go on: ")[2]
+    command = str(stop_after(1, longer, directory)).partition("to resume: ")[2]
     assert command.endswith(" --trust") == (env != "test/Number-v0")
     with pytest.raises(FileExistsError) as refused:
         run_experiment(longer, directory)

@@ -97,11 +97,11 @@ def test_moves_by_vectors_are_kept_short_and_can_be_played_again():
 
 
 def test_metrics_are_whole_lines_of_json_whatever_the_numbers(tmp_path):
-    log = JsonLines(tmp_path / "metrics.jsonl")
-    log.log(1, {"return": 0.5, "explained_variance": math.nan, "value_loss": math.inf})
+    file = JsonLines(tmp_path / "metrics.jsonl")
+    file.write([{"update": 1, "return": 0.5, "explained_variance": math.nan, "value_loss": math.inf}])
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"update": 2, "ret')  # a crash
-    with pytest.warns(UserWarning, match="last line, 2, is cut off"):
+    with pytest.warns(UserWarning, match="last line 2"):
         found = read_lines(tmp_path / "metrics.jsonl")
     assert found == [{"update": 1, "return": 0.5, "explained_variance": None, "value_loss": None}]
 

@@ -86,7 +86,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so(tmp_path,
     assert newest_checkpoint(tmp_path / "r").path == newest  # written anew
     for path in (tmp_path / "r" / "checkpoints").iterdir():
         (path / "state.json").write_text("{}")
-    with pytest.raises(DamagedRunError, match="there is no sound one"):
+    with pytest.raises(DamagedRunError, match="no checkpoint is valid"):
         run_experiment(experiment, tmp_path / "r", resume=True)
 
 
@@ -159,7 +159,7 @@ def test_a_finished_run_is_prolonged_and_only_the_future_may_change(tmp_path, ex
     more = changed(experiment, num_updates=3, eval_interval=1, num_envs=2, save_interval=5)
     run_experiment(more, tmp_path / "r", resume=True, on_notice=told.append)
     assert traces(tmp_path / "r") == traces(tmp_path / "long")
-    assert any("num_updates: 2 until update 2, 3 from there on" in line for line in told)
+    assert any("num_updates: 2 until update 2, 3 afterwards" in line for line in told)
     assert read_config(tmp_path / "r")["config"]["num_updates"] == 3
     with pytest.raises(ValueError, match=r"agent_learning_rate = None, not 0.1"):
         run_experiment(changed(more, agent_learning_rate=0.1), tmp_path / "r", resume=True)
@@ -190,7 +190,7 @@ def test_records_that_are_longer_shorter_or_damaged(tmp_path, experiment, monkey
     lines = (directory / "episodes.jsonl").read_bytes().splitlines(keepends=True)
     (directory / "episodes.jsonl").write_bytes(b"".join(lines[:5]))
     run_experiment(experiment, directory, resume=True, on_notice=told.append)
-    assert len(told) == 1 and "episodes.jsonl holds 5 of the 8 lines up to update 2" in told[0]
+    assert len(told) == 1 and "episodes.jsonl has 5 of the 8 lines up to update 2" in told[0]
 
     for bad in (b"\0\0\0\n", b"\xff\n", b"garbage\n", b"[1]\n", b"{}\n"):
         (directory / "episodes.jsonl").write_bytes(b"".join([*lines[:2], bad, *lines[3:]]))
@@ -213,7 +213,7 @@ def test_a_signal_stops_after_the_update_with_a_checkpoint(tmp_path, experiment,
     }
     assert versions == {update: max(0, update - 1 - max_staleness) for update in (1, 2, 3)}
     stopped = stop_after(1, whole, tmp_path / "r")
-    assert stopped.status == 128 + signal.SIGTERM and "to go on: collm resume" in str(stopped)
+    assert stopped.status == 128 + signal.SIGTERM and "to resume: collm resume" in str(stopped)
     assert newest_checkpoint(tmp_path / "r").update == 1
     assert_resumes(whole, tmp_path / "r", tmp_path / "whole")
 
@@ -247,7 +247,7 @@ def test_a_stopped_run_of_other_policies_than_its_settings_name_says_what_writes
     spaces = env.observation_space(AGENTS[0]), env.action_space(AGENTS[0])
     own = {agent: NumericPolicy.for_spaces(*spaces, hidden_dims=(7,)) for agent in AGENTS}
     stop_after(1, experiment, tmp_path / "r", policies=own)
-    with pytest.raises(UserError, match=r"stopped before its end, and only the end writes .*; to go on: collm resume"):
+    with pytest.raises(UserError, match=r"stopped before its end.*: collm resume"):
         load_run(tmp_path / "r")
 
 
@@ -270,7 +270,7 @@ def test_a_signal_while_episodes_are_played_stops_before_the_next_turn_and_loses
 
     monkeypatch.setattr(RolloutCollector, "_decide", deciding)
     done = decision // 4
-    with StopSignals() as stop, pytest.raises(Stopped, match=f"stopped after update {done}; to go on: collm resume"):
+    with StopSignals() as stop, pytest.raises(Stopped, match=f"stopped after update {done}; to resume: collm resume"):
         run_experiment(whole, tmp_path / "r", stop=stop)
     assert len(num_decided) == decision + 1
     assert newest_checkpoint(tmp_path / "r").update == done
@@ -346,14 +346,14 @@ def test_only_what_the_folder_refused_is_explained(tmp_path, error, expected):
         with explained(tmp_path, lambda: "advice"):
             raise error
     if expected is not None:
-        assert str(found.value) == f"nothing more can be written to {tmp_path}: {expected}; advice"
+        assert str(found.value) == f"{tmp_path} cannot be written: {expected}; advice"
 
 
 def test_the_command_resumes_and_prolongs(tmp_path, experiment, capsys):
     run_experiment(changed(experiment, num_updates=3, eval_interval=1), tmp_path / "long")
     run_experiment(changed(experiment, eval_interval=1), tmp_path / "r")
     assert main(["resume", str(tmp_path / "r"), "--num-updates", "3"]) == 0
-    assert "num_updates: 2 until update 2, 3 from there on" in capsys.readouterr().out
+    assert "num_updates: 2 until update 2, 3 afterwards" in capsys.readouterr().out
     assert traces(tmp_path / "r") == traces(tmp_path / "long")
     (tmp_path / "r" / "metrics.jsonl").write_text("garbage\n")
     assert main(["resume", str(tmp_path / "r")]) == 2
@@ -389,7 +389,7 @@ def test_a_run_begins_with_another_run_s_policies_and_critics(tmp_path, experime
         ("iac --env test/Text-v0 --max-new-tokens 4", r"for 'speaker_0': .* is missing there and of shape"),
         (
             "iac --env collm/MiniBuild-v0 --max-new-tokens 4",
-            r"no weights for 'builder_0', but for \['speaker_0', 'speaker_1'\]",
+            r"no weights for 'builder_0', only for \['speaker_0', 'speaker_1'\]",
         ),
     ],
 )
@@ -427,11 +427,11 @@ def test_saved_weights_that_are_not_finite_are_named_before_any_update(tmp_path,
     shutil.copytree(tmp_path / "r", tmp_path / "copy")
     told = []
     run_experiment(experiment, tmp_path / "r", resume=True, on_notice=told.append)
-    assert told == [f"{newest} is damaged (a number is not finite in {name}): going on from {older}"]
+    assert told == [f"{newest} is damaged (a number is not finite in {name}): resuming from {older}"]
     monkeypatch.setattr(Trainer, "step", None)
     problem = problem.replace(str(tmp_path / "r"), str(tmp_path / "copy"))
     shutil.rmtree(tmp_path / "copy" / "checkpoints" / older.name)
-    with pytest.raises(DamagedRunError, match=f"{problem}: there is no sound one"):
+    with pytest.raises(DamagedRunError, match=f"{problem}: no checkpoint is valid"):
         run_experiment(changed(experiment, num_updates=4), tmp_path / "copy", resume=True)
     with pytest.raises(DamagedRunError, match=problem):
         run_experiment(experiment, tmp_path / "other", init_from=tmp_path / "copy")
