@@ -318,4 +318,4 @@ def check_start(directory: Path) -> None:
         UnfitWeightsError: if it has none.
     """
     if not has_checkpoint(directory):
-        raise UnfitWeightsError(f"{directory} has no checkpoint to start from; give a run of `collm train`")
+        raise UnfitWeightsError(f"{directory} has no checkpoint to begin with; give a run of `collm train`")

@@ -70,7 +70,7 @@ def prepare_run(
     experiment.check()
     if init_from is not None:
         if resume:
-            raise ValueError("init_from starts a new run and resume=True continues one; give one of them")
+            raise ValueError("init_from is for new runs, and resume=True continues a run; give one of them")
         check_start(init_from)
     if resume:
         if not directory.is_dir():
