@@ -6,16 +6,24 @@ Results are gathered or summed, so that all ranks make the same decisions. A sin
 
 from __future__ import annotations
 
+import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+import torch
+import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor
 
+from ..._errors import UserError
 from ...agents.core import Learnable
 
 Value = TypeVar("Value")
+BUCKET = 2**25
+"""Least number of elements per all-reduce, except the last one of a dtype and device."""
 
 
 class Group(ABC):
@@ -105,6 +113,117 @@ class Alone(Group):
 
     def share_out(self, learnable: Learnable, *, shards: bool) -> None:
         pass
+
+
+class LostRankError(UserError):
+    """Raised if the connection to another rank is lost."""
+
+
+class Ranks(Group):
+    """The default process group of torch.distributed."""
+
+    is_orderly = True
+
+    def __init__(self) -> None:
+        self.rank = dist.get_rank()
+        self.size = dist.get_world_size()
+
+    def gather(self, value: Value) -> list[Value]:
+        found: list[Any] = [None] * self.size
+        with self._others():
+            dist.all_gather_object(found, value)
+        return found
+
+    def together(self, work: Callable[[], Value]) -> list[Value]:
+        own: Exception | None = None
+        try:
+            outcome = _Outcome(work())
+        except Exception as error:  # raised below, on all ranks
+            own, outcome = error, _Outcome(None, sendable(error))
+        outcomes = self.gather(outcome)
+        for rank, each in enumerate(outcomes):
+            if each.error is not None:
+                raise own if own is not None and rank == self.rank else each.error
+        return [each.value for each in outcomes]
+
+    def union(self, found: Mapping[int, Tensor]) -> dict[int, Tensor]:
+        numbers = list(found)
+        values = torch.cat([found[number].reshape(-1) for number in numbers]).cpu()  # one copy to the host
+        pieces = values.split([found[number].numel() for number in numbers])
+        merged = {
+            number: piece
+            for part in self.gather(dict(zip(numbers, pieces, strict=True)))
+            for number, piece in part.items()
+        }
+        device = found[numbers[0]].device
+        whole = torch.cat([merged[number] for number in sorted(merged)]).to(device)
+        sizes = [merged[number].numel() for number in sorted(merged)]
+        return dict(zip(sorted(merged), whole.split(sizes), strict=True))
+
+    def add_up(self, tensors: Sequence[Tensor]) -> None:
+        with self._others():
+            for bucket in _buckets(tensors):
+                flat = torch.cat([tensor.detach().reshape(-1) for tensor in bucket])
+                dist.all_reduce(flat)
+                for tensor, piece in zip(bucket, flat.split([each.numel() for each in bucket]), strict=True):
+                    tensor.detach().copy_(piece.view_as(tensor))
+
+    def spread(self, tensors: Iterable[Tensor]) -> None:
+        with self._others():
+            for tensor in tensors:
+                whole = tensor.detach().contiguous()
+                dist.broadcast(whole, 0)
+                tensor.detach().copy_(whole)
+
+    def share_out(self, learnable: Learnable, *, shards: bool) -> None:
+        weights = learnable.parameters()
+        self.spread(weight for weight in weights if not isinstance(weight, DTensor))
+        if shards and weights:
+            learnable.shard(init_device_mesh(weights[0].device.type, (self.size,)))
+
+    @contextmanager
+    def _others(self) -> Iterator[None]:
+        """Raise `LostRankError` instead of the errors of torch's backends."""
+        try:
+            yield
+        except RuntimeError as error:  # torch has no specific class
+            cause = str(error).strip().splitlines()[0]
+            raise LostRankError(
+                f"rank {self.rank} of {self.size} lost the connection to another rank ({cause}); all ranks stop, and "
+                "saved files are kept"
+            ) from error
+
+
+class _Outcome(NamedTuple):
+    value: Any
+    error: Exception | None = None
+
+
+def sendable(error: Exception) -> Exception:
+    """Return the error, or a `RuntimeError` with its text if it cannot be pickled."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # of the error's own class
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error
+
+
+def _buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+    """Group tensors of one dtype and device for one all-reduce."""
+    by_kind: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
+    for tensor in tensors:
+        by_kind.setdefault((tensor.dtype, tensor.device), []).append(tensor)
+    for alike in by_kind.values():
+        bucket: list[Tensor] = []
+        size = 0
+        for tensor in alike:
+            bucket.append(tensor)
+            size += tensor.numel()
+            if size >= BUCKET:
+                yield bucket
+                bucket, size = [], 0
+        if bucket:
+            yield bucket
 
 
 def current() -> Group:

@@ -19,8 +19,7 @@ import torch.distributed as dist
 from torch.distributed import TCPStore  # type: ignore[attr-defined]  # public, but hidden from checkers
 
 from ..._errors import UserError
-from .group import Group, current, member
-from .ranks import LostRankError, Ranks
+from .group import Group, LostRankError, Ranks, current, member
 
 VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 """Environment variables that torchrun sets."""

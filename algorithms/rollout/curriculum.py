@@ -13,7 +13,7 @@ Curriculum = Callable[[float], int | str]
 """Function of the fraction of updates done, 0 to 1, that returns a difficulty or a range such as "2-4"."""
 
 _LINEAR = re.compile(r"\s*linear\s*:(.*)", re.DOTALL)
-_STAGE = re.compile(r"\s*([0-9.]+)\s*:\s*([^:,]+?)\s*")
+_STAGE = re.compile(r"\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*:\s*([^:,]+?)\s*")
 
 
 def curriculum(schedule: str) -> Curriculum:
@@ -33,7 +33,7 @@ def curriculum(schedule: str) -> Curriculum:
         span = _span(schedule, schedule)
         return lambda done: _named(span)
     found = [_STAGE.fullmatch(part) for part in schedule.split(",")]
-    stages = [(_share(stage[1], schedule), _span(stage[2], schedule)) for stage in found if stage]
+    stages = [(float(stage[1]), _span(stage[2], schedule)) for stage in found if stage]
     starts = [start for start, _ in stages]
     if len(stages) < len(found) or starts[0] != 0 or starts != sorted(set(starts)) or starts[-1] >= 1:
         raise _refused(schedule)
@@ -71,13 +71,6 @@ def _span(text: str, schedule: str) -> range:
 
 def _named(span: range) -> int | str:
     return span[0] if len(span) == 1 else f"{span[0]}-{span[-1]}"
-
-
-def _share(text: str, schedule: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise _refused(schedule) from None
 
 
 def _refused(schedule: str) -> UserError:

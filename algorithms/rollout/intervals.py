@@ -27,8 +27,8 @@ class Interval:
         return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
 
 
-def bootstrap_interval(values: Sequence[float], *, confidence: float = 0.95, num_resamples: int = 5_000) -> Interval:
-    """Mean of independent values with its percentile bootstrap interval. The resampling seed is fixed.
+def bootstrap_interval(values: Sequence[float]) -> Interval:
+    """Mean of independent values with its 95 % percentile bootstrap interval, from fixed resampling indices.
 
     Raises:
         ValueError: if there is no value.
@@ -36,9 +36,9 @@ def bootstrap_interval(values: Sequence[float], *, confidence: float = 0.95, num
     if not len(values):
         raise ValueError("an interval needs at least one value")
     sample = np.asarray(values, dtype=np.float64)
-    indices = bootstrap_indices(len(sample), 1, num_resamples)
+    indices = bootstrap_indices(len(sample), 1, 5_000)
     means = resampled(sample[:, None], indices)[..., 0].mean(axis=1)
-    return percentile_interval(float(sample.mean()), means, confidence)
+    return percentile_interval(float(sample.mean()), means, 0.95)
 
 
 def bootstrap_indices(num_scores: int, num_strata: int, num_resamples: int, *, seed: int = 0) -> Indices:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -93,20 +93,15 @@ class Play:
 
     def continued(self) -> Play:
         """Return a play of the rest of the episode, without the turns so far."""
-        return Play(
-            self.plan,
-            self.index,
-            self.place,
-            self.observations,
-            self.masks,
-            self.agents,
-            self.states[-1:],
-            {agent: [] for agent in self.agents},
-            previous=self.previous,
-            num_turns=self.num_turns,
+        return replace(
+            self,
+            states=self.states[-1:],
+            tracks={agent: [] for agent in self.agents},
+            decided={},
+            finals={},
+            is_terminated={},
+            infos=[],
             earlier_return=self.earlier_return + self.episode().team_return,
-            num_agents=self.num_agents,
-            paid=self.paid,
         )
 
     def to_state(self, actions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ import torch
 
 from ..._cluster import Cluster, first_line, import_from, leave
 from ..._errors import UserError
-from ..distribution.ranks import sendable
+from ..distribution.group import sendable
 from .collector import Played, RolloutCollector, merged
 from .plays import Plan
 from .requests import Rollout, RolloutRequest, Weights
@@ -137,11 +137,6 @@ class RayWorker(RolloutWorker):
         self._starting: dict[Any, _Actor] = {}  # by the object reference of `ready`
         for _ in range(cluster.num_actors):
             self._start()
-
-    @property
-    def num_ready(self) -> int:
-        """Actors that have started."""
-        return sum(actor.is_ready for actor in self._actors)
 
     def play(self, request: RolloutRequest, weights: Weights) -> Rollout:
         start = time.perf_counter()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -33,7 +33,7 @@ from ...agents.core import Policy, Request
 from ...agents.numeric.config import NetworkConfig
 from ...agents.numeric.policy import NumericPolicy
 from ...agents.registry import Seat
-from ...envs.registration.registry import EnvSpec, make, register, registry, specs
+from ...envs.registration.registry import EnvSpec, register, registry, specs
 from ...envs.templates import Prompts
 from ..distribution.group import current
 from ..distribution.launch import joined
@@ -48,7 +48,7 @@ from .assembly.trust import load_experiment, next_commands, run_command
 from .checkpoint import StartingWeights, UnfitWeightsError, has_newest_models, models_update, newest_update
 from .evaluation import FIRST_EVALUATION_SEED, EvaluationResult, evaluate_on
 from .loggers import Callback, LogConfig, Logger, check_sinks, read_lines
-from .loggers.display import TrainingDisplay, plot_learning_curves
+from .loggers.display import TrainingDisplay, plot_learning_curve
 from .records import failures_kept
 from .run import prepare_run, run_prepared
 from .stopping import StopSignals
@@ -122,15 +122,15 @@ class Run:
             raise ValueError(f"num_episodes must be at least 1, got {num_episodes}")
         experiment = replace(self.experiment, env_kwargs={**self.experiment.env_kwargs, **env_kwargs})
         limit = experiment.config.eval_max_turns if eval_max_turns is None else eval_max_turns
-        vector = experiment.make_vector(split, min(num_episodes, MAX_DEFAULT_ENVS), has_shares=True)
-        try:
-            with _threads(experiment.model, None), failures_kept(self.directory, experiment.env, split):
-                collector = RolloutCollector(vector, self.policies)
-                if on_progress is not None:
-                    collector.before_turn = partial(on_progress, collector)
-                return evaluate_on(collector, seeds, greedy=greedy, max_turns=limit)
-        finally:
-            vector.close()
+        with (
+            experiment.make_vector(split, min(num_episodes, MAX_DEFAULT_ENVS), has_shares=True) as vector,
+            _threads(experiment.model, None),
+            failures_kept(self.directory, experiment.env, split),
+        ):
+            collector = RolloutCollector(vector, self.policies)
+            if on_progress is not None:
+                collector.before_turn = partial(on_progress, collector)
+            return evaluate_on(collector, seeds, greedy=greedy, max_turns=limit)
 
 
 @joined()
@@ -186,14 +186,7 @@ def train(
     config, model, network, log = _settings(spec, settings)
     judged = {"prompts": prompts, "reward_funcs": reward_funcs}
     kwargs = {**kwargs, **(env_kwargs or {}), **{name: each for name, each in judged.items() if each is not None}}
-    experiment = Experiment(
-        algorithm=algorithm,
-        config=config,
-        env=id,
-        env_kwargs=kwargs,
-        model=model,
-        network=network,
-    )
+    experiment = Experiment(algorithm=algorithm, config=config, env=id, env_kwargs=kwargs, model=model, network=network)
     if partners:
         experiment = with_partners(experiment, partners)
     if out == "":
@@ -234,9 +227,11 @@ def train_experiment(
         is_prepared: `prepare_run` has been called.
         options: options of `run_prepared`.
     """
-    if not current().is_writer:
-        console = terminal(quiet=True)
-    console = console or terminal()
+    screen = (console or terminal()) if current().is_writer else terminal(quiet=True)
+
+    def print_line(line: str) -> None:
+        screen.print(line, markup=False, highlight=False, soft_wrap=True)
+
     transformers_logging.disable_progress_bar()
     check_start(threads, options.get("log"))
     if not is_prepared:
@@ -244,7 +239,7 @@ def train_experiment(
     title = f"{experiment.algorithm} on {experiment.env}, model {experiment.model.model}"
     with (
         _threads(experiment.model, threads),
-        TrainingDisplay(title, experiment.config.num_updates, console) as display,
+        TrainingDisplay(title, experiment.config.num_updates, screen) as display,
         StopSignals() as stop,
     ):
         trainer = run_prepared(
@@ -252,28 +247,25 @@ def train_experiment(
             directory,
             resume=resume,
             loggers=[display, *loggers],
-            on_notice=lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True),
+            on_notice=print_line,
             stop=stop,
             **options,
         )
     if display.evaluations:
-        console.print(display.evaluation_table())
+        screen.print(display.evaluation_table())
     if not display.metrics:
-        console.print(
+        print_line(
             f"the run was complete after update {trainer.progress.update}; to prolong it: "
-            f"{run_command('resume', directory, '--num-updates', str(2 * trainer.progress.update))}",
-            markup=False,
-            highlight=False,
-            soft_wrap=True,
+            f"{run_command('resume', directory, '--num-updates', str(2 * trainer.progress.update))}"
         )
-    console.print(f"run directory: {shown(directory)}", markup=False)
+    screen.print(f"run directory: {shown(directory)}", markup=False)
     if len(display.returns) >= MIN_POINTS and current().is_writer:
         title = f"{experiment.algorithm} on {experiment.env}"
         with replaced(directory / CURVE_FILE) as new:
-            plot_learning_curves({experiment.algorithm: [directory]}, new, title=title)
+            plot_learning_curve(directory, new, title=title)
         picture = directory / CURVE_FILE
-        console.print(f"learning curve: {shown(picture)}", markup=False, soft_wrap=True)
-    console.print(f"next: {next_commands(directory)}", markup=False, highlight=False, soft_wrap=True)
+        screen.print(f"learning curve: {shown(picture)}", markup=False, soft_wrap=True)
+    print_line(f"next: {next_commands(directory)}")
     return Run(directory, experiment, trainer.collector.policies, trainer.progress.update)
 
 
@@ -322,8 +314,7 @@ def load_run(
         experiment = _in_environment(experiment, env)
     if device is not None:
         experiment = replace(experiment, model=replace(experiment.model, device=device))
-    played = make(experiment.env, **experiment.env_kwargs)
-    try:
+    with closing(experiment.make_env()) as played:
         if has_newest_models(directory):
             policies, update = saved_team(directory / "agents", played, experiment.model), models_update(directory)
             _try_networks(directory, policies, played)
@@ -332,8 +323,6 @@ def load_run(
         if experiment.config.deterministic:
             fix_shapes(policies)
         return Run(directory, experiment, policies, update)
-    finally:
-        played.close()
 
 
 def _try_networks(directory: Path, policies: Mapping[str, Policy], env: ParallelEnv[str, Any, Any]) -> None:
@@ -384,12 +373,9 @@ def untrained(
     experiment = Experiment(
         algorithm=spec.name, config=spec.config(), env=id, env_kwargs={**kwargs, **env_kwargs}, model=model
     )
-    played = experiment.make_env()
-    try:
+    with closing(experiment.make_env()) as played:
         check_team(played, experiment.team_model, seed, learns=False)
         return Run(Path(directory), experiment, playing_team(played, experiment.team_model, seed))
-    finally:
-        played.close()
 
 
 def load_team(directory: str | Path, *, device: str | None = None, trust: bool = False) -> dict[str, Policy]:
@@ -404,7 +390,7 @@ def load_team(directory: str | Path, *, device: str | None = None, trust: bool =
 
 
 def default_directory(experiment: Experiment) -> Path:
-    """runs/<environment>-<algorithm>-<time>"""
+    """Default folder of a run: runs/<environment>-<algorithm>-<time>."""
     name = experiment.env.split("/")[-1].replace(":", ".")
     return Path("runs") / f"{name}-{experiment.algorithm}-{datetime.now():%Y%m%d-%H%M%S}"
 
@@ -454,12 +440,9 @@ def _in_environment(experiment: Experiment, env: Environment) -> Experiment:
 
 
 def _made(factory: Callable[[Seat], Policy], experiment: Experiment) -> dict[str, Policy]:
-    env = make(experiment.env, **experiment.env_kwargs)
-    algorithm = experiment.make_algorithm()
-    try:
-        return {agent: factory(seat_of(env, agent, experiment.team_model, algorithm)) for agent in env.possible_agents}
-    finally:
-        env.close()
+    algorithm, model = experiment.make_algorithm(), experiment.team_model
+    with closing(experiment.make_env()) as env:
+        return {agent: factory(seat_of(env, agent, model, algorithm)) for agent in env.possible_agents}
 
 
 def check_start(threads: int | None, log: LogConfig | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -83,11 +84,10 @@ def evaluate(
     num_episodes: int,
     *,
     greedy: bool,
-    first_seed: int = FIRST_EVALUATION_SEED,
     max_turns: int | None = None,
 ) -> EvaluationResult:
-    """Call `evaluate_on` with the seeds first_seed, first_seed + 1, …"""
-    seeds = range(first_seed, first_seed + num_episodes)
+    """Call `evaluate_on` with consecutive seeds from `FIRST_EVALUATION_SEED` on."""
+    seeds = range(FIRST_EVALUATION_SEED, FIRST_EVALUATION_SEED + num_episodes)
     return evaluate_on(collector, seeds, greedy=greedy, max_turns=max_turns)
 
 
@@ -170,8 +170,7 @@ class Evaluated:
 
 def _draw(episode: Episode, make_env: Callable[[], Any], path: Path) -> Path | None:
     """Replay an episode from its seed and actions, and draw it as a GIF; None if the environment does not render."""
-    env = make_env()
-    try:
+    with closing(make_env()) as env:
         world = env.unwrapped
         if not isinstance(world, TextParallelEnv) or "rgb_array" not in world.metadata["render_modes"]:
             return None
@@ -182,8 +181,6 @@ def _draw(episode: Episode, make_env: Callable[[], Any], path: Path) -> Path | N
             turns = {agent: turn for agent, track in episode.tracks.items() for turn in track if turn.time == time}
             env.step({agent: turn.completion.action for agent, turn in turns.items()})
             frames.append(env.render())
-    finally:
-        env.close()
     path.parent.mkdir(exist_ok=True)
     with replaced(path) as new:
         write_gif(new, frames)

@@ -119,9 +119,7 @@ def run_prepared(
         on_notice: called with lines on resumption, unusual settings, and runs that cannot learn.
         stop: signals that stop the run with a checkpoint of the last complete update. A rollout or evaluation stops
             before its next turn and is repeated on resume; an update that has begun to learn is completed.
-        policies: policies by agent that replace those of the settings.
-        critics: objects or a factory that replace the critics of the settings.
-        reward_processor: applied to every reward before learning.
+        policies, critics, reward_processor: see `Experiment.make_trainer`.
         loggers: callbacks, or objects with `log` and `close`, called on rank 0.
 
     Raises:

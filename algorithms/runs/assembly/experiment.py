@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -122,13 +123,13 @@ class Experiment:
         return spec.make(self.config)
 
     def env_kwargs_of(self, split: str) -> dict[str, Any]:
-        """Arguments of the environment, with `split` if the environment has this parameter."""
-        takes_split = "split" in inspect.signature(spec(self.env).constructor()).parameters
+        """Arguments of the environment, with `split` if it is not "train" and the environment has this parameter."""
+        takes_split = split != "train" and "split" in inspect.signature(spec(self.env).constructor()).parameters
         return dict(self.env_kwargs) | ({"split": split} if takes_split else {})
 
     def make_env(self, split: str = "train") -> ParallelEnv[str, Any, Any]:
         """Make one environment with the tasks of a split."""
-        return make(self.env, **(self.env_kwargs_of(split) if split != "train" else self.env_kwargs))
+        return make(self.env, **self.env_kwargs_of(split))
 
     def make_vector(self, split: str, num_envs: int, *, has_shares: bool = False) -> VectorEnv:
         """Make environment copies, in this process or in worker processes.
@@ -139,9 +140,9 @@ class Experiment:
             has_shares: report each agent's share of the return in the infos of text environments; see
                 `collm.envs.wrappers.Shares`.
         """
-        kwargs = self.env_kwargs_of(split) if split != "train" else dict(self.env_kwargs)
         # A partial, because an environment's arguments may have the same names as the vector's.
-        build = partial(_made, spec(self.env), kwargs, self.make_algorithm().reads_truth, has_shares)
+        reads_truth = self.make_algorithm().reads_truth
+        build = partial(_made, spec(self.env), self.env_kwargs_of(split), reads_truth, has_shares)
         config = self.config
         if config.num_workers:
             return ProcessVector(build, num_envs, num_workers=config.num_workers, timeout_s=config.timeout_s)
@@ -153,40 +154,29 @@ class Experiment:
 
     def without_effect(self) -> list[str]:
         """Notices on settings that have no effect in this combination."""
-        env = self.make_env()
-        try:
+        with closing(self.make_env()) as env:
             return settings_without_effect(Setup(self.make_algorithm(), self.model, self.network, env, self.num_envs))
-        finally:
-            env.close()
 
     def task(self) -> TrainingSize:
         """Size of the training task, for the memory plan."""
-        env = make(self.env, **self.env_kwargs)
-        try:
+        with closing(self.make_env()) as env:
             return _task(env, self.config.seed)
-        finally:
-            env.close()
 
     def _checked(self) -> Experiment:
         """Check all settings; return the experiment with the memory plan's choices filled in."""
         algorithm = self.make_algorithm()
         check_settings(algorithm, self.model)
-        env = make(self.env, **self.env_kwargs)
-        try:
+        with closing(self.make_env()) as env:
             check_team(env, self.team_model, self.config.seed, self.network.images)
             agent_learning_rates(self.config, env.possible_agents)
             check_environment(algorithm, env, self.model)
             task = _task(env, self.config.seed) if writes_text(env) else None
-        finally:
-            env.close()
-        make(self.env, **self.env_kwargs_of("test")).close()  # the test tasks must exist before training
+        self.make_env("test").close()  # the test tasks must exist before training
         check_critic(algorithm, is_text=task is not None)
-        return self if task is None else self._fitted(algorithm, task)
-
-    def _fitted(self, algorithm: Algorithm[Any], task: TrainingSize) -> Experiment:
-        model = replace(
-            self.team_model, device=",".join(canonical(name) for name in self.model.devices(len(task.agents)))
-        )
+        if task is None:
+            return self
+        devices = [canonical(name) for name in self.model.devices(len(task.agents))]
+        model = replace(self.team_model, device=",".join(devices))
         found = current().agreed(check_fit(algorithm, model, task, _room))
         return replace(
             self,
@@ -380,11 +370,8 @@ def with_partners(experiment: Experiment, partners: Mapping[str, str]) -> Experi
     Raises:
         UserError: if an agent does not exist, or no agent would learn.
     """
-    env = experiment.make_env()
-    try:
+    with closing(experiment.make_env()) as env:
         agents = list(env.possible_agents)
-    finally:
-        env.close()
     if unknown := [agent for agent in partners if agent not in agents]:
         raise UserError(f"there is no agent {unknown[0]!r} for a partner; the agents are {', '.join(agents)}")
     if len(partners) == len(agents):

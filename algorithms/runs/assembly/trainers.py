@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -61,8 +60,13 @@ def make_trainer(
     config = algorithm.config
     is_judged = rewarder is not None
     collector = make_collector(algorithm, vector, policies, is_judged=is_judged)
+
+    def local_worker() -> RolloutWorker:
+        # It steps the trainer's environments, because the trainer then does not.
+        return LocalWorker(make_collector(algorithm, vector, deepcopy(dict(policies)), is_judged=is_judged))
+
     if worker is None and config.max_staleness:
-        worker = partial(_local_worker, algorithm, vector, policies, is_judged)
+        worker = local_worker
     references: dict[str, TrainablePolicy] = {}
     if config.reference_kl_coef:
         learning = {agent: policy for agent, policy in policies.items() if isinstance(policy, TrainablePolicy)}
@@ -94,13 +98,6 @@ def make_collector(
         early_termination_threshold=config.early_termination_threshold,
         side_by_side=SideBySide.of(config),
     )
-
-
-def _local_worker(
-    algorithm: Algorithm[Any], vector: VectorEnv, policies: Mapping[str, Policy], is_judged: bool
-) -> RolloutWorker:
-    """Make a worker with copies of the policies. It uses the trainer's environments, which the trainer does not."""
-    return LocalWorker(make_collector(algorithm, vector, deepcopy(dict(policies)), is_judged=is_judged))
 
 
 CriticSource: TypeAlias = Critic | Mapping[str, Critic] | Callable[[CriticSeat], Critic]

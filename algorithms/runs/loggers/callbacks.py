@@ -49,18 +49,15 @@ class Callback:
         """Called at the end of the run."""
 
 
-class _LoggerCallback(Callback):
-    """Adapter that calls the methods that a logger has."""
-
-    def __init__(self, logger: Logger):
-        for name in ("log", "log_evaluation", "log_progress", "close"):
-            if (method := getattr(logger, name, None)) is not None:
-                setattr(self, name, method)
-
-
 def as_callback(logger: Logger | Callback) -> Callback:
-    """Return a callback unchanged, and another logger in an adapter."""
-    return logger if isinstance(logger, Callback) else _LoggerCallback(logger)
+    """Return a callback unchanged. For another logger, return a callback with those methods that the logger has."""
+    if isinstance(logger, Callback):
+        return logger
+    callback = Callback()
+    for name in ("log", "log_evaluation", "log_progress", "close"):
+        if (method := getattr(logger, name, None)) is not None:
+            setattr(callback, name, method)
+    return callback
 
 
 class JumpWatch(Callback):

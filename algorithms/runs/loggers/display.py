@@ -9,7 +9,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 
-import numpy as np
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.panel import Panel
@@ -25,6 +24,7 @@ from ..files import read_lines
 from .callbacks import Callback
 
 BARS = "▁▂▃▄▅▆▇█"
+SPARKLINE_WIDTH = 60
 LINE_S = 10.0
 """Seconds between two lines on the progress of an evaluation."""
 SHOWN = {
@@ -42,11 +42,11 @@ SHOWN = {
 }
 
 
-def sparkline(values: Sequence[float], width: int = 60) -> str:
+def sparkline(values: Sequence[float]) -> str:
     """Draw values as a line of block characters; each is the mean of consecutive values."""
     if not values:
         return ""
-    size = max(1, math.ceil(len(values) / width))
+    size = math.ceil(len(values) / SPARKLINE_WIDTH)
     means = [sum(values[i : i + size]) / len(values[i : i + size]) for i in range(0, len(values), size)]
     low, high = min(means), max(means)
     span = (high - low) or 1.0
@@ -175,34 +175,15 @@ class TrainingDisplay(Callback):
         return Panel(Group(*lines, table), title=Text(shown(self.title)), title_align="left")
 
 
-def plot_learning_curves(
-    runs: Mapping[str, Sequence[Path]], file: Path, *, title: str = "", x: str = "environment_steps"
-) -> Path:
-    """Draw mean returns during training, one curve per name, with the range over its runs as a band.
-
-    Args:
-        runs: run folders by the name of their curve.
-        file: output file; its suffix selects the format.
-        x: metric on the horizontal axis.
-
-    Returns:
-        `file`.
-    """
+def plot_learning_curve(directory: Path, file: Path, *, title: str) -> None:
+    """Draw the mean return of each update of a run over environment steps; the file's suffix selects the format."""
     from matplotlib.figure import Figure  # here: a slow import
 
+    rows = [row for row in read_lines(directory / "metrics.jsonl") if "return" in row]
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
-    for name, directories in runs.items():
-        rows = [[row for row in read_lines(each / "metrics.jsonl") if "return" in row] for each in directories]
-        length = min(len(run) for run in rows)
-        steps = np.mean([[row[x] for row in run[:length]] for run in rows], axis=0)
-        returns = np.array([[row["return"] for row in run[:length]] for run in rows])
-        line = axes.plot(steps, returns.mean(axis=0), label=f"{name}, {len(rows)} seeds" if len(rows) > 1 else name)[0]
-        if len(rows) > 1:
-            axes.fill_between(steps, returns.min(axis=0), returns.max(axis=0), alpha=0.2, color=line.get_color())
-    axes.set(title=title, xlabel=x.replace("_", " "), ylabel="team return")
+    axes.plot([row["environment_steps"] for row in rows], [row["return"] for row in rows])
+    axes.set(title=title, xlabel="environment steps", ylabel="team return")
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False)
     figure.savefig(file, dpi=120)
-    return file

@@ -1,4 +1,4 @@
-"""Ray's actors play what one process plays, whatever becomes of them. Where Ray is not installed nothing is tested."""
+"""Ray actors play the episodes of one process, also if actors are lost. Skipped if Ray is not installed."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from faulty_worlds import Texts
 
 from collm._cluster import Cluster, leave
 from collm._errors import UserError
+from collm.algorithms.learning.learners import policy_weights
 from collm.algorithms.rollout.ray_worker import LostCollectorsError, RayWorker
 from collm.algorithms.runs.assembly.checks import cluster_of
 from collm.algorithms.runs.assembly.experiment import Blueprint
@@ -30,7 +31,7 @@ pytestmark = [  # Ray leaves files and sockets of its own to the garbage collect
 
 @pytest.fixture(scope="module")
 def cluster():
-    """One small node for all tests but those that lose nodes; an address at which nobody answers lies about."""
+    """One small node for all tests except those that lose nodes. The address in the environment does not answer."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("RAY_ADDRESS", "127.0.0.1:1")
         patched.setenv("RAY_worker_niceness", "0")
@@ -61,14 +62,17 @@ def test_a_cluster_that_cannot_be_joined_is_one_line_before_anything_begins(monk
 
 
 class Orders:
-    """Orders of a training by weights that do not change, and what one process plays of them."""
+    """Requests of a training with constant weights, and their episodes in one process."""
 
     def __init__(self, **settings):
         self.experiment = experiment(collectors="ray", **settings)
         self.local = replace(self.experiment, config=replace(self.experiment.config, collectors=None)).make_trainer()
 
     def order(self, update):
-        return replace(self.local._order(update, update), version=update)
+        return self.local.source._request(update, update)
+
+    def weights(self):
+        return policy_weights(self.local.unique_learners)
 
     def actors(self):
         return RayWorker(Blueprint.of(self.experiment, 4), cluster_of(self.experiment.config))
@@ -87,7 +91,7 @@ def places(actors):
 def test_an_actor_that_is_killed_while_it_plays_costs_no_episode_and_changes_none(cluster):
     orders = Orders(rollout_buffer_size=64)
     actors = orders.actors()
-    weights = orders.local.weights()
+    weights = orders.weights()
     actors.play(orders.order(0), weights)  # so that both are up
     before = places(actors)
     threading.Timer(0.3, os.kill, (before[0], signal.SIGKILL)).start()
@@ -109,9 +113,9 @@ def kill_all(processes):
 def test_three_of_four_actors_and_then_all_lost_at_once_cost_no_episode_and_change_none(cluster):
     orders = Orders(rollout_buffer_size=64, num_collectors=4, collector_options={"num_cpus": 0.25})
     actors = orders.actors()
-    weights = orders.local.weights()
+    weights = orders.weights()
     for count in (3, 4):
-        while actors.num_ready < 4:
+        while len(places(actors)) < 4:
             actors.play(orders.order(0), weights)
         killed = places(actors)[:count]
         for process in killed:  # all are stopped first, so that none can end its share before the others are lost
@@ -206,7 +210,7 @@ def test_a_node_that_is_taken_away_while_it_plays_costs_no_episode_and_changes_n
     monkeypatch.setattr(orders, "experiment", replace_collectors(orders.experiment, f"ray://{nodes.address}"))
     actors = orders.actors()
     try:
-        weights = orders.local.weights()
+        weights = orders.weights()
         actors.play(orders.order(0), weights)
         assert len({each.place.partition(", process")[0] for each in actors._actors}) == 2
         gone = threading.Thread(target=nodes.remove_node, args=(second,))
