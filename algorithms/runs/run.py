@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -129,6 +130,7 @@ def run_prepared(
     """
     group = current()
     with explained(directory, lambda: _advice(directory)), ExitStack() as stack:
+        # 1. Lock the folder, and load the checkpoint or starting weights.
         if group.is_writer:
             stack.enter_context(only_one(directory))
         if not resume:
@@ -137,6 +139,7 @@ def run_prepared(
         start = StartingWeights.of_run(init_from) if init_from is not None else None
         if resume and start is None:
             start = StartingWeights.kept_in(directory)
+        # 2. Make the trainer, and the collector of evaluations.
         for line in experiment.without_effect() if group.is_writer else ():
             on_notice(line)
         trainer = experiment.make_trainer(
@@ -149,16 +152,16 @@ def run_prepared(
         vector = experiment.make_vector("test", num_envs, has_shares=True)
         stack.callback(vector.close)
         held_out = RolloutCollector(vector, trainer.collector.policies)
+        # 3. Reset the folder to the checkpoint, or to an empty run.
         if checkpoint is None:
             num_lines = group.by_writer(lambda: _begin(experiment, directory, start, resume, on_notice))
         else:
             with explained_content(checkpoint.path):
                 trainer.load_state_dict(checkpoint.trainer)
             num_lines = group.by_writer(lambda: _rewind(experiment, directory, checkpoint, on_notice))
-        run = _TrainingLoop(experiment, directory, trainer, held_out)
-        run.stop = stop
-        if checkpoint is not None:  # the evaluation after its update may have been interrupted
-            run.evaluated = group.by_writer(lambda: last_evaluated(directory))
+        # 4. Train and save. The evaluation after the checkpoint's update may have been interrupted.
+        evaluated = None if checkpoint is None else group.by_writer(lambda: last_evaluated(directory))
+        run = _TrainingLoop(experiment, directory, trainer, held_out, stop, evaluated)
         if group.is_writer:
             sinks = () if log is None else log.log
             made = make_loggers(directory, sinks, experiment.to_json(), update=trainer.progress.update)
@@ -184,28 +187,24 @@ def run_prepared(
         return trainer
 
 
+@dataclass
 class _TrainingLoop:
-    """Training loop of a run: updates, logs, evaluations, checkpoints.
+    """Training loop of a run: updates, logs, evaluations, checkpoints."""
 
-    Attributes:
-        records: record files by name, on rank 0.
-        callbacks: callbacks, on rank 0.
-        on_notice: called with notices, on rank 0.
-        stop: signals that stop the run. None: the run stops only at its end.
-        evaluated: update of the last evaluation. None: no evaluation yet.
-    """
+    experiment: Experiment
+    directory: Path
+    trainer: Trainer
+    held_out: RolloutCollector
+    stop: StopSignals | None
+    evaluated: int | None
+    """Update of the last evaluation. None: no evaluation yet."""
+    records: Mapping[str, JsonLines] = field(default_factory=dict)
+    """Record files by name. Empty on ranks other than 0, like the callbacks."""
+    callbacks: Sequence[Callback] = ()
+    on_notice: Notice | None = None
 
-    def __init__(self, experiment: Experiment, directory: Path, trainer: Trainer, held_out: RolloutCollector):
-        self.experiment = experiment
-        self.config, self.env = experiment.config, experiment.env
-        self.directory = directory
-        self.trainer = trainer
-        self.held_out = held_out
-        self.records: Mapping[str, JsonLines] = {}
-        self.callbacks: Sequence[Callback] = ()
-        self.on_notice: Notice | None = None
-        self.stop: StopSignals | None = None
-        self.evaluated: int | None = None
+    def __post_init__(self) -> None:
+        self.config, self.env = self.experiment.config, self.experiment.env
         self._saved: int | None = None  # update of the last checkpoint of this process
         self._saved_at = time.monotonic()
 

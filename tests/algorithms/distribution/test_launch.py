@@ -1,4 +1,4 @@
-"""Ranks that fail, die or hang: all end, with one line that says why."""
+"""If a rank fails, dies or hangs, all ranks exit, and one line reports the cause."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ except UserError as error:
 
 
 def ended(mode, timeout_s=60):
-    """Exit statuses and what both ranks of a program that fails in some way wrote, and in how many seconds."""
+    """Exit statuses, error lines and duration of two ranks that run a failing program."""
     port = ranked.free_port()
     begun = time.monotonic()
     processes = []

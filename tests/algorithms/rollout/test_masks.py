@@ -51,7 +51,7 @@ class Gates(ParallelEnv):
             gates[self.rng.integers(NUM_OPTIONS)] = 1
         if self.turn == 2 and self.fault:
             self.open["b_0"] = {"closed": np.zeros(6), "short": np.ones(5), "halves": np.full(6, 0.5)}[self.fault]
-        if self.turn == 6:  # nobody is left to choose
+        if self.turn == 6:  # the episode is over
             self.open = {agent: np.zeros(NUM_OPTIONS, np.int8) for agent in AGENTS}
         seen = {agent: self.rng.random(2, dtype=np.float32) for agent in AGENTS}
         if self.convention == "info":

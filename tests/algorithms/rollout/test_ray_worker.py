@@ -23,7 +23,7 @@ from collm.envs.vectors.faults import EnvironmentFault
 
 ray = pytest.importorskip("ray", reason="needs collm[ray], which the extra dev brings")
 
-pytestmark = [  # Ray leaves files and sockets of its own to the garbage collector
+pytestmark = [  # Ray does not close its files and sockets
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
@@ -92,12 +92,12 @@ def test_an_actor_that_is_killed_while_it_plays_costs_no_episode_and_changes_non
     orders = Orders(rollout_buffer_size=64)
     actors = orders.actors()
     weights = orders.weights()
-    actors.play(orders.order(0), weights)  # so that both are up
+    actors.play(orders.order(0), weights)  # until both have started
     before = places(actors)
     threading.Timer(0.3, os.kill, (before[0], signal.SIGKILL)).start()
     found = actors.play(orders.order(1), weights)
     deadline = time.monotonic() + 300
-    while before[0] in places(actors) and time.monotonic() < deadline:  # it may have been done before it was killed
+    while before[0] in places(actors) and time.monotonic() < deadline:  # the actor may have finished before the kill
         found = actors.play(orders.order(1), weights)
     assert_same([found.episodes], [orders.played_here(1)])
     assert before[0] not in places(actors)
@@ -118,7 +118,7 @@ def test_three_of_four_actors_and_then_all_lost_at_once_cost_no_episode_and_chan
         while len(places(actors)) < 4:
             actors.play(orders.order(0), weights)
         killed = places(actors)[:count]
-        for process in killed:  # all are stopped first, so that none can end its share before the others are lost
+        for process in killed:  # suspended first, so that none finishes before the others are lost
             os.kill(process, signal.SIGSTOP)
         threading.Timer(0.5, kill_all, (killed,)).start()
         found = actors.play(orders.order(1), weights)
@@ -137,7 +137,7 @@ def test_episodes_that_lose_three_actors_one_after_the_other_end_the_run_in_one_
 
 
 class Fragile(TextParallelEnv):
-    """Falls over in its second turn; its class is of this process alone, as a script's or a notebook's."""
+    """Raises in its second turn. The class exists only in this process, as in a script or a notebook."""
 
     def __init__(self, falls: bool = True):
         super().__init__(("writer_0", "writer_1"), 2)
@@ -196,13 +196,13 @@ def test_a_cluster_of_its_own_is_started_whatever_address_lies_about_and_left_by
     ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="error")
     own.join()
     leave()
-    assert ray.is_initialized()  # as it was connected by somebody else
+    assert ray.is_initialized()  # another caller connected it
     ray.shutdown()
 
 
 @pytest.mark.slow
 def test_a_node_that_is_taken_away_while_it_plays_costs_no_episode_and_changes_none(monkeypatch):
-    """Two nodes on this machine, with an actor each; what is left of the cluster has room for both."""
+    """Two nodes on this machine, with one actor each. The remaining node has room for both."""
     monkeypatch.setenv("RAY_worker_niceness", "0")
     ray.shutdown()
     nodes, second = two_nodes()

@@ -12,7 +12,7 @@ from collm.envs.vectors.faults import Course
 
 
 class Same(Policy):
-    """Always replies the same, and stores the decoding modes."""
+    """Policy with a constant reply that stores the decoding modes."""
 
     def __init__(self):
         self.greedy = set()

@@ -1,4 +1,4 @@
-"""Nine runs, killed again and again at random and chosen moments, end as if they had been left in peace."""
+"""Runs that are killed repeatedly at random moments end with the files of an undisturbed run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SMALL = {
     "save_interval": 1,
 }
 ACTOR_CRITIC = {"critic_warmup": 1, "critic_batch_size": 4, "critic_steps": 1}
-WORKERS = {"num_workers": 2, "num_envs": 4, "deterministic": True}  # else which copies share a batch is left to chance
+WORKERS = {"num_workers": 2, "num_envs": 4, "deterministic": True}  # else batches depend on timing
 RUNS = {
     "iac": ("iac", WRITING, ACTOR_CRITIC, {}, {}),
     "iac-heads": ("iac", WRITING, {**ACTOR_CRITIC, "use_separate_critic": False}, {}, {}),

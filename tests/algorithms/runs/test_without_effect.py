@@ -1,4 +1,4 @@
-"""Settings that change nothing are reported, and no others."""
+"""Settings without effect are reported, and settings with an effect are not."""
 
 from __future__ import annotations
 
