@@ -3,6 +3,9 @@
 The collector is independent of text. It calls each model once for the agents of all ready copies, steps those copies,
 and starts the next episode in each copy whose episode ended. Copies in worker processes step while the policies decide
 for other copies.
+
+A `Plan` is an episode to play, a `Play` an episode in progress, and an `Episode` the result. `collect` plays whole
+episodes. `collect_turns` plays a fixed number of turns, and cuts unfinished episodes into segments.
 """
 
 from __future__ import annotations

@@ -3,6 +3,9 @@
 With `max_staleness`, update u learns from episodes of version max(0, u - max_staleness) of the weights. A fast worker
 does not play newer versions, so results do not depend on speed. At most max_staleness + 1 requests are submitted at a
 time.
+
+`LocalSource` plays on-policy on all ranks. `AsyncSource` submits requests to a `RolloutWorker`, which plays in this
+process (`LocalWorker`) or on Ray actors (`RayWorker`).
 """
 
 from __future__ import annotations

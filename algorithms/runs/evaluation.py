@@ -80,11 +80,7 @@ class EvaluationResult:
 
 
 def evaluate(
-    collector: RolloutCollector,
-    num_episodes: int,
-    *,
-    greedy: bool,
-    max_turns: int | None = None,
+    collector: RolloutCollector, num_episodes: int, *, greedy: bool, max_turns: int | None = None
 ) -> EvaluationResult:
     """Call `evaluate_on` with consecutive seeds from `FIRST_EVALUATION_SEED` on."""
     seeds = range(FIRST_EVALUATION_SEED, FIRST_EVALUATION_SEED + num_episodes)

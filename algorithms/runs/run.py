@@ -278,10 +278,7 @@ class _TrainingLoop:
                 self.trainer.progress.errors_annotated(self.trainer.learners),
             ):
                 result = evaluate(
-                    self.held_out,
-                    self.config.eval_num_samples,
-                    greedy=greedy,
-                    max_turns=self.config.eval_max_turns,
+                    self.held_out, self.config.eval_num_samples, greedy=greedy, max_turns=self.config.eval_max_turns
                 )
             report_skipped(self.held_out, self.directory, self.env, "test")
             if result.num_cut:

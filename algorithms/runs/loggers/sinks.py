@@ -21,11 +21,7 @@ if TYPE_CHECKING:
     from ..evaluation import Evaluated
 
 Sink = Literal["wandb", "tensorboard", "trackio"]
-_PACKAGES: dict[Sink, str] = {
-    "wandb": "wandb",
-    "tensorboard": "torch.utils.tensorboard",
-    "trackio": "trackio",
-}
+_PACKAGES: dict[Sink, str] = {"wandb": "wandb", "tensorboard": "torch.utils.tensorboard", "trackio": "trackio"}
 WANDB_FILE = "wandb_id.txt"
 TRANSCRIPT_COLUMNS = ("played", "seed", "return", "agent", "text")
 
@@ -172,10 +168,7 @@ def make_loggers(
 
 
 def _names(directory: Path) -> dict[str, str]:
-    return {
-        "project": os.environ.get("WANDB_PROJECT", "collm"),
-        "name": os.environ.get("WANDB_NAME", directory.name),
-    }
+    return {"project": os.environ.get("WANDB_PROJECT", "collm"), "name": os.environ.get("WANDB_NAME", directory.name)}
 
 
 def _indented(text: str) -> str:
