@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from dataclasses import replace
 
 import pytest
@@ -85,23 +84,6 @@ class Orders:
 
 def places(actors):
     return [int(each.place.rpartition(" ")[2]) for each in actors._actors if each.is_ready]
-
-
-@pytest.mark.slow
-def test_an_actor_that_is_killed_while_it_plays_costs_no_episode_and_changes_none(cluster):
-    orders = Orders(rollout_buffer_size=64)
-    actors = orders.actors()
-    weights = orders.weights()
-    actors.play(orders.order(0), weights)  # until both have started
-    before = places(actors)
-    threading.Timer(0.3, os.kill, (before[0], signal.SIGKILL)).start()
-    found = actors.play(orders.order(1), weights)
-    deadline = time.monotonic() + 300
-    while before[0] in places(actors) and time.monotonic() < deadline:  # the actor may have finished before the kill
-        found = actors.play(orders.order(1), weights)
-    assert_same([found.episodes], [orders.played_here(1)])
-    assert before[0] not in places(actors)
-    actors.close()
 
 
 def kill_all(processes):
