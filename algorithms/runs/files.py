@@ -76,7 +76,7 @@ def read_config(directory: Path) -> dict[str, Any]:
     found = read_json(file)
     if "model_type" in found:
         raise UserError(
-            f"{directory} holds a model and no run; to evaluate it: collm evaluate --model "
+            f"{directory} holds a model and no run; to let it play: collm evaluate --model "
             f"{shlex.quote(str(directory))} --env ID"
         )
     return found

@@ -135,7 +135,7 @@ def check_environment(algorithm: Algorithm[Any], env: ParallelEnv[str, Any, Any]
     if filters and not (algorithm.has_baseline or model.learns_filtered) and is_text:
         given = ", ".join(f"{name}={value}" for name, value in filters.items())
         raise ValueError(
-            f"{given} samples from another distribution than {type(algorithm).__name__} learns, and without a baseline "
+            f"{given} draws from another distribution than {type(algorithm).__name__} learns, and without a baseline "
             "the gradient has another direction; use learns_filtered=True, or top_p=1 and top_k=0"
         )
     if algorithm.reads_truth:
@@ -177,12 +177,12 @@ def check_critic(algorithm: Algorithm[Any], *, is_text: bool) -> None:
     critic: str = algorithm.config.critic_model_name_or_path
     if critic == BAG_OF_WORDS and not is_text:
         raise ValueError(
-            f"critic_model_name_or_path={BAG_OF_WORDS!r} reads text, but the observations are vectors; leave it out"
+            f"critic_model_name_or_path={BAG_OF_WORDS!r} reads texts, but these agents observe vectors; leave it out"
         )
     is_new = critic in ("small", BAG_OF_WORDS)
     if algorithm.config.critic_lora_rank is not None and (is_new or algorithm.has_actor_heads):
         raise ValueError(
-            "critic_lora_rank adds adapters to a pretrained critic, but this critic is not pretrained; "
+            "critic_lora_rank puts adapters on a pretrained critic, but this critic is not pretrained; "
             "name a model in critic_model_name_or_path, or leave critic_lora_rank out"
         )
     if critic not in ("small", "actor", BAG_OF_WORDS) and registered_critic(critic) is None:

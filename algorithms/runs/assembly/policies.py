@@ -121,7 +121,7 @@ def check_names(agents: Sequence[str]) -> None:
     for agent in agents:
         if not isinstance(agent, str) or not re.fullmatch(r"\w(?:[\w .,:+-]*\w)?", agent) or len(agent) > 100:
             raise UserError(
-                f"the agent name {agent!r} of the environment is not a valid folder name; agents need "
+                f"the agent name {agent!r} cannot name the folder of its policy; agents need "
                 'names of letters and digits, with " _ . , : + -" between them'
             )
 

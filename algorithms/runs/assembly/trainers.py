@@ -182,7 +182,7 @@ def _critic_maker(
     def make(agent: str | None, policy: TrainablePolicy, number: int) -> Critic:
         if isinstance(factory, Critic):
             if agent is not None:
-                raise ValueError("one critic is given, but each agent needs one; give a mapping or a factory")
+                raise ValueError("one critic is given, but each agent has its own; give a mapping or a factory")
             return factory
         if isinstance(factory, Mapping):
             if (agent or "joint") not in factory:
