@@ -22,6 +22,7 @@ from fakes import OnUpdate
 from safetensors.torch import load_file
 from transformers.utils import logging as transformers_logging
 
+from collm.algorithms.learning.trainer import Trainer
 from collm.algorithms.runs import run as running
 from collm.algorithms.runs.assembly.experiment import Experiment
 from collm.algorithms.runs.checkpoint import has_checkpoint, newest_checkpoint
@@ -249,9 +250,23 @@ def stop_after(update, experiment, directory, **options):
         if number == update:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    with StopSignals() as stop, pytest.raises(Stopped, match=f"stopped after update {update}; to go on: ") as found:
+    with StopSignals() as stop, pytest.raises(Stopped, match=f"stopped after update {update}; to resume: ") as found:
         run_experiment(experiment, directory, stop=stop, loggers=[OnUpdate(ask)], **options)
     return found.value
+
+
+def kill_after(update, experiment, directory):
+    """Run an experiment, and interrupt it before the update that follows, without a checkpoint."""
+    step = Trainer.step
+
+    def dying(self, *args):
+        if self.progress.update == update:
+            raise KeyboardInterrupt
+        return step(self, *args)
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Trainer, "step", dying)
+        run_experiment(experiment, directory)
 
 
 def assert_resumes(experiment, directory, expected):

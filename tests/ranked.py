@@ -96,8 +96,8 @@ def _life(function, rank, size, port, patience_s, death_port, args, queue):
 
 
 def _die(rank, size, port, queue):
+    from collm.algorithms.distribution.group import LostRankError
     from collm.algorithms.distribution.launch import joined
-    from collm.algorithms.distribution.ranks import LostRankError
 
     if rank == size - 1:
         queue.close()

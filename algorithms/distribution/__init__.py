@@ -1,1 +1,1 @@
-"""Ranks: the processes that train together, each with the same control and a share of the work."""
+"""Data parallelism: ranks run the same program and split the work."""

@@ -1,33 +1,38 @@
-"""The group of processes that train together: replicated control, sharded compute.
+"""Group of processes that train together (data parallelism).
 
-Every rank runs the same program with the same seeds. Only work is split: episodes to play, histories to value, passes
-to differentiate. What comes of it is gathered or added up, so that all ranks decide alike. One process is a group of
-one, and no algorithm asks how many there are.
+All ranks run the same program with the same seeds, and split the work: rollouts, and forward and backward passes.
+Results are gathered or summed, so that all ranks make the same decisions. A single process is a group of size 1.
 """
 
 from __future__ import annotations
 
+import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+import torch
+import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor
 
+from ..._errors import UserError
 from ...agents.core import Learnable
 
 Value = TypeVar("Value")
+BUCKET = 2**25
+"""Least number of elements per all-reduce, except the last one of a dtype and device."""
 
 
 class Group(ABC):
-    """The ranks, as one of them sees them.
-
-    All ranks must call its methods in the same order, but for `shard`: each waits for the others.
+    """Process group with collective operations: all ranks must call them in the same order. `shard` is local.
 
     Attributes:
-        rank: number of this process, 0..size-1.
+        rank: rank of this process, 0 to size - 1.
         size: number of processes.
-        is_orderly: whether work that calls these methods must be done in one order, and not in threads side by side.
+        is_orderly: True if threads of one process may not call collectives concurrently.
     """
 
     rank: int = 0
@@ -36,64 +41,60 @@ class Group(ABC):
 
     @property
     def is_writer(self) -> bool:
-        """Whether this rank writes the run's folder and shows its progress: rank 0."""
+        """True on rank 0, which writes the run's folder and shows progress."""
         return self.rank == 0
 
     def shard(self, items: Sequence[Value]) -> list[Value]:
-        """This rank's share: every size-th item, from its own number on."""
+        """Items of this rank: every `size`-th item, starting at `rank`."""
         return list(items[self.rank :: self.size])
 
     @abstractmethod
     def gather(self, value: Value) -> list[Value]:
-        """The values of all ranks, in the order of their numbers."""
+        """Return the values of all ranks, in rank order (all-gather)."""
 
     @abstractmethod
     def together(self, work: Callable[[], Value]) -> list[Value]:
-        """What the work of each rank returns, in the order of their numbers.
+        """Call `work` on every rank, and return the results of all ranks, in rank order.
 
         Raises:
-            Exception: on all ranks what it raised on one, the first that failed.
+            Exception: on all ranks, the error of the lowest rank that failed.
         """
 
     @abstractmethod
     def add_up(self, tensors: Sequence[Tensor]) -> None:
-        """Replace each tensor by its sum over all ranks, the same bits on each."""
+        """Sum each tensor over all ranks, in place (all-reduce). The result is the same bit for bit on all ranks."""
 
     @abstractmethod
     def spread(self, tensors: Iterable[Tensor]) -> None:
-        """Replace each tensor by the writer's."""
+        """Broadcast each tensor from rank 0, in place."""
 
     @abstractmethod
     def share_out(self, learnable: Learnable, *, shards: bool) -> None:
-        """Let all ranks begin with the writer's weights.
-
-        Args:
-            shards: each is to keep a share of them, in place of all.
-        """
+        """Broadcast the weights of rank 0. With `shards`, each rank then keeps a shard of them (FSDP2)."""
 
     @abstractmethod
     def union(self, found: Mapping[int, Tensor]) -> dict[int, Tensor]:
-        """The tensors that the ranks found, by number, on the device of this one."""
+        """Merge the tensors of all ranks, by number; returned on this rank's device."""
 
     def agreed(self, value: Value) -> Value:
-        """The writer's value, for all."""
+        """Return the value of rank 0 on all ranks."""
         return self.gather(value)[0]
 
     def by_writer(self, work: Callable[[], Value]) -> Value:
-        """Have the writer do some work while the others wait; returns what it returned, on all ranks.
+        """Call `work` on rank 0 while the other ranks wait, and return its result on all ranks.
 
         Raises:
-            Exception: on all ranks what it raised.
+            Exception: on all ranks, the error of rank 0.
         """
         if self.is_writer:
             return self.together(work)[0]
-        waiting: Callable[[], Any] = _nothing
-        found: Value = self.together(waiting)[0]
-        return found
+        results: list[Any] = self.together(lambda: None)
+        result: Value = results[0]
+        return result
 
 
 class Alone(Group):
-    """A process that trains by itself."""
+    """Group of a single process."""
 
     def gather(self, value: Value) -> list[Value]:
         return [value]
@@ -114,23 +115,130 @@ class Alone(Group):
         pass
 
 
+class LostRankError(UserError):
+    """Raised if the connection to another rank is lost."""
+
+
+class Ranks(Group):
+    """The default process group of torch.distributed."""
+
+    is_orderly = True
+
+    def __init__(self) -> None:
+        self.rank = dist.get_rank()
+        self.size = dist.get_world_size()
+
+    def gather(self, value: Value) -> list[Value]:
+        found: list[Any] = [None] * self.size
+        with self._others():
+            dist.all_gather_object(found, value)
+        return found
+
+    def together(self, work: Callable[[], Value]) -> list[Value]:
+        own: Exception | None = None
+        try:
+            outcome = _Outcome(work())
+        except Exception as error:  # raised below, on all ranks
+            own, outcome = error, _Outcome(None, sendable(error))
+        outcomes = self.gather(outcome)
+        for rank, each in enumerate(outcomes):
+            if each.error is not None:
+                raise own if own is not None and rank == self.rank else each.error
+        return [each.value for each in outcomes]
+
+    def union(self, found: Mapping[int, Tensor]) -> dict[int, Tensor]:
+        numbers = list(found)
+        values = torch.cat([found[number].reshape(-1) for number in numbers]).cpu()  # one copy to the host
+        pieces = values.split([found[number].numel() for number in numbers])
+        merged = {
+            number: piece
+            for part in self.gather(dict(zip(numbers, pieces, strict=True)))
+            for number, piece in part.items()
+        }
+        device = found[numbers[0]].device
+        whole = torch.cat([merged[number] for number in sorted(merged)]).to(device)
+        sizes = [merged[number].numel() for number in sorted(merged)]
+        return dict(zip(sorted(merged), whole.split(sizes), strict=True))
+
+    def add_up(self, tensors: Sequence[Tensor]) -> None:
+        with self._others():
+            for bucket in _buckets(tensors):
+                flat = torch.cat([tensor.detach().reshape(-1) for tensor in bucket])
+                dist.all_reduce(flat)
+                for tensor, piece in zip(bucket, flat.split([each.numel() for each in bucket]), strict=True):
+                    tensor.detach().copy_(piece.view_as(tensor))
+
+    def spread(self, tensors: Iterable[Tensor]) -> None:
+        with self._others():
+            for tensor in tensors:
+                whole = tensor.detach().contiguous()
+                dist.broadcast(whole, 0)
+                tensor.detach().copy_(whole)
+
+    def share_out(self, learnable: Learnable, *, shards: bool) -> None:
+        weights = learnable.parameters()
+        self.spread(weight for weight in weights if not isinstance(weight, DTensor))
+        if shards and weights:
+            learnable.shard(init_device_mesh(weights[0].device.type, (self.size,)))
+
+    @contextmanager
+    def _others(self) -> Iterator[None]:
+        """Raise `LostRankError` instead of the errors of torch's backends."""
+        try:
+            yield
+        except RuntimeError as error:  # torch has no specific class
+            cause = str(error).strip().splitlines()[0]
+            raise LostRankError(
+                f"rank {self.rank} of {self.size} lost the connection to another rank ({cause}); all ranks stop, and "
+                "saved files are kept"
+            ) from error
+
+
+class _Outcome(NamedTuple):
+    value: Any
+    error: Exception | None = None
+
+
+def sendable(error: Exception) -> Exception:
+    """Return the error, or a `RuntimeError` with its text if it cannot be pickled."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # of the error's own class
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error
+
+
+def _buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+    """Group tensors of one dtype and device for one all-reduce."""
+    by_kind: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
+    for tensor in tensors:
+        by_kind.setdefault((tensor.dtype, tensor.device), []).append(tensor)
+    for alike in by_kind.values():
+        bucket: list[Tensor] = []
+        size = 0
+        for tensor in alike:
+            bucket.append(tensor)
+            size += tensor.numel()
+            if size >= BUCKET:
+                yield bucket
+                bucket, size = [], 0
+        if bucket:
+            yield bucket
+
+
 def current() -> Group:
-    """The group of this process: as in torch, whom a process works with is a property of the process."""
+    """Group of this process."""
     return _current[-1]
 
 
 @contextmanager
 def member(group: Group) -> Iterator[Group]:
-    """Have this process belong to a group inside the block."""
+    """Set the group of this process inside the block."""
     _current.append(group)
     try:
         yield group
     finally:
         _current.remove(group)
-
-
-def _nothing() -> None:
-    return None
 
 
 _current: list[Group] = [Alone()]

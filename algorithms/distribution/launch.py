@@ -1,6 +1,6 @@
-"""Joining and leaving the processes that torchrun started, and signs of life between them.
+"""Process group of ranks started by torchrun, with heartbeats.
 
-A rank that waits for another inside NCCL is not told that the other has died, and no one is told that another hangs.
+NCCL does not report that another rank died while a rank waits for it, and no backend reports a rank that hangs.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from hashlib import sha256
 from types import TracebackType
@@ -19,38 +19,37 @@ import torch.distributed as dist
 from torch.distributed import TCPStore  # type: ignore[attr-defined]  # public, but hidden from checkers
 
 from ..._errors import UserError
-from .group import Group, current, member
-from .ranks import LostRankError, Ranks
+from .group import Group, LostRankError, Ranks, current, member
 
 VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-"""What torchrun tells each process that it starts."""
+"""Environment variables that torchrun sets."""
 TIMEOUT = timedelta(hours=2)
-"""Longest wait for a rank that is alive: shares of an update may differ by minutes. `RankWatch` finds lost ranks."""
+"""Timeout of collectives. Ranks may differ by minutes in an update; `RankWatch` detects lost ranks earlier."""
 PATIENCE_S = 40.0
 BEATS = 8
-"""Signs of life within the patience."""
+"""Heartbeats per `patience_s`."""
 _DONE = b"done"
-_SAID = "collm/said"
+_REPORTS = "collm/said"
 
 
 @contextmanager
 def joined(patience_s: float = PATIENCE_S) -> Iterator[Group]:
-    """Belong to the processes that torchrun started, inside the block; to none but itself without torchrun.
+    """Set the process group of torchrun's ranks inside the block. Without torchrun, keep the group of one process.
 
     Args:
-        patience_s: seconds without a sign of life after which a rank counts as lost.
+        patience_s: seconds without a heartbeat after which a rank counts as lost.
 
     Raises:
-        UserError: if torchrun's variables are there in part.
-        LostRankError: if another rank ends or hangs, on one of those that are left; the others exit with status 1.
+        UserError: if only some of torchrun's variables are set.
+        LostRankError: on one remaining rank, if another rank ends. The other ranks exit with status 1.
     """
     if current().size > 1 or int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield current()
         return
     if missing := [name for name in VARIABLES if name not in os.environ]:
         raise UserError(
-            f"WORLD_SIZE is {os.environ['WORLD_SIZE']}, but {', '.join(missing)} not set; start all ranks by "
-            "torchrun, or unset WORLD_SIZE to train alone"
+            f"WORLD_SIZE is {os.environ['WORLD_SIZE']}, but {', '.join(missing)} not set; start all ranks with "
+            "torchrun, or unset WORLD_SIZE to train in one process"
         )
     dist.init_process_group(_backend(), timeout=TIMEOUT)
     ranks = Ranks()
@@ -58,10 +57,10 @@ def joined(patience_s: float = PATIENCE_S) -> Iterator[Group]:
     try:
         with member(ranks), watch:
             yield ranks
-            ranks.gather(None)  # no rank leaves while another may still need it
+            ranks.gather(None)  # barrier: another rank may still need this one
     except Exception as error:
-        # What all ranks raise is said once, and that one is gone only where nobody has said why.
-        if not watch.is_first_to_say("" if isinstance(error, LostRankError) else str(error)):
+        # One rank reports an error of all ranks. A lost rank is reported only if no rank reported a cause.
+        if not watch.is_first_report("" if isinstance(error, LostRankError) else str(error)):
             raise SystemExit(1) from error
         raise
     finally:
@@ -69,40 +68,34 @@ def joined(patience_s: float = PATIENCE_S) -> Iterator[Group]:
 
 
 def ranks_on(device: torch.device) -> int:
-    """Processes of this machine that share a device of it."""
+    """Number of local processes that use the same device."""
     here = 1 if current().size == 1 else int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     return here if device.type == "cpu" else -(-here // max(1, torch.cuda.device_count()))
 
 
 def _backend() -> str:
-    """Choose the device of this process and what moves tensors between the ranks."""
+    """Set the CUDA device of this process, and return the backend of torch.distributed."""
     if not torch.cuda.is_available():
         return "gloo"
-    place, count = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
-    torch.cuda.set_device(place % count)
+    local_rank, count = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
+    torch.cuda.set_device(local_rank % count)
     # NCCL refuses two ranks on one GPU.
     return "cpu:gloo,cuda:nccl" if int(os.environ.get("LOCAL_WORLD_SIZE", "1")) <= count else "gloo"
 
 
 class RankWatch:
-    """Tells the other ranks that this one lives, and ends this process when another one is lost.
-
-    Args:
-        rank: as of the group.
-        size: likewise.
-        patience_s: seconds without a sign of life after which a rank counts as lost.
-    """
+    """Thread that sends heartbeats, and exits this process if another rank's heartbeats stop."""
 
     def __init__(self, rank: int, size: int, patience_s: float):
         self._rank = rank
         self._others = [other for other in range(size) if other != rank]
         self._patience_s = patience_s
-        # A connection of its own: torch's may be waiting for something.
-        self._store = _connection()
-        self._told = _connection()
+        # Separate connections: a call may block on another thread's call.
+        self._beats = _connection()
+        self._reports = _connection()
         self._is_over = threading.Event()
         self._has_failed = False
-        self._thread = threading.Thread(target=self._look, name="collm-watch", daemon=True)
+        self._thread = threading.Thread(target=self._watch, name="collm-watch", daemon=True)
 
     def __enter__(self) -> RankWatch:
         self._thread.start()
@@ -115,50 +108,50 @@ class RankWatch:
         self._is_over.set()
         self._thread.join(self._patience_s)
 
-    def is_first_to_say(self, line: str) -> bool:
-        """Whether no other rank has said this line; of the empty one, whether none has said anything."""
+    def is_first_report(self, line: str) -> bool:
+        """True if no other rank has reported this line; for an empty line, if none has reported any."""
         try:
-            is_first = int(self._told.add(_SAID, 1)) == 1
+            is_first = int(self._reports.add(_REPORTS, 1)) == 1
             if line:
-                is_first = int(self._told.add(f"{_SAID}/{sha256(line.encode()).hexdigest()}", 1)) == 1
+                is_first = int(self._reports.add(f"{_REPORTS}/{sha256(line.encode()).hexdigest()}", 1)) == 1
             return is_first
-        except RuntimeError:  # who kept the notes is gone
+        except RuntimeError:  # the process of the store has ended
             return True
 
-    def _look(self) -> None:
-        """Beat until told to leave off, or until another rank has not for too long, counted in own beats: a process
-        that was stopped for a while must not take the others for dead."""
+    def _watch(self) -> None:
+        """Send heartbeats until the block ends, and exit if another rank's stop.
+
+        Missing heartbeats are counted per own heartbeat, so that a process that was suspended does not count the others
+        as lost.
+        """
         seen: dict[int, bytes] = {}
         missed = dict.fromkeys(self._others, 0)
         beat = 0
         while not self._is_over.wait(self._patience_s / BEATS):
             beat += 1
             try:
-                self._store.set(_beats(self._rank), str(beat))
+                self._beats.set(_key(self._rank), str(beat))
                 for other in self._others:
-                    name = _beats(other)
-                    found = bytes(self._store.get(name)) if self._store.check([name]) else b""
+                    name = _key(other)
+                    found = bytes(self._beats.get(name)) if self._beats.check([name]) else b""
                     missed[other] = missed[other] + 1 if found == seen.get(other, b"") and found != _DONE else 0
                     seen[other] = found
-            except RuntimeError:  # who keeps the notes is gone: the launcher, or rank 0
+            except RuntimeError:  # the process of the store has ended: the launcher, or rank 0
                 if self._is_over.wait(self._patience_s / BEATS):
                     return
-                self._end("the process that torchrun keeps its notes in")
+                self._exit("the process of torchrun's store")
             lost = [other for other in self._others if missed[other] > BEATS]
             if lost:
-                self._end(f"rank {', '.join(map(str, lost))}")
-        if self._has_failed:
-            return  # the others are to miss this rank: some may wait for it where nothing else would tell them
-        try:
-            self._store.set(_beats(self._rank), _DONE.decode())
-        except RuntimeError:
-            return  # and nobody is left to be told
+                self._exit(f"rank {', '.join(map(str, lost))}")
+        if not self._has_failed:  # after an error, the others must find this rank lost: some may wait for it
+            with suppress(RuntimeError):  # the process of the store has ended
+                self._beats.set(_key(self._rank), _DONE.decode())
 
-    def _end(self, who: str) -> None:
-        if self.is_first_to_say(""):
+    def _exit(self, lost: str) -> None:
+        if self.is_first_report(""):
             print(
-                f"error: no sign of life from {who} for {self._patience_s:.0f} s; all ranks end here, and what is "
-                "saved stays",
+                f"error: no heartbeat from {lost} for {self._patience_s:.0f} s; all ranks stop, and saved files are "
+                "kept",
                 file=sys.stderr,
                 flush=True,
             )
@@ -169,5 +162,5 @@ def _connection() -> TCPStore:
     return TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
 
 
-def _beats(rank: int) -> str:
+def _key(rank: int) -> str:
     return f"collm/beats/{rank}"

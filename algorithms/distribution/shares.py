@@ -1,4 +1,4 @@
-"""A rank's share of an optimizer's weights: all of those that are whole, its rows of those that FSDP2 shards."""
+"""Parameters of a rank's optimizer: replicated weights, and the local rows of weights that FSDP2 shards."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from .group import current
 
 
 class Share:
-    """A rank's share of weights, of their gradients, and of what an optimizer keeps for them.
+    """Local parameters, gradients and optimizer state of a rank.
 
     Attributes:
-        weights: plain parameters, in the memory of the given ones, for an optimizer.
+        weights: plain local parameters for the optimizer, which share memory with `parameters`.
 
     Args:
-        parameters: weights of a model, in FSDP2's shares or whole.
+        parameters: weights of a model, sharded by FSDP2 or replicated.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter]):
@@ -37,14 +37,14 @@ class Share:
             weight.grad = None
 
     def take_gradients(self) -> None:
-        """Have the gradient: the sum of all ranks' parts."""
+        """Sum the gradients over all ranks."""
         _add_up_gradients(self._whole)
         for weight, own in self._shared:
-            # FSDP2 has added up already, and taken the mean.
+            # FSDP2 has computed the mean over ranks.
             own.grad = None if weight.grad is None else own_rows(weight.grad).mul_(current().size)
 
     def clip(self, limit: float) -> Tensor:
-        """Clip the gradient to an L2 norm, that of all ranks' rows; returns its norm before that."""
+        """Clip the global L2 norm of the gradient; returns the norm before clipping."""
         norm = self._norm()
         torch.nn.utils.clip_grads_with_norm_(self.weights, limit, norm)
         return norm
@@ -59,14 +59,14 @@ class Share:
         return (squared + whole.to(squared.device).double().square()).sqrt().float()
 
     def together(self, kept: dict[int, dict[str, Any]]) -> dict[int, dict[str, Any]]:
-        """What an optimizer keeps, by number of the weight, in host memory of the writer. All ranks call it."""
+        """Gather optimizer state, by weight number, in rank 0's host memory (collective)."""
         return {
             number: {name: self._with_all_rows(value, self._parameters[number]) for name, value in values.items()}
             for number, values in kept.items()
         }
 
     def apart(self, kept: dict[int, dict[str, Any]]) -> dict[int, dict[str, Any]]:
-        """This rank's part of what `together` gave."""
+        """Shard optimizer state that `together` gathered."""
         return {
             number: {
                 name: rows_for(value, weight).clone() if _is_like(value, weight) else value
@@ -96,7 +96,7 @@ def _is_like(value: Any, weight: Tensor) -> bool:
 
 
 def _add_up_gradients(parameters: Sequence[nn.Parameter]) -> None:
-    """Sum gradients over the ranks; a weight without one on all ranks, such as an unused expert's, stays without."""
+    """Sum gradients over ranks. If no rank has a gradient, as for unused experts, it stays None."""
     group = current()
     has = {number for number, weight in enumerate(parameters) if weight.grad is not None}
     found = []

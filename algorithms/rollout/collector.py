@@ -1,8 +1,11 @@
-"""RolloutCollector: many copies of a parallel environment, with one batched call per policy and decision.
+"""Rollout collector: vectorized environment copies, with one batched policy call per model and decision.
 
-The collector knows nothing of text. It calls each policy once for all agents of all copies that are ready, lets those
-copies step, and starts the next episode in the place of one that ended. Copies in worker processes step while the
-policies decide for others.
+The collector is independent of text. It calls each model once for the agents of all ready copies, steps those copies,
+and starts the next episode in each copy whose episode ended. Copies in worker processes step while the policies decide
+for other copies.
+
+A `Plan` is an episode to play, a `Play` an episode in progress, and an `Episode` the result. `collect` plays whole
+episodes. `collect_turns` plays a fixed number of turns, and cuts unfinished episodes into segments.
 """
 
 from __future__ import annotations
@@ -17,71 +20,66 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...agents.core import Completion, Policy, Request
+from ...agents.core import Policy, Request
 from ...agents.numeric.features import Features
 from ...envs.vectors.faults import EnvironmentFault, StepResult
 from ...envs.vectors.vector import VectorEnv
 from ..distribution.group import current
 from .episode import Episode, Turn
-from .plays import Plan, Play, ReplayError, grouped_plans, is_same, masks_of, mean_info, replayed
+from .plays import Plan, Play, grouped_plans, masks_of, mean_info, replayed_play
 from .side_by_side import ModelTask, SideBySide
 
 __all__ = ["Plan", "RolloutCollector", "grouped_plans"]
 
 HALF_WAIT_FACTOR = 1.0
-"""While fewer than half of the running copies are ready, wait at most this multiple of the last decision's duration
-before deciding. A decision for few copies takes almost as long as one for many; with halves, one half steps while the
-policies decide for the other."""
+"""Longest wait before a decision while fewer than half of the running copies are ready, as a multiple of the last
+decision's duration. A decision for few copies takes almost as long as one for many. With two halves, one half steps
+while the policies decide for the other."""
 ALL_WAIT_FACTOR = 0.25
-"""Once half of the running copies are ready, wait at most this multiple of the last decision's duration for the rest.
-Where turns are quick, one decision then serves all copies. A smaller factor gains more where turns take as long as
-decisions, and loses more where decisions take most of the time."""
+"""Longest wait for the remaining copies once half of them are ready, in the same unit. If steps are fast, one decision
+then serves all copies. A smaller factor gains more if steps take as long as decisions, and loses more if decisions take
+most of the time."""
 MAX_SKIPPED = 0.1
-"""Largest share of the episodes of one call that may be skipped (one always may), as their worker processes died or
-hung twice. More of them are a fault of the environment or the machine, which skipping would hide."""
-
-UNREPEATABLE = (
-    "it is played again: its environment does not repeat itself for the same seed and actions (`collm check` says "
-    "where), or has changed; training with whole episodes (turns_per_update=None) needs no replay"
-)
+"""Largest fraction of the episodes of one call that may be skipped because their worker processes died or hung twice.
+One episode may always be skipped. Above the limit, the fault is raised: skipping would hide a broken environment."""
 
 
 class Played(NamedTuple):
-    """A share of the episodes of a call."""
+    """Result of one rank or worker: a subset of the episodes of a call."""
 
     done: list[Episode]
     lost: set[int]
-    """Groups of episodes that were given up."""
+    """Groups with a skipped episode."""
     skipped: list[EnvironmentFault]
 
 
 class RolloutCollector:
-    """Collects episodes with given policies, each rank its share of them.
+    """Plays episodes with given policies. Each rank plays a subset of them.
 
-    An episode depends on its seed, its index and the weights, not on the number of copies that run side by side: its
-    texts and rewards exactly, recorded log-probabilities up to rounding, and exactly where the policies compute in
-    fixed shapes (`Policy.fix_shapes`).
+    An episode depends on its seed, its index and the weights, but not on the number of environment copies. This holds
+    exactly for texts and rewards. It holds up to rounding for recorded log-probabilities, and exactly after
+    `Policy.fix_shapes`.
 
     Attributes:
-        seconds: by phase, since the caller last cleared them.
-        skipped: faults of the episodes that the last `collect` gave up.
-        version: version of the policies' weights, which their completions are marked with.
-        before_turn: called before each decision; may raise, to leave the call. None: nothing is called.
-        max_turns: joint turns after which `collect` truncates an episode. None: the environment alone ends it.
-        keeps_vectors: keep observations that are no texts, and the tokens of decisions on them. False where nothing
-            learns from the episodes: memory then does not grow with the number of turns.
-        num_planned: episodes of the present or last `collect` that this rank plays.
-        num_ended: number of them that have ended.
-        num_decided: joint turns that this rank has decided in it.
+        seconds: seconds by phase, since the caller last cleared the dictionary.
+        skipped: faults of the episodes that the last `collect` skipped.
+        version: version of the policies' weights, stored in their completions.
+        before_turn: called before each decision; may raise to stop the call. None: not called.
+        max_turns: joint turns after which `collect` truncates an episode. None: only the environment ends episodes.
+        keeps_vectors: keep observations that are not text, and the tokens of decisions on them. If False, memory does
+            not grow with the number of turns; learning needs True.
+        num_planned: episodes that this rank plays in the current or last `collect`.
+        num_ended: number of those episodes that have ended.
+        num_decided: joint turns that this rank has decided in that call.
 
     Args:
         vector: copies of the environment.
         policies: policy of each possible agent; several agents may share one.
-        reads_state: keep the joint history before each turn, for a centralized critic. Where the environment has no
-            `state()`, all agents' observations in a row take its place.
-        early_termination_threshold: team reward per turn (the mean over all agents) above which an episode ends;
+        reads_state: keep the joint history before each turn, for a centralized critic. If the environment has no
+            `state()`, the concatenated observations of all agents are used.
+        early_termination_threshold: team reward per turn (mean over all agents) above which an episode terminates.
             None: never.
-        side_by_side: decides whether policies with models of their own compute at the same time; None: where it pays.
+        side_by_side: runs different models concurrently. None: `SideBySide()`.
 
     Raises:
         ValueError: if an agent has no policy.
@@ -113,100 +111,141 @@ class RolloutCollector:
         self.num_planned = self.num_ended = self.num_decided = 0
         self.next_index = 0
         self.version = 0
-        self._kept_state: dict[str, Any] | None = None  # from before the call that is under way, or was left off
+        self._frozen_state: dict[str, Any] | None = None  # state before the current or interrupted call
         self._decision_s = 0.0  # duration of the last decision
-        self._unfinished: dict[int, Play] = {}
-        self._features: dict[str, Features] = {}  # by agent, of its observations, where the environment has no state
+        self._unfinished: dict[int, Play] = {}  # by environment copy, for `collect_turns`
+        self._features: dict[str, Features] = {}  # of the agents' observations, if the environment has no state
 
     def collect(self, plans: Sequence[Plan], *, greedy: bool = False) -> list[Episode]:
-        """Play every plan to its end; returns the episodes in the order of the plans.
+        """Play every plan to its end, and return the episodes in the order of the plans.
 
-        An episode that the vector gave up is left out, with its whole group, as baselines compare the rollouts of one.
+        If an episode is skipped, its whole group is left out, because baselines compare the rollouts of a group.
 
         Raises:
-            EnvironmentFault: if an environment raises or breaks its contract, or too many episodes were given up.
+            EnvironmentFault: if an environment raises or breaks its contract, or too many episodes are skipped.
         """
         group = current()
         self._make_ready()
-        with self._whole():
-            share = group.shard(list(enumerate(plans, start=self.next_index)))
+        with self._state_frozen():
+            own = group.shard(list(enumerate(plans, start=self.next_index)))
             self.next_index += len(plans)
-            parts = group.together(lambda: self.play(share, len(plans), greedy=greedy))
+            parts = group.together(lambda: self.play(own, len(plans), greedy=greedy))
         self.skipped = [fault for part in parts for fault in part.skipped]
-        return together(parts, len(plans))
+        return merged(parts, len(plans))
+
+    def play(self, indexed_plans: Sequence[tuple[int, Plan]], num_plans: int, *, greedy: bool = False) -> Played:
+        """Play some plans of a call in this process, without the other ranks.
+
+        Args:
+            indexed_plans: pairs of episode index and plan.
+            num_plans: number of plans of the whole call.
+
+        Raises:
+            EnvironmentFault: if an environment raises or breaks its contract, or too many episodes are skipped.
+        """
+        waiting = deque(indexed_plans)
+        running: dict[int, Play] = {}  # by environment copy
+        free = deque(range(self.vector.num_envs))
+        stepping: set[int] = set()  # copies whose reset or step has not returned
+        played = Played([], set(), [])
+        self.skipped = played.skipped
+        self.num_planned, self.num_ended, self.num_decided = len(indexed_plans), 0, 0
+        last = time.perf_counter()
+        with self._faults_numbered(running):
+            while waiting or running:
+                start = time.perf_counter()
+                # 1. Start waiting episodes in free copies.
+                while waiting and free:
+                    index, plan = waiting.popleft()
+                    place = free.popleft()
+                    running[place] = Play(plan, index, place, num_agents=len(self._number))
+                    self.vector.send_reset(place, plan.seed, plan.options())
+                    stepping.add(place)
+                # 2. Receive resets and steps. The timeout is the longest delay of the next decision.
+                num_ready = len(running) - len(stepping)
+                rest_s = last + self._wait_s(num_ready, len(running)) - start
+                for play in self._receive(running, stepping, max(0.0, rest_s) if num_ready else None):
+                    played.done.append(self._finished(play))
+                    del running[play.place]
+                    free.append(play.place)
+                    self.num_ended += 1
+                # 3. Skip episodes whose worker process died or hung twice.
+                for place, fault in self.vector.lost().items():
+                    stepping.discard(place)
+                    free.append(place)
+                    play = running.pop(place)
+                    fault.episode = play.index
+                    played.lost.add(play.plan.group)
+                    played.skipped.append(fault)
+                    if len(played.skipped) > _max_skipped(num_plans):
+                        raise fault
+                now = time.perf_counter()
+                self.seconds["environment"] += now - start
+                # 4. Decide for all ready copies together, and send their actions.
+                ready = [play for place, play in running.items() if place not in stepping]
+                is_due = not stepping or now - last >= self._wait_s(len(ready), len(running))
+                if ready and is_due and not (waiting and free):
+                    actions = self._decide(ready, greedy)
+                    last = time.perf_counter()
+                    self._decision_s = last - now
+                    self.vector.send(actions)
+                    stepping |= actions.keys()
+                    self.seconds["environment"] += time.perf_counter() - last
+        return played
+
+    def collect_turns(
+        self, num_turns: int, seeds: Iterable[int], *, difficulty: int | str | None = None
+    ) -> list[Episode]:
+        """Play a number of joint turns per copy, continuing the unfinished episodes of the last call.
+
+        Args:
+            num_turns: joint turns per copy.
+            seeds: seeds of new episodes; only as many as needed are drawn.
+            difficulty: difficulty of new episodes. None: the environment's default.
+
+        Returns:
+            Segments. A segment that this call cuts has `is_complete=False`; the value of its last history is its
+            bootstrap value.
+
+        Raises:
+            EnvironmentFault: if an environment raises or breaks its contract.
+        """
+        plans = (Plan(seed, difficulty=difficulty) for seed in seeds)
+        self._make_ready()
+        with self._state_frozen():
+            # Only rank 0 plays: the order in which episodes end decides which episode a copy starts next.
+            return current().by_writer(lambda: self.play_turns(num_turns, plans))
+
+    def play_turns(self, num_turns: int, plans: Iterator[Plan]) -> list[Episode]:
+        """Play joint turns as `collect_turns` does, in this process and without the other ranks."""
+        running = self._unfinished
+        segments: list[Episode] = []
+        with self._faults_numbered(running):
+            for place in range(self.vector.num_envs):
+                if place not in running:
+                    self._start(place, next(plans))
+            for _ in range(num_turns):
+                actions = self._decide(list(running.values()), greedy=False)
+                start = time.perf_counter()
+                results = self.vector.step(actions)
+                ended = [play for place, play in running.items() if self._record_step(play, results[place])]
+                self.seconds["environment"] += time.perf_counter() - start
+                for play in ended:
+                    segments.append(play.episode())
+                    self._start(play.place, next(plans))
+            for place, play in running.items():
+                if play.infos:
+                    segments.append(play.episode(is_complete=False))
+                    running[place] = play.continued()
+        return segments
 
     def _make_ready(self) -> None:
         for policy in dict.fromkeys(self.policies.values()):
             policy.make_ready(current())
 
-    def play(self, share: Sequence[tuple[int, Plan]], num_plans: int, *, greedy: bool = False) -> Played:
-        """Play some of the plans of a call, given with the indices of their episodes, without the other ranks.
-
-        Args:
-            share: indices and plans.
-            num_plans: plans of the whole call.
-
-        Raises:
-            EnvironmentFault: if an environment raises or breaks its contract, or too many episodes were given up.
-        """
-        running: dict[int, Play] = {}
-        self.skipped = []
-        with self._telling(running):
-            return self._played(share, num_plans, running, greedy)
-
-    def _played(
-        self, share: Sequence[tuple[int, Plan]], num_plans: int, running: dict[int, Play], greedy: bool
-    ) -> Played:
-        waiting = deque(share)
-        free = deque(range(self.vector.num_envs))
-        stepping: set[int] = set()
-        done: dict[int, Episode] = {}
-        lost: set[int] = set()  # groups
-        self.num_planned, self.num_ended, self.num_decided = len(share), 0, 0
-        last = time.perf_counter()
-        while waiting or running:
-            start = time.perf_counter()
-            while waiting and free:
-                index, plan = waiting.popleft()
-                place = free.popleft()
-                running[place] = Play(plan, index, place, num_agents=len(self._number))
-                self.vector.send_reset(place, plan.seed, plan.options())
-                stepping.add(place)
-            num_deciding = len(running) - len(stepping)
-            rest = last + self._wait_s(num_deciding, len(running)) - start
-            for play in self._ended(running, stepping, max(0.0, rest) if num_deciding else None):
-                done[play.index] = self._episode(play)
-                del running[play.place]
-                free.append(play.place)
-                self.num_ended += 1
-            for place, fault in self.vector.lost().items():
-                stepping.discard(place)
-                free.append(place)
-                play = running.pop(place)
-                lost.add(play.plan.group)
-                self._skip(play, fault, num_plans)
-            now = time.perf_counter()
-            self.seconds["environment"] += now - start
-            deciding = [play for place, play in running.items() if place not in stepping]
-            is_time = not stepping or now - last >= self._wait_s(len(deciding), len(running))
-            if deciding and is_time and not (waiting and free):
-                actions = self._decided(deciding, greedy)
-                last = time.perf_counter()
-                self._decision_s = last - now
-                self.vector.send(actions)
-                stepping |= actions.keys()
-                self.seconds["environment"] += time.perf_counter() - last
-        return Played(list(done.values()), lost, self.skipped)
-
-    def _skip(self, play: Play, fault: EnvironmentFault, num_plans: int) -> None:
-        fault.episode = play.index
-        self.skipped.append(fault)
-        if len(self.skipped) > _max_skipped(num_plans):
-            raise fault
-
     @contextmanager
-    def _telling(self, running: Mapping[int, Play]) -> Iterator[None]:
-        """Let a fault of an environment tell the number of its episode."""
+    def _faults_numbered(self, running: Mapping[int, Play]) -> Iterator[None]:
+        """Add the index of the episode to environment faults."""
         try:
             yield
         except EnvironmentFault as fault:
@@ -215,102 +254,43 @@ class RolloutCollector:
             raise
 
     @contextmanager
-    def _whole(self) -> Iterator[None]:
-        """Let the state to resume from be that of before the block, until it has come to its end."""
-        self._kept_state = self.state_dict()
+    def _state_frozen(self) -> Iterator[None]:
+        """Until the block ends without an error, `state_dict` returns the state from before the block."""
+        self._frozen_state = self.state_dict()
         yield
-        self._kept_state = None
-
-    def collect_turns(
-        self, num_turns: int, seeds: Iterable[int], *, difficulty: int | str | None = None
-    ) -> list[Episode]:
-        """Play a number of joint turns per copy, continuing where the last call stopped.
-
-        Args:
-            num_turns: joint turns per copy.
-            seeds: seeds of the episodes that start; only as many as needed are drawn.
-            difficulty: difficulty of those episodes. None: the environment's own.
-
-        Returns:
-            Segments: each ends with its episode or, incomplete, with this call, where the value of its last history is
-            to bootstrap it.
-
-        Raises:
-            EnvironmentFault: if an environment raises or breaks its contract.
-        """
-        plans = (Plan(seed, difficulty=difficulty) for seed in seeds)
-        self._make_ready()
-        with self._whole():
-            # One rank alone: which episode a copy starts next depends on when those of all others end.
-            return current().by_writer(lambda: self.play_turns(num_turns, plans))
-
-    def play_turns(self, num_turns: int, draw: Iterator[Plan]) -> list[Episode]:
-        """Play a number of joint turns per copy as `collect_turns` does, without the other ranks."""
-        with self._telling(self._unfinished):
-            return self._segments(num_turns, draw)
-
-    def _segments(self, num_turns: int, draw: Iterator[Plan]) -> list[Episode]:
-        segments: list[Episode] = []
-        for place in range(self.vector.num_envs):
-            if place not in self._unfinished:
-                self._start(place, next(draw))
-        for _ in range(num_turns):
-            for play in self._tick(self._unfinished):
-                segments.append(play.episode())
-                self._start(play.place, next(draw))
-        for place, play in self._unfinished.items():
-            if play.infos:
-                segments.append(play.episode(is_complete=False))
-                self._unfinished[place] = play.continued()
-        return segments
+        self._frozen_state = None
 
     def _start(self, place: int, plan: Plan) -> None:
         start = time.perf_counter()
         play = self._unfinished[place] = Play(plan, self.next_index, place, num_agents=len(self._number))
         self.next_index += 1
         observations, infos = self.vector.reset(place, plan.seed, plan.options())
-        self._begin(play, observations, infos)
+        self._record_reset(play, observations, infos)
         self.seconds["environment"] += time.perf_counter() - start
 
-    def _begin(self, play: Play, observations: dict[str, Any], infos: Mapping[str, Any]) -> None:
-        play.observations, play.masks = observations, masks_of(infos)
-        play.agents = list(observations)
-        play.tracks = {agent: [] for agent in play.agents}
-        if self.reads_state:
-            play.states.append(self._state(play))
-
     def _wait_s(self, num_ready: int, num_running: int) -> float:
-        """Longest time from one decision to the next, in seconds, in which further copies may become ready."""
+        """Longest delay of the next decision after the last one, in seconds, while copies are stepping."""
         return self._decision_s * (ALL_WAIT_FACTOR if 2 * num_ready >= num_running else HALF_WAIT_FACTOR)
 
-    def _ended(self, running: Mapping[int, Play], stepping: set[int], timeout_s: float | None) -> list[Play]:
-        """Receive the results of copies that have stepped; returns the plays that ended."""
+    def _receive(self, running: Mapping[int, Play], stepping: set[int], timeout_s: float | None) -> list[Play]:
+        """Record the resets and steps that have returned, and return the plays that ended."""
         arrived = self.vector.ready(timeout_s) if stepping else {}
         ended = []
-        for place in stepping & arrived.keys():  # other results belong to a call that was interrupted
+        for place in stepping & arrived.keys():  # other results belong to an interrupted call
             stepping.remove(place)
             play = running[place]
             if not play.agents:
-                self._begin(play, arrived[place][0], arrived[place][4])
-            elif self._stepped(play, arrived[place]) or play.num_turns == self.max_turns:
+                self._record_reset(play, arrived[place][0], arrived[place][4])
+            elif self._record_step(play, arrived[place]) or play.num_turns == self.max_turns:
                 ended.append(play)
         return ended
 
-    def _tick(self, running: Mapping[int, Play]) -> list[Play]:
-        """One joint turn of every running copy; returns those that ended."""
-        actions = self._decided(list(running.values()), greedy=False)
-        start = time.perf_counter()
-        results = self.vector.step(actions)
-        ended = [play for place, play in running.items() if self._stepped(play, results[place])]
-        self.seconds["environment"] += time.perf_counter() - start
-        return ended
-
-    def _decided(self, plays: Sequence[Play], greedy: bool) -> dict[int, dict[str, Any]]:
-        """Actions of all agents in these plays' next joint turn, by place."""
+    def _decide(self, plays: Sequence[Play], greedy: bool) -> dict[int, dict[str, Any]]:
+        """Compute the next joint action of each play, by environment copy. Each model is called once."""
         if self.before_turn is not None:
             self.before_turn()
         start = time.perf_counter()
-        asked: dict[object, list[tuple[Policy, Request, Play]]] = defaultdict(list)
+        batches: dict[object, list[tuple[Policy, Request, Play]]] = defaultdict(list)
         for play in plays:
             play.decided = {}
             for agent in play.agents:
@@ -319,21 +299,32 @@ class RolloutCollector:
                 request = Request(
                     agent, play.observations[agent], stream, play.previous.get(agent), play.masks.get(agent)
                 )
-                asked[policy.batch_key()].append((policy, request, play))
+                batches[policy.batch_key()].append((policy, request, play))
         tasks = []
-        for asks in asked.values():
-            first, requests = asks[0][0], [(policy, request) for policy, request, _ in asks]
+        for batch in batches.values():
+            first, requests = batch[0][0], [(policy, request) for policy, request, _ in batch]
             tasks.append(ModelTask(first.workplace(), partial(first.act_together, requests, greedy=greedy)))
-        for asks, answers in zip(asked.values(), self.side_by_side.results(tasks), strict=True):
-            for (_, request, play), completion in zip(asks, answers, strict=True):
-                play.decided[request.agent] = _stamped(completion, self.version)
+        for batch, completions in zip(batches.values(), self.side_by_side.results(tasks), strict=True):
+            for (_, request, play), completion in zip(batch, completions, strict=True):
+                if completion.version != self.version:
+                    completion = replace(completion, version=self.version)
+                play.decided[request.agent] = completion
         self.seconds["decoding"] += time.perf_counter() - start
         self.num_decided += len(plays)
-        return {play.place: {agent: answer.action for agent, answer in play.decided.items()} for play in plays}
+        return {play.place: {agent: each.action for agent, each in play.decided.items()} for play in plays}
 
-    def _stepped(self, play: Play, result: StepResult) -> bool:
+    def _record_reset(self, play: Play, observations: dict[str, Any], infos: Mapping[str, Any]) -> None:
+        play.observations, play.masks = observations, masks_of(infos)
+        play.agents = list(observations)
+        play.tracks = {agent: [] for agent in play.agents}
+        if self.reads_state:
+            play.states.append(self._state(play))
+
+    def _record_step(self, play: Play, result: StepResult) -> bool:
+        """Append a joint turn to a play; return True if the episode ended."""
         observations, rewards, terminations, truncations, infos = result
-        if self._is_good_enough([rewards[agent] for agent in play.agents]):
+        threshold, earned = self.early_termination_threshold, [rewards[agent] for agent in play.agents]
+        if threshold is not None and sum(earned) / len(self._number) > threshold:
             terminations = dict.fromkeys(terminations, True)
         for agent in play.agents:
             completion = play.decided[agent]
@@ -354,87 +345,16 @@ class RolloutCollector:
             play.states.append(self._state(play))
         return not play.agents
 
-    def _episode(self, play: Play) -> Episode:
-        """The episode of a play that has ended, without observations that are not kept."""
+    def _finished(self, play: Play) -> Episode:
         episode = play.episode(is_cut=bool(play.agents))
-        if self.keeps_vectors:
-            return episode
         finals = {agent: final if self._is_kept(final) else None for agent, final in episode.finals.items()}
         return replace(episode, finals=finals)
 
     def _is_kept(self, observation: Any) -> bool:
         return self.keeps_vectors or isinstance(observation, str)
 
-    def _is_good_enough(self, rewards: Sequence[float]) -> bool:
-        threshold = self.early_termination_threshold
-        return threshold is not None and sum(rewards) / len(self._number) > threshold
-
-    def state_dict(self) -> dict[str, Any]:
-        """State to resume from: the count of episodes, and the plays that `collect_turns` has under way.
-
-        An environment is not saved: its episode is, as its seed, its options and the joint actions so far. Where a
-        call was left off in its middle, the state is that of before the call.
-        """
-        if self._kept_state is not None:
-            return self._kept_state
-        return {"next_index": self.next_index, "unfinished": [self._kept(play) for play in self._unfinished.values()]}
-
-    def _kept(self, play: Play) -> dict[str, Any]:
-        return {
-            "place": play.place,
-            "index": play.index,
-            "seed": play.plan.seed,
-            "group": play.plan.group,
-            "task": play.plan.task,
-            "difficulty": play.plan.difficulty,
-            "agents": play.agents,
-            "observations": play.observations,
-            "previous": dict(play.previous),
-            "num_turns": play.num_turns,
-            "earlier_return": play.earlier_return,
-            "actions": list(self.vector.courses[play.place].actions),
-            "rewards": list(play.paid),
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume from what `state_dict` returned; episodes that were under way are played again.
-
-        Raises:
-            ReplayError: if one of them takes another course than the recorded one.
-        """
-        self.next_index = state["next_index"]
-        self._unfinished = {kept["place"]: self._brought_back(kept) for kept in state["unfinished"]}
-
-    def _brought_back(self, kept: Mapping[str, Any]) -> Play:
-        play = Play(
-            Plan(kept["seed"], kept["group"], kept["task"], kept["difficulty"]),
-            kept["index"],
-            kept["place"],
-            agents=list(kept["agents"]),
-            tracks={agent: [] for agent in kept["agents"]},
-            previous=dict(kept["previous"]),
-            num_turns=kept["num_turns"],
-            earlier_return=kept["earlier_return"],
-            num_agents=len(self._number),
-            paid=list(kept["rewards"]),
-        )
-        name = f"episode {play.index} (seed {play.plan.seed})"
-        steps = replayed(self.vector, play.place, play.plan, kept["actions"])
-        begun = next(steps)
-        play.observations, play.masks = begun[0], masks_of(begun[4])
-        for turn, (paid, result) in enumerate(zip(play.paid, steps, strict=True), start=1):
-            found = {agent: float(result[1][agent]) for agent in paid}
-            if not is_same(found, paid):
-                raise ReplayError(f"{name} paid {paid} in turn {turn}, but pays {found} when {UNREPEATABLE}")
-            play.observations, play.masks = result[0], masks_of(result[4])
-        if not is_same(play.observations, kept["observations"]):
-            when = f"after turn {len(play.paid)}" if play.paid else "at reset"
-            raise ReplayError(f"{name} shows other observations {when} when {UNREPEATABLE}")
-        if self.reads_state:
-            play.states.append(self._state(play))
-        return play
-
     def _state(self, play: Play) -> Any:
+        """Joint history: the environment's state, or the concatenated observations, 0 for agents that have left."""
         state = self.vector.state(play.place)
         if state is not None:
             return state
@@ -442,20 +362,43 @@ class RolloutCollector:
             spaces = {agent: self.vector.observation_space(agent) for agent in self.vector.possible_agents}
             self._features = {agent: Features.of(space) for agent, space in spaces.items()}
         vectors = []
-        for agent in self.vector.possible_agents:
-            features = self._features[agent]
+        for agent, features in self._features.items():
             has_left = agent not in play.observations
-            vectors.append(
-                np.zeros(features.size, dtype=np.float32) if has_left else features.vector(play.observations[agent])
-            )
+            zeros = np.zeros(features.size, dtype=np.float32)
+            vectors.append(zeros if has_left else features.vector(play.observations[agent]))
         return np.concatenate(vectors)
 
+    def state_dict(self) -> dict[str, Any]:
+        """State to resume from: the next episode index, and the unfinished episodes of `collect_turns`.
 
-def together(parts: Sequence[Played], num_plans: int) -> list[Episode]:
-    """The episodes of all shares in the order of their plans, without the groups of those that were given up.
+        An unfinished episode is saved as its seed, options and joint actions, not as an environment. If a call was
+        interrupted, the state is the one from before the call.
+        """
+        if self._frozen_state is not None:
+            return self._frozen_state
+        courses = self.vector.courses
+        unfinished = [play.to_state(courses[place].actions) for place, play in self._unfinished.items()]
+        return {"next_index": self.next_index, "unfinished": unfinished}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Resume from a `state_dict`; unfinished episodes are replayed from their seeds and actions.
+
+        Raises:
+            ReplayError: if a replay gives other rewards or observations than recorded.
+        """
+        self.next_index = state["next_index"]
+        self._unfinished = {}
+        for kept in state["unfinished"]:
+            play = self._unfinished[kept["place"]] = replayed_play(self.vector, kept)
+            if self.reads_state:
+                play.states.append(self._state(play))
+
+
+def merged(parts: Sequence[Played], num_plans: int) -> list[Episode]:
+    """Episodes of all parts in the order of their plans, without groups that have a skipped episode.
 
     Raises:
-        EnvironmentFault: if too many were given up.
+        EnvironmentFault: if too many episodes were skipped.
     """
     done = {episode.index: episode for part in parts for episode in part.done}
     lost = {number for part in parts for number in part.lost}
@@ -464,10 +407,6 @@ def together(parts: Sequence[Played], num_plans: int) -> list[Episode]:
     if len(skipped) > _max_skipped(num_plans) or (lost and not kept):
         raise skipped[-1]
     return kept
-
-
-def _stamped(completion: Completion, version: int) -> Completion:
-    return completion if completion.version == version else replace(completion, version=version)
 
 
 def _max_skipped(num_plans: int) -> float:

@@ -1,4 +1,4 @@
-"""Curriculum: the difficulty of the training tasks as a function of the share of the updates that are done."""
+"""Curriculum: difficulty of the training tasks as a function of training progress."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from ..._errors import UserError
 from ...envs.games.sources import difficulties
 
 Curriculum = Callable[[float], int | str]
-"""Share of the updates that are done, 0 to 1 -> a difficulty, or a range such as "2-4"."""
+"""Function of the fraction of updates done, 0 to 1, that returns a difficulty or a range such as "2-4"."""
 
 _LINEAR = re.compile(r"\s*linear\s*:(.*)", re.DOTALL)
-_STAGE = re.compile(r"\s*([0-9.]+)\s*:\s*([^:,]+?)\s*")
+_STAGE = re.compile(r"\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*:\s*([^:,]+?)\s*")
 
 
 def curriculum(schedule: str) -> Curriculum:
-    """The curriculum that a text describes.
+    """Parse a difficulty schedule.
 
     Args:
-        schedule: a difficulty or a range for all of training: "3", "2-4"; stages, each with the share of the updates at
-            which it starts: "0: 1, 0.3: 1-3, 0.7: 1-5"; or a range that the difficulty climbs evenly: "linear: 1-5".
+        schedule: one difficulty or range for all updates ("3", "2-4"); stages, each with the fraction of updates at
+            which it starts ("0: 1, 0.3: 1-3, 0.7: 1-5"); or a range in equal steps ("linear: 1-5").
 
     Raises:
-        UserError: if it is none of these.
+        UserError: if the schedule has none of these forms.
     """
     if rising := _LINEAR.fullmatch(schedule):
         steps = _span(rising[1], schedule)
@@ -33,7 +33,7 @@ def curriculum(schedule: str) -> Curriculum:
         span = _span(schedule, schedule)
         return lambda done: _named(span)
     found = [_STAGE.fullmatch(part) for part in schedule.split(",")]
-    stages = [(_share(stage[1], schedule), _span(stage[2], schedule)) for stage in found if stage]
+    stages = [(float(stage[1]), _span(stage[2], schedule)) for stage in found if stage]
     starts = [start for start, _ in stages]
     if len(stages) < len(found) or starts[0] != 0 or starts != sorted(set(starts)) or starts[-1] >= 1:
         raise _refused(schedule)
@@ -41,14 +41,10 @@ def curriculum(schedule: str) -> Curriculum:
 
 
 def check_curriculum(schedule: str | None, metadata: dict[str, Any]) -> None:
-    """Refuse a schedule that an environment cannot follow.
-
-    Args:
-        schedule: as of `curriculum`; None: the environment's own difficulty.
-        metadata: of the environment.
+    """Check that an environment with this metadata has all difficulties of a schedule.
 
     Raises:
-        UserError: if it is no schedule, or its environment has no difficulties, or not all of these.
+        UserError: if the schedule is malformed, or the environment lacks difficulties or some of these.
     """
     if schedule is None:
         return
@@ -56,8 +52,8 @@ def check_curriculum(schedule: str | None, metadata: dict[str, Any]) -> None:
     highest = metadata.get("highest_difficulty")
     if highest is None:
         raise UserError(
-            f"difficulty_schedule={schedule!r} is for environments that deal tasks by difficulty, whose metadata have "
-            "'highest_difficulty'; this one, with these arguments, does not: leave it out"
+            f"difficulty_schedule={schedule!r} needs an environment with 'highest_difficulty' in its metadata; with "
+            "these arguments it has none; leave the setting out"
         )
     for stage in dict.fromkeys(chosen(step / 1000) for step in range(1000)):
         try:
@@ -67,7 +63,6 @@ def check_curriculum(schedule: str | None, metadata: dict[str, Any]) -> None:
 
 
 def _span(text: str, schedule: str) -> range:
-    """The difficulties of a number or a range."""
     found = re.fullmatch(r"\s*([0-9]{1,3})(?:\s*-\s*([0-9]{1,3}))?\s*", text)
     if found is None or int(found[2] or found[1]) < int(found[1]):
         raise _refused(schedule)
@@ -78,15 +73,8 @@ def _named(span: range) -> int | str:
     return span[0] if len(span) == 1 else f"{span[0]}-{span[-1]}"
 
 
-def _share(text: str, schedule: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise _refused(schedule) from None
-
-
 def _refused(schedule: str) -> UserError:
     return UserError(
-        f"difficulty_schedule must be a difficulty or a range ('3', '2-4'), stages by the share of the updates done "
+        f"difficulty_schedule must be a difficulty or a range ('3', '2-4'), stages by the fraction of updates done "
         f"('0: 1, 0.3: 1-3, 0.7: 1-5'), or 'linear: 1-5'; got {schedule!r}"
     )

@@ -1,4 +1,4 @@
-"""Turns, and the episodes made of them: the result of a rollout."""
+"""Episodes and their turns: the result of a rollout."""
 
 from __future__ import annotations
 
@@ -13,49 +13,49 @@ from ...envs.core import Message, messages_of, written
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One decision of one agent, and its reward."""
+    """Observation, completion and reward of one decision of one agent."""
 
     observation: Any
-    """None where the collector does not keep it (`RolloutCollector.keeps_vectors`)."""
+    """None if the collector does not keep it; see `RolloutCollector.keeps_vectors`."""
     completion: Completion
     reward: float
     time: int
-    """Number of the joint turn, counted from the start of the episode (of the segment, where the collector cut it)."""
+    """Index of the joint turn in the episode or segment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """An episode of the environment, or a segment: the part of one that a cut rollout (`turns_per_update`) contains."""
+    """Complete episode, or a segment of one: the turns in one rollout with `turns_per_update`."""
 
     index: int
-    """Number of the episode, unique within a collector."""
+    """Index of the episode, unique within a collector."""
     seed: int
-    """Seed that the environment was reset with."""
+    """Seed of the environment's reset."""
     group: int
-    """Group number, which the rollouts of one task share."""
+    """Number of the group; the rollouts of one task are a group."""
     tracks: Mapping[str, tuple[Turn, ...]]
-    """Track of each agent: its turns, in order. Agents that leave early have fewer."""
+    """Turns of each agent, in order. Agents that leave early have fewer turns."""
     states: tuple[Any, ...]
-    """Joint history before each joint turn, and after the last one; empty where no critic reads it."""
+    """Joint history before each joint turn, and after the last one. Empty if the collector does not keep it."""
     finals: Mapping[str, Any]
     """Last observation of each agent."""
     is_terminated: Mapping[str, bool]
-    """Terminal end, by agent. False where a time limit truncated the episode, or the collector cut it."""
+    """True for an agent whose last step terminated; False if it was truncated, or the segment was cut."""
     infos: tuple[Mapping[str, float], ...]
-    """Reward terms and metrics of each joint turn, averaged over the agents that report them."""
+    """Reward terms and metrics of each joint turn, each averaged over the agents that report it."""
     is_complete: bool = True
     """False for a segment whose episode continues in the next rollout."""
     earlier_return: float = 0.0
     """Team return of the earlier segments of the episode."""
     num_agents: int | None = None
-    """Number of all agents of the environment, also of those without a turn here. None: those in `tracks`."""
+    """Number of all agents of the environment, including agents without a turn. None: the number of `tracks`."""
     options: dict[str, Any] | None = None
-    """Options that the environment was reset with, as of `Plan.options`."""
+    """Options of the environment's reset; see `Plan.options`."""
     is_cut: bool = False
-    """True where `RolloutCollector.max_turns` truncated the episode, and not the environment."""
+    """True if `RolloutCollector.max_turns` truncated the episode."""
 
     def __str__(self) -> str:
-        """What each agent read and wrote, to be read by a person; texts as they are, vectors as Python shows them."""
+        """Readable transcript by agent; for vectors, the actions."""
         parts = [f"seed {self.seed}, return {self.team_return:.3f}"]
         for agent, track in self.tracks.items():
             final = self.finals[agent]
@@ -69,20 +69,18 @@ class Episode:
 
     @property
     def version(self) -> int:
-        """Version of the weights that played the episode."""
+        """Version of the weights that sampled the first turn."""
         return next(iter(self.tracks.values()))[0].completion.version
 
     @property
     def num_turns(self) -> int:
-        """Number of joint turns."""
         return len(self.infos)
 
     @property
     def live_agents(self) -> tuple[str, ...]:
-        """Agents that would act next if the episode had not been cut; empty if the game terminated.
+        """Agents that acted in the last joint turn and were not terminated by it.
 
-        They took part in the last joint turn, and that turn did not terminate them. An agent that was truncated
-        earlier, while others played on, has left and is not live.
+        Their last history has a bootstrap value. An agent that was truncated in an earlier turn is not live.
         """
         last = self.num_turns - 1
         return tuple(
@@ -91,12 +89,12 @@ class Episode:
 
     @property
     def team_return(self) -> float:
-        """Undiscounted return: the sum of `team_rewards`."""
+        """Sum of `team_rewards`, undiscounted."""
         return sum(self.team_rewards)
 
     @property
     def team_rewards(self) -> list[float]:
-        """Team reward of each joint turn: the mean over all agents, 0 for those that have left."""
+        """Team reward of each joint turn: the mean over all agents, with 0 for agents that have left."""
         sums = [0.0] * self.num_turns
         for track in self.tracks.values():
             for turn in track:
@@ -104,9 +102,9 @@ class Episode:
         return [total / (self.num_agents or len(self.tracks)) for total in sums]
 
     def own_input(self, agent: str, *, reads_actions: bool = False) -> CriticInput:
-        """Input of a decentralized critic: the agent's own histories, for Q with the agent's actions.
+        """Input of a decentralized critic: the agent's histories and, for Q, its actions.
 
-        The history after the last turn is included where its value bootstraps.
+        The history after the last turn is included if its value bootstraps.
         """
         track = self.tracks[agent]
         completions = tuple(turn.completion for turn in track)
@@ -121,10 +119,10 @@ class Episode:
         return CriticInput(histories + last, actions, completions)
 
     def joint_input(self, agents: Sequence[str], *, reads_actions: bool = False) -> CriticInput:
-        """Input of a centralized critic: the joint history before each joint turn, for Q with the joint actions.
+        """Input of a centralized critic: the joint histories and, for Q, the joint actions.
 
-        The history after the last turn is included where its value bootstraps. A joint action of agents that act by
-        vectors has one entry per agent of `agents`, None for one that has left.
+        The history after the last turn is included if its value bootstraps. A joint action of vectors has one entry per
+        agent of `agents`, None for an agent that has left.
         """
         histories = self.states if self.live_agents else self.states[: self.num_turns]
         if not reads_actions:
@@ -137,7 +135,7 @@ class Episode:
 
 
 def _joined(actions: Mapping[str, Any], agents: Sequence[str]) -> Any:
-    """One joint action: the messages that it adds to the joint history, or the agents' vectors."""
+    """Joint action: the messages that extend the joint history, or the agents' vectors."""
     if all(isinstance(action, str) for action in actions.values()):
         return tuple(written(agent, actions[agent]) for agent in agents if agent in actions)
     vectors = tuple(actions.get(agent) for agent in agents)

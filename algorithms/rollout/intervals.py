@@ -1,6 +1,6 @@
-"""Bootstrap intervals: the one result type and the one way of resampling, for evaluations and for reports.
+"""Bootstrap confidence intervals of evaluations and reports.
 
-Axes: R scores to draw from (episodes, or runs), K strata (tasks; 1 for episodes), N resamples.
+Axes: R scores (episodes or runs), K strata (tasks; 1 for episodes), N resamples.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """An estimate and the ends of its confidence interval."""
+    """Estimate with its confidence interval."""
 
     value: float
     low: float
@@ -27,8 +27,8 @@ class Interval:
         return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
 
 
-def bootstrap_interval(values: Sequence[float], *, confidence: float = 0.95, num_resamples: int = 5_000) -> Interval:
-    """Mean of independent values with its percentile bootstrap interval, from fixed resampling indices.
+def bootstrap_interval(values: Sequence[float]) -> Interval:
+    """Mean of independent values with its 95 % percentile bootstrap interval, from fixed resampling indices.
 
     Raises:
         ValueError: if there is no value.
@@ -36,18 +36,18 @@ def bootstrap_interval(values: Sequence[float], *, confidence: float = 0.95, num
     if not len(values):
         raise ValueError("an interval needs at least one value")
     sample = np.asarray(values, dtype=np.float64)
-    indices = bootstrap_indices(len(sample), 1, num_resamples)
+    indices = bootstrap_indices(len(sample), 1, 5_000)
     means = resampled(sample[:, None], indices)[..., 0].mean(axis=1)
-    return percentile_interval(float(sample.mean()), means, confidence)
+    return percentile_interval(float(sample.mean()), means, 0.95)
 
 
 def bootstrap_indices(num_scores: int, num_strata: int, num_resamples: int, *, seed: int = 0) -> Indices:
-    """[N, R, K] indices of the scores in each resample, drawn separately per stratum."""
+    """Draw the indices of resampled scores, [N, R, K], independently per stratum."""
     return np.random.default_rng(seed).integers(num_scores, size=(num_resamples, num_scores, num_strata))
 
 
 def resampled(scores: Floats, indices: Indices) -> Floats:
-    """[N, R, K] resampled scores: those of [R, K] at the indices, per stratum."""
+    """Select scores [R, K] by indices [N, R, K], per stratum; returns [N, R, K]."""
     return np.take_along_axis(scores[None], indices, axis=1)
 
 

@@ -1,10 +1,10 @@
-"""Plans and plays: episodes before and while they are played, and played again."""
+"""Plans, plays and replays: episodes before they are played, while they are played, and played again."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,46 +16,51 @@ from ...envs.vectors.faults import StepResult
 from ...envs.vectors.vector import VectorEnv, as_step
 from .episode import Episode, Turn
 
+UNREPEATABLE = (
+    "it is replayed: its environment is not deterministic for a seed and actions (`collm check` says where), or has "
+    "changed; whole episodes (turns_per_update=None) need no replay"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """An episode to be played: its seed, group and task."""
+    """Episode to play: its seed, group and task."""
 
     seed: int
     group: int = 0
     task: Any = None
     """Task for `reset(options={"task": ...})`. None: the environment draws one from the seed."""
     difficulty: int | str | None = None
-    """Difficulty for `reset(options={"difficulty": ...})`. None: the environment's own."""
+    """Difficulty for `reset(options={"difficulty": ...})`. None: the environment's default."""
 
     def options(self) -> dict[str, Any] | None:
         """Options for the environment's reset."""
-        asked = {"task": self.task, "difficulty": self.difficulty}
-        return {name: value for name, value in asked.items() if value is not None} or None
+        options = {"task": self.task, "difficulty": self.difficulty}
+        return {name: value for name, value in options.items() if value is not None} or None
 
 
 def grouped_plans(seeds: Iterable[int], group_size: int, difficulty: int | str | None = None) -> list[Plan]:
-    """Plans of G rollouts per seed; the rollouts of one seed's task form a group."""
+    """Plans of `group_size` rollouts per seed. The rollouts of one seed form a group."""
     return [Plan(seed, group, difficulty=difficulty) for group, seed in enumerate(seeds) for _ in range(group_size)]
 
 
 @dataclass(slots=True)
 class Play:
-    """An episode under way; `episode` turns it into a finished episode or a segment."""
+    """Episode in progress. `episode()` returns it as a finished episode or a segment."""
 
     plan: Plan
     index: int
     place: int
-    """Number of the environment copy that plays it."""
+    """Index of the environment copy."""
     observations: dict[str, Any] = field(default_factory=dict)
     masks: dict[str, Any] = field(default_factory=dict)
-    """Action masks that the last infos told, by agent."""
+    """Action masks in the last infos, by agent."""
     agents: list[str] = field(default_factory=list)
-    """Live agents; empty before the episode has begun."""
+    """Live agents; empty before the reset."""
     states: list[Any] = field(default_factory=list)
     tracks: dict[str, list[Turn]] = field(default_factory=dict)
     decided: dict[str, Completion] = field(default_factory=dict)
-    """Completions of the joint turn that is being played, by agent."""
+    """Completions of the current joint turn, by agent."""
     previous: dict[str, Completion] = field(default_factory=dict)
     finals: dict[str, Any] = field(default_factory=dict)
     is_terminated: dict[str, bool] = field(default_factory=dict)
@@ -65,16 +70,10 @@ class Play:
     num_agents: int | None = None
     """Number of all agents of the environment."""
     paid: list[dict[str, float]] = field(default_factory=list)
-    """Rewards of each joint turn since the episode began, earlier segments' too. Its actions are in the vector's
-    `courses`."""
+    """Rewards by agent of each joint turn of the episode, including earlier segments."""
 
     def episode(self, *, is_complete: bool = True, is_cut: bool = False) -> Episode:
-        """The turns played so far, as an episode, or as a segment that another one continues (is_complete=False).
-
-        Args:
-            is_complete: False for a segment whose episode continues in the next rollout.
-            is_cut: a limit of turns ended the episode, and not the environment.
-        """
+        """Return the turns so far as an `Episode`; the arguments are its fields."""
         tracks = {agent: tuple(track) for agent, track in self.tracks.items() if track}
         return Episode(
             index=self.index,
@@ -93,31 +92,44 @@ class Play:
         )
 
     def continued(self) -> Play:
-        """The remainder of the episode, as a play that begins here."""
-        return Play(
-            self.plan,
-            self.index,
-            self.place,
-            self.observations,
-            self.masks,
-            self.agents,
-            self.states[-1:],
-            {agent: [] for agent in self.agents},
-            previous=self.previous,
-            num_turns=self.num_turns,
+        """Return a play of the rest of the episode, without the turns so far."""
+        return replace(
+            self,
+            states=self.states[-1:],
+            tracks={agent: [] for agent in self.agents},
+            decided={},
+            finals={},
+            is_terminated={},
+            infos=[],
             earlier_return=self.earlier_return + self.episode().team_return,
-            num_agents=self.num_agents,
-            paid=self.paid,
         )
+
+    def to_state(self, actions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """State from which `replayed_play` restores the play, given the joint actions so far."""
+        return {
+            "place": self.place,
+            "index": self.index,
+            "seed": self.plan.seed,
+            "group": self.plan.group,
+            "task": self.plan.task,
+            "difficulty": self.plan.difficulty,
+            "agents": self.agents,
+            "observations": self.observations,
+            "previous": dict(self.previous),
+            "num_turns": self.num_turns,
+            "earlier_return": self.earlier_return,
+            "actions": list(actions),
+            "rewards": list(self.paid),
+        }
 
 
 def masks_of(infos: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Action masks by agent, of those whose info tells one."""
+    """Action masks of the agents whose info has one."""
     return {agent: info[MASK] for agent, info in infos.items() if MASK in info}
 
 
 def mean_info(infos: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-    """Reward terms and metrics of a joint turn, averaged over the agents that report them."""
+    """Reward terms and metrics of a joint turn, each averaged over the agents that report it."""
     sums: dict[str, list[float]] = defaultdict(list)
     for info in infos.values():
         for name, value in info.items():
@@ -127,25 +139,51 @@ def mean_info(infos: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
 
 
 class ReplayError(UserError):
-    """An episode took another course when it was played again."""
+    """A replayed episode differs from its record."""
+
+
+def replayed_play(vector: VectorEnv, state: Mapping[str, Any]) -> Play:
+    """Restore a play from `Play.to_state` by replaying its episode in its environment copy.
+
+    Raises:
+        ReplayError: if rewards or the last observations differ from the state.
+    """
+    plan = Plan(state["seed"], state["group"], state["task"], state["difficulty"])
+    play = Play(
+        plan,
+        state["index"],
+        state["place"],
+        agents=list(state["agents"]),
+        tracks={agent: [] for agent in state["agents"]},
+        previous=dict(state["previous"]),
+        num_turns=state["num_turns"],
+        earlier_return=state["earlier_return"],
+        num_agents=len(vector.possible_agents),
+        paid=list(state["rewards"]),
+    )
+    name = f"episode {play.index} (seed {plan.seed})"
+    steps = replayed(vector, play.place, plan, state["actions"])
+    result = next(steps)
+    for turn, (recorded, result) in enumerate(zip(play.paid, steps, strict=True), start=1):
+        found = {agent: float(result[1][agent]) for agent in recorded}
+        if not is_same(found, recorded):
+            raise ReplayError(f"{name} gave rewards {recorded} in turn {turn}, but gives {found} when {UNREPEATABLE}")
+    play.observations, play.masks = result[0], masks_of(result[4])
+    if not is_same(play.observations, state["observations"]):
+        when = f"after turn {len(play.paid)}" if play.paid else "at reset"
+        raise ReplayError(f"{name} has other observations {when} when {UNREPEATABLE}")
+    return play
 
 
 def replayed(vector: VectorEnv, place: int, plan: Plan, actions: Iterable[Mapping[str, Any]]) -> Iterator[StepResult]:
-    """Play an episode again: what its reset returned, then the result of each joint turn.
-
-    Args:
-        vector: copies of the environment.
-        place: number of the copy that plays it.
-        plan: seed and task of the episode.
-        actions: joint actions, in order.
-    """
+    """Replay an episode in one environment copy: yield the result of its reset, then of each joint action."""
     yield as_step(vector.reset(place, plan.seed, plan.options()))
     for joint in actions:
         yield vector.step({place: joint})[place]
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Whether two observations are equal to the last bit; nan equals nan."""
+    """True if two observations are equal bit for bit, with equal dtypes. NaN equals NaN."""
     if isinstance(one, Mapping):
         return isinstance(other, Mapping) and one.keys() == other.keys() and all(is_same(one[k], other[k]) for k in one)
     if isinstance(one, str) or isinstance(other, str):

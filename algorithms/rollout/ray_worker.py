@@ -1,7 +1,7 @@
-"""RayWorker: plays rollouts on Ray actors, on one machine or on many.
+"""Rollout worker on Ray actors, on one or several machines.
 
-An episode is a function of its seed, its index and the weights. Any actor that plays it gets the same episode, so the
-episodes of a lost actor are given to another one.
+An episode is a function of its seed, its index and the weights. Another actor can therefore replay the episodes of a
+lost actor with the same result.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ import torch
 
 from ..._cluster import Cluster, first_line, import_from, leave
 from ..._errors import UserError
-from ..distribution.ranks import sendable
-from .collector import Played, RolloutCollector, together
+from ..distribution.group import sendable
+from .collector import Played, RolloutCollector, merged
 from .plays import Plan
 from .requests import Rollout, RolloutRequest, Weights
 from .sources import RolloutWorker, WorkerClosedError, load_weights
@@ -30,20 +30,20 @@ from .sources import RolloutWorker, WorkerClosedError, load_weights
 WAIT_S = 0.5
 """Seconds between checks for `close`."""
 START_S = 600.0
-"""Seconds in which at least one actor must have started, while none plays."""
+"""Seconds within which an actor must start if none is playing."""
 MAX_FAILURES = 3
-"""Actors that may be lost with one share of the episodes, one after the other, before these are to blame."""
+"""Actors that may be lost with the same episodes before an error is raised."""
 
-Share = Sequence[tuple[int, Plan]]
-Maker = Callable[[], RolloutCollector]
+IndexedPlans = Sequence[tuple[int, Plan]]
+"""Pairs of episode index and plan."""
 
 
 class LostCollectorsError(UserError):
-    """No actor is left to play, or none comes up."""
+    """Raised if actors are lost repeatedly with the same episodes, or no actor starts."""
 
 
 class _Answer(NamedTuple):
-    """What an actor played, or why it could not."""
+    """Result of an actor, or its error."""
 
     played: Played | None
     seconds: Mapping[str, float]
@@ -51,11 +51,13 @@ class _Answer(NamedTuple):
 
 
 class Collecting:
-    """What an actor is: a collector with copies of the environments and of the policies.
+    """Ray actor with a rollout collector: copies of the environments and the policies.
 
     Args:
-        make: what makes the collector, as it lies in Ray's store, in a list so that it is fetched once paths are known.
-        paths: where the process that learns imports from; folders that are here too are imported from.
+        make: list with the Ray object reference of the collector's factory. Ray does not fetch references inside a
+            list, so that the factory is unpickled after `paths` are set.
+        paths: `sys.path` of the learning process; folders that exist on this machine are added.
+        num_threads: torch threads.
     """
 
     def __init__(self, make: Sequence[Any], paths: Sequence[str], num_threads: int):
@@ -66,36 +68,36 @@ class Collecting:
         self._version: int | None = None
 
     def ready(self) -> tuple[str, Exception | None]:
-        """Make the collector; returns where this is, and why it failed."""
+        """Make the collector; return the actor's location, and the error if it failed."""
         import ray
 
         node = ray.get_runtime_context().get_node_id()[:8]
         place = f"{socket.gethostname()}, node {node}, process {os.getpid()}"
         try:
             self._collector = ray.get(self._make[0])()
-        except Exception as error:  # whatever somebody's environment raises; raised again where the training runs
+        except Exception as error:  # of the user's environment; raised in the learning process
             return place, sendable(error)
         return place, None
 
-    def play(self, share: Share, num_plans: int, version: int, weights: Sequence[Any]) -> _Answer:
-        """Play a share of a request with weights that lie in Ray's store, in a list so that they are fetched once."""
+    def play(self, plans: IndexedPlans, num_plans: int, version: int, weights: Sequence[Any]) -> _Answer:
+        """Play some plans of a request. `weights` is a list with an object reference, fetched once per version."""
         import ray
 
-        assert self._collector is not None  # as `ready` comes first
+        assert self._collector is not None  # `ready` is called first
         collector = self._collector
         try:
             if version != self._version:
                 load_weights(collector, ray.get(weights[0]))
                 self._version = collector.version = version
             collector.seconds.clear()
-            return _Answer(collector.play(share, num_plans), dict(collector.seconds), None)
-        except Exception as error:  # as above
+            return _Answer(collector.play(plans, num_plans), dict(collector.seconds), None)
+        except Exception as error:  # of the user's environment; raised in the learning process
             return _Answer(None, {}, sendable(error))
 
 
 @dataclass
 class _Actor:
-    """An actor as the process that learns knows it."""
+    """Handle of an actor in the learning process."""
 
     number: int
     handle: Any
@@ -108,21 +110,21 @@ class _Actor:
 
 @dataclass
 class _Assignment:
-    """Part of a request, and the actors that were lost with it."""
+    """Some episodes of a request, and the actors that were lost with them."""
 
-    share: Share
+    plans: IndexedPlans
     lost: list[str] = field(default_factory=list)
 
 
 class RayWorker(RolloutWorker):
-    """Plays on actors. Those that are lost are replaced, and what they had under way is played by others.
+    """Rollout worker on Ray actors. A lost actor is replaced, and other actors replay its episodes.
 
     Args:
         make: makes an actor's collector; it is sent to the actors.
-        cluster: where they run.
+        cluster: Ray cluster and resources of the actors.
     """
 
-    def __init__(self, make: Maker, cluster: Cluster):
+    def __init__(self, make: Callable[[], RolloutCollector], cluster: Cluster):
         self._is_closed = threading.Event()
         self._cluster = cluster
         cluster.join()
@@ -132,23 +134,18 @@ class RayWorker(RolloutWorker):
         self._make = ray.put(make)
         self._num_started = 0
         self._actors: list[_Actor] = []
-        self._starting: dict[Any, _Actor] = {}  # by the reference of what `ready` will return
+        self._starting: dict[Any, _Actor] = {}  # by the object reference of `ready`
         for _ in range(cluster.num_actors):
             self._start()
-
-    @property
-    def num_ready(self) -> int:
-        """Actors that have started."""
-        return sum(actor.is_ready for actor in self._actors)
 
     def play(self, request: RolloutRequest, weights: Weights) -> Rollout:
         start = time.perf_counter()
         held = [self._ray.put({agent: dict(state) for agent, state in weights.items()})]
-        waiting = deque(_Assignment(share) for share in _shares(request.indexed_plans(), self._cluster.num_actors))
+        waiting = deque(_Assignment(plans) for plans in _split(request.indexed_plans(), self._cluster.num_actors))
         busy: dict[Any, tuple[_Actor, _Assignment]] = {}
         parts: list[Played] = []
         seconds: dict[str, float] = {}
-        since = time.monotonic()  # the last sign of an actor
+        since = time.monotonic()  # time of the last answer of an actor
         while waiting or busy:
             if self._is_closed.is_set():
                 raise WorkerClosedError
@@ -156,7 +153,7 @@ class RayWorker(RolloutWorker):
             for actor in [each for each in self._actors if each.is_ready and each.number not in working]:
                 if waiting:
                     task = waiting.popleft()
-                    answer = actor.handle.play.remote(task.share, len(request.plans), request.version, held)
+                    answer = actor.handle.play.remote(task.plans, len(request.plans), request.version, held)
                     busy[answer] = (actor, task)
             done, _ = self._ray.wait([*busy, *self._starting], num_returns=1, timeout=WAIT_S)
             for reference in done:
@@ -175,7 +172,7 @@ class RayWorker(RolloutWorker):
             if not busy and time.monotonic() - since > START_S:
                 raise LostCollectorsError(self._why_none_starts())
         skipped = [fault for part in parts for fault in part.skipped]
-        episodes = together(parts, len(request.plans))
+        episodes = merged(parts, len(request.plans))
         return Rollout(episodes, skipped, seconds, time.perf_counter() - start)
 
     def close(self) -> None:
@@ -208,22 +205,22 @@ class RayWorker(RolloutWorker):
         actor.is_ready = True
 
     def _received(self, actor: _Actor, task: _Assignment, reference: Any) -> tuple[Played, Mapping[str, float]] | None:
-        """Return what an actor played; None if the actor is lost, so that others have to play it."""
+        """Return an actor's result. None: the actor is lost, and another one must replay the episodes."""
         try:
             answer: _Answer = self._ray.get(reference)
         except (self._ray.exceptions.RayActorError, self._ray.exceptions.ObjectLostError) as error:
             task.lost.append(str(actor))
             if len(task.lost) >= MAX_FAILURES:
-                first, last = task.share[0][0], task.share[-1][0]
+                first, last = task.plans[0][0], task.plans[-1][0]
                 raise LostCollectorsError(
-                    f"episodes {first} to {last} were lost {len(task.lost)} times, with {', '.join(task.lost)}: an "
-                    f"environment that ends its process, or no memory left ({first_line(error)})"
+                    f"episodes {first} to {last} were lost {len(task.lost)} times, with {', '.join(task.lost)}: the "
+                    f"environment ends its process, or memory is exhausted ({first_line(error)})"
                 ) from error
             self._replace(actor)
             return None
         if answer.error is not None:
             raise answer.error
-        assert answer.played is not None  # where there is no error
+        assert answer.played is not None  # without an error
         return answer.played, answer.seconds
 
     def _replace(self, actor: _Actor) -> None:
@@ -234,14 +231,14 @@ class RayWorker(RolloutWorker):
         cluster = self._cluster
         has = self._ray.cluster_resources()
         return (
-            f"no collector has started within {START_S:g} s: each takes {cluster.num_cpus:g} CPU and "
-            f"{cluster.num_gpus:g} GPU, and the cluster has {has.get('CPU', 0):g} CPU and {has.get('GPU', 0):g} GPU in "
-            "all; give it more, or lower num_cpus and num_gpus of --collector-options"
+            f"no collector has started within {START_S:g} s: each requires {cluster.num_cpus:g} CPU and "
+            f"{cluster.num_gpus:g} GPU, and the cluster has {has.get('CPU', 0):g} CPU and {has.get('GPU', 0):g} GPU; "
+            "enlarge the cluster, or lower num_cpus and num_gpus in --collector-options"
         )
 
 
-def _shares(items: Sequence[tuple[int, Plan]], count: int) -> list[Share]:
-    """Neighbours in nearly equal shares, as rollouts of one task have their prompts in common."""
+def _split(items: IndexedPlans, count: int) -> list[IndexedPlans]:
+    """Split into consecutive parts of nearly equal size, because rollouts of one task share their prompts."""
     count = min(count, len(items))
     ends = [len(items) * number // count for number in range(count + 1)]
     return [items[begin:end] for begin, end in pairwise(ends)]

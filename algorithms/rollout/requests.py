@@ -1,11 +1,10 @@
-"""Requests and rollouts: the episodes of an update, before and after they are played.
+"""Rollout requests and results of one update.
 
 Version v of the weights is the state of the policies after v updates.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -15,14 +14,13 @@ from torch import Tensor
 
 from ...envs.vectors.faults import EnvironmentFault
 from ..config import TrainConfig
-from .collector import RolloutCollector, together
 from .curriculum import curriculum
 from .episode import Episode
 from .plays import Plan, grouped_plans
 
 MAX_SEED = 2**31
 Weights: TypeAlias = Mapping[str, Mapping[str, Tensor]]
-"""`state_dict` of each policy that learns, by the first agent that the policy plays; tensors on the CPU."""
+"""`state_dict` of each trainable policy, by the policy's first agent; tensors on the CPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,47 +28,43 @@ class RolloutRequest:
     """Episodes to play for one update."""
 
     update: int
-    """Number of updates done before this one."""
+    """Updates before this one."""
     version: int
-    """Version of the weights that play the episodes."""
+    """Version of the weights that sample the episodes."""
     plans: tuple[Plan, ...]
-    """The episodes. With `num_turns`: episodes to start, of which only as many as needed are used."""
+    """Episodes to play. With `num_turns`: episodes to start when a copy is free; some may stay unused."""
     first: int
-    """Index of the first episode; not used with `num_turns`."""
+    """Index of the first episode; unused with `num_turns`."""
     num_turns: int | None = None
-    """Joint turns per environment copy, continuing unfinished episodes of the last request. None: whole episodes."""
+    """Joint turns per environment copy, continuing the unfinished episodes of the last request. None: whole
+    episodes."""
 
     def indexed_plans(self) -> list[tuple[int, Plan]]:
-        """Plans with the indices of their episodes."""
+        """Pairs of episode index and plan."""
         return list(enumerate(self.plans, start=self.first))
 
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """Episodes of a request, played."""
+    """Result of a rollout request."""
 
     episodes: list[Episode]
     faults: list[EnvironmentFault] = field(default_factory=list)
     """Faults of the episodes that were skipped."""
     seconds: dict[str, float] = field(default_factory=dict)
-    """Seconds by phase, summed over the processes that played."""
+    """Seconds by phase, summed over processes."""
     wall_s: float = 0.0
-    """Seconds from start to end."""
+    """Wall time in seconds."""
     state: Mapping[str, Any] | None = None
     """`RolloutCollector.state_dict` after the rollout, if the next request continues its episodes."""
 
 
 RequestMaker: TypeAlias = Callable[[int, int], RolloutRequest]
-"""Makes the request of an update, the first argument, for a version of the weights, the second."""
+"""Function of an update number and a weight version that returns the request."""
 
 
 def request_maker(config: TrainConfig, num_envs: int) -> RequestMaker:
-    """Function that makes the requests of a training.
-
-    Args:
-        config: source of the seed, the numbers of episodes or turns, and the difficulty schedule.
-        num_envs: copies of the environment.
-    """
+    """Return a function that makes the requests of a training with `num_envs` environment copies."""
     schedule = None if config.difficulty_schedule is None else curriculum(config.difficulty_schedule)
 
     def request(update: int, version: int) -> RolloutRequest:
@@ -87,20 +81,6 @@ def request_maker(config: TrainConfig, num_envs: int) -> RequestMaker:
 
 
 def task_seeds(seed: int, update: int, count: int) -> list[int]:
-    """Seeds of an update's tasks: a function of the run's seed and the update, so that a resumed run draws the same."""
+    """Draw the task seeds of an update. They depend only on `seed` and `update`, so a resumed run repeats them."""
     drawn = np.random.SeedSequence([seed, update]).generate_state(count, np.uint64)
     return [int(value % MAX_SEED) for value in drawn]
-
-
-def play_request(collector: RolloutCollector, request: RolloutRequest) -> Rollout:
-    """Play a request in this process, without other ranks; the collector's policies already have the weights."""
-    start = time.perf_counter()
-    collector.seconds.clear()
-    collector.version = request.version
-    if request.num_turns is None:
-        episodes = together([collector.play(request.indexed_plans(), len(request.plans))], len(request.plans))
-        faults, state = collector.skipped, None
-    else:
-        episodes, faults = collector.play_turns(request.num_turns, iter(request.plans)), []
-        state = collector.state_dict()
-    return Rollout(episodes, faults, dict(collector.seconds), time.perf_counter() - start, state)

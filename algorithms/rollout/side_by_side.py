@@ -1,7 +1,7 @@
-"""Models at work side by side: one thread for each, with the results of one after the other.
+"""Runs tasks of independent models concurrently, with one thread per model.
 
-What models of their own compute does not depend on each other. On several devices, or on the cores of a CPU, they need
-not wait for each other.
+Results equal sequential execution with the same number of torch threads. Concurrency pays if the models are on
+different devices, or if the CPU has enough cores.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class ModelTask(Generic[Result]):
-    """Something to be done with one model."""
+    """Function that computes with one model."""
 
     workplace: Workplace | None
-    """The model and its device; None: only the calling thread may do it."""
+    """The model and its device. None: the task runs in the calling thread."""
     work: Callable[[], Result]
 
 
 class SideBySide:
-    """Does tasks: those of one model in their order, those of different models at once.
+    """Executor of model tasks: sequential for one model, concurrent for different models.
 
     Args:
-        is_on: whether threads are used. None: where it pays, which is on different devices, or where the CPU has a core
-            for every thread that the models compute with.
-        divides_threads: models on one CPU divide the threads that torch computes with in the calling thread; their
-            results are then those of so many threads. False: each of them computes with as many.
+        is_on: whether to use threads. None: if the models are on different devices, or if the CPU has a core for every
+            torch thread of every model.
+        divides_threads: models on one CPU divide the torch threads of the calling thread among them. False: each model
+            computes with all of these threads.
     """
 
     def __init__(self, is_on: bool | None = None, *, divides_threads: bool = True) -> None:
@@ -46,29 +46,31 @@ class SideBySide:
         self._divides_threads = divides_threads
         self._pool: ThreadPoolExecutor | None = None
         self._pool_size = 0
-        self._working: set[int] = set()  # threads
+        self._busy: set[int] = set()  # identifiers of threads that compute
 
     @classmethod
     def of(cls, config: TrainConfig) -> SideBySide:
-        """What the settings of a training ask for; with `deterministic` each model has all threads."""
+        """Executor for training settings. With `deterministic`, each model computes with all threads."""
         return cls(config.side_by_side, divides_threads=not config.deterministic)
 
     def results(self, tasks: Sequence[ModelTask[Result]]) -> list[Result]:
-        """What the tasks return, in their order.
+        """Run the tasks and return their results in order.
 
         Raises:
-            Exception: the first one in the order of the tasks. Tasks of other models are done nevertheless.
-            KeyboardInterrupt: if it comes to the calling thread; it ends the work of the others too.
+            Exception: the first error in the order of the tasks. Tasks of other models still run to their end.
+            KeyboardInterrupt: if the calling thread receives it. It is also raised in the other threads.
         """
-        by_workplace: dict[Workplace, list[int]] = {}
-        here = [number for number, task in enumerate(tasks) if task.workplace is None]
+        by_workplace: dict[Workplace | None, list[int]] = {None: []}
         for number, task in enumerate(tasks):
-            if task.workplace is not None:
-                by_workplace.setdefault(task.workplace, []).append(number)
-        if not self.uses_threads(list(by_workplace)):
+            by_workplace.setdefault(task.workplace, []).append(number)
+        here = by_workplace.pop(None)
+        workplaces = [workplace for workplace in by_workplace if workplace is not None]
+        if not self.uses_threads(workplaces):
             return [task.work() for task in tasks]
         done: dict[int, Result] = {}
         failed: dict[int, Exception] = {}
+        is_over = threading.Event()
+        own_threads, num_threads = torch.get_num_threads(), self._num_threads(workplaces)
 
         def work(numbers: Sequence[int]) -> None:
             for number in numbers:
@@ -78,13 +80,21 @@ class SideBySide:
                     failed[number] = error
                     return
 
-        pool = self._threads(len(by_workplace))
+        def work_in_thread(numbers: Sequence[int]) -> None:
+            torch.set_num_threads(num_threads)  # per thread
+            thread = threading.get_ident()
+            self._busy.add(thread)
+            try:
+                if not is_over.is_set():
+                    work(numbers)
+            finally:
+                self._busy.discard(thread)
+
+        pool = self._pool_of(len(workplaces))
         begun: list[Future[None]] = []
-        is_over = threading.Event()
-        own_threads, num_threads = torch.get_num_threads(), self._num_threads(list(by_workplace))
         try:
             for numbers in by_workplace.values():
-                begun.append(pool.submit(self._interruptibly, is_over, num_threads, work, numbers))
+                begun.append(pool.submit(work_in_thread, numbers))
             work(here)
             wait(begun)
         except BaseException:
@@ -93,7 +103,7 @@ class SideBySide:
             wait(begun)
             raise
         finally:
-            torch.set_num_threads(own_threads)  # threads that begin later take the newest number
+            torch.set_num_threads(own_threads)  # new threads inherit the number that was set last
         for each in begun:
             each.result()
         if failed:
@@ -101,7 +111,7 @@ class SideBySide:
         return [done[number] for number in range(len(tasks))]
 
     def uses_threads(self, workplaces: Sequence[Workplace]) -> bool:
-        """Whether these models, which differ, compute at the same time."""
+        """True if these different models compute concurrently."""
         if len(workplaces) < 2 or self.is_on is not None:
             return len(workplaces) > 1 and bool(self.is_on)
         devices = {workplace.device for workplace in workplaces}
@@ -110,34 +120,21 @@ class SideBySide:
         return devices == {torch.device("cpu")} and self._num_threads(workplaces) * len(workplaces) <= num_cores()
 
     def _num_threads(self, workplaces: Sequence[Workplace]) -> int:
-        """Threads that each of the models computes with."""
+        """Torch threads per model."""
         num_threads = torch.get_num_threads()
         is_divided = self._divides_threads and all(workplace.device.type == "cpu" for workplace in workplaces)
         return max(1, num_threads // len(workplaces)) if is_divided else num_threads
 
-    def _threads(self, count: int) -> ThreadPoolExecutor:
-        if self._pool is None or self._pool_size < count:
+    def _pool_of(self, size: int) -> ThreadPoolExecutor:
+        if self._pool is None or self._pool_size < size:
             if self._pool is not None:
                 self._pool.shutdown()
-            self._pool = ThreadPoolExecutor(count, "collm-model")
-            self._pool_size = count
+            self._pool, self._pool_size = ThreadPoolExecutor(size, "collm-model"), size
         return self._pool
 
-    def _interruptibly(
-        self, is_over: threading.Event, num_threads: int, work: Callable[[Sequence[int]], None], numbers: Sequence[int]
-    ) -> None:
-        torch.set_num_threads(num_threads)  # of this thread alone: each has its own
-        thread = threading.get_ident()
-        self._working.add(thread)
-        try:
-            if not is_over.is_set():
-                work(numbers)
-        finally:
-            self._working.discard(thread)
-
     def _interrupt(self) -> None:
-        """Let a Ctrl-C that came to the calling thread come to the others, which Python does not interrupt."""
-        for thread in tuple(self._working):
+        """Raise KeyboardInterrupt in the busy threads: Python raises it only in the main thread."""
+        for thread in tuple(self._busy):
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(KeyboardInterrupt))
         if self._pool is not None:
             self._pool.shutdown(wait=False)
@@ -145,8 +142,8 @@ class SideBySide:
 
 
 def num_cores() -> int:
-    """Cores of the CPU that this process may use."""
+    """CPU cores that this process may use."""
     try:
         return len(os.sched_getaffinity(0))
-    except AttributeError:  # macOS and Windows do not bind processes to cores
+    except AttributeError:  # macOS and Windows have no CPU affinity of processes
         return os.cpu_count() or 1

@@ -1,8 +1,11 @@
-"""Sources of rollouts: episodes of the present weights, or episodes that a worker plays in advance.
+"""Rollout sources: episodes of the current weights, or episodes that a worker plays in advance.
 
-With `max_staleness`, update u learns from episodes of version u - max_staleness of the weights, and from version 0
-before that version exists. A faster worker plays no newer version, so results do not depend on speed. At most
-max_staleness + 1 requests are played or waiting at a time.
+With `max_staleness`, update u learns from episodes of version max(0, u - max_staleness) of the weights. A fast worker
+does not play newer versions, so results do not depend on speed. At most max_staleness + 1 requests are submitted at a
+time.
+
+`LocalSource` plays on-policy on all ranks. `AsyncSource` submits requests to a `RolloutWorker`, which plays in this
+process (`LocalWorker`) or on Ray actors (`RayWorker`).
 """
 
 from __future__ import annotations
@@ -20,27 +23,23 @@ import torch
 from ...agents.core import TrainablePolicy
 from ..config import TrainConfig
 from ..distribution.group import current
-from .collector import RolloutCollector
-from .requests import RequestMaker, Rollout, RolloutRequest, Weights, play_request, request_maker
+from .collector import RolloutCollector, merged
+from .requests import RequestMaker, Rollout, RolloutRequest, Weights, request_maker
 
 CHECK_S = 0.2
-"""Seconds between checks for a request to stop, while an update waits for its episodes."""
+"""Seconds between checks for stop signals while an update waits for its episodes."""
 
 
 class WorkerClosedError(Exception):
-    """A rollout worker was closed while it played."""
+    """Raised in a rollout worker that is closed during a rollout."""
 
 
 class RolloutWorker(ABC):
-    """Plays requests with copies of the policies. One thread calls `play`; another one may call `close`."""
+    """Plays rollout requests with copies of the policies. `close` may be called from another thread than `play`."""
 
     @abstractmethod
     def play(self, request: RolloutRequest, weights: Weights) -> Rollout:
-        """Play a request.
-
-        Args:
-            request: what to play.
-            weights: weights of the request's version.
+        """Play a request with the weights of its version.
 
         Raises:
             EnvironmentFault: if an environment raises or breaks its contract.
@@ -49,23 +48,19 @@ class RolloutWorker(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Stop before the next turn, and free processes and memory."""
+        """Stop before the next turn, and release processes and memory."""
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue the episodes that were unfinished after a request, from `Rollout.state`.
+        """Restore unfinished episodes from a `Rollout.state`.
 
         Raises:
             ValueError: if this worker plays whole episodes only.
         """
-        raise ValueError(f"{type(self).__name__} plays whole episodes and cannot continue unfinished ones")
+        raise ValueError(f"{type(self).__name__} cannot resume unfinished episodes; set turns_per_update=None")
 
 
 class LocalWorker(RolloutWorker):
-    """Plays in this process.
-
-    Args:
-        collector: collector with its own copies of the environments and of the policies.
-    """
+    """Rollout worker in this process, with a collector that has its own environments and policies."""
 
     def __init__(self, collector: RolloutCollector):
         self.collector = collector
@@ -77,7 +72,17 @@ class LocalWorker(RolloutWorker):
         if self._version != request.version:
             load_weights(self.collector, weights)
             self._version = request.version
-        return play_request(self.collector, request)
+        start = time.perf_counter()
+        collector = self.collector
+        collector.seconds.clear()
+        collector.version = request.version
+        if request.num_turns is None:
+            episodes = merged([collector.play(request.indexed_plans(), len(request.plans))], len(request.plans))
+            faults, state = collector.skipped, None
+        else:
+            episodes, faults = collector.play_turns(request.num_turns, iter(request.plans)), []
+            state = collector.state_dict()
+        return Rollout(episodes, faults, dict(collector.seconds), time.perf_counter() - start, state)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.collector.load_state_dict(state)
@@ -91,50 +96,38 @@ class LocalWorker(RolloutWorker):
 
 
 def load_weights(collector: RolloutCollector, weights: Weights) -> None:
-    """Load weights into a collector's policies, and clear what was computed with the old ones."""
+    """Load weights into a collector's policies, and clear their caches."""
     for agent, state in weights.items():
         policy = collector.policies[agent]
-        assert isinstance(policy, TrainablePolicy)  # only these have weights
+        assert isinstance(policy, TrainablePolicy)
         policy.load_state_dict(dict(state))
         policy.forget()
 
 
 class RolloutSource(ABC):
-    """Gives each update its rollout. All ranks call its methods together."""
+    """Source of each update's rollout. All ranks must call its methods."""
 
     @abstractmethod
     def next(self, update: int) -> Rollout:
-        """Rollout of an update.
-
-        Args:
-            update: number of updates done, which is the version of the present weights.
+        """Return the rollout for the update after `update` updates, which is also the version of the current weights.
 
         Raises:
             EnvironmentFault: if an environment raises or breaks its contract.
         """
 
     def state_dict(self, version: int) -> dict[str, Any]:
-        """State of rollouts that were played in advance, by key of the trainer's state; empty without any.
-
-        Args:
-            version: version of the weights that are saved with it.
-        """
+        """Entries for the trainer's state, which is saved with this version of the weights."""
         return {}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:  # noqa: B027  # most have no state
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:  # noqa: B027  # optional
         """Restore from the trainer's state."""
 
-    def close(self) -> None:  # noqa: B027  # most have nothing to free
-        """Stop rollouts that are being played."""
+    def close(self) -> None:  # noqa: B027  # optional
+        """Stop running rollouts."""
 
 
 class LocalSource(RolloutSource):
-    """Plays each update's episodes with the policies that learn, each rank its part.
-
-    Args:
-        collector: collector with these policies.
-        request: makes the requests.
-    """
+    """On-policy source: all ranks play with the policies that learn."""
 
     def __init__(self, collector: RolloutCollector, request: RequestMaker):
         self.collector = collector
@@ -160,14 +153,14 @@ class _Submitted(NamedTuple):
 
 
 class AsyncSource(RolloutSource):
-    """Has a worker play the rollouts of coming updates while the trainer learns.
+    """Asynchronous source: a worker plays the rollouts of the next updates while the trainer learns.
 
     Args:
-        worker: plays the requests; only rank 0 has one.
+        worker: rollout worker; None on ranks other than 0.
         request: makes the requests.
-        weights: copies the present weights.
-        config: source of `max_staleness` and `num_updates`; no update after the last one is requested.
-        collector: the trainer's collector, which counts episodes and checks for a request to stop.
+        weights: copies the current weights.
+        config: settings; `max_staleness` and `num_updates` limit how far ahead requests are submitted.
+        collector: the trainer's collector, which counts episodes and checks for stop signals.
     """
 
     def __init__(
@@ -186,13 +179,13 @@ class AsyncSource(RolloutSource):
         self._submitted: dict[int, _Submitted] = {}  # by update
         self._work: queue.SimpleQueue[tuple[_Submitted, Weights] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._state: Mapping[str, Any] | None = None  # of unfinished episodes after the last rollout that was taken
+        self._state: Mapping[str, Any] | None = None  # unfinished episodes after the last returned rollout
 
     def next(self, update: int) -> Rollout:
-        """Submit the requests that `max_staleness` allows, and wait for this update's rollout.
+        """Submit all requests that `max_staleness` allows, and wait for this update's rollout.
 
         Raises:
-            Exception: an error of the worker, or of the check for a request to stop; the update can be repeated.
+            Exception: if the worker or the check for stop signals raises; the update can be repeated.
         """
         self.collector.version = update
         request, rollout = current().by_writer(lambda: self._take(update))
@@ -216,16 +209,16 @@ class AsyncSource(RolloutSource):
         return submitted.request, rollout
 
     def state_dict(self, version: int) -> dict[str, Any]:
-        """Rollouts of older weights than `version`; waits for those that are being played.
+        """Wait for the rollouts of older weights than `version`, and return them.
 
-        Rollouts of the weights that are saved are not stored: they are played again from the same seeds.
+        Rollouts of `version` are not stored: a resumed run repeats them from the same seeds.
         """
         if self.worker is None:
             return {}
         kept: dict[int, dict[str, Any]] = {}
         state = self._state
         for update, (request, rollout) in sorted(self._submitted.items()):
-            if request.version == version or rollout.exception() is not None:  # its update raises that error
+            if request.version == version or rollout.exception() is not None:  # raised by its update
                 break
             done = rollout.result()
             state = done.state
@@ -233,7 +226,7 @@ class AsyncSource(RolloutSource):
         return {"ahead": {"kept": kept, "state": state}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore from the trainer's state; no request may have been submitted before."""
+        """Restore from the trainer's state, before the first `next`."""
         if self.worker is None or "ahead" not in state:
             return
         ahead = state["ahead"]
@@ -256,7 +249,7 @@ class AsyncSource(RolloutSource):
     def _submit(self, request: RolloutRequest, weights: Weights) -> None:
         assert self.worker is not None  # only rank 0 calls this
         if self._thread is None:
-            # Each Python thread has its own number of torch threads.
+            # The number of torch threads is a setting of each Python thread.
             arguments = (self._work, self.worker, torch.get_num_threads())
             self._thread = threading.Thread(target=_play_all, args=arguments, name="collm-rollouts", daemon=True)
             self._thread.start()
@@ -267,16 +260,16 @@ class AsyncSource(RolloutSource):
 def make_source(
     config: TrainConfig, collector: RolloutCollector, worker: RolloutWorker | None, weights: Callable[[], Weights]
 ) -> RolloutSource:
-    """Source of a training's rollouts.
+    """Choose the source for training settings.
 
     Args:
-        config: source of `max_staleness` and `collectors`, which need a worker.
+        config: training settings.
         collector: collector with the policies that learn.
-        worker: plays with copies of the policies, on rank 0. None: the collector plays.
-        weights: copies the present weights.
+        worker: rollout worker of rank 0. None: the collector plays.
+        weights: copies the current weights.
 
     Raises:
-        ValueError: if the settings need a worker and rank 0 has none.
+        ValueError: if `max_staleness` or `collectors` is set and rank 0 has no worker.
     """
     request = request_maker(config, collector.vector.num_envs)
     if worker is None and config.max_staleness == 0 and config.collectors is None:
@@ -284,7 +277,7 @@ def make_source(
     if worker is None and current().is_writer:
         raise ValueError(
             f"max_staleness={config.max_staleness}, collectors={config.collectors!r} need a worker with copies of the "
-            "policies; give the trainer one, or train with collm.train"
+            "policies; pass worker=…, or train with collm.train"
         )
     return AsyncSource(worker, request, weights, config, collector)
 
@@ -297,5 +290,5 @@ def _play_all(
         (request, rollout), weights = item
         try:
             rollout.set_result(worker.play(request, weights))
-        except BaseException as error:  # raised again in the thread that waits for the rollout
+        except BaseException as error:  # raised in the thread that waits for the rollout
             rollout.set_exception(error)

@@ -1,4 +1,4 @@
-"""Episodes → numbers: reward terms and metrics of each, and the means of an update's log line."""
+"""Metrics of episodes: reward terms and metrics per episode, and their means per update."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from .episode import Episode
 
 
 def episode_metrics(episodes: Sequence[Episode], credited_reward: Literal["team", "own"] = "team") -> dict[str, float]:
-    """Means over the episodes: returns (of those that ended), reward terms, metrics, lengths, entropy.
+    """Means over episodes: returns (of completed episodes), reward terms, metrics, lengths, entropy.
 
     Args:
-        credited_reward: reward that the agents learn from, for `equal_returns`.
+        credited_reward: reward that the agents learn from; see `equal_returns`.
     """
     ended = [episode.team_return + episode.earlier_return for episode in episodes if episode.is_complete]
     metrics: dict[str, float] = {"num_episodes": float(len(ended))}
     if ended:
-        with np.errstate(over="ignore"):  # inf says it: rewards may be as large as floats are
+        with np.errstate(over="ignore"):  # inf is logged: rewards may be as large as floats
             metrics |= {"return": float(np.mean(ended)), "return_std": float(np.std(ended))}
         metrics |= equal_returns(episodes, credited_reward)
     terms: dict[str, list[float]] = defaultdict(list)
@@ -35,10 +35,10 @@ def episode_metrics(episodes: Sequence[Episode], credited_reward: Literal["team"
     if sampled:
         metrics["completion_tokens"] = float(np.mean([len(completion.logprobs) for completion in sampled]))
         entropies = np.concatenate([completion.entropies for completion in sampled])
-        if len(entropies):  # none of what servers sample for ranks that share weights, in evaluations
+        if len(entropies):  # servers return none in evaluations of ranks that shard weights
             metrics["entropy"] = float(np.mean(entropies))
         metrics["cut_share"] = float(np.mean([completion.is_cut for completion in sampled]))
-    # Later prompts whose history the environment rewrote are tokenized anew and cost a forward pass of their own.
+    # A later prompt that does not extend the tokens of the previous turn costs a separate forward pass.
     later = [turn.completion.tokens for turn in turns if turn.time and isinstance(turn.completion.tokens, TokenRecord)]
     if later:
         metrics["reencoded_share"] = float(np.mean([not tokens.is_extension for tokens in later]))
@@ -46,15 +46,17 @@ def episode_metrics(episodes: Sequence[Episode], credited_reward: Literal["team"
 
 
 def equal_returns(episodes: Sequence[Episode], credited_reward: Literal["team", "own"]) -> dict[str, float]:
-    """`equal_returns` and `constant_sum`: shares of groups without a difference in returns to learn from.
+    """Fractions of groups whose returns are equal, so that advantages relative to the group are 0.
 
-    A group is the rollouts of one task; if each task is played once, all episodes that ended are one group. Empty if no
-    group has two episodes that ended.
+    A group is the rollouts of one task. If each task is played once, all completed episodes are one group.
 
     Args:
-        credited_reward: `equal_returns` counts the groups whose episodes all have the same team return ("team"), or in
-            which every agent also has the same own return ("own"). `constant_sum` counts the groups with equal team
-            returns and different own ones.
+        credited_reward: "team": `equal_returns` counts groups whose episodes have equal team returns. "own": the own
+            returns of every agent must be equal, too.
+
+    Returns:
+        `equal_returns`, and `constant_sum`: fraction of groups with equal team returns and different own returns.
+        Empty if no group has two completed episodes.
     """
     groups: dict[int, list[Episode]] = defaultdict(list)
     for episode in episodes:
@@ -78,7 +80,7 @@ def _has_equal_team_returns(group: Sequence[Episode]) -> bool:
 
 
 def _has_equal_own_returns(group: Sequence[Episode]) -> bool:
-    """Compare own returns as distances from the team's, since earlier segments keep the team's return alone."""
+    """Compare differences to the team return, because earlier segments store only the team return."""
     for agent in sorted({agent for episode in group for agent in episode.tracks}):
         own = [sum(turn.reward for turn in episode.tracks.get(agent, ())) for episode in group]
         distances = [mine - episode.team_return for mine, episode in zip(own, group, strict=True)]
@@ -88,12 +90,12 @@ def _has_equal_own_returns(group: Sequence[Episode]) -> bool:
 
 
 def _are_equal(numbers: Sequence[float], size: float) -> bool:
-    """True if numbers that are computed from returns of this size are equal up to rounding."""
+    """True if numbers computed from returns of this size are equal up to rounding."""
     return max(numbers) - min(numbers) <= 1e-9 * size
 
 
 def episode_terms(episode: Episode) -> dict[str, float]:
-    """Reward terms of an episode, summed over its turns like its return, and its metrics, averaged over them."""
+    """Reward terms of an episode, summed over its turns, and metrics, averaged over its turns."""
     gathered: dict[str, list[float]] = defaultdict(list)
     for info in episode.infos:
         for name, value in info.items():

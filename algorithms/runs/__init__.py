@@ -1,1 +1,1 @@
-"""What a run is and leaves: experiments, run directories, checkpoints, logs, evaluations."""
+"""Training runs: experiments, run folders, checkpoints, loggers and evaluations."""

@@ -1,16 +1,16 @@
-"""The short way: `train`, `evaluate`, `load_team`.
+"""Functions to train and evaluate a team in one call.
 
     run = train("maac", env="collm/MiniWriting-v2", num_updates=50)
     print(run.evaluate().team_return)
 
-`train` leaves a folder, from which `evaluate` and `load_team` take the team again.
+`train` writes a run folder. `evaluate` and `load_team` load the team from it.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -33,7 +33,7 @@ from ...agents.core import Policy, Request
 from ...agents.numeric.config import NetworkConfig
 from ...agents.numeric.policy import NumericPolicy
 from ...agents.registry import Seat
-from ...envs.registration.registry import EnvSpec, make, register, registry, specs
+from ...envs.registration.registry import EnvSpec, register, registry, specs
 from ...envs.templates import Prompts
 from ..distribution.group import current
 from ..distribution.launch import joined
@@ -48,50 +48,49 @@ from .assembly.trust import load_experiment, next_commands, run_command
 from .checkpoint import StartingWeights, UnfitWeightsError, has_newest_models, models_update, newest_update
 from .evaluation import FIRST_EVALUATION_SEED, EvaluationResult, evaluate_on
 from .loggers import Callback, LogConfig, Logger, check_sinks, read_lines
-from .loggers.display import TrainingDisplay, plot_learning_curves
+from .loggers.display import TrainingDisplay, plot_learning_curve
 from .records import failures_kept
 from .run import prepare_run, run_prepared
 from .stopping import StopSignals
 
 Environment: TypeAlias = str | ParallelEnv[str, Any, Any] | Callable[..., ParallelEnv[str, Any, Any]]
-"""A registered id, an environment (which is copied), or what builds one."""
+"""Registered id, environment object (which is copied), or class or function that returns one."""
 CURVE_FILE = "learning_curve.png"
 MIN_POINTS = 3
-"""Updates with a return that make a curve."""
+"""Least number of returns for which a learning curve is drawn."""
 PolicySource: TypeAlias = Mapping[str, Policy] | Callable[[Seat], Policy]
-"""Policies by agent, or what makes one for an agent."""
+"""Policies by agent, or a factory."""
 
 
 @dataclass(frozen=True, repr=False)
 class Run:
-    """A training run that is done: where it lies, and who learned."""
+    """Trained team and the folder of its run."""
 
     directory: Path
     """Folder with config.json, metrics.jsonl, episodes.jsonl, evaluation.jsonl and the saved policies."""
     experiment: Experiment
     policies: Mapping[str, Policy]
-    """The team, by agent."""
+    """Policies by agent."""
     update: int | None = None
-    """Updates that the team has learned from; None where the folder does not say."""
+    """Updates after which the policies were saved. None: unknown."""
 
     def __repr__(self) -> str:
-        """One line, as a notebook or a prompt shows it; the settings are in `experiment`."""
         known = "" if self.update is None else f", update {self.update}"
         return f"Run({str(self.directory)!r}: {self.experiment.algorithm} on {self.experiment.env}{known})"
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
-        """Metrics of each update, in order: `return`, `policy_loss`, `entropy`, …"""
+        """Metrics per update: `return`, `policy_loss`, `entropy`, …"""
         return read_lines(self.directory / "metrics.jsonl")
 
     @property
     def evaluations(self) -> list[dict[str, Any]]:
-        """Held-out returns before, while and after training: `evaluation/sampled/return`, …"""
+        """Metrics per evaluation on held-out tasks: `evaluation/sampled/return`, …"""
         return read_lines(self.directory / "evaluation.jsonl")
 
     @property
     def episodes(self) -> list[dict[str, Any]]:
-        """Records of all training episodes: what each agent read and wrote, rewards, values, advantages."""
+        """Records of all training episodes: observations, replies, rewards, values and advantages of each agent."""
         return read_lines(self.directory / "episodes.jsonl")
 
     def evaluate(
@@ -105,16 +104,16 @@ class Run:
         on_progress: Callable[[RolloutCollector], None] | None = None,
         **env_kwargs: Any,
     ) -> EvaluationResult:
-        """Let the team play held-out tasks.
+        """Evaluate the team on held-out tasks.
 
         Args:
-            num_episodes: how many, always the same tasks in the same order.
-            greedy: take the likeliest token in place of sampling.
-            split: of the environment's tasks, where it has splits.
-            seeds: seeds of the tasks, in place of a number of them.
-            eval_max_turns: joint turns after which an episode is truncated. None: as in the run's settings.
+            num_episodes: number of tasks. The tasks and their order are fixed.
+            greedy: decode greedily instead of sampling.
+            split: split of the environment's tasks, if the environment has splits.
+            seeds: seeds of the tasks, instead of `num_episodes`.
+            eval_max_turns: joint turns after which an episode is truncated. None: the run's setting.
             on_progress: called before each decision with the collector, which counts its episodes.
-            env_kwargs: arguments of the environment that differ from training's.
+            env_kwargs: environment arguments that differ from training.
         """
         if seeds is None:
             seeds = range(FIRST_EVALUATION_SEED, FIRST_EVALUATION_SEED + num_episodes)
@@ -123,15 +122,15 @@ class Run:
             raise ValueError(f"num_episodes must be at least 1, got {num_episodes}")
         experiment = replace(self.experiment, env_kwargs={**self.experiment.env_kwargs, **env_kwargs})
         limit = experiment.config.eval_max_turns if eval_max_turns is None else eval_max_turns
-        vector = experiment.make_vector(split, min(num_episodes, MAX_DEFAULT_ENVS), has_shares=True)
-        try:
-            with _threads(experiment.model, None), failures_kept(self.directory, experiment.env, split):
-                collector = RolloutCollector(vector, self.policies)
-                if on_progress is not None:
-                    collector.before_turn = partial(on_progress, collector)
-                return evaluate_on(collector, seeds, greedy=greedy, max_turns=limit)
-        finally:
-            vector.close()
+        with (
+            experiment.make_vector(split, min(num_episodes, MAX_DEFAULT_ENVS), has_shares=True) as vector,
+            _threads(experiment.model, None),
+            failures_kept(self.directory, experiment.env, split),
+        ):
+            collector = RolloutCollector(vector, self.policies)
+            if on_progress is not None:
+                collector.before_turn = partial(on_progress, collector)
+            return evaluate_on(collector, seeds, greedy=greedy, max_turns=limit)
 
 
 @joined()
@@ -154,52 +153,44 @@ def train(
     threads: int | None = None,
     **settings: Any,
 ) -> Run:
-    """Train a team, and leave a run directory.
+    """Train a team, and write a run folder.
 
     Args:
-        algorithm: a registered name: "iac", "maac", "ippo", "mappo", "magrpo", …
-        env: a registered id, an environment object (which is copied), or a class or function that builds one.
-        out: the run's folder; None: runs/<environment>-<algorithm>-<time>.
-        env_kwargs: arguments of the environment, where `env` is an id or builds one.
-        partners: by agent, who sits in its seat and does not learn: "reference", "random", "empty", or a model's folder
-            or name.
-        prompts: templates in place of the environment's prompts, a mapping or a folder of files `<agent>.txt`.
-        reward_funcs: functions that judge in place of the environment; see `collm.envs.wrappers.RewardFunctions`.
-        policies: policies by agent, in place of the settings' models (those left out are made from them); or a factory.
-            Trainable ones learn, others play along.
-        critics: a critic of the joint history, critics by agent, or a factory, in place of the settings'.
+        algorithm: registered name: "iac", "maac", "ippo", "mappo", "magrpo", …
+        env: registered id, environment object (which is copied), or class or function that returns an environment.
+        out: folder of the run. None: runs/<environment>-<algorithm>-<time>.
+        env_kwargs: arguments of the environment, if `env` is an id, a class or a function.
+        partners: players that do not learn, by agent: "reference", "random", "empty", or a model's folder or name.
+        prompts: templates that replace the environment's prompts: a mapping, or a folder of files `<agent>.txt`.
+        reward_funcs: functions that replace the environment's reward; see `collm.envs.wrappers.RewardFunctions`.
+        policies: policies by agent, or a factory. They replace the models of the settings. Only instances of
+            `TrainablePolicy` learn.
+        critics: critic of the joint history, critics by agent, or a factory. They replace the critics of the settings.
         reward_processor: applied to every reward before learning.
-        loggers: callbacks, or objects with `log(step, metrics)` and `close()` that get every update's metrics.
-        resume: go on with the run in `out` from its last checkpoint.
-        init_from: run whose policies and critics this one begins with.
-        progress: show it, live in a terminal and a notebook, else as lines.
-        threads: of torch; None: 1 for the embedded model on a CPU, where more only wait, else torch's own choice.
+        loggers: callbacks, or objects with `log(step, metrics)` and `close()`.
+        resume: continue the run in `out` from its last checkpoint.
+        init_from: folder of a run whose policies and critics this run starts with.
+        progress: show progress: live in a terminal or notebook, else as lines.
+        threads: torch threads. None: 1 for the embedded model on a CPU, else torch's default.
         settings: fields of the algorithm's settings (`num_updates=50`), of `ModelConfig` (`model="tiny"`,
-            `max_new_tokens=64`), of `NetworkConfig` and of `LogConfig` (`log=("wandb",)`; `metrics.jsonl` is always
-            written), also by the names that other libraries use (`learning_rate=1e-5`).
+            `max_new_tokens=64`), of `NetworkConfig` and of `LogConfig` (`log=("wandb",)`). Names of other libraries
+            are accepted as aliases (`learning_rate=1e-5`).
 
     Raises:
-        UnknownAlgorithmError, UnknownEnvironmentError: naming the nearest name.
-        TypeError: if there is no setting of a name; naming the nearest.
-        ValueError, OSError: for settings that contradict each other, or a folder that holds a run already.
+        UnknownAlgorithmError, UnknownEnvironmentError: if a name is not registered; the message has the nearest name.
+        TypeError: if a setting does not exist; the message has the nearest name.
+        ValueError, OSError: if settings contradict each other, or the folder already contains a run.
     """
     spec = algorithm_spec(algorithm)
     id, kwargs = _identified(env)
     config, model, network, log = _settings(spec, settings)
     judged = {"prompts": prompts, "reward_funcs": reward_funcs}
     kwargs = {**kwargs, **(env_kwargs or {}), **{name: each for name, each in judged.items() if each is not None}}
-    experiment = Experiment(
-        algorithm=algorithm,
-        config=config,
-        env=id,
-        env_kwargs=kwargs,
-        model=model,
-        network=network,
-    )
+    experiment = Experiment(algorithm=algorithm, config=config, env=id, env_kwargs=kwargs, model=model, network=network)
     if partners:
         experiment = with_partners(experiment, partners)
     if out == "":
-        raise UserError("out='' is no folder; give the name of one, or out='.' for the present one")
+        raise UserError("out='' is not a folder; give a name, or out='.' for the current folder")
     directory = current().agreed(Path(out) if out is not None else default_directory(experiment))
     if callable(policies):
         policies = _made(policies, experiment)
@@ -230,15 +221,17 @@ def train_experiment(
     is_prepared: bool = False,
     **options: Any,
 ) -> Run:
-    """Run an experiment with a live display; print the held-out returns and where everything lies.
+    """Run an experiment with a live display, and print the held-out returns and the folder.
 
     Args:
-        is_prepared: whether `prepare_run` was called already.
-        options: those of `run_prepared`.
+        is_prepared: `prepare_run` has been called.
+        options: options of `run_prepared`.
     """
-    if not current().is_writer:
-        console = terminal(quiet=True)
-    console = console or terminal()
+    screen = (console or terminal()) if current().is_writer else terminal(quiet=True)
+
+    def print_line(line: str) -> None:
+        screen.print(line, markup=False, highlight=False, soft_wrap=True)
+
     transformers_logging.disable_progress_bar()
     check_start(threads, options.get("log"))
     if not is_prepared:
@@ -246,7 +239,7 @@ def train_experiment(
     title = f"{experiment.algorithm} on {experiment.env}, model {experiment.model.model}"
     with (
         _threads(experiment.model, threads),
-        TrainingDisplay(title, experiment.config.num_updates, console) as display,
+        TrainingDisplay(title, experiment.config.num_updates, screen) as display,
         StopSignals() as stop,
     ):
         trainer = run_prepared(
@@ -254,28 +247,25 @@ def train_experiment(
             directory,
             resume=resume,
             loggers=[display, *loggers],
-            on_notice=lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True),
+            on_notice=print_line,
             stop=stop,
             **options,
         )
     if display.evaluations:
-        console.print(display.evaluation_table())
+        screen.print(display.evaluation_table())
     if not display.metrics:
-        console.print(
-            f"nothing was left to do after update {trainer.progress.update}; to prolong the run: "
-            f"{run_command('resume', directory, '--num-updates', str(2 * trainer.progress.update))}",
-            markup=False,
-            highlight=False,
-            soft_wrap=True,
+        print_line(
+            f"the run was complete after update {trainer.progress.update}; to prolong it: "
+            f"{run_command('resume', directory, '--num-updates', str(2 * trainer.progress.update))}"
         )
-    console.print(f"run directory: {shown(directory)}", markup=False)
+    screen.print(f"run directory: {shown(directory)}", markup=False)
     if len(display.returns) >= MIN_POINTS and current().is_writer:
         title = f"{experiment.algorithm} on {experiment.env}"
         with replaced(directory / CURVE_FILE) as new:
-            plot_learning_curves({experiment.algorithm: [directory]}, new, title=title)
+            plot_learning_curve(directory, new, title=title)
         picture = directory / CURVE_FILE
-        console.print(f"learning curve: {shown(picture)}", markup=False, soft_wrap=True)
-    console.print(f"next: {next_commands(directory)}", markup=False, highlight=False, soft_wrap=True)
+        screen.print(f"learning curve: {shown(picture)}", markup=False, soft_wrap=True)
+    print_line(f"next: {next_commands(directory)}")
     return Run(directory, experiment, trainer.collector.policies, trainer.progress.update)
 
 
@@ -289,16 +279,16 @@ def evaluate(
     trust: bool = False,
     **env_kwargs: Any,
 ) -> EvaluationResult:
-    """Let a trained team play held-out tasks.
+    """Evaluate a trained team on held-out tasks.
 
     Args:
-        run: a run directory, or what `train` returned.
-        num_episodes: how many, always the same tasks in the same order.
-        greedy: take the likeliest token in place of sampling.
-        split: of the environment's tasks, where it has splits.
-        env: another environment than the one trained in; also where that one has no id of its own.
-        trust: allow the folder's settings to name code, files and servers elsewhere; see docs/threat_model.md.
-        env_kwargs: arguments of the environment that differ from training's.
+        run: result of `train`, or the folder of a run.
+        num_episodes: number of tasks. The tasks and their order are fixed.
+        greedy: decode greedily instead of sampling.
+        split: split of the environment's tasks, if the environment has splits.
+        env: environment that replaces the training environment. Required if the latter has no importable id.
+        trust: allow settings of the folder that name code, servers, or files outside; see docs/threat_model.md.
+        env_kwargs: environment arguments that differ from training.
     """
     loaded = run if isinstance(run, Run) else load_run(run, env=env, trust=trust)
     if isinstance(run, Run) and env is not None:
@@ -309,14 +299,13 @@ def evaluate(
 def load_run(
     directory: str | Path, *, env: Environment | None = None, device: str | None = None, trust: bool = False
 ) -> Run:
-    """A run from its folder, with its team as it was at the end, or at the newest checkpoint of a run that goes on.
+    """Load a run from its folder, with the policies of its end or of its newest checkpoint.
 
     Args:
-        directory: what `train` was given as `out`.
-        env: another environment than the one trained in; also where that one has no id of its own.
-        device: another device than the run's.
-        trust: allow the folder's settings to name code, files and servers elsewhere; see docs/threat_model.md. With
-            `env` the folder's environment is not looked at.
+        directory: folder of the run.
+        env: environment that replaces the training environment, which is then not checked for trust.
+        device: device of the policies. None: the run's setting.
+        trust: allow settings of the folder that name code, servers, or files outside; see docs/threat_model.md.
     """
     transformers_logging.disable_progress_bar()
     directory = Path(directory)
@@ -325,8 +314,7 @@ def load_run(
         experiment = _in_environment(experiment, env)
     if device is not None:
         experiment = replace(experiment, model=replace(experiment.model, device=device))
-    played = make(experiment.env, **experiment.env_kwargs)
-    try:
+    with closing(experiment.make_env()) as played:
         if has_newest_models(directory):
             policies, update = saved_team(directory / "agents", played, experiment.model), models_update(directory)
             _try_networks(directory, policies, played)
@@ -335,34 +323,32 @@ def load_run(
         if experiment.config.deterministic:
             fix_shapes(policies)
         return Run(directory, experiment, policies, update)
-    finally:
-        played.close()
 
 
 def _try_networks(directory: Path, policies: Mapping[str, Policy], env: ParallelEnv[str, Any, Any]) -> None:
-    """Refuse networks that do not fit the environment's spaces, found by one decision of each.
+    """Call each network once, to check that it fits the environment's spaces.
 
     Raises:
-        UserError: naming the folder of the policy.
+        UserError: if it does not; the message has the folder of the policy.
     """
     numeric = {agent: policy for agent, policy in policies.items() if isinstance(policy, NumericPolicy)}
     observations = env.reset(seed=0)[0] if numeric else {}
     for agent, policy in numeric.items():
-        if agent in observations:  # others act later
+        if agent in observations:  # other agents act later
             with explained_content(directory / "agents" / agent):
                 policy.act([Request(agent, observations[agent], (0, 0, 0, 0))], greedy=True)
 
 
 def _newest_team(directory: Path, experiment: Experiment, env: ParallelEnv[str, Any, Any]) -> dict[str, Policy]:
-    """The team of a run's newest checkpoint."""
+    """Load the policies of a run's newest checkpoint."""
     model = replace(experiment.team_model, server=None)
     policies = make_policies(experiment.make_algorithm(), env, model, experiment.network)
     try:
         StartingWeights.of_run(directory).give_policies(policies)
-    except UnfitWeightsError as error:  # policies that were given as objects
+    except UnfitWeightsError as error:  # policies passed as objects
         raise UserError(
-            f"{directory} was stopped before its end, and only the end writes a team of other models than its settings "
-            f"name; to go on: {run_command('resume', directory)}"
+            f"{directory} was stopped before its end, and its checkpoint has other models than its settings; train to "
+            f"the end, which saves the models: {run_command('resume', directory)}"
         ) from error
     return policies
 
@@ -370,50 +356,47 @@ def _newest_team(directory: Path, experiment: Experiment, env: ParallelEnv[str, 
 def untrained(
     model: ModelConfig, env: Environment, directory: str | Path = ".", *, seed: int = 0, **env_kwargs: Any
 ) -> Run:
-    """Models that were never trained here, as a run that can be evaluated.
+    """Return models without training as a `Run`, to evaluate them.
 
     Args:
-        model: settings of the models; names may be folders, hub names, registered policies, or chat servers' models.
+        model: settings of the models; folders, hub names, registered policies, or models of chat servers.
         env: environment that they play.
-        directory: where episodes are kept that an environment fails in.
-        seed: draws weights that a registered policy makes anew.
+        directory: folder for episodes in which the environment fails.
+        seed: seed of new weights of registered policies.
         env_kwargs: arguments of the environment.
 
     Raises:
-        UserError, OSError: if a model is not there or cannot be used, or the agents do not write.
+        UserError, OSError: if a model is missing or cannot be used, or the environment's actions are not text.
     """
     id, kwargs = _identified(env)
-    spec = algorithm_spec("mareinforce")  # no one learns; it is the rule that asks least of the models
+    spec = algorithm_spec("mareinforce")  # placeholder: nothing is trained
     experiment = Experiment(
         algorithm=spec.name, config=spec.config(), env=id, env_kwargs={**kwargs, **env_kwargs}, model=model
     )
-    played = experiment.make_env()
-    try:
+    with closing(experiment.make_env()) as played:
         check_team(played, experiment.team_model, seed, learns=False)
         return Run(Path(directory), experiment, playing_team(played, experiment.team_model, seed))
-    finally:
-        played.close()
 
 
 def load_team(directory: str | Path, *, device: str | None = None, trust: bool = False) -> dict[str, Policy]:
-    """The policies of a run, by agent.
+    """Load the policies of a run, by agent.
 
     Args:
-        directory: what `train` was given as `out`.
-        device: another device than the run's.
-        trust: allow the folder's settings to name code, files and servers elsewhere; see docs/threat_model.md.
+        directory: folder of the run.
+        device: device of the policies. None: the run's setting.
+        trust: allow settings of the folder that name code, servers, or files outside; see docs/threat_model.md.
     """
     return dict(load_run(directory, device=device, trust=trust).policies)
 
 
 def default_directory(experiment: Experiment) -> Path:
-    """A new folder under runs/, named after what runs and when."""
+    """Default folder of a run: runs/<environment>-<algorithm>-<time>."""
     name = experiment.env.split("/")[-1].replace(":", ".")
     return Path("runs") / f"{name}-{experiment.algorithm}-{datetime.now():%Y%m%d-%H%M%S}"
 
 
 def _settings(spec: AlgorithmSpec, given: Mapping[str, Any]) -> tuple[Any, ModelConfig, NetworkConfig, LogConfig]:
-    """Settings by keyword, sorted into the classes that declare them."""
+    """Sort keyword settings into the classes that declare them."""
     classes: tuple[type[Any], ...] = (spec.config, ModelConfig, NetworkConfig, LogConfig)
     listed = f"`collm train {spec.name} --help-all` lists them"
     parts = sorted_out(given, classes, f"the algorithm {spec.name!r}", listed)
@@ -422,16 +405,16 @@ def _settings(spec: AlgorithmSpec, given: Mapping[str, Any]) -> tuple[Any, Model
 
 
 def _identified(env: Environment) -> tuple[str, dict[str, Any]]:
-    """The id and the arguments under which an environment is made; what has no id is registered without a version."""
+    """Return the id and arguments of an environment. An object without an id is registered."""
     if isinstance(env, str):
         return env, {}
     if isinstance(env, ParallelEnv):
-        spec = vars(env).get("spec")  # its own: a wrapper or a view would pass on that of the environment inside
+        spec = vars(env).get("spec")  # not getattr: a wrapper would return the spec of the inner environment
         if isinstance(spec, EnvSpec) and registry.get(spec.id) is not None:
             return spec.id, dict(spec.kwargs)
         return _registered(type(env).__name__, partial(deepcopy, env)), {}
     if not callable(env):
-        raise TypeError(f"env must be an id, an environment, or what builds one, got {env!r}")
+        raise TypeError(f"env must be an id, an environment, or a class or function that returns one, got {env!r}")
     module, name = getattr(env, "__module__", None), getattr(env, "__qualname__", "<")
     if module not in (None, "__main__") and getattr(sys.modules.get(str(module)), name, None) is env:
         return next((each.id for each in specs() if _is_entry_point(env, each)), f"{module}:{name}"), {}
@@ -439,14 +422,14 @@ def _identified(env: Environment) -> tuple[str, dict[str, Any]]:
 
 
 def _is_entry_point(env: Any, registered: EnvSpec) -> bool:
-    """Whether an id stands for a class or function as it is, so that a run's settings can name the id."""
+    """True if a registered id makes this class or function without further arguments."""
     path = f"{env.__module__}:{env.__qualname__}"
     is_bare = not registered.kwargs and registered.max_turns is None
     return is_bare and registered.entry_point in (env, path)
 
 
 def _registered(name: str, build: Callable[..., Any]) -> str:
-    """An id for what can be made in this process alone."""
+    """Register a function that exists only in this process; return its id."""
     cleaned = "".join(letter for letter in name if letter.isalnum() or letter == "_") or "environment"
     return register(f"unregistered/{cleaned}-v0", build, replace=True).id
 
@@ -457,29 +440,25 @@ def _in_environment(experiment: Experiment, env: Environment) -> Experiment:
 
 
 def _made(factory: Callable[[Seat], Policy], experiment: Experiment) -> dict[str, Policy]:
-    """A policy for each agent."""
-    env = make(experiment.env, **experiment.env_kwargs)
-    algorithm = experiment.make_algorithm()
-    try:
-        return {agent: factory(seat_of(env, agent, experiment.team_model, algorithm)) for agent in env.possible_agents}
-    finally:
-        env.close()
+    algorithm, model = experiment.make_algorithm(), experiment.team_model
+    with closing(experiment.make_env()) as env:
+        return {agent: factory(seat_of(env, agent, model, algorithm)) for agent in env.possible_agents}
 
 
 def check_start(threads: int | None, log: LogConfig | None) -> None:
-    """Refuse what a run needs besides its experiment and does not have, before its folder is made.
+    """Check the number of threads and the packages of log services, before a folder is made.
 
     Raises:
-        UserError: if a number of threads is wrong, or if a sink's package is missing.
+        UserError: if the number is below 1, or a package is missing.
     """
     if threads is not None and threads < 1:
-        raise UserError(f"threads must be at least 1, or None for the best choice, got {threads}")
+        raise UserError(f"threads must be at least 1, or None for the default, got {threads}")
     check_sinks(() if log is None else log.log)
 
 
 @contextmanager
 def _threads(model: ModelConfig, threads: int | None) -> Iterator[None]:
-    """Set torch's threads for a while; a small model is done before a second thread has woken."""
+    """Set the number of torch threads inside the block. The embedded model is fastest with one thread on a CPU."""
     before = torch.get_num_threads()
     if threads is not None:
         torch.set_num_threads(threads)

@@ -1,17 +1,17 @@
-"""Run directories: settings, metrics, episodes, models, and checkpoints from which training resumes bit for bit.
+"""Checkpoints and models in a run's folder. Training resumes from a checkpoint bit for bit.
 
-.collm                  list of the files that collm wrote, the first file in a new folder; the lock of the process
-config.json             the experiment
+.collm                  list of the files that collm wrote; also the lock file
+config.json             settings of the experiment
 metrics.jsonl           one line per update
 episodes.jsonl          one line per episode: transcripts, rewards, token ids
 evaluation.jsonl        one line per evaluation
-checkpoints/<update>/   state that training resumes from, the last two: state.json, tensors.safetensors, SHA256SUMS
-start/                  weights that the run began with, where they are another run's, in the same form
-agents/<agent>/         the policies at the end of training, in Hugging Face format; .update says after which update
-critics/<name>/         the critics
+checkpoints/<update>/   training state, the last two: state.json, tensors.safetensors, SHA256SUMS
+start/                  starting weights from another run (init_from), in the same format
+agents/<agent>/         policies at the end of training, in Hugging Face format; .update has the number of the update
+critics/<name>/         critics at the end of training
 
-`folder` knows which of these files a new run may delete. Everything is data: nothing that is read from it is run.
-Settings that lead out of the folder need `--trust`; see `assembly/trust.py` and docs/threat_model.md.
+`folder.py` lists the files that a new run may delete. All files are data; no code is loaded from them. Settings that
+name files outside the folder, servers or code need `--trust`; see `assembly/trust.py` and docs/threat_model.md.
 """
 
 from __future__ import annotations
@@ -47,45 +47,44 @@ _UPDATE_FILE = ".update"  # no agent's name begins with a dot
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """State of a run after an update."""
+    """Training state after an update."""
 
     trainer: Mapping[str, Any]
-    """What `Trainer.state_dict` returned."""
+    """`Trainer.state_dict()`."""
     num_lines: Mapping[str, int]
     """Lines of each record, by file name."""
     path: Path
     damage: Sequence[str] = ()
-    """Newer checkpoints that are damaged, and how."""
+    """Descriptions of newer checkpoints that are damaged."""
 
     @property
     def update(self) -> int:
-        """Updates done."""
         return int(self.trainer["update"])
 
 
 def has_checkpoint(directory: Path) -> bool:
-    """Whether a folder holds a checkpoint, sound or damaged."""
+    """True if a run has a checkpoint, valid or damaged."""
     return bool(_generations(directory))
 
 
 def save_checkpoint(directory: Path, trainer: Trainer, num_lines: Mapping[str, int] | None = None) -> None:
-    """Write a checkpoint, whole or not at all, and delete those before the last two.
+    """Write a checkpoint atomically, and delete all but the last two.
 
     Args:
         num_lines: lines of each record, by file name.
 
     Raises:
-        Divergence: if a number is not finite, naming its tensor; the checkpoints before stay.
+        Divergence: if a tensor is not finite; earlier checkpoints are kept.
     """
     content = packed({"trainer": trainer.state_dict(), "num_lines": dict(num_lines or {})})
     if content.not_finite is not None:
         divergence = Divergence(
-            f"a number is not finite in {content.not_finite}: no checkpoint is written, the one before stays"
+            f"a number is not finite in {content.not_finite}: no checkpoint is written, and the previous one is kept"
         )
         divergence.update = trainer.progress.update
         raise divergence
     folder = directory / CHECKPOINTS
-    newer = [path for path in _generations(directory) if int(path.name) >= trainer.progress.update]  # these are damaged
+    newer = [path for path in _generations(directory) if int(path.name) >= trainer.progress.update]  # damaged ones
     for path in (*newer, *_half_written(folder)):
         shutil.rmtree(path)
     _write(folder / f"{trainer.progress.update:08d}", content)
@@ -94,17 +93,17 @@ def save_checkpoint(directory: Path, trainer: Trainer, num_lines: Mapping[str, i
 
 
 def tidy(directory: Path, checkpoint: Checkpoint) -> None:
-    """Delete what a process that was killed in the middle of saving left, as seen from the checkpoint to go on from."""
+    """Delete old and incomplete checkpoints that a process left when it was killed while saving."""
     older = [path for path in _generations(directory) if int(path.name) < checkpoint.update]
     for path in [*older[NUM_KEPT - 1 :], *_half_written(directory / CHECKPOINTS)]:
         shutil.rmtree(path)
 
 
 def newest_checkpoint(directory: Path) -> Checkpoint | None:
-    """The newest checkpoint that is sound; None where a run has not come to its first one.
+    """Load the newest valid checkpoint; None if the run has none yet.
 
     Raises:
-        DamagedRunError: if all are damaged.
+        DamagedRunError: if all checkpoints are damaged.
     """
     damage: list[str] = []
     for path in _generations(directory):
@@ -113,37 +112,17 @@ def newest_checkpoint(directory: Path) -> Checkpoint | None:
         except DamagedRunError as error:
             damage.append(str(error))
     if damage:
-        raise DamagedRunError(f"{'; '.join(damage)}: there is no sound one to go on from; start again elsewhere")
+        raise DamagedRunError(f"{'; '.join(damage)}: no checkpoint is valid; start again in another folder")
     return None
 
 
 def newest_update(directory: Path) -> int | None:
-    """Updates done at the newest checkpoint that is sound; None without one."""
+    """Update of the newest valid checkpoint; None without one."""
     return next((int(path.name) for path in _generations(directory) if _fault(path) is None), None)
 
 
-def save_start(directory: Path, weights: Mapping[str, Any]) -> None:
-    """Keep the weights that a run begins with."""
-    _write(directory / START, packed(weights))
-
-
-def read_start(directory: Path) -> Mapping[str, Any] | None:
-    """The weights that a run began with; None where its settings alone say them.
-
-    Raises:
-        DamagedRunError: if they are damaged.
-    """
-    path = directory / START
-    if not any((path / name).exists() for name in STATE_FILES):
-        return None
-    try:
-        return _read(path)
-    except DamagedRunError as error:
-        raise DamagedRunError(f"{error}, with the weights that the run began with") from error
-
-
 def save_models(directory: Path, trainer: Trainer) -> None:
-    """Write the policies, one folder per agent, and the critics, one folder each; all of them or none."""
+    """Write each policy and each critic into a folder, atomically for all policies and for all critics."""
 
     def write_critics(folder: Path) -> None:
         for critic in trainer.unique_critics:
@@ -160,27 +139,27 @@ def save_models(directory: Path, trainer: Trainer) -> None:
 
 
 def models_update(directory: Path) -> int | None:
-    """Updates that the policies in `agents/` have learned from; None where there are none, or nothing says it."""
+    """Update after which `agents/` was written; None if there are no policies or the update is unknown."""
     file = directory / "agents" / _UPDATE_FILE
     text = file.read_text(encoding="utf-8").strip() if file.is_file() else ""
     return int(text) if text.isdecimal() else None
 
 
 def has_newest_models(directory: Path) -> bool:
-    """Whether `agents/` is not older than the newest checkpoint, as it is once a run goes on beyond its first end."""
+    """True if `agents/` is not older than the newest checkpoint. It is older while a finished run is prolonged."""
     newest = next((int(path.name) for path in _generations(directory)), None)
     return newest is None or newest == models_update(directory)
 
 
 def _generations(directory: Path) -> list[Path]:
-    """Folders of the checkpoints, newest first; one that was being written is not among them."""
+    """Folders of complete checkpoints, newest first."""
     folder = directory / CHECKPOINTS
     found = [path for path in folder.glob("*") if path.name.isdecimal() and path.is_dir()]
     return sorted(found, key=lambda path: int(path.name), reverse=True)
 
 
 def _half_written(folder: Path) -> list[Path]:
-    """Folders of checkpoints that a process was writing or replacing when it was killed."""
+    """Folders of incomplete checkpoints, left by a killed process."""
     return list(folder.glob(f"{TEMPORARY}*"))
 
 
@@ -195,10 +174,10 @@ def _write(path: Path, content: Packed) -> None:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """What a folder's files hold.
+    """Load a state that `_write` saved.
 
     Raises:
-        DamagedRunError: if they are not as they were written, or hold what training cannot go on with.
+        DamagedRunError: if checksums differ, a number is not finite, or the content is malformed.
     """
     fault = _fault(path)
     if fault is None:
@@ -210,22 +189,22 @@ def _read(path: Path) -> dict[str, Any]:
                 return content
             fault = f"a number is not finite in {name}"
         except (LookupError, TypeError, ValueError, AttributeError, RuntimeError, SafetensorError) as error:
-            fault = f"it holds what no run writes, {type(error).__name__}: {error}"
+            fault = f"malformed content, {type(error).__name__}: {error}"
     raise DamagedRunError(f"{path} is damaged ({fault})")
 
 
 def _fault(path: Path) -> str | None:
-    """What is wrong with a folder's files; None if they are as they were written."""
+    """Description of the first missing or changed file; None if all checksums match."""
     sums = path / _SUMS_FILE
     lines = sums.read_text(encoding="utf-8", errors="replace").splitlines() if sums.is_file() else []
     expected = {name: checksum for checksum, _, name in (line.partition("  ") for line in lines)}
     for name in (_STATE_FILE, _TENSORS_FILE):
         if name not in expected:
-            return f"{_SUMS_FILE} does not name {name}"
+            return f"{_SUMS_FILE} lacks {name}"
         if not (path / name).is_file():
             return f"{name} is missing"
         if _checksum(path / name) != expected[name]:
-            return f"{name} is not as it was written"
+            return f"the checksum of {name} differs"
     return None
 
 
@@ -238,26 +217,26 @@ def _checksum(path: Path) -> str:
 
 
 class UnfitWeightsError(UserError):
-    """A run has no weights for another one's models."""
+    """Raised if a run has no weights for the models of another run."""
 
 
 @dataclass(frozen=True)
 class StartingWeights:
-    """Weights by agent, and critics by name. What another run has learned of optimizers and tasks is not among them."""
+    """Weights of policies and critics that a run starts with, without optimizer states."""
 
     source: str
-    """Run that they come from, for messages."""
+    """Folder of the run that they are from, for messages."""
     policies: Mapping[str, Mapping[str, Tensor]]
-    """`Policy.state_dict` of each agent that learned."""
+    """`Policy.state_dict` of each trainable agent."""
     critics: Mapping[str, Mapping[str, Any]]
-    """Critics by name: each one's `state_dict` under "critic", and the unit of its values under "moments"."""
+    """By name, "critic": the critic's `state_dict`; "moments": `RunningMoments` of its value targets."""
 
     @classmethod
     def of_run(cls, directory: Path) -> StartingWeights:
-        """The weights of a run's newest checkpoint.
+        """Read the weights of a run's newest checkpoint.
 
         Raises:
-            UnfitWeightsError: if it has none.
+            UnfitWeightsError: if the run has no checkpoint.
         """
         check_start(directory)
         found = newest_checkpoint(directory)
@@ -274,35 +253,45 @@ class StartingWeights:
 
     @classmethod
     def kept_in(cls, directory: Path) -> StartingWeights | None:
-        """The weights that a run began with; None where its settings alone say them."""
-        kept = read_start(directory)
-        return None if kept is None else cls(**kept)
-
-    def to_state(self) -> dict[str, Any]:
-        """As a run directory keeps them."""
-        return {name: dict(value) if isinstance(value, Mapping) else value for name, value in vars(self).items()}
-
-    def give_policies(self, policies: Mapping[str, Policy]) -> None:
-        """Let policies that learn begin with these weights.
+        """Read the starting weights of a run; None if the run did not start from another one.
 
         Raises:
-            UnfitWeightsError: if there are none for an agent, or none of its shape.
+            DamagedRunError: if they are damaged.
+        """
+        path = directory / START
+        if not any((path / name).exists() for name in STATE_FILES):
+            return None
+        try:
+            return cls(**_read(path))
+        except DamagedRunError as error:
+            raise DamagedRunError(f"{error}; it has the weights that the run started with") from error
+
+    def save(self, directory: Path) -> None:
+        """Store the weights in a run's folder."""
+        state = {"source": self.source, "policies": dict(self.policies), "critics": dict(self.critics)}
+        _write(directory / START, packed(state))
+
+    def give_policies(self, policies: Mapping[str, Policy]) -> None:
+        """Load the weights into trainable policies.
+
+        Raises:
+            UnfitWeightsError: if an agent's weights are missing or have other shapes.
         """
         given: set[int] = set()
         for agent, policy in policies.items():
             if not isinstance(policy, TrainablePolicy) or id(policy) in given:
                 continue
             if agent not in self.policies:
-                raise UnfitWeightsError(f"{self.source} has no weights for {agent!r}, but for {sorted(self.policies)}")
+                raise UnfitWeightsError(f"{self.source} has no weights for {agent!r}, only for {sorted(self.policies)}")
             self._check(repr(agent), self.policies[agent], policy.state_dict())
             policy.load_state_dict(dict(self.policies[agent]))
             given.add(id(policy))
 
     def give_critics(self, critics: Sequence[CriticLearner]) -> None:
-        """Load these weights into critics of the same agents; other critics, and fitted ones, keep their own.
+        """Load the weights into critics of the same name. Other critics and fitted critics are unchanged.
 
         Raises:
-            UnfitWeightsError: if a critic of this name has another shape.
+            UnfitWeightsError: if the shapes differ.
         """
         for learner in critics:
             name = learner.agents[0]
@@ -313,21 +302,20 @@ class StartingWeights:
                 learner.moments = kept["moments"]
 
     def _check(self, owner: str, kept: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
-        """Refuse weights of another shape."""
         for name in sorted(own.keys() | kept.keys()):
             there, here = (f"of shape {tuple(each[name].shape)}" if name in each else "missing" for each in (kept, own))
             if there != here:
                 raise UnfitWeightsError(
-                    f"{self.source} has other weights for {owner}: {name} is {there} there and {here} here; begin with "
+                    f"{self.source} has other weights for {owner}: {name} is {there} there and {here} here; start from "
                     "a run of the same models"
                 )
 
 
 def check_start(directory: Path) -> None:
-    """Refuse a folder that a run cannot begin with.
+    """Check that a run has a checkpoint to start from.
 
     Raises:
-        UnfitWeightsError: if it has no checkpoint.
+        UnfitWeightsError: if it has none.
     """
     if not has_checkpoint(directory):
         raise UnfitWeightsError(f"{directory} has no checkpoint to begin with; give a run of `collm train`")

@@ -1,9 +1,10 @@
-"""Evaluation on held-out tasks: fixed seeds, greedy and sampled, with intervals, transcripts and a picture."""
+"""Evaluation on held-out tasks: fixed seeds, bootstrap intervals, transcripts and an animation."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,8 +19,7 @@ from ..rollout.episode import Episode
 from ..rollout.intervals import Interval, bootstrap_interval
 from ..rollout.summary import episode_metrics
 
-# Far from what training draws by chance; where an environment has splits, its test tasks differ anyway.
-FIRST_EVALUATION_SEED = 2**31
+FIRST_EVALUATION_SEED = 2**31  # training draws smaller seeds
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,45 +30,44 @@ class DifficultyResult:
     team_return: Interval
     """Mean undiscounted team return, with its 95 % bootstrap interval over these episodes."""
     success: Interval | None
-    """Share of the episodes with a turn in which `metric/success` is 1, with its interval. None: none tells it."""
+    """Fraction of episodes with `metric/success` = 1 in a turn, with its interval. None: not reported."""
 
     def numbers(self) -> dict[str, float]:
-        """The statistics by name, as a run logs them."""
-        told = {"return": self.team_return, **({} if self.success is None else {"success": self.success})}
+        """Statistics by the name under which a run logs them."""
+        intervals = {"return": self.team_return, **({} if self.success is None else {"success": self.success})}
         found: dict[str, float] = {}
-        for name, interval in told.items():
+        for name, interval in intervals.items():
             found |= {name: interval.value, f"{name}_low": interval.low, f"{name}_high": interval.high}
         return {"num_episodes": float(self.num_episodes), **found}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class EvaluationResult:
-    """Episodes of a team on held-out tasks, with their statistics."""
+    """Episodes of a team on held-out tasks, with statistics."""
 
     episodes: Sequence[Episode]
-    """Episodes in the order of their seeds. Observations that are no texts are None."""
+    """Episodes in the order of their seeds. Observations that are not text are None."""
     team_return: Interval
     """Mean undiscounted team return, with its 95 % bootstrap interval over episodes."""
     metrics: dict[str, float]
-    """Means over the episodes, under the names of a training update's metrics."""
+    """Means over the episodes, with the names of a training update's metrics."""
     by_difficulty: Mapping[int, DifficultyResult]
-    """Statistics of the episodes of each difficulty, from the lowest; empty where environments tell none."""
+    """Statistics per difficulty, in ascending order. Empty if the environment reports no difficulties."""
 
     def __repr__(self) -> str:
-        """One line, as a notebook or a prompt shows it."""
         return f"EvaluationResult({len(self.episodes)} episodes, return {self.team_return})"
 
     @property
     def num_cut(self) -> int:
-        """Number of episodes that the evaluation's limit of turns has truncated."""
+        """Number of episodes truncated by the evaluation's turn limit."""
         return sum(episode.is_cut for episode in self.episodes)
 
     def cut_line(self) -> str:
-        """Line on the episodes that the evaluation's limit of turns has truncated."""
+        """Notice on episodes truncated by the evaluation's turn limit."""
         most = max(episode.num_turns for episode in self.episodes)
         return (
             f"{self.num_cut} of {len(self.episodes)} episodes were truncated after {most:,} joint turns; "
-            "--eval-max-turns sets another limit"
+            "change the limit with --eval-max-turns"
         )
 
     @property
@@ -81,37 +80,24 @@ class EvaluationResult:
 
 
 def evaluate(
-    collector: RolloutCollector,
-    num_episodes: int,
-    *,
-    greedy: bool,
-    first_seed: int = FIRST_EVALUATION_SEED,
-    max_turns: int | None = None,
+    collector: RolloutCollector, num_episodes: int, *, greedy: bool, max_turns: int | None = None
 ) -> EvaluationResult:
-    """Play the same tasks in the same order at every call.
-
-    Args:
-        collector: collector on held-out tasks; its count of episodes is reset, so that sampling repeats too.
-        num_episodes: number of tasks, from seeds first_seed, first_seed + 1, …
-        greedy: take the likeliest token; symmetric agents can then block each other, so report both ways.
-        first_seed: seed of the first task.
-        max_turns: as in `evaluate_on`.
-    """
-    seeds = range(first_seed, first_seed + num_episodes)
+    """Call `evaluate_on` with consecutive seeds from `FIRST_EVALUATION_SEED` on."""
+    seeds = range(FIRST_EVALUATION_SEED, FIRST_EVALUATION_SEED + num_episodes)
     return evaluate_on(collector, seeds, greedy=greedy, max_turns=max_turns)
 
 
 def evaluate_on(
     collector: RolloutCollector, seeds: Sequence[int], *, greedy: bool, max_turns: int | None = None
 ) -> EvaluationResult:
-    """Play the tasks of given seeds, in order; see `evaluate`.
+    """Play one episode per seed, in order. Repeated calls give the same episodes.
 
     Args:
-        collector: collector on held-out tasks; its count of episodes is reset.
-        seeds: a seed per episode.
-        greedy: take the likeliest token.
-        max_turns: joint turns after which an episode is truncated. None: the environment alone ends it if it declares a
-            limit, else `DEFAULT_TURN_LIMIT`.
+        collector: collector on held-out tasks; its episode index is reset, so that sampling repeats.
+        seeds: seed of each episode.
+        greedy: decode greedily. Symmetric agents can then block each other, so report sampled returns, too.
+        max_turns: joint turns after which an episode is truncated. None: no limit if the environment declares one, else
+            `DEFAULT_TURN_LIMIT`.
     """
     collector.next_index = 0
     collector.keeps_vectors = False
@@ -125,18 +111,18 @@ def evaluate_on(
 
 
 def results_by_difficulty(episodes: Sequence[Episode]) -> dict[int, DifficultyResult]:
-    """Statistics by the difficulty of the task, of those episodes that tell one."""
+    """Statistics by the task's `metric/difficulty`; episodes without it are left out."""
     found: dict[int, list[Episode]] = defaultdict(list)
     for episode in episodes:
-        told = [info["metric/difficulty"] for info in episode.infos if "metric/difficulty" in info]
-        if told:
-            found[round(told[0])].append(episode)
+        reported = [info["metric/difficulty"] for info in episode.infos if "metric/difficulty" in info]
+        if reported:
+            found[round(reported[0])].append(episode)
     return {difficulty: _statistics(found[difficulty]) for difficulty in sorted(found)}
 
 
 def _statistics(episodes: Sequence[Episode]) -> DifficultyResult:
-    told = [[info["metric/success"] for info in each.infos if "metric/success" in info] for each in episodes]
-    successes = [float(max(values) == 1.0) for values in told if values]
+    reported = [[info["metric/success"] for info in each.infos if "metric/success" in info] for each in episodes]
+    successes = [float(max(values) == 1.0) for values in reported if values]
     return DifficultyResult(
         len(episodes),
         bootstrap_interval([episode.team_return for episode in episodes]),
@@ -145,43 +131,42 @@ def _statistics(episodes: Sequence[Episode]) -> DifficultyResult:
 
 
 NUM_SHOWN = 4
-"""Episodes per way of playing in the table of transcripts: the best, the worst, and the first others."""
+"""Episodes per decoding mode in the table of transcripts: the best, the worst, and the first of the others."""
 
 
 @dataclass(frozen=True)
 class Evaluated:
-    """An evaluation on held-out tasks, as loggers show it; what is read is computed then."""
+    """Evaluation on held-out tasks for loggers. Properties are computed on access."""
 
     metrics: Mapping[str, float]
-    """Those of evaluation.jsonl: `evaluation/sampled/return`, …"""
+    """Metrics of evaluation.jsonl: `evaluation/sampled/return`, …"""
     episodes: Mapping[str, Sequence[Episode]]
-    """Episodes by the way of playing, "sampled" or "greedy"."""
+    """Episodes by decoding mode, "sampled" or "greedy"."""
     make_env: Callable[[], Any]
-    """Makes the environment that was played, for the picture."""
+    """Makes the environment, for the animation."""
     picture: Path
-    """File for the picture."""
+    """File of the animation."""
 
     @property
     def returns(self) -> dict[str, list[float]]:
-        """Team return of each episode, by the way of playing."""
+        """Team returns of the episodes, by decoding mode."""
         return {name: [episode.team_return for episode in played] for name, played in self.episodes.items()}
 
     @property
     def transcripts(self) -> list[tuple[str, int, float, str, str]]:
-        """Rows of a table: way of playing, seed, team return, agent, and all that it read and wrote."""
+        """Table rows: decoding mode, seed, team return, agent, and the agent's full transcript."""
         return [row for name, played in self.episodes.items() for each in _shown(played) for row in _rows(name, each)]
 
     @cached_property
     def animation(self) -> Path | None:
-        """GIF of the best sampled episode's world. None: the world has no picture."""
+        """GIF of the best sampled episode. None: the environment does not render."""
         best = max(self.episodes["sampled"], key=lambda episode: episode.team_return)
         return _draw(best, self.make_env, self.picture)
 
 
 def _draw(episode: Episode, make_env: Callable[[], Any], path: Path) -> Path | None:
-    """A GIF of an episode's world, which is played again from its seed and actions; None where it draws no pictures."""
-    env = make_env()
-    try:
+    """Replay an episode from its seed and actions, and draw it as a GIF; None if the environment does not render."""
+    with closing(make_env()) as env:
         world = env.unwrapped
         if not isinstance(world, TextParallelEnv) or "rgb_array" not in world.metadata["render_modes"]:
             return None
@@ -192,8 +177,6 @@ def _draw(episode: Episode, make_env: Callable[[], Any], path: Path) -> Path | N
             turns = {agent: turn for agent, track in episode.tracks.items() for turn in track if turn.time == time}
             env.step({agent: turn.completion.action for agent, turn in turns.items()})
             frames.append(env.render())
-    finally:
-        env.close()
     path.parent.mkdir(exist_ok=True)
     with replaced(path) as new:
         write_gif(new, frames)

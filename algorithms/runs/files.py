@@ -1,4 +1,4 @@
-"""Files of a run: settings, JSON lines, atomic writes, and the lock of its folder; needs no torch."""
+"""Files of a run: settings, JSON lines, atomic writes and the folder lock. Does not import torch."""
 
 from __future__ import annotations
 
@@ -41,21 +41,21 @@ _REFUSED = (errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
 
 
 class RunFolderError(UserError, OSError):
-    """A run's folder cannot be written, or is in use; the message is for its owner, in one line."""
+    """Raised if a run's folder cannot be written or is in use."""
 
 
 class DamagedRunError(UserError):
-    """A run's folder holds what no run writes; the message names the file, in one line."""
+    """Raised if a file in a run's folder is damaged; the message names the file."""
 
 
 def write_file(path: Path, text: str) -> None:
-    """Write a file of a run whole or not at all, whenever the process or the machine stops."""
+    """Write a text file atomically."""
     with replaced(path) as new:
         new.write_text(text, encoding="utf-8")
 
 
 def write_config(directory: Path, config: Mapping[str, Any]) -> None:
-    """Write the experiment's settings, whole or not at all."""
+    """Write the experiment's settings atomically."""
     write_file(directory / CONFIG_FILE, json.dumps(config, indent=2, ensure_ascii=False) + "\n")
 
 
@@ -63,14 +63,14 @@ def read_config(directory: Path) -> dict[str, Any]:
     """Read the experiment's settings.
 
     Raises:
-        FileNotFoundError: if the folder holds no run.
-        UserError: if the file is damaged, or that of a model.
+        FileNotFoundError: if the folder contains no run.
+        UserError: if the file is damaged, or belongs to a model.
     """
     file = directory / CONFIG_FILE
     if not file.is_file():
         if holds_run(directory):
             raise FileNotFoundError(
-                f"{directory} holds a run that was stopped before it wrote {CONFIG_FILE}; start it again: collm train"
+                f"{directory} contains a run that stopped before it wrote {CONFIG_FILE}; start it again: collm train"
             )
         raise FileNotFoundError(f"{directory} holds no run: {CONFIG_FILE} is missing; give the --out of `collm train`")
     found = read_json(file)
@@ -83,12 +83,12 @@ def read_config(directory: Path) -> dict[str, Any]:
 
 
 def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
-    """Write a folder of a run whole or not at all.
+    """Write a folder atomically, replacing a folder of the same name.
 
-    A folder of the same name is replaced. Files in it that the new folder lacks are kept: they are somebody else's.
+    Files of the old folder that the new one lacks are kept, because they may be the user's.
 
     Args:
-        fill: writes the content into the folder that it is given.
+        fill: writes the content into a given folder.
     """
     new, old = temporary(path), temporary(path, "old")
     _finish_replacing(path, old)
@@ -108,7 +108,7 @@ def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
 
 
 def _finish_replacing(path: Path, old: Path) -> None:
-    """Delete the folder that was replaced, or put it back if the process was killed before there was a new one."""
+    """Delete the old folder, or restore it if the process was killed before the new folder was in place."""
     if not old.exists():
         return
     if not path.exists():
@@ -125,17 +125,17 @@ def _finish_replacing(path: Path, old: Path) -> None:
 
 @contextmanager
 def only_one(directory: Path, *, waits: bool = False) -> Iterator[None]:
-    """Keep other processes out of a run's folder; the lock ends with the process, however that ends.
+    """Lock a run's folder against other processes; the lock ends with the block or the process.
+
+    The lock is a `flock` on the folder's `.collm`. A nested block of the same thread has no effect.
 
     Args:
-        directory: folder of a run, made if it is missing, and deleted after a block that writes nothing into it. A
-            block within another one of this thread changes nothing. The lock is held on the folder's `.collm`, so that
-            this list of files is the first thing in a new folder.
-        waits: wait for the other process to end.
+        directory: folder of a run. It is made if it is missing, and deleted again if the block writes nothing.
+        waits: wait for the other process instead of raising.
 
     Raises:
-        RunFolderError: if another process is at work there.
-        ForeignFileError: if the folder is not empty and holds no run.
+        RunFolderError: if another process has the lock.
+        ForeignFileError: if the folder is not empty and contains no run.
     """
     key = (directory.resolve(), threading.get_ident())
     if key in _HELD:
@@ -153,12 +153,12 @@ def only_one(directory: Path, *, waits: bool = False) -> Iterator[None]:
 
 @contextmanager
 def tentative(directory: Path) -> Iterator[None]:
-    """Remove a folder that the block made, and the folders made to hold it, unless something is in them at the end."""
+    """After the block, remove the folder and its parents if the block made them and they are empty."""
     missing = [path for path in (directory, *directory.parents) if not path.exists()]
     try:
         yield
     finally:
-        with suppress(OSError):  # the first that is not empty, or was not made
+        with suppress(OSError):  # not empty, or not made
             for path in missing:
                 path.rmdir()
 
@@ -170,7 +170,7 @@ def _locked(directory: Path, waits: bool) -> Iterator[None]:
         refuse_foreign_folder(directory)
         try:
             file = os.fdopen(open_marker(directory), "ab")
-        except FileNotFoundError:  # who held it has just removed the folder
+        except FileNotFoundError:  # another process has just removed the folder
             continue
         with file:
             try:
@@ -179,27 +179,21 @@ def _locked(directory: Path, waits: bool) -> Iterator[None]:
                 raise RunFolderError(
                     f"{directory} is in use: another process trains there; wait for it to end"
                 ) from error
-            if _is_there(directory / MARKER, file.fileno()):
+            marker = directory / MARKER
+            # The process that had the lock before may have removed the file.
+            if marker.exists() and os.path.samestat(marker.stat(), os.fstat(file.fileno())):
                 note(directory, [CONFIG_FILE])
                 yield
                 return
 
 
-def _is_there(path: Path, number: int) -> bool:
-    """Whether an open file is the one at a path: who held its lock before may have removed it."""
-    return path.exists() and os.path.samestat(path.stat(), os.fstat(number))
-
-
 @contextmanager
 def explained(directory: Path, advice: Callable[[], str]) -> Iterator[None]:
-    """Say in one line that a run's folder cannot be written.
+    """Convert file-system errors inside the block to a `RunFolderError` with advice.
 
     Args:
-        directory: folder of the run; errors with other files pass through.
-        advice: what is left, and what to do.
-
-    Raises:
-        RunFolderError: in place of an error of the file system.
+        directory: folder of the run; errors of other files are not converted.
+        advice: returns the state of the run and the fix.
     """
     try:
         yield
@@ -209,14 +203,14 @@ def explained(directory: Path, advice: Callable[[], str]) -> Iterator[None]:
         cause = _cause(error, directory)
         if cause is None:
             raise
-        raise RunFolderError(f"nothing more can be written to {directory}: {cause}; {advice()}") from error
+        raise RunFolderError(f"{directory} cannot be written: {cause}; {advice()}") from error
 
 
 def _cause(error: OSError | SafetensorError, directory: Path) -> str | None:
-    """What the file system refused; None if it was asked for something else."""
+    """Text of a write error in the directory; None for other errors."""
     number, file = error.errno if isinstance(error, OSError) else None, getattr(error, "filename", None)
     if isinstance(error, SafetensorError) and (found := re.search(r"os error (\d+)", str(error))):
-        number = int(found[1])  # which safetensors has no field for
+        number = int(found[1])  # safetensors has no field for it
     if number in _FULL:
         return os.strerror(number)
     if number not in _REFUSED:
@@ -226,11 +220,11 @@ def _cause(error: OSError | SafetensorError, directory: Path) -> str | None:
 
 
 class JsonLines:
-    """Appends one JSON object per line; numbers that are not finite become null.
+    """Appends one JSON object per line to a file; NaN and infinity become null.
 
     Args:
-        path: path of the file, which the first line creates.
-        num_lines: lines that the file holds already.
+        path: path of the file, created by the first write.
+        num_lines: number of lines that the file already has.
     """
 
     def __init__(self, path: Path, num_lines: int = 0):
@@ -238,42 +232,36 @@ class JsonLines:
         self.num_lines = num_lines
 
     def write(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Append all rows in one write, so that a killed run leaves whole lines."""
+        """Append all rows in one system call, so that a killed run leaves whole lines."""
         lines = [json.dumps(_finite(row), ensure_ascii=False) + "\n" for row in rows]
         number = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
         with os.fdopen(number, "a", encoding="utf-8", errors="backslashreplace", newline="") as file:
             file.write("".join(lines))
         self.num_lines += len(lines)
 
-    def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        self.write([{"update": step, **metrics}])
-
-    def close(self) -> None:
-        """Nothing is buffered."""
-
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The rows of a JSON-lines file; a last line that was cut off, as by a crash, is left out with a warning.
+    """Read a JSON-lines file. An incomplete last line, as after a crash, is skipped with a warning.
 
     Raises:
-        UserError: if a line is no JSON object; names the file and the line.
+        UserError: if a line is not a JSON object.
     """
     rows, num_bytes = [], 0
     for row, end in each_line(path):
         rows.append(row)
         num_bytes = end
     if num_bytes < path.stat().st_size:
-        warnings.warn(f"{path}: its last line, {len(rows) + 1}, is cut off and left out", UserWarning, stacklevel=2)
+        warnings.warn(f"{path}: incomplete last line {len(rows) + 1} skipped", UserWarning, stacklevel=2)
     return rows
 
 
 def each_line(path: Path) -> Iterator[tuple[dict[str, Any], int]]:
-    """One row of a JSON-lines file after the other, with the number of bytes up to its end; never the whole file.
+    """Iterate over the rows of a JSON-lines file, each with the number of bytes up to its end.
 
-    A line ends at a line feed and nowhere else: texts hold other separators, such as U+2028, as they are.
+    Only a line feed ends a line: texts contain other separators, such as U+2028.
 
     Raises:
-        UserError: if a line is no JSON object; names the file and the line.
+        UserError: if a line is not a JSON object.
     """
     end = 0
     refuse_device(path)
@@ -286,14 +274,17 @@ def each_line(path: Path) -> Iterator[tuple[dict[str, Any], int]]:
 
 
 def cut_lines(path: Path, update: int, num_lines: int) -> int:
-    """Cut the rows after an update off, which a resumed run writes again; returns how many are left.
+    """Truncate a file after the rows of an update, because a resumed run writes later rows again.
 
     Args:
         update: last update to keep.
-        num_lines: rows up to that update, as the run has counted them; what comes after them is not read.
+        num_lines: number of rows up to that update, stored in the checkpoint; later rows are not read.
+
+    Returns:
+        Number of rows that are left.
 
     Raises:
-        UserError: if a row among them is damaged; names the file and the line.
+        UserError: if one of these rows is damaged.
     """
     if not path.exists():
         return 0
@@ -301,7 +292,7 @@ def cut_lines(path: Path, update: int, num_lines: int) -> int:
     for row, line_end in islice(each_line(path), num_lines):
         number = row.get("update")
         if not isinstance(number, int):
-            raise _damaged(path, kept + 1, "it names no update")
+            raise DamagedRunError(f"{path}, line {kept + 1}, has no update number; delete or repair the line")
         if number > update:
             break
         kept, end = kept + 1, line_end
@@ -309,12 +300,8 @@ def cut_lines(path: Path, update: int, num_lines: int) -> int:
     return kept
 
 
-def _damaged(path: Path, number: int, fault: str) -> DamagedRunError:
-    return DamagedRunError(f"{path}, line {number}, is damaged: {fault}; delete or mend the line")
-
-
 def _finite(value: Any) -> Any:
-    """The value with null in place of nan and infinity, which JSON does not have."""
+    """Replace NaN and infinity, which JSON does not have, by None."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):

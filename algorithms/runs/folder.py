@@ -1,4 +1,4 @@
-"""Folder of a run: prepared for a new run or cleared, and the settings that may differ when the run is resumed."""
+"""Folder of a run: preparation, clearing, and settings that may differ when the run is resumed."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ _LOGGED: Mapping[str, tuple[str, ...]] = {
     PICTURES: ("update-*.gif",),
     CHECKPOINTS: (temporary(Path("*")).name, temporary(Path("*"), "old").name),
 }
-"""Names of the files that an attempt without a checkpoint leaves, by folder."""
+"""Files of an attempt without a checkpoint, by folder."""
 _SETTINGS: Mapping[str, tuple[str, ...]] = {
     START: STATE_FILES,
     "": (temporary(Path(START)).name, temporary(Path(START), "old").name, CONFIG_FILE),
 }
-"""Names of the files that say how a run begins, by folder, the settings last."""
+"""Files with settings and starting weights, by folder; the settings last."""
 
 
 def prepare_directory(directory: Path) -> None:
-    """Make a folder for a run, and check that it is writable; nothing is left in it.
+    """Make a folder for a run, and check that it is writable and not in use.
 
     Raises:
-        PermissionError, NotADirectoryError: if nothing can be written there.
+        PermissionError, NotADirectoryError: if the folder is not writable.
         RunFolderError: if another process trains there.
-        ForeignFileError: if the folder holds something else than a run, or a link in a run's place.
+        ForeignFileError: if the folder contains other files than a run's, or symbolic links.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -50,17 +50,17 @@ def prepare_directory(directory: Path) -> None:
     except (NotADirectoryError, FileExistsError) as error:
         raise NotADirectoryError(f"{directory} cannot be a run's folder: {error}; give another --out") from error
     except OSError as error:
-        raise PermissionError(f"nothing can be written to {directory}: {error}; give another --out") from error
+        raise PermissionError(f"{directory} is not writable: {error}; give another --out") from error
 
 
 def check_is_free(directory: Path, config: Mapping[str, Any]) -> None:
-    """Refuse a folder that has files of others, or a run. An attempt without a checkpoint may be overwritten.
+    """Check that a folder is free for a new run. An attempt without a checkpoint may be overwritten.
 
     Args:
-        config: settings of the new run. An attempt of other settings may be overwritten only if it had logged nothing.
+        config: settings of the new run. An attempt with other settings must not have logged metrics.
 
     Raises:
-        FileExistsError: if the folder is not free.
+        FileExistsError: if the folder contains a run or files that collm did not write.
     """
     refuse_foreign_folder(directory)
     is_run = has_checkpoint(directory) or any((directory / name).exists() for name in ("agents", "checkpoint.pt"))
@@ -68,21 +68,21 @@ def check_is_free(directory: Path, config: Mapping[str, Any]) -> None:
         try:
             is_run = read_config(directory) != json.loads(json.dumps(config))
         except (FileNotFoundError, ValueError):
-            is_run = True  # its settings are lost
+            is_run = True
     if is_run:
         raise FileExistsError(
-            f"{directory} already holds a run; give another --out, or go on with it: {run_command('resume', directory)}"
+            f"{directory} already holds a run; give another --out, or resume it: {run_command('resume', directory)}"
         )
 
 
 def clear(directory: Path, *, keeps_settings: bool = False) -> bool:
-    """Delete the files of an attempt without a checkpoint, and no others; returns whether it had logged anything.
+    """Delete the files of an attempt without a checkpoint; return True if it had logged anything.
 
     Args:
-        keeps_settings: keep the settings and the weights that it began with, to begin again.
+        keeps_settings: keep the settings and starting weights.
     """
     had_lines = any(_has_lines(directory / name) for name in RECORDS)
-    # The settings go last: records without settings would be taken for a run whose settings are lost.
+    # Delete settings last: records without settings count as a run.
     for files in (_LOGGED, *(() if keeps_settings else (_SETTINGS,))):
         for folder, patterns in files.items():
             for path in [path for pattern in patterns for path in (directory / folder).glob(pattern)]:
@@ -96,13 +96,13 @@ def clear(directory: Path, *, keeps_settings: bool = False) -> bool:
 
 
 def _refuse_links(directory: Path) -> None:
-    """Refuse links in a run's folder that the run would write through."""
+    """Refuse symbolic links that the run would write through."""
     inside = [path for name in (CHECKPOINTS, PICTURES) for path in (directory / name).glob("*")]
     for path in [*(directory / name for name in (*_FOLDERS, *RECORDS)), *inside]:
         if path.is_symlink():
             raise ForeignFileError(
-                f"{path} is a symbolic link, through which collm does not write; put the whole folder {directory} "
-                "there, and link that"
+                f"{path} is a symbolic link, and collm does not write through links in a run's folder; link the whole "
+                f"folder {directory} instead"
             )
 
 
@@ -138,26 +138,25 @@ FREE = (
 
 
 def changes(saved: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Settings that differ, by name: the run's value and the given one.
+    """Compare the settings of a run with given ones, both from `Experiment.to_json`.
 
-    Args:
-        saved: an experiment as `Experiment.to_json` gives it.
-        given: another one.
+    Returns:
+        Run's value and given value, by the name of the setting, if they differ.
 
     Raises:
-        ValueError: if one of them shaped what the run has done already; names it, with both values.
+        ValueError: if a setting differs that must not change on resume.
     """
     found = {name: (old, new) for name, old, new in _differences(saved, given)}
     fixed = {name: values for name, values in found.items() if not _may_change(name, saved["config"])}
     if fixed:
         listed = ", ".join(f"{name} = {old!r}, not {new!r}" for name, (old, new) in fixed.items())
         reason = (
-            " (the learning rate or the difficulty goes by the share of num_updates that is done)"
+            " (the learning rate or the difficulty depends on the fraction of num_updates that is done)"
             if "num_updates" in fixed
             else ""
         )
         raise ValueError(
-            f"the run was trained with {listed}{reason}; resume it with its own settings, or give another --out"
+            f"the run was trained with {listed}{reason}; resume it with these settings, or give another --out"
         )
     return found
 
@@ -166,7 +165,7 @@ def _may_change(name: str, config: Mapping[str, Any]) -> bool:
     if name == "num_updates":
         return bool(config["learning_rate_schedule"] == "constant" and config["difficulty_schedule"] is None)
     if name == "num_envs":
-        return config["turns_per_update"] is None  # else each copy has an episode under way
+        return config["turns_per_update"] is None  # else each copy has an unfinished episode
     return name in FREE
 
 

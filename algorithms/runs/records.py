@@ -1,4 +1,4 @@
-"""Records of episodes as JSON: written by a run, and read to play an episode again, also one that failed."""
+"""JSON records of episodes: written by a run, and read to replay an episode."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from .assembly.trust import run_command
 from .loggers import read_lines
 
 CREDITED = {"value": "values", "advantage": "advantages", "raw_advantage": "raw_advantages", "return_to_go": "returns"}
-"""Fields of `Credit` that each turn's record holds, by their name in the record."""
+"""Fields of `Credit` in each turn's record, by their name in the record."""
 
 
 def episode_records(
     episodes: Sequence[Episode], credits: Mapping[str, Credit] | None = None, **common: Any
 ) -> list[dict[str, Any]]:
-    """One JSON-able dictionary per episode.
+    """Convert episodes to dictionaries for JSON.
 
     Args:
-        credits: credit of each agent's turns, in the order of the episodes; adds to each turn `value`, `advantage` (as
-            learned from), `raw_advantage` (before normalization) and `return_to_go` (of the shaped rewards),
-            except where agents act by vectors.
-        common: entries of all records, such as the number of the update.
+        credits: credit of each agent's turns, in the order of the episodes. Adds to each turn of text `value`,
+            `advantage` (as learned from), `raw_advantage` (before normalization) and `return_to_go` (of shaped
+            rewards).
+        common: entries of all records, such as the update.
     """
     credited = {
         agent: zip(*(getattr(credit, name).tolist() for name in CREDITED.values()), strict=True)
@@ -73,7 +73,7 @@ def episode_records(
 
 
 def _moves(track: Sequence[Turn]) -> dict[str, Any]:
-    """Turns of an agent that acts by vectors: enough to play its episode again, and no more, as there are so many."""
+    """Record of an agent that acts by vectors. It has only what a replay needs, because there are many turns."""
     actions = [np.asarray(turn.completion.action).tolist() for turn in track]
     rewards = [turn.reward for turn in track]
     return {"actions": actions, "rewards": rewards, "version": track[0].completion.version}
@@ -96,7 +96,7 @@ def _turn(turn: Turn, before: Turn | None) -> dict[str, Any]:
         }
     tokens = completion.tokens
     if isinstance(tokens, TokenRecord):
-        # The tokens of the earlier prompt and completion are not written again.
+        # An extension is stored without the tokens of the previous prompt and completion.
         known = 0
         if before is not None and tokens.is_extension:
             known = len(before.completion.tokens.prompt_ids) + len(before.completion.tokens.completion_ids)
@@ -109,7 +109,7 @@ def _turn(turn: Turn, before: Turn | None) -> dict[str, Any]:
 
 
 def new_messages(observation: str, before: str | None, *, skip: int) -> list[dict[str, str]]:
-    """Messages read since the observation before, without the agent's own reply."""
+    """Messages of an observation that the one before lacks, without the agent's own reply."""
     messages = messages_of(observation)
     if before is not None:
         known = messages_of(before)
@@ -123,31 +123,25 @@ FAILURES = "failures"
 
 @dataclass(frozen=True, slots=True)
 class RecordedEpisode:
-    """What a run knows of an episode."""
+    """Record of an episode, for a replay."""
 
     seed: int | None
     options: dict[str, Any] | None
     actions: list[dict[str, Any]]
-    """Actions by agent, of each joint turn."""
+    """Actions by agent, per joint turn."""
     rewards: list[dict[str, float]]
-    """Rewards by agent, of each joint turn; fewer than actions where the episode failed."""
+    """Rewards by agent, per joint turn; fewer than actions if the episode failed."""
     read: list[dict[str, str]]
-    """Texts that each agent read before each joint turn, since the one before; empty where agents act by vectors."""
+    """New text that each agent read before the joint turn; empty for vectors."""
     split: str = "train"
     """Split of the environment's tasks."""
     problem: str | None = None
-    """Message of the fault that ended it."""
+    """Message of the fault that ended the episode."""
 
 
 @contextmanager
 def failures_kept(directory: Path, env: str, split: str = "train") -> Iterator[None]:
-    """Write the episode of an environment's fault to the run's folder, and say in the message how to play it again.
-
-    Args:
-        directory: folder of the run.
-        env: name of the environment in the run's settings.
-        split: split of the environment's tasks.
-    """
+    """Save the episode of an environment fault in the run's folder, and add the replay command to the message."""
     try:
         yield
     except EnvironmentFault as fault:
@@ -157,7 +151,7 @@ def failures_kept(directory: Path, env: str, split: str = "train") -> Iterator[N
 
 
 def keep_failure(directory: Path, fault: EnvironmentFault, env: str, split: str = "train") -> None:
-    """Write the seed and actions of a fault's episode to `failures/<split>-<episode>.json`; see `failures_kept`."""
+    """Save the seed and actions of a fault's episode in `failures/<split>-<episode>.json`; see `failures_kept`."""
     fault.env = env
     name = f"{split}-{fault.episode}"
     problem = str(fault)
@@ -184,14 +178,14 @@ def keep_failure(directory: Path, fault: EnvironmentFault, env: str, split: str 
         write_text(directory, f"{FAILURES}/{name}.json", json.dumps(row, indent=1, default=repr) + "\n")
     except ForeignFileError as refusal:
         fault.command = None
-        fault.problem += f"; the episode is not kept: {refusal}"
+        fault.problem += f"; the episode is not saved: {refusal}"
 
 
 def failed_episode(directory: Path, name: str) -> RecordedEpisode:
-    """What `keep_failure` wrote under a name.
+    """Read an episode that `keep_failure` saved.
 
     Raises:
-        UserError: if there is no such file; the message lists those that there are.
+        UserError: if there is no such file; the message lists the existing names.
     """
     folder = directory / FAILURES
     names = sorted(path.stem for path in folder.glob("*.json"))
@@ -205,14 +199,14 @@ def failed_episode(directory: Path, name: str) -> RecordedEpisode:
 
 
 def recorded_episode(directory: Path, index: int) -> RecordedEpisode:
-    """An episode of `episodes.jsonl`, its segments put together where updates cut it.
+    """Read an episode from `episodes.jsonl`, and join its segments.
 
     Raises:
         UserError: if the run has no such episode.
     """
     file = directory / "episodes.jsonl"
     if not file.is_file():
-        raise UserError(f"{directory} has recorded no episode: {file.name} is missing")
+        raise UserError(f"{directory} has no recorded episodes: {file.name} is missing")
     segments = [row for row in read_lines(file) if row.get("index") == index]
     if not segments:
         raise UserError(f"{file} holds no episode {index}")
@@ -235,7 +229,7 @@ def _joined(segments: Sequence[Mapping[str, Any]]) -> RecordedEpisode:
 
 
 def _turns(entry: Mapping[str, Any]) -> list[tuple[Any, float, str]]:
-    """Action, reward and read text of each of an agent's turns."""
+    """Action, reward and new text of each turn of an agent."""
     if "turns" not in entry:
         return [(action, reward, "") for action, reward in zip(entry["actions"], entry["rewards"], strict=True)]
     return [
@@ -245,10 +239,10 @@ def _turns(entry: Mapping[str, Any]) -> list[tuple[Any, float, str]]:
 
 
 def as_actions(recorded: Mapping[str, Any], action_spaces: Mapping[str, spaces.Space[Any]]) -> dict[str, Any]:
-    """Actions out of a JSON file, as the environment takes them.
+    """Convert actions from JSON to the environment's action spaces.
 
     Raises:
-        UserError: naming the agent whose action is neither text nor numbers.
+        UserError: if an action is neither text nor numbers.
     """
     found: dict[str, Any] = {}
     for agent, action in recorded.items():

@@ -1,4 +1,4 @@
-"""A training run: the trainer's steps, with evaluations, logs and files."""
+"""Training run: the trainer's updates, evaluations, logs and checkpoints."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,6 @@ from .checkpoint import (
     newest_update,
     save_checkpoint,
     save_models,
-    save_start,
     tidy,
 )
 from .evaluation import Evaluated, evaluate
@@ -49,23 +49,21 @@ from .stopping import StopAsked, Stopped, StopSignals
 
 LOG = logging.getLogger(__name__)
 HIGH_LEARNING_RATE = 1e-2
-"""AdamW's learning rate above which no model here learns well."""
+"""Learning rate of AdamW above which a notice is printed for every model."""
 HIGH_RATIO = 1_000
-"""Learning rate over the usual one of the kind of model, above which it is high, too."""
+"""Ratio to the default learning rate of the kind of model above which a notice is printed, too."""
 
 
 def prepare_run(
     experiment: Experiment, directory: Path, *, resume: bool = False, init_from: Path | None = None
 ) -> None:
-    """Refuse settings and a folder that would fail later, before a model is loaded; nothing is left behind.
+    """Check the settings and the folder of a run before models are loaded.
 
     Args:
-        experiment: experiment to run. With `resume` it must be the one that the directory holds, but for what may
-            change (`changes`).
-        directory: folder of the run. Without `resume` it must not hold a run, but for an attempt that
-            came to no checkpoint.
-        resume: continue from the directory's checkpoint.
-        init_from: run whose policies and critics a new run begins with.
+        experiment: experiment to run. With `resume`, only the settings in `folder.FREE` may differ from the run's.
+        directory: folder of the run. Without `resume` it must not contain a run that has a checkpoint.
+        resume: continue the run in the folder.
+        init_from: folder of a run whose policies and critics a new run starts with.
 
     Raises:
         ValueError, OSError: if the experiment cannot run or the directory cannot be used.
@@ -73,25 +71,25 @@ def prepare_run(
     experiment.check()
     if init_from is not None:
         if resume:
-            raise ValueError("init_from is for new runs, and resume for those that have begun; give one of them")
+            raise ValueError("init_from is for new runs, and resume=True continues a run; give one of them")
         check_start(init_from)
     if resume:
         if not directory.is_dir():
             raise FileNotFoundError(f"{directory} holds no run: there is no such folder; give the --out of a run")
         if has_checkpoint(directory):
             _changed(directory, experiment)
-    current().by_writer(lambda: _prepare_folder(experiment, directory, resume))
 
+    def prepare_folder() -> None:
+        if not resume:
+            check_is_free(directory, experiment.to_json())
+        with tentative(directory):
+            prepare_directory(directory)
 
-def _prepare_folder(experiment: Experiment, directory: Path, resume: bool) -> None:
-    if not resume:
-        check_is_free(directory, experiment.to_json())
-    with tentative(directory):
-        prepare_directory(directory)
+    current().by_writer(prepare_folder)
 
 
 def run_experiment(experiment: Experiment, directory: Path, *, resume: bool = False, **options: Any) -> Trainer:
-    """Prepare a run and train: `prepare_run`, then `run_prepared` with the same arguments and its options."""
+    """Call `prepare_run`, then `run_prepared` with these options."""
     prepare_run(experiment, directory, resume=resume)
     return run_prepared(experiment, directory, resume=resume, **options)
 
@@ -110,31 +108,29 @@ def run_prepared(
     reward_processor: RewardProcessor | None = None,
     loggers: Sequence[Logger | Callback] = (),
 ) -> Trainer:
-    """Train, and write a run directory, which the ranks other than the writer only read.
+    """Train, and write the folder of the run. Rank 0 writes; other ranks only read.
 
     Args:
         experiment: experiment to run.
-        directory: folder that `prepare_run` found usable; it is made, and stays once the run has begun.
-        resume: continue from the directory's newest sound checkpoint, or from the beginning where it has none; lines
-            logged after it are dropped.
-        init_from: run whose policies and critics a new run begins with.
-        log: further places for metrics besides `metrics.jsonl`. None: none.
-        on_notice: called with a line on what is unusual about a run: how it was resumed, or that it learns nothing.
-        stop: signals that ask to stop, with a checkpoint of the last whole update: before the next turn while episodes
-            are played, else after learning. A run that is resumed repeats an evaluation that was interrupted. None:
-            nothing asks.
-        policies: policies by agent, in place of those that the settings name.
-        critics: objects or a factory, in place of those that the settings name.
-        reward_processor: applied to every reward before learning.
-        loggers: callbacks, or objects with `log` and `close`, which the writer calls.
+        directory: folder that `prepare_run` checked.
+        resume: continue from the newest valid checkpoint, or from the beginning without one. Later log lines are
+            deleted.
+        init_from: folder of a run whose policies and critics a new run starts with.
+        log: services that metrics are sent to, in addition to `metrics.jsonl`.
+        on_notice: called with lines on resumption, unusual settings, and runs that cannot learn.
+        stop: signals that stop the run with a checkpoint of the last complete update. A rollout or evaluation stops
+            before its next turn and is repeated on resume; an update that has begun to learn is completed.
+        policies, critics, reward_processor: see `Experiment.make_trainer`.
+        loggers: callbacks, or objects with `log` and `close`, called on rank 0.
 
     Raises:
-        Stopped: if a signal asked for it; the run can be resumed.
-        RunFolderError: if the folder is in use, or cannot be written any more.
-        FloatingPointError: if a number in the models or their optimizers is not finite any more.
+        Stopped: if a signal stopped the run; it can be resumed.
+        RunFolderError: if the folder is in use or cannot be written.
+        FloatingPointError: if a weight or optimizer state is not finite.
     """
     group = current()
-    with explained(directory, lambda: _what_is_left(directory)), ExitStack() as stack:
+    with explained(directory, lambda: _advice(directory)), ExitStack() as stack:
+        # 1. Lock the folder, and load the checkpoint or starting weights.
         if group.is_writer:
             stack.enter_context(only_one(directory))
         if not resume:
@@ -143,6 +139,7 @@ def run_prepared(
         start = StartingWeights.of_run(init_from) if init_from is not None else None
         if resume and start is None:
             start = StartingWeights.kept_in(directory)
+        # 2. Make the trainer, and the collector of evaluations.
         for line in experiment.without_effect() if group.is_writer else ():
             on_notice(line)
         trainer = experiment.make_trainer(
@@ -151,68 +148,72 @@ def run_prepared(
         stack.callback(trainer.close)
         for line in [*default_rates(trainer), *high_rates(trainer)] if group.is_writer else ():
             on_notice(line)
-        held_out = _held_out(experiment, trainer)
-        stack.callback(held_out.vector.close)
+        num_envs = min(experiment.config.eval_num_samples, MAX_DEFAULT_ENVS)
+        vector = experiment.make_vector("test", num_envs, has_shares=True)
+        stack.callback(vector.close)
+        held_out = RolloutCollector(vector, trainer.collector.policies)
+        # 3. Reset the folder to the checkpoint, or to an empty run.
         if checkpoint is None:
             num_lines = group.by_writer(lambda: _begin(experiment, directory, start, resume, on_notice))
         else:
             with explained_content(checkpoint.path):
                 trainer.load_state_dict(checkpoint.trainer)
-            num_lines = group.by_writer(lambda: _go_on(experiment, directory, checkpoint, on_notice))
-        run = _TrainingLoop(experiment, directory, trainer, held_out)
-        run.stop = stop
-        if checkpoint is not None:  # an evaluation after its update may have been interrupted
-            run.evaluated = group.by_writer(lambda: last_evaluated(directory))
+            num_lines = group.by_writer(lambda: _rewind(experiment, directory, checkpoint, on_notice))
+        # 4. Train and save. The evaluation after the checkpoint's update may have been interrupted.
+        evaluated = None if checkpoint is None else group.by_writer(lambda: last_evaluated(directory))
+        run = _TrainingLoop(experiment, directory, trainer, held_out, stop, evaluated)
         if group.is_writer:
             sinks = () if log is None else log.log
             made = make_loggers(directory, sinks, experiment.to_json(), update=trainer.progress.update)
             run.records = {name: JsonLines(directory / name, num_lines[name]) for name in RECORDS}
             config = experiment.config
-            # Returns are logged as the environment pays them, which need not be what is learned from.
-            is_as_logged = config.reward_model is None and reward_processor is None
-            silence = [SilenceWatch(on_notice, config.credited_reward)] if is_as_logged else []
+            # Logged returns are the environment's rewards; a reward model or processor changes what is learned from.
+            learns_returns = config.reward_model is None and reward_processor is None
+            silence = [SilenceWatch(on_notice, config.credited_reward)] if learns_returns else []
             run.callbacks = [*made, *silence, JumpWatch(on_notice), *map(as_callback, loggers)]
             run.on_notice = on_notice
             for callback in run.callbacks:
                 stack.callback(callback.close)
-            for line in open_ended(held_out, experiment):
-                on_notice(line)
+            if vector.turn_limit is None:
+                limit = watched_turns(None, config.eval_max_turns)
+                on_notice(
+                    f"{experiment.env} declares no limit of joint turns, so episodes may not end: evaluations truncate "
+                    f"them after {limit:,} turns (--eval-max-turns), training does not; Gymnasium environments have "
+                    "--env-kwargs max_episode_steps=…"
+                )
         run.train()
         with trainer.whole():
             group.by_writer(lambda: save_models(directory, trainer))
         return trainer
 
 
+@dataclass
 class _TrainingLoop:
-    """Takes a run's updates; logs, evaluates and saves after each of them.
+    """Training loop of a run: updates, logs, evaluations, checkpoints."""
 
-    Attributes:
-        records: files by name; only the writer has any.
-        callbacks, on_notice: only the writer has any.
-        stop: signals that ask to stop. None: never stop early.
-        evaluated: update of the last evaluation. None: there was none.
-    """
+    experiment: Experiment
+    directory: Path
+    trainer: Trainer
+    held_out: RolloutCollector
+    stop: StopSignals | None
+    evaluated: int | None
+    """Update of the last evaluation. None: no evaluation yet."""
+    records: Mapping[str, JsonLines] = field(default_factory=dict)
+    """Record files by name. Empty on ranks other than 0, like the callbacks."""
+    callbacks: Sequence[Callback] = ()
+    on_notice: Notice | None = None
 
-    def __init__(self, experiment: Experiment, directory: Path, trainer: Trainer, held_out: RolloutCollector):
-        self.experiment = experiment
-        self.config, self.env = experiment.config, experiment.env
-        self.directory = directory
-        self.trainer = trainer
-        self.held_out = held_out
-        self.records: Mapping[str, JsonLines] = {}
-        self.callbacks: Sequence[Callback] = ()
-        self.on_notice: Notice | None = None
-        self.stop: StopSignals | None = None
-        self.evaluated: int | None = None
-        self._saved: int | None = None  # update of the newest checkpoint that this process has written
+    def __post_init__(self) -> None:
+        self.config, self.env = self.experiment.config, self.experiment.env
+        self._saved: int | None = None  # update of the last checkpoint of this process
         self._saved_at = time.monotonic()
 
     def train(self) -> None:
-        """Evaluate and take updates until the budget is used up or a signal asks to stop."""
+        """Train until the budget is used up or a signal stops the run."""
         trainer = self.trainer
         trainer.collector.before_turn = self._check
         try:
-            if self._evaluate_if_due() and is_over(trainer):  # the last evaluation had been interrupted
+            if self._evaluate_if_due() and is_over(trainer):  # the last evaluation was interrupted
                 self._save()
             while not is_over(trainer):
                 current().together(self._check)
@@ -225,7 +226,7 @@ class _TrainingLoop:
             if self._saved != trainer.progress.update:
                 self._save()
             raise Stopped(
-                f"stopped after update {trainer.progress.update}; to go on: {run_command('resume', self.directory)}",
+                f"stopped after update {trainer.progress.update}; to resume: {run_command('resume', self.directory)}",
                 asked.number,
             ) from asked
 
@@ -234,14 +235,14 @@ class _TrainingLoop:
             self.stop.check()
 
     def _evaluate_if_due(self) -> bool:
-        """Evaluate if an evaluation of this update is due and missing; return True if it was."""
+        """Evaluate if this update's evaluation is due and missing; return True if evaluated."""
         update, interval = self.trainer.progress.update, self.config.eval_interval
         is_due = is_over(self.trainer) or (bool(interval) and update % interval == 0)
         if update == 0:
             is_due = self.config.eval_on_start
         is_missing = is_due and update != self.evaluated
         if is_missing:
-            self.record_evaluation()
+            self._evaluate()
         return is_missing
 
     def _save_if_due(self) -> None:
@@ -266,8 +267,8 @@ class _TrainingLoop:
         if name in self.records:
             self.records[name].write(rows())
 
-    def record_evaluation(self) -> None:
-        """Evaluate on held-out tasks, and write it."""
+    def _evaluate(self) -> None:
+        """Evaluate on held-out tasks, and log the result."""
         metrics: dict[str, float] = {}
         episodes: dict[str, Sequence[Episode]] = {}
         for name, greedy in (("sampled", False), ("greedy", True)):
@@ -277,17 +278,16 @@ class _TrainingLoop:
                 self.trainer.progress.errors_annotated(self.trainer.learners),
             ):
                 result = evaluate(
-                    self.held_out,
-                    self.config.eval_num_samples,
-                    greedy=greedy,
-                    max_turns=self.config.eval_max_turns,
+                    self.held_out, self.config.eval_num_samples, greedy=greedy, max_turns=self.config.eval_max_turns
                 )
             report_skipped(self.held_out, self.directory, self.env, "test")
             if result.num_cut:
                 metrics[f"evaluation/{name}/cut_episodes"] = float(result.num_cut)
-                self._notice_once(
-                    f"evaluation after update {self.trainer.progress.update}, {name}: {result.cut_line()}"
-                )
+                if self.on_notice is not None:  # once per run
+                    self.on_notice(
+                        f"evaluation after update {self.trainer.progress.update}, {name}: {result.cut_line()}"
+                    )
+                    self.on_notice = None
             interval, episodes[name] = result.team_return, result.episodes
             metrics |= {
                 f"evaluation/{name}/return": interval.value,
@@ -313,12 +313,6 @@ class _TrainingLoop:
         for callback in self.callbacks:
             callback.log_progress(name, self.held_out)
 
-    def _notice_once(self, line: str) -> None:
-        """Pass a notice on, and none after it."""
-        if self.on_notice is not None:
-            self.on_notice(line)
-            self.on_notice = None
-
     def _save(self) -> None:
         with self.trainer.whole():
             current().by_writer(self._save_checkpoint)
@@ -327,7 +321,7 @@ class _TrainingLoop:
     def _save_checkpoint(self) -> None:
         for record in self.records.values():
             if record.num_lines:
-                sync(record.path)  # a checkpoint must not outlive lines that it counts
+                sync(record.path)  # before the checkpoint that counts its lines
         num_lines = {name: record.num_lines for name, record in self.records.items()}
         save_checkpoint(self.directory, self.trainer, num_lines)
 
@@ -335,26 +329,26 @@ class _TrainingLoop:
 def _begin(
     experiment: Experiment, directory: Path, start: StartingWeights | None, resume: bool, on_notice: Notice
 ) -> dict[str, int]:
-    """Start a run in its folder, in place of an attempt without a checkpoint; returns the lines of each record."""
+    """Write the settings of a new run, and clear an attempt without a checkpoint; returns the lines per record."""
     had_lines = clear(directory, keeps_settings=resume)
     if resume:
         on_notice(f"{directory} has no checkpoint yet: the run starts from the beginning")
     elif had_lines:
-        on_notice(f"{directory} held an attempt without a checkpoint, which is cleared: the run starts again")
+        on_notice(f"{directory} contained an attempt without a checkpoint, which was deleted: the run starts again")
     if start is not None:
-        save_start(directory, start.to_state())
-    write_config(directory, experiment.to_json())  # last, as settings are what makes a folder a run's
+        start.save(directory)
+    write_config(directory, experiment.to_json())  # last: a folder with settings is a run
     return dict.fromkeys(RECORDS, 0)
 
 
-def _go_on(experiment: Experiment, directory: Path, checkpoint: Checkpoint, on_notice: Notice) -> dict[str, int]:
-    """Bring a run's folder back to its checkpoint; returns the lines that each record is cut to."""
+def _rewind(experiment: Experiment, directory: Path, checkpoint: Checkpoint, on_notice: Notice) -> dict[str, int]:
+    """Reset a run's folder to its checkpoint; returns the lines per record."""
     for damage in checkpoint.damage:
-        on_notice(f"{damage}: going on from {checkpoint.path}")
+        on_notice(f"{damage}: resuming from {checkpoint.path}")
     tidy(directory, checkpoint)
     changed = _changed(directory, experiment)
     for name, (old, new) in changed.items():
-        on_notice(f"{name}: {old!r} until update {checkpoint.update}, {new!r} from there on")
+        on_notice(f"{name}: {old!r} until update {checkpoint.update}, {new!r} afterwards")
     if changed:
         write_config(directory, experiment.to_json())
     kept: dict[str, int] = {}
@@ -362,23 +356,23 @@ def _go_on(experiment: Experiment, directory: Path, checkpoint: Checkpoint, on_n
         kept[name] = cut_lines(directory / name, checkpoint.update, expected)
         if kept[name] < expected:
             on_notice(
-                f"{directory / name} holds {kept[name]} of the {expected} lines up to update {checkpoint.update}: the "
-                "others are lost, and the run goes on without them"
+                f"{directory / name} has {kept[name]} of the {expected} lines up to update {checkpoint.update}: the "
+                "missing lines are lost"
             )
     return kept
 
 
 def _changed(directory: Path, experiment: Experiment) -> dict[str, tuple[Any, Any]]:
-    saved = Experiment.from_json(read_config(directory))  # with the defaults of settings that are newer than the run
+    saved = Experiment.from_json(read_config(directory))  # adds settings that are newer than the run
     found = [each.to_json() for each in (saved, experiment)]
     warmups = {warmup_of(each.config) for each in (saved, experiment) if isinstance(each.config, ActorCriticConfig)}
-    if len(warmups) == 1:  # None and the number that it stands for are one setting
+    if len(warmups) == 1:  # None equals the default value
         for each in found:
             each["config"]["critic_warmup"] = min(warmups)
     return changes(*found)
 
 
-def _what_is_left(directory: Path) -> str:
+def _advice(directory: Path) -> str:
     update = newest_update(directory)
     if update is None:
         return "the run has no checkpoint yet; make room, and start it again"
@@ -386,21 +380,21 @@ def _what_is_left(directory: Path) -> str:
 
 
 def default_rates(trainer: Trainer) -> list[str]:
-    """Lines on learning rates that the models decided, of those who learn at another than the smallest models'."""
+    """Notices on default learning rates, if they differ from the default of small models."""
     found: dict[float, list[str]] = {}
     for agent, learner in trainer.learners.items():
         is_named = trainer.config.agent_learning_rate is not None or agent in trainer.config.agent_learning_rates
         if not is_named and learner.optimizer.learning_rate != SMALL_LEARNING_RATE:
             found.setdefault(learner.optimizer.learning_rate, []).append(agent)
     return [
-        f"learning rate of {', '.join(agents)}: {rate:g}, the default of its kind of model; --agent-learning-rate "
-        "(agent_learning_rate=…) sets another"
+        f"learning rate of {', '.join(agents)}: {rate:g}, the default of its kind of model; change it with "
+        "--agent-learning-rate (agent_learning_rate=…)"
         for rate, agents in found.items()
     ]
 
 
 def high_rates(trainer: Trainer) -> list[str]:
-    """Lines on learning rates at which AdamW soon destroys a model of its kind."""
+    """Notices on learning rates that are far too high for AdamW."""
     found: dict[tuple[str, float, float], list[str]] = {}
     for agent, learner in trainer.learners.items():
         key = ("agent_learning_rate", learner.optimizer.learning_rate, learner.policy.default_learning_rate)
@@ -410,8 +404,8 @@ def high_rates(trainer: Trainer) -> list[str]:
             key = ("critic_learning_rate", critic.optimizer.learning_rate, ActorCriticConfig.critic_learning_rate)
             found.setdefault(key, []).append(critic.agents[0])
     return [
-        f"{setting}={rate:g} of {', '.join(names)} is very high: a step of AdamW moves each weight by about as much, "
-        f"and {usual:g} is usual for this kind of model"
+        f"{setting}={rate:g} of {', '.join(names)} is very high: a step of AdamW changes each weight by about this "
+        f"much; {usual:g} is usual for this kind of model"
         for (setting, rate, usual), names in found.items()
         if rate > min(HIGH_LEARNING_RATE, HIGH_RATIO * usual)
     ]
@@ -424,20 +418,8 @@ def last_evaluated(directory: Path) -> int | None:
     return rows[-1].get("update") if rows else None
 
 
-def open_ended(held_out: RolloutCollector, experiment: Experiment) -> list[str]:
-    """A line on an environment that declares no limit of turns; none on others."""
-    if held_out.vector.turn_limit is not None:
-        return []
-    limit = watched_turns(None, experiment.config.eval_max_turns)
-    return [
-        f"{experiment.env} declares no limit of joint turns, so an episode may never end: evaluations truncate "
-        f"episodes after {limit:,} (--eval-max-turns), training does not; Gymnasium's environments take --env-kwargs "
-        "max_episode_steps=…"
-    ]
-
-
 def report_skipped(collector: RolloutCollector, directory: Path, env: str, split: str = "train") -> None:
-    """Keep and tell the faults of episodes that were given up."""
+    """Save and warn about faults of skipped episodes."""
     for fault in collector.skipped if current().is_writer else ():
         keep_failure(directory, fault, env, split)
         warnings.warn(f"skipped: {fault}", RuntimeWarning, stacklevel=2)
@@ -449,8 +431,3 @@ def is_over(trainer: Trainer) -> bool:
     spent = ((config.max_environment_steps, progress.num_turns), (config.max_sampled_tokens, progress.num_tokens))
     reached = any(limit is not None and used >= limit for limit, used in spent)
     return reached or progress.update >= config.num_updates
-
-
-def _held_out(experiment: Experiment, trainer: Trainer) -> RolloutCollector:
-    num_envs = min(experiment.config.eval_num_samples, MAX_DEFAULT_ENVS)
-    return RolloutCollector(experiment.make_vector("test", num_envs, has_shares=True), trainer.collector.policies)

@@ -1,4 +1,4 @@
-"""Stopping a run: the first Ctrl-C or SIGTERM asks for it, the second one has it at once."""
+"""Stop signals: the first Ctrl-C or SIGTERM stops a run with a checkpoint, the second one immediately."""
 
 from __future__ import annotations
 
@@ -10,17 +10,13 @@ from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 ASKED = (
-    b"\nstopping with a checkpoint: before the next turn, or after learning that has begun; the same signal again "
-    b"stops at once\n"
+    b"\nstopping with a checkpoint: before the next turn, or after an update that has begun; send the same signal "
+    b"again to stop immediately\n"
 )
 
 
 class StopAsked(Exception):
-    """A signal asked for a stop, and here is a place to do so.
-
-    Args:
-        number: the signal, which need not have come to this rank.
-    """
+    """Raised by `StopSignals.check` after a signal, which another rank may have received."""
 
     def __init__(self, number: int):
         super().__init__(number)
@@ -28,12 +24,7 @@ class StopAsked(Exception):
 
 
 class Stopped(KeyboardInterrupt):
-    """A run was asked to stop, and did: its checkpoint is written.
-
-    Args:
-        message: how to go on.
-        number: the signal.
-    """
+    """Raised when a run has stopped after signal `number` and written its checkpoint."""
 
     def __init__(self, message: str, number: int):
         super().__init__(message)
@@ -41,11 +32,11 @@ class Stopped(KeyboardInterrupt):
 
 
 class StopSignals:
-    """Notes signals that ask to stop, as a context manager; outside the main thread it notes none."""
+    """Context manager that records stop signals. It has no effect outside the main thread."""
 
     def __init__(self) -> None:
         self.number: int | None = None
-        """The signal that came; None before one did."""
+        """Signal that was received. None: no signal yet."""
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> StopSignals:
@@ -59,11 +50,7 @@ class StopSignals:
         self._restore()
 
     def check(self) -> None:
-        """Leave what is being done if a signal came.
-
-        Raises:
-            StopAsked: if one did.
-        """
+        """Raise `StopAsked` if a signal was received."""
         if self.number is not None:
             raise StopAsked(self.number)
 
@@ -75,7 +62,7 @@ class StopSignals:
     def _asked(self, number: int, frame: FrameType | None) -> None:
         if self.number is None:
             self.number = number
-            os.write(2, ASKED)  # print is no good here: the signal may have come in the middle of another
+            os.write(2, ASKED)  # print is not reentrant in a signal handler
             return
         self._restore()
         os.kill(os.getpid(), number)

@@ -1,1 +1,1 @@
-"""From names and settings to what trains: the experiment, its policies, critics and trainer, and what is refused."""
+"""Assembly of trainers from settings: experiment, policies, critics, and checks of the settings."""

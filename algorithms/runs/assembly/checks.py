@@ -1,4 +1,4 @@
-"""Checks of settings and teams that contradict each other or cannot run here, before a model is loaded."""
+"""Checks of settings and teams before models are loaded."""
 
 from __future__ import annotations
 
@@ -25,25 +25,29 @@ from .policies import check_names, part_of, seat_of, writes_text
 
 
 def check_settings(algorithm: Algorithm[Any], model: ModelConfig) -> None:
-    """Refuse settings with which no policy can learn, or that cannot be combined, whatever the environment is."""
+    """Check settings that do not depend on the environment.
+
+    Raises:
+        ValueError: if no policy can learn with a setting, or settings exclude each other.
+    """
     config = algorithm.config
     if config.reward_scale == 0:
-        raise ValueError("reward_scale=0 makes every reward 0, from which nothing is learned; give another factor")
+        raise ValueError("reward_scale=0 makes every reward 0, so that nothing is learned; give another factor")
     if config.warmup_updates > config.num_updates:
         raise ValueError(
             f"warmup_updates={config.warmup_updates} is more than num_updates={config.num_updates}, so the learning "
-            "rates never reach their values; lower the one or raise the other"
+            "rates never reach their peak; lower warmup_updates or raise num_updates"
         )
     if config.timeout_s is not None and not config.num_workers:
         raise ValueError(
-            f"timeout_s={config.timeout_s:g} needs num_workers of at least 1: a turn in this process cannot be stopped"
+            f"timeout_s={config.timeout_s:g} needs num_workers of at least 1: steps in this process have no time limit"
         )
     if config.collectors is not None:
         cluster_of(config).check()
         if config.turns_per_update is not None:
             raise ValueError(
-                f"turns_per_update={config.turns_per_update} goes on with episodes that are under way in one process, "
-                f"but collectors={config.collectors!r} play whole ones; leave one of them out"
+                f"turns_per_update={config.turns_per_update} continues unfinished episodes in one process, but "
+                f"collectors={config.collectors!r} play whole episodes; leave one of them out"
             )
     tokens_per_pass(config, torch.device("cpu"))
     _check_servers(config, model)
@@ -53,61 +57,64 @@ def check_settings(algorithm: Algorithm[Any], model: ModelConfig) -> None:
             check_device(device)
     if config.reference_device is not None and model.weights == "adapters":
         raise ValueError(
-            f"reference_device={config.reference_device!r} is for copies, but with weights='adapters' the base "
-            "itself is the reference; leave it out"
+            f"reference_device={config.reference_device!r} is for a copy of the policy, but with weights='adapters' "
+            "the base model is the reference; leave it out"
         )
     if critic_device is not None and algorithm.has_actor_heads:
         raise ValueError(
-            f"critic_device={critic_device!r} is for separate critics, but these are heads on the actors; leave it "
-            "out, or use use_separate_critic=True"
+            f"critic_device={critic_device!r} is for separate critics, but the critics are value heads of the actors; "
+            "leave it out, or use use_separate_critic=True"
         )
     if config.fsdp and current().size > 1:
         _check_fsdp(config, model, critic_device)
 
 
 def _check_servers(config: TrainConfig, model: ModelConfig) -> None:
-    """Refuse servers of models where the training needs the models in its own processes."""
+    """Check that the training does not need the models of servers in its own processes."""
     if model.server is not None:
         if config.max_staleness or config.collectors:
             name = "collectors" if config.collectors else "max_staleness"
             raise ValueError(
-                f"{name}={getattr(config, name)!r} plays with copies of the models, but server={model.server!r} holds "
-                "one version of them; leave one of them out"
+                f"{name}={getattr(config, name)!r} plays with copies of the models, but server={model.server!r} has "
+                "only one version of the weights; leave one of them out"
             )
         if current().size > 1 and model.server_weights != "folder":
             raise ValueError(
-                f"server_weights={model.server_weights!r} sends whole weights of one process, but {current().size} "
+                f"server_weights={model.server_weights!r} sends the weights of one process, but {current().size} "
                 "ranks train; use server_weights='folder', or train in one process"
             )
         if config.deterministic:
             raise ValueError(
-                f"deterministic=True needs models that sample in this process, but server={model.server!r} batches "
-                "requests as they come; leave one of them out"
+                f"deterministic=True needs models that sample in this process, but the batches of "
+                f"server={model.server!r} depend on timing; leave one of them out"
             )
     if model.server_logprobs == "server" and config.importance_cap is None and config.clip_range is None:
         raise ValueError(
-            "server_logprobs='server' are for importance weights, which importance_cap=None turns off; set "
+            "server_logprobs='server' is for importance weights, which importance_cap=None turns off; set "
             "importance_cap (2 is usual), or leave one of them out"
         )
 
 
 def _check_fsdp(config: TrainConfig, model: ModelConfig, critic_device: str | None) -> None:
-    """Refuse what shares of weights cannot be combined with."""
     if config.offload == "learner":
         raise ValueError(
-            "offload='learner' moves whole weights, but with fsdp=True ranks share them; use offload='moments', or none"
+            "offload='learner' moves whole weights, but fsdp=True shards them; use offload='moments', or none"
         )
     device = model.device if "," in model.device else None
     named = {"device": device, "critic_device": critic_device, "reference_device": config.reference_device}
     elsewhere = [f"{name}={value!r}" for name, value in named.items() if value is not None]
     if elsewhere:
         raise ValueError(
-            f"with fsdp=True all models of a rank lie on its own device, but {', '.join(elsewhere)}; leave it out"
+            f"with fsdp=True all models of a rank are on its own device, but {', '.join(elsewhere)}; leave it out"
         )
 
 
 def check_environment(algorithm: Algorithm[Any], env: ParallelEnv[str, Any, Any], model: ModelConfig) -> None:
-    """Refuse settings that do not fit the environment, which is reset if the critic is privileged."""
+    """Check settings that depend on the environment, which is reset if the critic is privileged.
+
+    Raises:
+        ValueError: if a setting does not fit the environment.
+    """
     config = algorithm.config
     is_text = writes_text(env)
     if algorithm.crosses_rollouts:
@@ -129,7 +136,7 @@ def check_environment(algorithm: Algorithm[Any], env: ParallelEnv[str, Any, Any]
         given = ", ".join(f"{name}={value}" for name, value in filters.items())
         raise ValueError(
             f"{given} draws from another distribution than {type(algorithm).__name__} learns, and without a baseline "
-            "its gradient points elsewhere; use learns_filtered=True, or top_p=1 and top_k=0"
+            "the gradient has another direction; use learns_filtered=True, or top_p=1 and top_k=0"
         )
     if algorithm.reads_truth:
         with_truth(env).reset(seed=config.seed)  # raises an error if the environment hides nothing
@@ -142,25 +149,29 @@ def check_environment(algorithm: Algorithm[Any], env: ParallelEnv[str, Any, Any]
 
 
 def _check_judge(algorithm: Algorithm[Any], is_text: bool) -> None:
-    """Refuse a reward model that has nothing to read, would read what is hidden, or is missing."""
+    """Check that a reward model exists and reads the joint history of the agents."""
     name = algorithm.config.reward_model
     if not is_text:
-        raise ValueError(f"reward_model={name!r} judges texts, but these agents act by vectors")
+        raise ValueError(f"reward_model={name!r} judges texts, but the actions of this environment are vectors")
     if algorithm.crosses_rollouts:
         raise ValueError(
-            "joint_mode='cross' has the environment score every joint action, whose rewards a reward_model replaces; "
-            "use joint_mode='aligned'"
+            "joint_mode='cross' takes the reward of every joint action from the environment, but a reward_model "
+            "replaces the environment's rewards; use joint_mode='aligned'"
         )
     if algorithm.reads_truth:
         raise ValueError(
-            f"critic_input='privileged' would show reward_model={name!r} what is hidden too, as "
-            "both read the same history; use critic_input='joint'"
+            f"critic_input='privileged' would show hidden state to reward_model={name!r}, because both read the same "
+            "history; use critic_input='joint'"
         )
     check_reward_model(where_of(name))
 
 
 def check_critic(algorithm: Algorithm[Any], *, is_text: bool) -> None:
-    """Refuse a critic that cannot read what the agents observe, or cannot learn as the settings say."""
+    """Check that the critic fits the observations and its settings.
+
+    Raises:
+        ValueError: if it does not.
+    """
     if algorithm.critic_reads == "nothing":
         return
     critic: str = algorithm.config.critic_model_name_or_path
@@ -171,7 +182,7 @@ def check_critic(algorithm: Algorithm[Any], *, is_text: bool) -> None:
     is_new = critic in ("small", BAG_OF_WORDS)
     if algorithm.config.critic_lora_rank is not None and (is_new or algorithm.has_actor_heads):
         raise ValueError(
-            "critic_lora_rank puts adapters on a pretrained critic, but this one is small and learns whole; "
+            "critic_lora_rank puts adapters on a pretrained critic, but this critic is not pretrained; "
             "name a model in critic_model_name_or_path, or leave critic_lora_rank out"
         )
     if critic not in ("small", "actor", BAG_OF_WORDS) and registered_critic(critic) is None:
@@ -179,8 +190,8 @@ def check_critic(algorithm: Algorithm[Any], *, is_text: bool) -> None:
 
 
 def cluster_of(config: TrainConfig) -> Cluster:
-    """The cluster whose actors play a run's episodes."""
-    assert config.collectors is not None  # who asks has looked
+    """Ray cluster of the collectors, from the settings."""
+    assert config.collectors is not None
     options: dict[str, Any] = dict(config.collector_options)
     return Cluster(
         address=config.collectors,
@@ -193,17 +204,17 @@ def cluster_of(config: TrainConfig) -> Cluster:
 
 
 def check_team(env: Any, model: ModelConfig, seed: int = 0, images: Images = "auto", *, learns: bool = True) -> None:
-    """Refuse a team that cannot be made, before a weight is loaded.
+    """Check that the policies of a team can be made.
 
     Args:
-        env: environment that the team will play, which is reset.
+        env: environment of the team, which is reset.
         model: settings of the team's models.
-        seed: seed of the episode whose first prompts must fit into the models' contexts.
-        images: how perceptrons read images, as in `NetworkConfig.images`.
-        learns: the team is to learn, so that servers must take weights.
+        seed: seed of the reset, whose first prompts must fit into the models' contexts.
+        images: see `NetworkConfig.images`.
+        learns: the team will be trained, so that servers must accept weights.
 
     Raises:
-        ValueError: if there is no policy for the agents' spaces, or if agents with different spaces share weights.
+        ValueError: if there is no policy for the agents' spaces, or agents with different spaces share weights.
         FileNotFoundError: if a language model is missing.
     """
     agents = env.possible_agents
@@ -234,6 +245,6 @@ def check_team(env: Any, model: ModelConfig, seed: int = 0, images: Images = "au
     unlike = [agent for agent in others if spaces[agent] != spaces[others[0]]]
     if model.weights == "shared" and unlike:
         raise ValueError(
-            f"weights='shared', but {unlike[0]!r} has other spaces than {others[0]!r}: {spaces[unlike[0]]} and "
+            f"weights='shared', but the spaces of {unlike[0]!r} and {others[0]!r} differ: {spaces[unlike[0]]} and "
             f"{spaces[others[0]]}; use weights='own'"
         )

@@ -1,10 +1,11 @@
-"""An experiment: names and settings → environment, policies, critics, trainer."""
+"""Experiment: settings from which environments, policies, critics and the trainer are made."""
 
 from __future__ import annotations
 
 import inspect
 import os
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -60,30 +61,30 @@ class Experiment:
     algorithm: str
     """Name of a registered algorithm."""
     config: TrainConfig
-    """Settings of the algorithm, of its own class."""
+    """Settings of the algorithm; an instance of its config class."""
     env: str
     """Id of a registered environment."""
     env_kwargs: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of the environment."""
     model: ModelConfig = field(default_factory=ModelConfig)
-    """Language models, where agents write."""
+    """Language models, if actions are text."""
     network: NetworkConfig = field(default_factory=NetworkConfig)
-    """Perceptrons, where agents act by vectors."""
+    """Perceptrons, if actions are vectors."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "env", versioned(self.env))  # recorded, and a missing version warned of once
+        object.__setattr__(self, "env", versioned(self.env))  # config.json stores the version
 
     def to_json(self) -> dict[str, Any]:
-        """The experiment as config.json holds it."""
+        """Content of config.json."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, saved: Mapping[str, Any]) -> Experiment:
-        """The experiment that `to_json` wrote.
+        """Restore an experiment from `to_json`, also of earlier versions.
 
         Raises:
-            UnknownAlgorithmError: if the package that registers its algorithm is neither imported nor installed.
-            UserError: if a setting is missing, unknown to this version, or out of its range.
+            UnknownAlgorithmError: if the algorithm is not registered.
+            UserError: if a setting is missing, unknown to this version, or out of range.
         """
         refuse_parts(saved)
         return cls(
@@ -97,21 +98,21 @@ class Experiment:
 
     @property
     def team_model(self) -> ModelConfig:
-        """Settings of the language models, with the environment's length of replies where they name none."""
+        """Settings of the language models. `max_new_tokens` defaults to the environment's value."""
         limit = self.model.max_new_tokens or spec(self.env).max_new_tokens
         return replace(self.model, max_new_tokens=limit)
 
     @property
     def num_envs(self) -> int:
-        """Environment copies that play training's episodes."""
+        """Number of environment copies for training."""
         return self.config.num_envs or min(self.config.rollout_buffer_size, MAX_DEFAULT_ENVS)
 
     def make_algorithm(self) -> Algorithm[Any]:
-        """The algorithm with its settings.
+        """Make the algorithm with its settings.
 
         Raises:
-            UnknownAlgorithmError: if there is no such algorithm.
-            ValueError: if its settings contradict each other, or belong to another algorithm.
+            UnknownAlgorithmError: if the algorithm is not registered.
+            ValueError: if settings contradict each other, or belong to another algorithm.
         """
         spec = algorithm_spec(self.algorithm)
         if not isinstance(self.config, spec.config):
@@ -122,71 +123,60 @@ class Experiment:
         return spec.make(self.config)
 
     def env_kwargs_of(self, split: str) -> dict[str, Any]:
-        """Arguments of the environment, with the split where the environment has splits."""
-        takes_split = "split" in inspect.signature(spec(self.env).constructor()).parameters
+        """Arguments of the environment, with `split` if it is not "train" and the environment has this parameter."""
+        takes_split = split != "train" and "split" in inspect.signature(spec(self.env).constructor()).parameters
         return dict(self.env_kwargs) | ({"split": split} if takes_split else {})
 
     def make_env(self, split: str = "train") -> ParallelEnv[str, Any, Any]:
-        """One environment, on the tasks of a split."""
-        return make(self.env, **(self.env_kwargs_of(split) if split != "train" else self.env_kwargs))
+        """Make one environment with the tasks of a split."""
+        return make(self.env, **self.env_kwargs_of(split))
 
     def make_vector(self, split: str, num_envs: int, *, has_shares: bool = False) -> VectorEnv:
-        """Environment copies on the tasks of a split, in this process or in worker processes.
+        """Make environment copies, in this process or in worker processes.
 
         Args:
-            split: of the environment's tasks.
-            num_envs: copies.
-            has_shares: tell each agent's share of the return in the infos, where agents write; see
+            split: split of the environment's tasks.
+            num_envs: number of copies.
+            has_shares: report each agent's share of the return in the infos of text environments; see
                 `collm.envs.wrappers.Shares`.
         """
-        kwargs = self.env_kwargs_of(split) if split != "train" else dict(self.env_kwargs)
-        # Bound here, as an environment's arguments may have the same names as the vector's own.
-        build = partial(_made, spec(self.env), kwargs, self.make_algorithm().reads_truth, has_shares)
+        # A partial, because an environment's arguments may have the same names as the vector's.
+        reads_truth = self.make_algorithm().reads_truth
+        build = partial(_made, spec(self.env), self.env_kwargs_of(split), reads_truth, has_shares)
         config = self.config
         if config.num_workers:
             return ProcessVector(build, num_envs, num_workers=config.num_workers, timeout_s=config.timeout_s)
         return SyncVector(build, num_envs)
 
     def check(self) -> None:
-        """Refuse settings that would fail later, before a model is loaded."""
+        """Check all settings before models are loaded."""
         self._checked()
 
     def without_effect(self) -> list[str]:
-        """Lines on settings that have no effect in this combination."""
-        env = self.make_env()
-        try:
+        """Notices on settings that have no effect in this combination."""
+        with closing(self.make_env()) as env:
             return settings_without_effect(Setup(self.make_algorithm(), self.model, self.network, env, self.num_envs))
-        finally:
-            env.close()
 
     def task(self) -> TrainingSize:
-        """What the environment says of the training's size."""
-        env = make(self.env, **self.env_kwargs)
-        try:
+        """Size of the training task, for the memory plan."""
+        with closing(self.make_env()) as env:
             return _task(env, self.config.seed)
-        finally:
-            env.close()
 
     def _checked(self) -> Experiment:
-        """The experiment with what is left to the memory plan filled in."""
+        """Check all settings; return the experiment with the memory plan's choices filled in."""
         algorithm = self.make_algorithm()
         check_settings(algorithm, self.model)
-        env = make(self.env, **self.env_kwargs)
-        try:
+        with closing(self.make_env()) as env:
             check_team(env, self.team_model, self.config.seed, self.network.images)
             agent_learning_rates(self.config, env.possible_agents)
             check_environment(algorithm, env, self.model)
             task = _task(env, self.config.seed) if writes_text(env) else None
-        finally:
-            env.close()
-        make(self.env, **self.env_kwargs_of("test")).close()  # evaluation comes late; its tasks must be there now
+        self.make_env("test").close()  # the test tasks must exist before training
         check_critic(algorithm, is_text=task is not None)
-        return self if task is None else self._fitted(algorithm, task)
-
-    def _fitted(self, algorithm: Algorithm[Any], task: TrainingSize) -> Experiment:
-        model = replace(
-            self.team_model, device=",".join(canonical(name) for name in self.model.devices(len(task.agents)))
-        )
+        if task is None:
+            return self
+        devices = [canonical(name) for name in self.model.devices(len(task.agents))]
+        model = replace(self.team_model, device=",".join(devices))
         found = current().agreed(check_fit(algorithm, model, task, _room))
         return replace(
             self,
@@ -205,13 +195,13 @@ class Experiment:
         """Load the models and assemble the trainer.
 
         Args:
-            policies: policies by agent, in place of those that the settings name.
-            critics: objects or a factory, in place of those that the settings name.
+            policies: policies by agent that replace the policies of the settings.
+            critics: objects or a factory that replace the critics of the settings.
             reward_processor: applied to every reward before learning.
-            start: weights to begin with, in place of the models'.
+            start: starting weights that replace the models' weights.
         """
         checked = self._checked()
-        # Policies that are given as objects have their own choices of memory.
+        # The memory plan does not apply to policies that are passed as objects.
         experiment = checked if policies is None else self
         algorithm = experiment.make_algorithm()
         config = experiment.config
@@ -220,15 +210,15 @@ class Experiment:
         if config.collectors is not None:
             if policies is not None:
                 raise ValueError(
-                    f"collectors={config.collectors!r} make the policies that the settings name, but some are given as "
-                    "objects; register them by name (collm.register_policy), and give that as the model"
+                    f"collectors={config.collectors!r} make policies from the settings, but some are given as "
+                    "objects; register them by name (collm.register_policy), and set model to this name"
                 )
             blueprint = Blueprint.of(experiment, max(1, -(-num_envs // config.num_collectors)))
             worker = partial(RayWorker, blueprint, cluster_of(config))
             num_envs = 1 if not algorithm.crosses_rollouts else num_envs
         vector, policies = experiment._made_team(algorithm, num_envs, policies)
         if start is not None:
-            start.give_policies(policies)  # before references are made of them
+            start.give_policies(policies)  # before the references are copied
         rewarder = None
         if config.reward_model is not None:
             learning = [policy for policy in policies.values() if isinstance(policy, TrainablePolicy)]
@@ -251,7 +241,7 @@ class Experiment:
         return trainer
 
     def make_collector(self, num_envs: int) -> RolloutCollector:
-        """A collector of training episodes, with models and environments of its own."""
+        """Make a collector of training episodes with new models and environments."""
         algorithm = self.make_algorithm()
         vector, policies = self._made_team(algorithm, num_envs)
         return make_collector(algorithm, vector, policies, is_judged=self.config.reward_model is not None)
@@ -259,7 +249,7 @@ class Experiment:
     def _made_team(
         self, algorithm: Algorithm[Any], num_envs: int, given: Mapping[str, Policy] | None = None
     ) -> tuple[VectorEnv, dict[str, Policy]]:
-        """Environments of training and the policies that play in them."""
+        """Make training environments and their policies."""
         vector = self.make_vector("train", num_envs)
         policies = make_policies(algorithm, vector, self.team_model, self.network, given)
         if self.config.deterministic:
@@ -269,7 +259,7 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Blueprint:
-    """What another process makes a run's collector of: its settings, and what only this process has registered."""
+    """Picklable factory of a run's collector for other processes, with this process's registrations."""
 
     experiment: Experiment
     num_envs: int
@@ -279,7 +269,6 @@ class Blueprint:
 
     @classmethod
     def of(cls, experiment: Experiment, num_envs: int) -> Blueprint:
-        """The blueprint of an experiment, with so many environment copies."""
         named = {name: registered_policy(name) for name in experiment.model.model.split(",")}
         return cls(
             experiment,
@@ -302,10 +291,10 @@ class Blueprint:
 
 
 def refuse_parts(saved: Mapping[str, Any]) -> None:
-    """Refuse a config.json that lacks a part of an experiment, or holds a value of another type in its place.
+    """Check that a config.json has all parts of an experiment.
 
     Raises:
-        UserError: naming the part.
+        UserError: if a part is missing or has a wrong type.
     """
     kinds = {"algorithm": str, "config": dict, "env": str, "env_kwargs": dict, "model": dict, "network": dict}
     for name, kind in kinds.items():
@@ -317,14 +306,14 @@ def refuse_parts(saved: Mapping[str, Any]) -> None:
 
 
 def fix_shapes(policies: Mapping[str, Policy]) -> None:
-    """Let policies and torch compute every number in one order, whatever is computed beside it.
+    """Make torch deterministic, and the results of policies independent of batch composition.
 
     Raises:
-        ValueError: if a policy cannot.
+        ValueError: if a policy does not support it.
     """
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when a CUDA device is first used
     torch.use_deterministic_algorithms(True)
-    # What is not read need not be filled.
+    # No result depends on uninitialized memory, and filling it costs time.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # set by a property
     for policy in {id(policy): policy for policy in policies.values()}.values():
         policy.fix_shapes()
@@ -334,7 +323,7 @@ def _made(env: EnvSpec, kwargs: Mapping[str, Any], is_privileged: bool, has_shar
     made = make(env, **kwargs)
     if is_privileged:
         made = with_truth(made)
-    # Of environments of others nobody knows whether a copy plays as the original does.
+    # Shares replays in a deep copy, which other environments may not support.
     return Shares(made) if has_shares and isinstance(made.unwrapped, TextParallelEnv) else made
 
 
@@ -350,13 +339,13 @@ def _task(env: ParallelEnv[str, Any, Any], seed: int) -> TrainingSize:
 
 
 def _room(device: str) -> int:
-    """Bytes that this rank may take of a device."""
+    """Bytes of a device that this rank may use."""
     place = torch.device(device)
     return capacity(place) // ranks_on(place)
 
 
 def _settings(kind: type[Kind], saved: Mapping[str, Any]) -> Kind:
-    """Settings of a class, from a file."""
+    """Convert settings from config.json to their class."""
     settings = settings_of(kind)
     known = settings.keys() | {part for setting in settings.values() for part in setting.parts}
     kept = without_removed(saved)
@@ -364,9 +353,7 @@ def _settings(kind: type[Kind], saved: Mapping[str, Any]) -> Kind:
         what = f"the run's config.json has the setting {name}={kept[name]!r:.80}, which"
         if instead := replacement(name):
             raise UserError(f"{what} was removed; {instead}")
-        raise UserError(
-            f"{what} {kind.__name__} does not know: another version of collm wrote it; read the run with that one"
-        )
+        raise UserError(f"{what} {kind.__name__} lacks; load the run with the version of collm that wrote it")
     # JSON has no tuples; settings have no lists.
     values = {name: tuple(value) if isinstance(value, list) else value for name, value in kept.items()}
     (sorted_values,) = sorted_out(values, [kind], "the run's config.json")
@@ -374,24 +361,21 @@ def _settings(kind: type[Kind], saved: Mapping[str, Any]) -> Kind:
 
 
 def with_partners(experiment: Experiment, partners: Mapping[str, str]) -> Experiment:
-    """An experiment in which some agents do not learn.
+    """Return the experiment with agents that do not learn.
 
     Args:
-        experiment: experiment without them.
-        partners: by agent, "reference", "random" or "empty"; else a model's folder or name, which plays frozen.
+        experiment: experiment without partners.
+        partners: by agent, "reference", "random" or "empty", or the folder or name of a model with frozen weights.
 
     Raises:
-        UserError: if there is no such agent, or nobody would learn.
+        UserError: if an agent does not exist, or no agent would learn.
     """
-    env = experiment.make_env()
-    try:
+    with closing(experiment.make_env()) as env:
         agents = list(env.possible_agents)
-    finally:
-        env.close()
     if unknown := [agent for agent in partners if agent not in agents]:
         raise UserError(f"there is no agent {unknown[0]!r} for a partner; the agents are {', '.join(agents)}")
     if len(partners) == len(agents):
-        raise UserError(f"partners sit in all seats, {', '.join(agents)}; leave one to learn")
+        raise UserError(f"all agents ({', '.join(agents)}) have partners; leave one to learn")
     scripted = {agent: name for agent, name in partners.items() if name in PLAYERS}
     frozen = {agent: name for agent, name in partners.items() if name not in PLAYERS}
     if scripted:

@@ -1,4 +1,4 @@
-"""Policies of a team: language models where agents write text, else perceptrons; or what a user registers or passes."""
+"""Policies of a team: language models for text, perceptrons for vectors, or policies of the user."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ...distribution.group import current
 
 
 def writes_text(env: Any) -> bool:
-    """Whether the agents of an environment (or of its copies) act by text."""
+    """True if all action spaces of an environment or vector are text."""
     return all(isinstance(env.action_space(agent), Text) for agent in env.possible_agents)
 
 
@@ -37,7 +37,9 @@ def make_policies(
     network: NetworkConfig,
     given: Mapping[str, Policy] | None = None,
 ) -> dict[str, Policy]:
-    """Policy of each agent: the given one, else the one registered under the model's name, else one for its spaces.
+    """Make the policy of each agent, unless it is given.
+
+    A model name of a registered policy or chat server selects it. Otherwise the agent's spaces decide.
 
     Raises:
         ValueError: if a policy is given for an agent that does not exist.
@@ -65,18 +67,18 @@ def make_policies(
 
 
 def playing_team(env: Any, model: ModelConfig, seed: int = 0) -> dict[str, Policy]:
-    """Policy of each agent where nobody learns: what its model's name says, in an environment of texts.
+    """Make policies of a text environment that are not trained.
 
     Args:
-        env: environment that they will play.
-        model: settings of the team's models; names as in `ModelConfig.model`.
-        seed: draws new weights.
+        env: environment of the team.
+        model: settings of the team's models.
+        seed: seed of new weights.
 
     Raises:
-        UserError: if an agent acts otherwise than by text.
+        UserError: if an action space is not text.
     """
     if not writes_text(env):
-        raise UserError("language models write texts, but these agents act otherwise; give a trained team or a player")
+        raise UserError("language models need text actions; give a trained team or a player for this environment")
     agents = list(env.possible_agents)
     made = _named_policies(env, model, agents)
     if others := [agent for agent in agents if agent not in made]:
@@ -85,11 +87,11 @@ def playing_team(env: Any, model: ModelConfig, seed: int = 0) -> dict[str, Polic
 
 
 def saved_team(directory: Path, env: Any, model: ModelConfig) -> dict[str, Policy]:
-    """Policies that a run saved, one folder per agent; those that did not learn are made anew.
+    """Load the policies that a run saved. Policies that did not learn are made from the settings.
 
     Args:
-        directory: the run's `agents/`.
-        env: environment that they will play, or one with the same spaces.
+        directory: folder `agents/` of the run.
+        env: environment or vector with the agents' spaces.
         model: settings of the run's models.
     """
     agents = list(env.possible_agents)
@@ -111,21 +113,21 @@ def saved_team(directory: Path, env: Any, model: ModelConfig) -> dict[str, Polic
 
 
 def check_names(agents: Sequence[str]) -> None:
-    """Refuse agents that cannot name the folders of their policies and critics: those would lie elsewhere.
+    """Check that agents' names are safe folder names, because policies and critics are saved under them.
 
     Raises:
-        UserError: naming the first.
+        UserError: if a name is not.
     """
     for agent in agents:
         if not isinstance(agent, str) or not re.fullmatch(r"\w(?:[\w .,:+-]*\w)?", agent) or len(agent) > 100:
             raise UserError(
-                f"the environment calls an agent {agent!r}, which cannot name the folder of its policy; agents need "
+                f"the agent name {agent!r} cannot name the folder of its policy; agents need "
                 'names of letters and digits, with " _ . , : + -" between them'
             )
 
 
 def seat_of(env: Any, agent: str, model: ModelConfig, algorithm: Algorithm[Any] | None = None) -> Seat:
-    """Seat of a registered policy: agent, spaces and settings. Without an algorithm the policy only plays."""
+    """Arguments for the factory of a registered policy. Without an algorithm, the policy is not trained."""
     return Seat(
         agent=agent,
         observation_space=env.observation_space(agent),
@@ -153,19 +155,18 @@ def part_of(model: ModelConfig, agents: Sequence[str], some: Sequence[str]) -> M
 
 
 def device_of(name: str) -> torch.device:
-    """Device of a perceptron: the CPU unless a device is named, as small networks gain nothing from a GPU."""
+    """Device of a perceptron. "auto" is the CPU, because small networks gain nothing from a GPU."""
     return torch.device("cpu" if name == "auto" else name)
 
 
 def device_of_policy(policy: TrainablePolicy) -> torch.device:
-    """Device of a policy's weights."""
     return policy.parameters()[0].device
 
 
 def _named_policies(
     env: Any, model: ModelConfig, agents: Sequence[str], algorithm: Algorithm[Any] | None = None
 ) -> dict[str, Policy]:
-    """Policies of those of the agents whose models' names are registered ones or a chat server's."""
+    """Make the policies of agents whose model name is a registered policy or a chat server."""
     made: dict[str, Policy] = {}
     shared: Policy | None = None
     for agent, name in zip(env.possible_agents, model.names(len(env.possible_agents)), strict=True):

@@ -1,10 +1,9 @@
-"""Assembly of a trainer: collector, critics and references for an algorithm, environments and policies."""
+"""Assembly of a trainer: collector, critics and reference policies."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -45,24 +44,29 @@ def make_trainer(
     reward_processor: RewardProcessor | None = None,
     worker: Callable[[], RolloutWorker] | None = None,
 ) -> Trainer:
-    """Assemble a trainer: a collector on the environments, the critics that the algorithm reads, references.
+    """Assemble a trainer with its collector, critics and reference policies.
 
     Args:
-        algorithm: the algorithm to train with.
+        algorithm: algorithm with its settings.
         vector: copies of the training environment.
-        policies: policy of each agent; trainable ones learn, others only play.
-        critics: objects or a factory, in place of those that the settings name.
-        network: widths of perceptron critics, for vector observations.
-        rewarder: replaces the episodes' rewards, as by a reward model's; needs the joint histories.
+        policies: policy of each agent. Only instances of `TrainablePolicy` learn.
+        critics: objects or a factory that replace the critics of the settings.
+        network: settings of perceptron critics, for vector observations.
+        rewarder: replaces the rewards of episodes, such as a reward model; reads the joint histories.
         reward_processor: applied to every reward before learning.
-        worker: makes the worker that plays the episodes with copies of the policies. None: the policies themselves
-            play, or with `max_staleness` copies of them in this process.
+        worker: makes the rollout worker. None: the policies play, or with `max_staleness` copies of them in this
+            process.
     """
     config = algorithm.config
     is_judged = rewarder is not None
     collector = make_collector(algorithm, vector, policies, is_judged=is_judged)
+
+    def local_worker() -> RolloutWorker:
+        # It steps the trainer's environments, because the trainer then does not.
+        return LocalWorker(make_collector(algorithm, vector, deepcopy(dict(policies)), is_judged=is_judged))
+
     if worker is None and config.max_staleness:
-        worker = partial(_local_worker, algorithm, vector, policies, is_judged)
+        worker = local_worker
     references: dict[str, TrainablePolicy] = {}
     if config.reference_kl_coef:
         learning = {agent: policy for agent, policy in policies.items() if isinstance(policy, TrainablePolicy)}
@@ -85,11 +89,7 @@ def make_trainer(
 def make_collector(
     algorithm: Algorithm[Any], vector: VectorEnv, policies: Mapping[str, Policy], *, is_judged: bool
 ) -> RolloutCollector:
-    """A collector of the episodes that an algorithm learns from.
-
-    Args:
-        is_judged: a reward model reads the joint histories.
-    """
+    """Make the collector of training episodes. With `is_judged`, a reward model reads the joint histories."""
     config = algorithm.config
     return RolloutCollector(
         vector,
@@ -100,15 +100,8 @@ def make_collector(
     )
 
 
-def _local_worker(
-    algorithm: Algorithm[Any], vector: VectorEnv, policies: Mapping[str, Policy], is_judged: bool
-) -> RolloutWorker:
-    """A worker with copies of the policies, in the trainer's environments, which the trainer then does not step."""
-    return LocalWorker(make_collector(algorithm, vector, deepcopy(dict(policies)), is_judged=is_judged))
-
-
 CriticSource: TypeAlias = Critic | Mapping[str, Critic] | Callable[[CriticSeat], Critic]
-"""One critic (of the joint history), critics by agent, or a factory of critics."""
+"""Critic of the joint history, critics by agent, or a factory."""
 
 
 def make_critics(
@@ -118,20 +111,20 @@ def make_critics(
     network: NetworkConfig | None = None,
     source: CriticSource | None = None,
 ) -> dict[str, CriticLearner]:
-    """Critics that the algorithm reads: one per trainable policy, one "joint", or none.
+    """Make the critic learners of an algorithm: one per trainable policy, one named "joint", or none.
 
     Args:
-        vector: needed where agents act by vectors.
-        network: likewise.
-        source: critics as objects or a factory; None: those that the settings name.
+        vector: copies of the environment; required for vector observations.
+        network: settings of perceptron critics; required for vector observations.
+        source: objects or a factory. None: the critics of the settings.
 
     Raises:
-        ValueError: if critics are given that the algorithm does not read, or are missing.
+        ValueError: if a critic is missing, or critics are given to an algorithm that has none.
     """
     config = algorithm.config
     if algorithm.critic_reads == "nothing":
         if source is not None:
-            raise ValueError(f"critics are given, but {type(algorithm).__name__} reads none; leave them out")
+            raise ValueError(f"critics are given, but {type(algorithm).__name__} has no critic; leave them out")
         return {}
     generator = torch.Generator().manual_seed(config.seed)
     learning = {agent: policy for agent, policy in policies.items() if isinstance(policy, TrainablePolicy)}
@@ -147,7 +140,7 @@ def make_critics(
 
 
 def text_critic(config: ActorCriticConfig, actor: LanguagePolicy, *, seed: int) -> TextCritic | BagOfWordsCritic:
-    """A separate critic for text, by the name in the settings."""
+    """Load or make a separate critic for text."""
     name = config.critic_model_name_or_path
     if name == BAG_OF_WORDS:
         return BagOfWordsCritic(config.critic_l2)
@@ -181,7 +174,7 @@ def text_critic(config: ActorCriticConfig, actor: LanguagePolicy, *, seed: int) 
 def _critic_maker(
     algorithm: Algorithm[Any], vector: VectorEnv | None, network: NetworkConfig | None, source: CriticSource | None
 ) -> Callable[[str | None, TrainablePolicy, int], Critic]:
-    """Factory of the critic of an agent (None: of the joint history), given its policy and its number."""
+    """Return a factory of critics, called with an agent (None: joint history), its policy and its number."""
     config: ActorCriticConfig = algorithm.config
     registered = registered_critic(config.critic_model_name_or_path)
     factory = registered if source is None else source
@@ -189,7 +182,7 @@ def _critic_maker(
     def make(agent: str | None, policy: TrainablePolicy, number: int) -> Critic:
         if isinstance(factory, Critic):
             if agent is not None:
-                raise ValueError("one critic is given, but each agent has its own; give a mapping, or a factory")
+                raise ValueError("one critic is given, but each agent has its own; give a mapping or a factory")
             return factory
         if isinstance(factory, Mapping):
             if (agent or "joint") not in factory:
@@ -238,7 +231,7 @@ def _perceptron_critic(
     vector: VectorEnv,
     network: NetworkConfig,
 ) -> NumericCritic:
-    """A separate critic for vectors, on an agent's own observations or on the joint ones."""
+    """Make a separate critic on an agent's observations, or on the joint observation if `agent` is None."""
     agents = vector.possible_agents if agent is None else [agent]
     actions = [Features.of(vector.action_space(each)) for each in agents] if config.critic_type == "q" else []
     observation = _joint_features(vector, config.seed) if agent is None else policy.observation
@@ -247,7 +240,7 @@ def _perceptron_critic(
         actions,
         hidden_dims=network.hidden_dims,
         activation=network.activation,
-        images=network.images if observation.image else "flat",  # observations in a row are no image
+        images=network.images if observation.image else "flat",  # concatenated observations are not an image
         normalizes_observations=network.normalizes_observations,
         seed=config.seed + 1000 * number + 500,
         device=device_of_policy(policy) if config.critic_device is None else device_of(config.critic_device),
@@ -255,7 +248,7 @@ def _perceptron_critic(
 
 
 def _joint_features(vector: VectorEnv, seed: int) -> Features:
-    """Features of a centralized critic: the environment's state, or all observations as the collector joins them."""
+    """Features of the environment's state, or of the observations that the collector concatenates."""
     vector.reset(0, seed=seed)
     if vector.state(0) is not None and vector.state_space is not None:
         return Features.of(vector.state_space)

@@ -1,7 +1,7 @@
-"""Run folders made by somebody else: which of their settings need the user's trust.
+"""Trust in run folders of other authors: settings that need `--trust`.
 
-Settings are allowed by a list: numbers, choices, registered names, names of models on the Hugging Face hub and files
-inside of the folder. Every other text that could name code, a file or a server needs `--trust`.
+Numbers, choices, registered names, Hugging Face model names and files inside the folder are allowed. Every other text
+that could name code, a file or a server needs `--trust`.
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ _HUB = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
 
 class UntrustedCodeError(UserError):
-    """A run folder asks for code, files or servers outside of the folder, and the user has not said `--trust`."""
+    """Raised if a run folder names code, servers, or files outside the folder, without `--trust`."""
 
 
 def load_experiment(directory: Path, *, trust: bool = False, is_env_given: bool = False) -> Experiment:
-    """The experiment of a run folder.
+    """Load the experiment of a run folder.
 
     Args:
-        directory: folder of a run, made by the user or by somebody else.
-        trust: allow settings that name code, files or servers outside of the folder.
-        is_env_given: the caller replaces the environment, so that the folder's is not looked at.
+        directory: folder of a run, which may have another author.
+        trust: allow settings that name code, servers, or files outside the folder.
+        is_env_given: the caller replaces the environment, so the folder's environment is not checked.
 
     Raises:
-        FileNotFoundError, ValueError: if the folder holds no run, or damaged settings.
-        UntrustedCodeError: if `needs_trust` has a reason, or `refuse_untrusted_models` refuses.
+        FileNotFoundError, ValueError: if the folder contains no run, or settings are damaged.
+        UntrustedCodeError: if a setting or a saved adapter needs `trust`.
     """
     saved = read_config(directory)
     refuse_parts(saved)
@@ -67,33 +67,32 @@ def load_experiment(directory: Path, *, trust: bool = False, is_env_given: bool 
     if not trust:
         shown = {name: value for name, value in saved.items() if name not in ("env", "env_kwargs") or not is_env_given}
         if reason := needs_trust(shown, directory):
-            raise UntrustedCodeError(told(directory / CONFIG_FILE, reason))
+            raise UntrustedCodeError(_message(directory / CONFIG_FILE, reason))
         refuse_untrusted_models(directory)
     return experiment
 
 
-def told(file: Path, reason: str) -> str:
-    """The message about a file that needs trust."""
+def _message(file: Path, reason: str) -> str:
     return f"{file} {reason}; if you trust this folder, add --trust (trust=True)"
 
 
 def needs_trust(saved: Mapping[str, Any], directory: Path | None = None) -> str | None:
-    """Why settings of a run need `--trust`; None if they do not.
+    """Reason why settings of a run need `--trust`; None if they do not.
 
     Args:
-        saved: content of a config.json, or `Experiment.to_json()`. Parts that are missing are not looked at.
-        directory: folder of the run, whose own files may be named. None: no file may be.
+        saved: content of a config.json. Parts may be missing.
+        directory: folder of the run, whose files are allowed. None: no file is allowed.
     """
     return next(_reasons(saved, directory), None)
 
 
 def refuse_untrusted_models(directory: Path) -> None:
-    """Refuse saved adapters with a base model outside of the run folder, or of a kind that no run saves.
+    """Check that saved adapters name no base model outside the run folder, and have only settings that collm saves.
 
     Other settings of peft name modules to import and files to read.
 
     Raises:
-        UntrustedCodeError: naming the file and the setting.
+        UntrustedCodeError: if an adapter does.
     """
     for file in sorted(directory.glob(f"agents/*/{ADAPTER_CONFIG_FILE}")):
         saved = read_json(file)
@@ -104,7 +103,7 @@ def refuse_untrusted_models(directory: Path) -> None:
             if reason is None and name not in _OF_OWN_ADAPTERS and value and value != usual.get(name):
                 reason = f"has {name}={_short(value)}, which no run saves and which may name code or files"
         if reason is not None:
-            raise UntrustedCodeError(told(file, reason))
+            raise UntrustedCodeError(_message(file, reason))
 
 
 def _reasons(saved: Mapping[str, Any], directory: Path | None) -> Iterator[str]:
@@ -131,14 +130,14 @@ def _reasons(saved: Mapping[str, Any], directory: Path | None) -> Iterator[str]:
 
 
 def is_free_text(hint: Any) -> bool:
-    """Whether the type of a setting admits any text, and not only certain words."""
+    """True if the type of a setting admits arbitrary text."""
     if get_origin(hint) is Literal:
         return False
     return hint in (str, Any, Path) or any(map(is_free_text, get_args(hint)))
 
 
 def _argument_reason(env: str, name: str, value: Any, directory: Path | None) -> str | None:
-    """Why an argument of an environment needs trust."""
+    """Reason why an argument of an environment needs trust."""
     if value is None:
         return None
     if name == "isolation":
@@ -156,15 +155,15 @@ def _argument_reason(env: str, name: str, value: Any, directory: Path | None) ->
         return None if all(_is_inside(each, directory) for each in named) else "a place outside of the folder"
     registered = registry.get(env)
     if registered is not None and str(registered.entry_point).startswith("collm.envs."):
-        return None  # the arguments above are all that name code or files in this package's environments
+        return None  # other arguments of collm's environments name no code or files
     strange = next((text for text in _texts(value) if not _is_plain(text)), None)
     return None if strange is None else "which may name code, a file or a server"
 
 
 def _model_reason(setting: str, name: Any, directory: Path | None) -> str | None:
-    """Why the name of a model needs trust."""
+    """Reason why the name of a model needs trust."""
     if not isinstance(name, str):
-        return f"has no name of a model in {setting}, but {_short(name)}"
+        return f"has {setting}={_short(name)}, which is not a model name"
     if name.startswith(CHAT):
         return f"sends texts to the chat server of {name!r}, with the key in the environment variable that it names"
     if name in _BUILT_IN_MODELS or registered_policy(name) is not None or registered_critic(name) is not None:
@@ -180,7 +179,7 @@ def _model_reason(setting: str, name: Any, directory: Path | None) -> str | None
 
 
 def _is_inside(place: str | Path, directory: Path | None) -> bool:
-    """Whether a file or folder, and all that it holds, lies in a run folder; links lead to where they point."""
+    """True if a file or folder and its content are in a run folder, after links are resolved."""
     if directory is None:
         return False
     try:
@@ -191,12 +190,12 @@ def _is_inside(place: str | Path, directory: Path | None) -> bool:
 
 
 def _is_plain(text: str) -> bool:
-    """Whether a text is a word or a number, and not the name of a file, a module or a server."""
+    """True if a text cannot name a file, a module or a server."""
     return re.fullmatch(r"[\w .,+-]*", text) is not None and len(text) <= 100 and not (text and Path(text).exists())
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """All texts in a JSON value."""
+    """Iterate over the texts in a JSON value."""
     if isinstance(value, Mapping):
         value = [*value.keys(), *value.values()]
     if isinstance(value, list | tuple):
@@ -216,13 +215,13 @@ _TRUSTING = ("resume", "evaluate", "chat", "replay")
 
 
 def run_command(name: str, directory: Path, *options: str, env: str | None = None) -> str:
-    """A command line about a run, with `--trust` if the run's settings need it.
+    """Command line for a run, with `--trust` if the run's settings need it.
 
     Args:
         name: command of `collm`, such as resume.
         directory: folder of the run.
-        options: further words of the command line.
-        env: environment of an episode that is replayed alone, without the run's other settings. None: those count.
+        options: further words.
+        env: environment whose episode is replayed, which alone is then checked for trust. None: all settings are.
     """
     words = ["collm", name, str(directory), *options]
     if name in _TRUSTING and _needs_trust(directory, env):
@@ -241,5 +240,5 @@ def _needs_trust(directory: Path, env: str | None) -> bool:
         with explained_content(directory):
             saved = read_config(directory) if env is None else {"env": env}
             return needs_trust(saved, directory) is not None
-    except (FileNotFoundError, UserError):  # the command itself says what is wrong with the settings
+    except (FileNotFoundError, UserError):  # the command will report the error
         return False

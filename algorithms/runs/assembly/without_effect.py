@@ -1,6 +1,6 @@
-"""Settings without effect: those that a combination of other settings or the environment leaves unread.
+"""Notices on settings that have no effect with the other settings or the environment.
 
-A setting at its default is never reported, as nobody can tell whether it was given.
+Settings at their defaults are never reported.
 """
 
 from __future__ import annotations
@@ -24,77 +24,69 @@ from .policies import writes_text
 
 @dataclass(frozen=True)
 class Setup:
-    """Settings of a run, and its environment: what decides which settings have an effect."""
+    """Settings and environment of a run."""
 
     algorithm: Algorithm[Any]
     model: ModelConfig
     network: NetworkConfig
     env: ParallelEnv[str, Any, Any]
     num_envs: int
-    """Environment copies that play training's episodes."""
+    """Environment copies for training."""
 
     @property
-    def config(self) -> Any:
-        """Settings of the algorithm, whose class may lack those of a critic."""
+    def config(self) -> Any:  # a class that may lack the fields of critics
         return self.algorithm.config
 
     @property
     def writes(self) -> bool:
-        """Whether the agents write texts."""
         return writes_text(self.env)
 
     @property
     def is_registered(self) -> bool:
-        """Whether policies are made by their own factories, which may read any setting."""
+        """True if a registered policy is used, whose factory may read any setting."""
         return any(registered_policy(name) is not None for name in self.model.model.split(","))
 
     @property
     def has_own_loss(self) -> bool:
-        """Whether the algorithm computes its loss in its own way, from any settings."""
+        """True if the algorithm overrides the loss, which may read any setting."""
         return type(self.algorithm).loss is not Algorithm.loss
 
     @property
     def has_bag_of_words(self) -> bool:
-        """Whether the critic counts words."""
         return bool(self.config.critic_model_name_or_path == BAG_OF_WORDS)
 
     @property
     def has_vector_critic(self) -> bool:
-        """Whether critics are perceptrons."""
         return not self.writes and registered_critic(self.config.critic_model_name_or_path) is None
 
-    def estimates(self, *estimators: str) -> bool:
-        """Whether advantages or the critic's targets are computed by one of some estimators."""
+    def estimates(self, estimator: str) -> bool:
+        """True if an estimator computes the advantages or the critic's targets."""
         config = self.config
         if type(self.algorithm).advantages is not ActorCritic.advantages:
             return True
         used = {config.critic_target} | ({config.estimator} if config.critic_type == "v" else set())
-        return bool(used & set(estimators))
+        return estimator in used
 
     def on_gpu(self) -> bool:
-        """Whether a model lies on a GPU."""
         names = [*self.model.device.split(","), getattr(self.config, "critic_device", None) or "cpu"]
         return any(device_named(name.strip()).type != "cpu" for name in names)
 
     def has_boxes(self) -> bool:
-        """Whether an agent acts by real numbers."""
         return any(isinstance(self.env.action_space(agent), Box) for agent in self.env.possible_agents)
 
     def has_images(self) -> bool:
-        """Whether an agent observes arrays with three axes."""
         spaces = [self.env.observation_space(agent) for agent in self.env.possible_agents]
         return any(len(space.shape or ()) == 3 for space in spaces)
 
 
 class Rule(NamedTuple):
-    """A rule on settings that have no effect unless something else is set."""
+    """Condition under which settings have an effect."""
 
     names: str
     """Settings, separated by spaces."""
     needs: str
-    """Condition under which they have an effect."""
+    """Condition, for the notice."""
     holds: Callable[[Setup], bool]
-    """Whether it is met."""
 
 
 _OF_TEXT = " ".join(each.name for each in fields(ModelConfig) if each.name not in ("weights", "device"))
@@ -154,11 +146,11 @@ RULES = (
     Rule("server_weights server_logprobs", "server", lambda s: s.model.server is not None),
     Rule("server_weights", "full weights, not weights='adapters'", lambda s: s.model.weights != "adapters"),
 )
-"""What settings need to have an effect; the first rule that is not met is reported."""
+"""Rules in order: a setting is reported with the first condition that does not hold."""
 
 
 def settings_without_effect(setup: Setup) -> list[str]:
-    """Lines on settings that differ from their defaults and change nothing, or name helpers without work."""
+    """Notices on settings without effect, and on numbers of workers and copies that exceed their work."""
     given: dict[str, Any] = {}
     for settings in (setup.config, setup.model, setup.network):
         for name, each in settings_of(type(settings)).items():

@@ -1,4 +1,4 @@
-"""Callbacks of a run: base class, warnings, services that draw curves, and the display."""
+"""Callbacks of a run: base class, notices, log services, and the display."""
 
 from ..files import JsonLines, read_lines
 from .callbacks import Callback, Logger

@@ -1,4 +1,4 @@
-"""Callbacks of a training run: the base class of loggers and displays, and two that warn of runs that cannot learn."""
+"""Base class of callbacks, and callbacks that warn about runs that cannot learn."""
 
 from __future__ import annotations
 
@@ -10,65 +10,58 @@ if TYPE_CHECKING:  # both import torch, which the help of the command line does 
     from ..evaluation import Evaluated
 
 MAX_NATS = 1.0
-"""Nats per token of one update above which the warning is given. Updates of the Mini tasks move by 0.005 to 0.3."""
+"""KL divergence of one update, in nats per token, above which a notice is given. The Mini tasks have 0.005 to 0.3."""
 PATIENCE = 20
-"""Updates of equal returns in a row that count as silence: if successes are rare, a batch or two often has none."""
+"""Consecutive updates with equal returns before the notice. If successes are rare, a few batches often have none."""
 CONSTANT_SUM_PATIENCE = 3
-"""Updates in a row with equal team returns and different own returns that count as a constant-sum game."""
+"""Consecutive updates with equal team returns and different own returns before the notice on constant-sum games."""
 Notice = Callable[[str], None]
 
 
 class Logger(Protocol):
-    """Minimal interface of a logger; a `Callback` has more methods, all of them optional."""
+    """Minimal interface of a logger. It may also have the other methods of `Callback`."""
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Record metrics of a step; steps increase from call to call."""
+        """Record the metrics of a step; steps increase."""
 
     def close(self) -> None:
         """Write buffered metrics and close."""
 
 
 class Callback:
-    """Base class of callbacks, which the writing rank calls; a method that is not overridden does nothing."""
+    """Base class of callbacks, called on rank 0. The default methods do nothing."""
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Take the metrics of an update; steps increase from call to call."""
+        """Called after each update with its metrics."""
 
     def log_evaluation(self, step: int, evaluated: Evaluated) -> None:
-        """Take an evaluation after an update; it comes after the update's own metrics."""
+        """Called after each evaluation, after `log` of the same update."""
 
     def log_progress(self, name: str, collector: RolloutCollector) -> None:
-        """Take the progress of an evaluation, before each decision.
+        """Called before each decision of an evaluation.
 
         Args:
-            name: way of playing, "sampled" or "greedy".
-            collector: collector that plays, which counts its episodes.
+            name: decoding mode, "sampled" or "greedy".
+            collector: collector of the evaluation, which counts its episodes.
         """
 
     def close(self) -> None:
-        """Write buffered metrics and close, at the end of the run."""
-
-
-class _LoggerCallback(Callback):
-    """A callback that calls the methods that a logger of another class has."""
-
-    def __init__(self, logger: Logger):
-        for name in ("log", "log_evaluation", "log_progress", "close"):
-            if (method := getattr(logger, name, None)) is not None:
-                setattr(self, name, method)
+        """Called at the end of the run."""
 
 
 def as_callback(logger: Logger | Callback) -> Callback:
-    """The logger itself if it is a callback, else a callback that calls its methods."""
-    return logger if isinstance(logger, Callback) else _LoggerCallback(logger)
+    """Return a callback unchanged. For another logger, return a callback with those methods that the logger has."""
+    if isinstance(logger, Callback):
+        return logger
+    callback = Callback()
+    for name in ("log", "log_evaluation", "log_progress", "close"):
+        if (method := getattr(logger, name, None)) is not None:
+            setattr(callback, name, method)
+    return callback
 
 
 class JumpWatch(Callback):
-    """Warns once if an update moved the policies by more than `MAX_NATS`.
-
-    Args:
-        notice: called with the line.
-    """
+    """Gives one notice if the KL divergence of an update exceeds `MAX_NATS`."""
 
     def __init__(self, notice: Notice):
         self._notice = notice
@@ -80,18 +73,18 @@ class JumpWatch(Callback):
             return
         self._has_told = True
         self._notice(
-            f"update {step}: the policies moved by {moved:.3g} nats per token (kl_after_update) in one update, which "
+            f"update {step}: the policies changed by {moved:.3g} nats per token (kl_after_update) in one update, which "
             "destroys most models; lower the learning rate (agent_learning_rate), or limit the change with clip_range "
             "and target_kl"
         )
 
 
 def silent_since(shares: Sequence[float], patience: int = PATIENCE) -> int | None:
-    """Index of the first update of the silence that a run ends with; None if the run does not end with one.
+    """Index of the first of at least `patience` last updates whose returns are all equal; None if there are fewer.
 
     Args:
-        shares: `equal_returns` by update; nan if an update has no such number.
-        patience: updates in a row that count as silence.
+        shares: `equal_returns` by update; NaN if an update lacks it.
+        patience: least number of consecutive updates.
     """
     start = len(shares)
     while start and shares[start - 1] == 1:
@@ -100,13 +93,9 @@ def silent_since(shares: Sequence[float], patience: int = PATIENCE) -> int | Non
 
 
 class SilenceWatch(Callback):
-    """Warns once if all returns of a group are equal, because every advantage is then 0.
+    """Gives one notice if all returns of each group are equal for many updates, because every advantage is then 0.
 
-    In a constant-sum game only the team's returns are equal; the warning then names the setting that helps.
-
-    Args:
-        notice: called with the line.
-        credited_reward: reward that the agents learn from.
+    In a constant-sum game only the team returns are equal. The notice then has the setting that helps.
     """
 
     def __init__(self, notice: Notice, credited_reward: Literal["team", "own"] = "team"):
@@ -123,16 +112,16 @@ class SilenceWatch(Callback):
             return
         if self._credited_reward == "team" and silent_since(self._constant, CONSTANT_SUM_PATIENCE) is not None:
             self._tell(
-                f"update {step}: for {CONSTANT_SUM_PATIENCE} updates all episodes of a group have had the same team "
-                "return while the agents' own returns differed, as in a constant-sum game: with credited_reward='team' "
-                "advantages are 0, or only the errors of critics; set credited_reward='own' (--credited-reward own) "
+                f"update {step}: for {CONSTANT_SUM_PATIENCE} updates the episodes of each group had equal team returns "
+                "and different own returns, as in a constant-sum game; with credited_reward='team' advantages are 0, "
+                "or only errors of critics; set credited_reward='own' (--credited-reward own) "
                 "with an algorithm without a joint critic, such as iac, ippo or magrpo"
             )
         elif silent_since(self._equal, PATIENCE) is not None:
             self._tell(
-                f"update {step}: for {PATIENCE} updates all episodes of a group have had the same return "
-                f"({metrics['return']:g} on average), which leaves nothing to learn from: the task is solved, or lost "
-                "for good; if lost, start again with a lower learning rate or larger groups"
+                f"update {step}: for {PATIENCE} updates the episodes of each group had equal returns "
+                f"({metrics['return']:g} on average), so there is nothing to learn from: the task is solved, or the "
+                "policies have collapsed; if so, start again with a lower learning rate or larger groups"
             )
 
     def _tell(self, line: str) -> None:

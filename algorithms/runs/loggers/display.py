@@ -1,4 +1,4 @@
-"""Display of a training run: a live panel, plain lines outside a terminal and a notebook, and a learning curve."""
+"""Display of a training run: live panel in a terminal or notebook, plain lines elsewhere, and learning curves."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 
-import numpy as np
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.panel import Panel
@@ -25,6 +24,7 @@ from ..files import read_lines
 from .callbacks import Callback
 
 BARS = "▁▂▃▄▅▆▇█"
+SPARKLINE_WIDTH = 60
 LINE_S = 10.0
 """Seconds between two lines on the progress of an evaluation."""
 SHOWN = {
@@ -42,11 +42,11 @@ SHOWN = {
 }
 
 
-def sparkline(values: Sequence[float], width: int = 60) -> str:
-    """Curve in one line of text: means of equal shares of the values, scaled from their least to their greatest."""
+def sparkline(values: Sequence[float]) -> str:
+    """Draw values as a line of block characters; each is the mean of consecutive values."""
     if not values:
         return ""
-    size = max(1, math.ceil(len(values) / width))
+    size = math.ceil(len(values) / SPARKLINE_WIDTH)
     means = [sum(values[i : i + size]) / len(values[i : i + size]) for i in range(0, len(values), size)]
     low, high = min(means), max(means)
     span = (high - low) or 1.0
@@ -54,35 +54,25 @@ def sparkline(values: Sequence[float], width: int = 60) -> str:
 
 
 def progress_of(collector: RolloutCollector) -> str:
-    """Progress of the episodes that a collector plays: "12 of 64 episodes, 3,400 joint turns"."""
+    """Progress of a collector, such as "12 of 64 episodes, 3,400 joint turns"."""
     return f"{collector.num_ended} of {collector.num_planned} episodes, {collector.num_decided:,} joint turns"
 
 
 class ProgressLines:
-    """Prints the progress of an evaluation as a line every `LINE_S` seconds.
-
-    Args:
-        console: output.
-    """
+    """Prints the progress of an evaluation as a line every `LINE_S` seconds."""
 
     def __init__(self, console: Console):
         self.console = console
         self._printed_at = time.monotonic()
 
     def __call__(self, name: str, collector: RolloutCollector) -> None:
-        """Print the progress if the last line is old enough.
-
-        Args:
-            name: words in front of it.
-            collector: collector that plays.
-        """
+        """Print a name and the progress of a collector if the last line is old enough."""
         now = time.monotonic()
         if now - self._printed_at >= LINE_S:
             self._printed_at = now
             self.print(f"{name}: {progress_of(collector)}")
 
     def print(self, line: str) -> None:
-        """Print any line."""
         self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -92,7 +82,7 @@ class TrainingDisplay(Callback):
     Args:
         title: heading of the panel.
         num_updates: updates of the whole run.
-        console: output; one that is not a terminal gets about twenty lines instead of the panel.
+        console: output; without a terminal, about twenty lines are printed instead of the panel.
     """
 
     def __init__(self, title: str, num_updates: int, console: Console):
@@ -114,7 +104,7 @@ class TrainingDisplay(Callback):
         self.evaluations: list[tuple[int, Mapping[str, float]]] = []
         self._evaluating = ""
         self._evaluation_lines = ProgressLines(console)
-        # In a notebook rich draws by ipywidgets; without them only lines can be shown.
+        # In a notebook, the live display of rich needs ipywidgets.
         is_live = console.is_terminal or (console.is_jupyter and find_spec("ipywidgets") is not None)
         self.live = Live(self._panel(), console=console, refresh_per_second=4) if is_live else None
 
@@ -130,7 +120,6 @@ class TrainingDisplay(Callback):
             self.live.stop()
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Show an update's metrics."""
         self.metrics = metrics
         if "return" in metrics:
             self.returns.append(metrics["return"])
@@ -146,7 +135,6 @@ class TrainingDisplay(Callback):
             )
 
     def log_progress(self, name: str, collector: RolloutCollector) -> None:
-        """Show how far an evaluation has come."""
         if self.live is None:
             self._evaluation_lines(f"evaluation, {name}", collector)
         else:
@@ -154,7 +142,6 @@ class TrainingDisplay(Callback):
             self.live.update(self._panel())
 
     def log_evaluation(self, step: int, evaluated: Evaluated) -> None:
-        """Keep an evaluation's metrics for the table."""
         self.evaluations.append((step, evaluated.metrics))
         self._evaluating = ""
         if self.live is not None:
@@ -188,34 +175,15 @@ class TrainingDisplay(Callback):
         return Panel(Group(*lines, table), title=Text(shown(self.title)), title_align="left")
 
 
-def plot_learning_curves(
-    runs: Mapping[str, Sequence[Path]], file: Path, *, title: str = "", x: str = "environment_steps"
-) -> Path:
-    """Draw mean returns during training: one line per name, the mean over its runs, with their range as a band.
+def plot_learning_curve(directory: Path, file: Path, *, title: str) -> None:
+    """Draw the mean return of each update of a run over environment steps; the file's suffix selects the format."""
+    from matplotlib.figure import Figure  # here: a slow import
 
-    Args:
-        runs: run directories by the name of their curve.
-        file: the picture, PNG or whatever its ending says.
-        x: the metric on the horizontal axis.
-
-    Returns:
-        The file.
-    """
-    from matplotlib.figure import Figure  # here, as it takes a while
-
+    rows = [row for row in read_lines(directory / "metrics.jsonl") if "return" in row]
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
-    for name, directories in runs.items():
-        rows = [[row for row in read_lines(each / "metrics.jsonl") if "return" in row] for each in directories]
-        length = min(len(run) for run in rows)
-        steps = np.mean([[row[x] for row in run[:length]] for run in rows], axis=0)
-        returns = np.array([[row["return"] for row in run[:length]] for run in rows])
-        line = axes.plot(steps, returns.mean(axis=0), label=f"{name}, {len(rows)} seeds" if len(rows) > 1 else name)[0]
-        if len(rows) > 1:
-            axes.fill_between(steps, returns.min(axis=0), returns.max(axis=0), alpha=0.2, color=line.get_color())
-    axes.set(title=title, xlabel=x.replace("_", " "), ylabel="team return")
+    axes.plot([row["environment_steps"] for row in rows], [row["return"] for row in rows])
+    axes.set(title=title, xlabel="environment steps", ylabel="team return")
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False)
     figure.savefig(file, dpi=120)
-    return file

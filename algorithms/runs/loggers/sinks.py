@@ -21,11 +21,7 @@ if TYPE_CHECKING:
     from ..evaluation import Evaluated
 
 Sink = Literal["wandb", "tensorboard", "trackio"]
-_PACKAGES: dict[Sink, str] = {
-    "wandb": "wandb",
-    "tensorboard": "torch.utils.tensorboard",
-    "trackio": "trackio",
-}
+_PACKAGES: dict[Sink, str] = {"wandb": "wandb", "tensorboard": "torch.utils.tensorboard", "trackio": "trackio"}
 WANDB_FILE = "wandb_id.txt"
 TRANSCRIPT_COLUMNS = ("played", "seed", "return", "agent", "text")
 
@@ -37,15 +33,15 @@ class LogConfig(Checked):
     # Logging.
 
     log: Annotated[tuple[Sink, ...], Also("report_to")] = ()
-    """Services that metrics are sent to besides metrics.jsonl, under the names in the environment variables
-    WANDB_PROJECT, WANDB_NAME, WANDB_ENTITY, WANDB_RUN_GROUP and WANDB_TAGS."""
+    """Services that metrics are sent to, in addition to metrics.jsonl. The environment variables WANDB_PROJECT,
+    WANDB_NAME, WANDB_ENTITY, WANDB_RUN_GROUP and WANDB_TAGS name the run there."""
 
 
 class WandbLogger(Callback):
-    """Logs to Weights & Biases, which its environment variables configure (WANDB_MODE=offline, WANDB_ENTITY, …).
+    """Logs to Weights & Biases, configured by its environment variables (WANDB_MODE=offline, WANDB_ENTITY, …).
 
-    The run's id there is kept in the folder, so that a resumed run goes on with its curves; what it logs again, up to
-    the last step that arrived, is ignored there.
+    The id of the W&B run is stored in the folder, so that a resumed run continues its curves. W&B ignores steps that
+    are logged again.
     """
 
     def __init__(self, directory: Path, config: Mapping[str, Any]):
@@ -54,8 +50,8 @@ class WandbLogger(Callback):
         self._wandb = wandb
         file = directory / WANDB_FILE
         known = file.read_text(encoding="utf-8").strip() if file.is_file() else None
-        goes_on: dict[str, Any] = {} if known is None else {"id": known, "resume": "allow"}
-        self._run = wandb.init(**_names(directory), **goes_on, dir=str(directory), config=dict(config))
+        resumed: dict[str, Any] = {} if known is None else {"id": known, "resume": "allow"}
+        self._run = wandb.init(**_names(directory), **resumed, dir=str(directory), config=dict(config))
         write_file(file, f"{self._run.id}\n")
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -77,12 +73,7 @@ class WandbLogger(Callback):
 
 
 class TensorboardLogger(Callback):
-    """Writes event files into the run's folder.
-
-    Args:
-        directory: folder of the run.
-        update: updates done; what an interrupted run has logged after them is hidden.
-    """
+    """Writes TensorBoard event files into the run's folder. Events after `update` of an interrupted run are hidden."""
 
     def __init__(self, directory: Path, update: int = 0):
         from torch.utils.tensorboard import SummaryWriter
@@ -96,7 +87,7 @@ class TensorboardLogger(Callback):
     def log_evaluation(self, step: int, evaluated: Evaluated) -> None:
         self.log(step, evaluated.metrics)
         for name, returns in evaluated.returns.items():
-            # Its own bins: fewer than there are returns, and as wide as the returns are spread.
+            # The default bins are fixed; "auto" adapts them to the returns.
             self._writer.add_histogram(
                 f"evaluation/{name}/returns", np.asarray(returns, dtype=np.float64), step, bins="auto"
             )
@@ -110,7 +101,7 @@ class TensorboardLogger(Callback):
         self._writer.close()
 
     def _add_animation(self, name: str, path: Path, step: int) -> None:
-        """A GIF as an image that moves: `add_video` would need a package that makes it out of frames again."""
+        """Add a GIF as an image, because `add_video` needs moviepy."""
         from PIL import Image
         from tensorboard.compat.proto.summary_pb2 import Summary
 
@@ -122,7 +113,7 @@ class TensorboardLogger(Callback):
 
 
 class TrackioLogger(Callback):
-    """Logs to trackio, whose functions are named after those of wandb, under the names that wandb would read."""
+    """Logs to trackio, with project, name and group from wandb's environment variables."""
 
     def __init__(self, directory: Path, config: Mapping[str, Any]):
         import trackio
@@ -141,10 +132,10 @@ class TrackioLogger(Callback):
 
 
 def check_sinks(sinks: Sequence[Sink]) -> None:
-    """Refuse sinks whose package is missing.
+    """Check that the packages of sinks are installed.
 
     Raises:
-        UserError: naming the package and how to install it.
+        UserError: if a package is missing; the message has the install command.
     """
     for sink in sinks:
         try:
@@ -156,16 +147,16 @@ def check_sinks(sinks: Sequence[Sink]) -> None:
 def make_loggers(
     directory: Path, sinks: Sequence[Sink], config: Mapping[str, Any], *, update: int = 0
 ) -> list[Callback]:
-    """A logger for each sink besides the run's own records.
+    """Make a logger for each sink.
 
     Args:
         directory: folder of the run.
-        sinks: where to log.
-        config: settings of the run, which the services show.
-        update: updates that a resumed run has done.
+        sinks: names of services.
+        config: settings of the run, shown by the services.
+        update: update that the run resumes from.
 
     Raises:
-        UserError: if a sink's package is missing; the message says what to install.
+        UserError: if a package is missing.
     """
     check_sinks(sinks)
     made: dict[Sink, Any] = {
@@ -177,13 +168,9 @@ def make_loggers(
 
 
 def _names(directory: Path) -> dict[str, str]:
-    """Project and name of a run, as wandb's environment variables say."""
-    return {
-        "project": os.environ.get("WANDB_PROJECT", "collm"),
-        "name": os.environ.get("WANDB_NAME", directory.name),
-    }
+    return {"project": os.environ.get("WANDB_PROJECT", "collm"), "name": os.environ.get("WANDB_NAME", directory.name)}
 
 
 def _indented(text: str) -> str:
-    """Escape a text for Markdown."""
+    """Format a text as a Markdown code block."""
     return "\n".join(f"    {line}" for line in text.splitlines())

@@ -56,7 +56,7 @@ def run(args: Sequence[str]) -> None:
         else:
             assert arguments.episode is not None
             recorded = recorded_episode(arguments.directory, arguments.episode)
-        kwargs = dict(experiment.env_kwargs) if recorded.split == "train" else experiment.env_kwargs_of(recorded.split)
+        kwargs = experiment.env_kwargs_of(recorded.split)
         vector = SyncVector(lambda: make(experiment.env, **kwargs), 1)
     vector.name = experiment.env
     with vector:

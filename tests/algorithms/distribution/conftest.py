@@ -1,4 +1,4 @@
-"""One pair of ranks for all quick tests, as a process takes seconds to start."""
+"""One pair of ranks for all quick tests, because a process takes seconds to start."""
 
 import pytest
 import ranked
@@ -9,7 +9,7 @@ from collm.agents.tiny import TINY_DIRECTORY
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory):
-    """Where the pair's runs lie; one of them was begun by one process."""
+    """Folder of the pair's runs, with a run that one process started."""
     from collm.algorithms.runs.run import run_experiment
 
     folder = tmp_path_factory.mktemp("ranks")
@@ -29,9 +29,9 @@ def servers():
 
 @pytest.fixture(scope="session")
 def pair_and_death(folder, servers):
-    """What each of two ranks found, and what became of them when one was killed.
+    """Results of two ranks, and the error and exit status after one of them was killed.
 
-    Without shares they are served by the first two servers, with shares by the third.
+    Replicated weights use the first two servers, sharded weights the third.
     """
     addresses = (f"{servers[0].url}+{servers[1].url}", servers[2].url)
     return ranked.last_words(ranked.everything, 2, folder, addresses)
@@ -39,5 +39,5 @@ def pair_and_death(folder, servers):
 
 @pytest.fixture(scope="session")
 def pair(pair_and_death):
-    """What each of two ranks found."""
+    """Results of two ranks."""
     return pair_and_death[0]

@@ -1,4 +1,4 @@
-"""Runs of several ranks: one writes, and what it writes is what one process writes; either goes on with the other's."""
+"""Run folders of several ranks equal those of one process, and each can resume the other's run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def measured(directory, name="metrics.jsonl"):
 
 @pytest.fixture(scope="module")
 def by_one(tmp_path_factory):
-    """One process's run of three updates."""
+    """Run of one process with three updates."""
     directory = tmp_path_factory.mktemp("one") / "run"
     run_experiment(ranked.experiment(3), directory)
     return directory
@@ -68,7 +68,7 @@ def test_ranks_with_whole_weights_write_what_those_write_that_share_them(folder,
 
 
 def check_next(found, expected):
-    """Metrics of the same update agree but for rounding; `logprob_error` is nothing else."""
+    """Check that metrics of one update are equal up to rounding; `logprob_error` consists of rounding."""
     errors = [numbers["logprob_error"] for numbers in (found, expected)]
     assert max(errors) < 1e-5
     rest = {name: value for name, value in expected.items() if name != "logprob_error"}
@@ -80,7 +80,7 @@ def check_next(found, expected):
 def test_a_checkpoint_is_the_same_to_the_bit_on_any_number_of_ranks_and_so_is_the_next_update_but_for_rounding(
     name, pair, folder
 ):
-    """Saved by two ranks that share weights, or by one process; loaded by both."""
+    """Saved by two ranks with sharded weights, or by one process; loaded by both."""
     by_one = ranked.next_update(folder / "then" / name)
     by_two = pair[0]["runs"][1][name]
     assert by_one[0] and by_two[0]
@@ -88,7 +88,7 @@ def test_a_checkpoint_is_the_same_to_the_bit_on_any_number_of_ranks_and_so_is_th
 
 
 def check_like(directory, expected):
-    """A run that was prolonged was evaluated where it first ended."""
+    """Compare the records; a prolonged run has an additional evaluation at its first end."""
     for mine, theirs in zip(measured(directory), measured(expected), strict=True):
         assert mine == pytest.approx(theirs, rel=1e-3, abs=1e-4)
     first, last = (measured(each, "evaluation.jsonl") for each in (directory, expected))

@@ -1,4 +1,4 @@
-"""Ranks whose completions come from servers: one of them sends the weights, and the episodes are one process's."""
+"""Ranks that sample from servers: rank 0 sends the weights, and the episodes equal those of one process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from collm.algorithms.runs.assembly.experiment import Experiment
 
 @pytest.fixture(scope="module")
 def by_one(servers):
-    """One process's training by a server of its own."""
+    """Training of one process with a separate server."""
     return ranked.served(Alone(), servers[3].url, False)
 
 
@@ -43,14 +43,14 @@ def test_the_weights_that_ranks_learned_are_what_servers_have_in_the_end(number,
 
 def test_one_rank_sends_each_version_once(pair, servers):
     exchange = ["/pause?mode=wait", "/update_weight_version", "/collective_rpc", "/update_weight_version", "/resume"]
-    assert servers[0].paths() == exchange * 2  # after each of two updates
-    assert servers[2].paths() == exchange * 3  # and what ranks share, at the start
+    assert servers[0].paths() == exchange * 2  # after each update
+    assert servers[2].paths() == exchange * 3  # and sharded weights at the start
     labels = [body["new_version"] for path, body in servers[2].calls if path == "/update_weight_version"]
     assert len(set(labels)) == 4 and labels[0::2] == ["collm-unfinished"] * 3
 
 
 def test_a_server_that_dies_leaves_its_prompts_to_another_one(pair, servers):
-    assert servers[1].num_left < 0  # it died, and the episodes are what they were to be
+    assert servers[1].num_left < 0  # the server died
     assert sum(path == GENERATE for path, _ in servers[0].calls) >= 20 - 5
 
 

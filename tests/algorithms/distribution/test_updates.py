@@ -1,4 +1,4 @@
-"""Updates by several ranks are those of one process: gradients, metrics, episodes; one spawned pair for all of them."""
+"""Updates of several ranks equal those of one process: gradients, metrics, episodes."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ PRODUCT = [Case(n, w, critics_of(n)[i % len(critics_of(n))]) for n in NAMES for 
 
 @functools.cache
 def by_one(case):
-    """What one process learns, which keeps its weights whole and all activations."""
+    """Result of one process, with replicated weights and without recomputation."""
     settings = tuple(setting for setting in case.settings if setting not in ranked.FSDP)
     return ranked.trained(case._replace(settings=settings, recomputes=False))
 
 
 def check(case, ranks):
-    """All ranks are equal, and are like one process."""
+    """Check that all ranks are equal, and equal to one process up to rounding."""
     one = by_one(case)
     for other in ranks[1:]:
         np.testing.assert_equal(other.metrics, ranks[0].metrics)
@@ -37,7 +37,7 @@ def check(case, ranks):
         assert all(np.array_equal(a, b) for a, b in zip(other.weights, ranks[0].weights, strict=True))
     assert ranks[0].gradients.keys() == one.gradients.keys() and one.gradients
     for number, expected in one.gradients.items():
-        # Some gradients cancel out but for rounding, which no share of the largest bounds.
+        # Some gradients cancel up to rounding, which a relative tolerance does not bound.
         largest = max(np.abs(theirs).max() for theirs in expected if theirs is not None)
         limit = min(1e-6 * max(1, largest), max(1e-5 * largest, 1e-8))
         for mine, theirs in zip(ranks[0].gradients[number], expected, strict=True):
@@ -48,8 +48,8 @@ def check(case, ranks):
     assert ranks[0].said[:first] == one.said[:first]
     mine, theirs = dict(ranks[0].metrics[0]), dict(one.metrics[0])
     assert mine.keys() == theirs.keys()
-    # AdamW's first step is the gradient's sign, also where rounding decides it: what comes after may go apart, as a
-    # critic's second step does, where the gradient is next to nothing.
+    # AdamW's first step is the sign of the gradient. If the gradient is almost 0, rounding decides it, and later steps
+    # of a critic may differ.
     assert mine.pop("critic_grad_norm", 0) == pytest.approx(theirs.pop("critic_grad_norm", 0), rel=1e-3, abs=2e-4)
     assert mine == pytest.approx(theirs, rel=1e-3, abs=1e-4, nan_ok=True)
 

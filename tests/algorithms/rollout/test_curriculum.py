@@ -1,8 +1,7 @@
-"""Curricula: schedules of difficulty by hand, in runs that are cut, resumed and replayed, and scores per difficulty."""
+"""Difficulty schedules by hand, in runs that are cut, resumed and replayed, and results per difficulty."""
 
 from __future__ import annotations
 
-import json
 import random
 from typing import ClassVar
 
@@ -10,15 +9,15 @@ import numpy as np
 import pytest
 from cases import case
 from gymnasium import spaces
-from killed import changed
+from killed import changed, kill_after
 from pettingzoo import ParallelEnv
 
 from collm._errors import UserError
 from collm.agents.numeric.config import NetworkConfig
 from collm.algorithms import IPPOConfig
-from collm.algorithms.learning.trainer import Trainer
 from collm.algorithms.rollout.curriculum import check_curriculum, curriculum
 from collm.algorithms.runs.assembly.experiment import Experiment
+from collm.algorithms.runs.loggers import read_lines
 from collm.algorithms.runs.run import run_experiment
 from collm.benchmarks.cli import main
 from collm.envs.games.sources import difficulties
@@ -79,10 +78,6 @@ def experiment(clean_registry):
     return Experiment(algorithm="ippo", config=config, env="test/Ladder-v0", network=NetworkConfig(hidden_dims=(4,)))
 
 
-def rows(file):
-    return [json.loads(line) for line in file.read_text().splitlines()]
-
-
 @pytest.mark.parametrize(
     ("schedule", "found"),
     [
@@ -116,12 +111,10 @@ def test_what_is_no_schedule_is_refused_in_one_line(schedule):
 def test_a_schedule_is_refused_where_the_environment_cannot_follow_it(experiment):
     check_curriculum(None, {})
     check_curriculum("linear: 1-4", Ladder.metadata)
-    with pytest.raises(UserError, match=r"'highest_difficulty'; this one, with these arguments, does not"):
+    with pytest.raises(UserError, match=r"difficulty_schedule='1' .*'highest_difficulty'"):
         check_curriculum("1", {})
     with pytest.raises(UserError, match="'3-5'"):
         check_curriculum("0: 1, 0.9: 3-5", Ladder.metadata)
-    with pytest.raises(UserError, match="'3-5'"):
-        check_curriculum("0: 1, 0.4: 3-5, 0.5: 2", Ladder.metadata)
     with pytest.raises(UserError, match="difficulty=.* 1 to 4"):
         changed(experiment, difficulty_schedule="0").check()
 
@@ -129,11 +122,11 @@ def test_a_schedule_is_refused_where_the_environment_cannot_follow_it(experiment
 def test_updates_have_the_difficulty_of_their_share_and_evaluations_that_of_the_environment(tmp_path, experiment):
     run_experiment(experiment, tmp_path / "r")
     found = {update: set() for update in (1, 2, 3, 4)}
-    for row in rows(tmp_path / "r" / "episodes.jsonl"):
+    for row in read_lines(tmp_path / "r" / "episodes.jsonl"):
         found[row["update"]].add(row["infos"][0]["metric/difficulty"])
         assert row["options"] == {"difficulty": {1: 1, 2: 1, 3: "2-3", 4: 4}[row["update"]]}
     assert found == {1: {1}, 2: {1}, 3: {2, 3}, 4: {4}}
-    for row in rows(tmp_path / "r" / "evaluation.jsonl"):
+    for row in read_lines(tmp_path / "r" / "evaluation.jsonl"):
         assert {f"evaluation/greedy/difficulty/{each}/return" for each in range(1, 5)} <= row.keys()
 
 
@@ -144,7 +137,7 @@ def test_scores_per_difficulty_by_hand(tmp_path, experiment):
     for seed in range(2**31, 2**31 + 12):
         counts[random.Random(seed).choice(range(1, 5))] += 1
     assert min(counts.values()) > 0
-    for row in rows(tmp_path / "r" / "evaluation.jsonl"):
+    for row in read_lines(tmp_path / "r" / "evaluation.jsonl"):
         for how in ("sampled", "greedy"):
             told = {key: value for key, value in row.items() if key.startswith(f"evaluation/{how}/difficulty/")}
             wanted = {}
@@ -166,32 +159,22 @@ def test_the_command_tells_scores_per_difficulty(tmp_path, experiment, capsys):
 
 
 @pytest.mark.parametrize("settings", [{}, {"turns_per_update": 3, "num_envs": 2}])
-def test_a_run_with_a_schedule_that_dies_goes_on_with_the_same_bytes(tmp_path, experiment, monkeypatch, settings):
+def test_a_run_with_a_schedule_that_dies_goes_on_with_the_same_bytes(tmp_path, experiment, settings):
     cut = changed(experiment, **settings)
     run_experiment(cut, tmp_path / "whole")
-    step = Trainer.step
-
-    def dies(self, record=None):
-        if self.progress.update == 2:
-            raise KeyboardInterrupt
-        return step(self, record)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "step", dies)
-        with pytest.raises(KeyboardInterrupt):
-            run_experiment(cut, tmp_path / "r")
+    kill_after(2, cut, tmp_path / "r")
     run_experiment(cut, tmp_path / "r", resume=True)
     for name in ("episodes.jsonl", "evaluation.jsonl"):
         assert (tmp_path / "r" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     if not settings:
         run_experiment(changed(cut, num_envs=1), tmp_path / "one")
         assert (tmp_path / "one" / "episodes.jsonl").read_bytes() == (tmp_path / "r" / "episodes.jsonl").read_bytes()
-    with pytest.raises(ValueError, match=r"num_updates = 4, not 5 .*the difficulty goes by the share"):
+    with pytest.raises(ValueError, match="num_updates = 4, not 5"):
         run_experiment(changed(cut, num_updates=5), tmp_path / "r", resume=True)
 
 
 def test_an_episode_of_a_schedule_is_replayed(tmp_path, experiment, capsys):
     run_experiment(experiment, tmp_path / "r")
-    hardest = next(row["index"] for row in rows(tmp_path / "r" / "episodes.jsonl") if row["update"] == 4)
+    hardest = next(row["index"] for row in read_lines(tmp_path / "r" / "episodes.jsonl") if row["update"] == 4)
     assert main(["replay", str(tmp_path / "r"), "--episode", str(hardest)]) == 0
     assert "return: climber_0 8.000" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""What is under way comes about again from its seed and its actions, or the error says where it went another way."""
+"""Unfinished episodes are restored by a replay; if it differs, the error has the turn."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAN = float("nan")
 
 
 class Course(TextParallelEnv):
-    """Five turns whose texts and rewards depend on the seed, the task and what was said; b leaves after the second."""
+    """Five turns. Texts and rewards depend on seed, task and replies; b_0 leaves after the second turn."""
 
     def __init__(self):
         super().__init__(AGENTS, 5)
@@ -36,7 +36,7 @@ class Course(TextParallelEnv):
 
 
 class Counting(Policy):
-    """Says how often it has been asked, so that no two replies are alike."""
+    """Replies with a counter, so that all replies differ."""
 
     def __init__(self):
         self.numbers = count(8)
@@ -46,7 +46,7 @@ class Counting(Policy):
 
 
 class Asked(Counting):
-    """Remembers what it was asked, and with which of its earlier turns."""
+    """Stores its requests."""
 
     def __init__(self):
         super().__init__()
@@ -77,7 +77,7 @@ def test_results_come_again_from_the_reset_to_the_last_action(task):
 
 @pytest.mark.parametrize("num_turns", [1, 2, 3, 7])
 def test_what_comes_after_a_replay_is_what_would_have_come(num_turns):
-    """Observations, states, rewards, dice, the turns before, and all that an episode tells of itself."""
+    """Compare requests (observations, random streams, previous completions) and all fields of the segments."""
     unbroken, again = Asked(), Asked()
     made, other = collector(unbroken), collector(again)
     made.collect_turns(num_turns, iter(range(9)))
@@ -94,16 +94,16 @@ def test_what_comes_after_a_replay_is_what_would_have_come(num_turns):
         assert (one.index, one.seed, one.group, one.is_complete) == (two.index, two.seed, two.group, two.is_complete)
         assert (one.states, one.finals, one.is_terminated) == (two.states, two.finals, two.is_terminated)
         assert (one.infos, one.earlier_return, one.num_agents) == (two.infos, two.earlier_return, two.num_agents)
-        assert one.team_rewards == two.team_rewards  # of both agents, though one has left
+        assert one.team_rewards == two.team_rewards  # with the agent that has left
         assert [turn.reward for turn in one.tracks["a_0"]] == [turn.reward for turn in two.tracks["a_0"]]
 
 
 @pytest.mark.parametrize(
     ("what", "num_turns", "words"),
     [
-        ("rewards", 3, r"paid .* in turn 2, but pays \{'a_0': 1.375, 'b_0': 1.375\} when it is played again"),
-        ("observations", 3, r"shows other observations after turn 3 when it is played again"),
-        ("observations", 5, r"shows other observations at reset when it is played again"),  # of the next episode
+        ("rewards", 3, r"gave rewards .* in turn 2, but gives \{'a_0': 1.375, 'b_0': 1.375\}"),
+        ("observations", 3, r"has other observations after turn 3"),
+        ("observations", 5, r"has other observations at reset"),  # the next episode
     ],
 )
 def test_another_course_is_an_error_that_says_where_counted_from_1(what, num_turns, words):

@@ -1,4 +1,4 @@
-"""Episodes that are given up: how many a call may lose, and what is told of them."""
+"""Skipped episodes: limit, groups and faults."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collm.envs.vectors.faults import Course
 
 
 class Same(Policy):
-    """Always says the same, and keeps how it was asked."""
+    """Policy with a constant reply that stores the decoding modes."""
 
     def __init__(self):
         self.greedy = set()
@@ -23,7 +23,7 @@ class Same(Policy):
 
 
 class Losing(SyncVector):
-    """Gives up the episodes of some seeds, as if their worker processes had died twice."""
+    """Loses the episodes of some seeds, as if their worker processes had died twice."""
 
     def __init__(self, bad, kind=""):
         super().__init__(Texts, 3, kind=kind)

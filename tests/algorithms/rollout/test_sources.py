@@ -1,4 +1,4 @@
-"""Collecting ahead of learning: no episode is older than the bound, and speeds change nothing."""
+"""Asynchronous rollouts: staleness does not depend on the speeds of worker and trainer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PAUSES = st.sampled_from([0.0, 0.0, 0.0005, 0.002])
 
 
 class Slow(RolloutWorker):
-    """Plays at a given pace, and counts what it is asked for."""
+    """Worker with given delays, which stores its requests."""
 
     def __init__(self, pauses):
         self.pauses = pauses
@@ -34,7 +34,7 @@ class Slow(RolloutWorker):
 
 
 class Collector:
-    """The part of a collector that an asynchronous source uses."""
+    """Attributes of a collector that `AsyncSource` uses."""
 
     before_turn = None
 
@@ -73,7 +73,7 @@ def test_staleness_is_the_bound_at_most_whoever_is_faster_and_wherever_a_run_res
     source = source_of(Slow(playing), bound, num_updates)
     for update in range(num_updates):
         rollout = source.next(update)
-        # At any speed the same age, except at the beginning, when there are no weights of that age.
+        # Staleness equals the bound, except in the first updates.
         assert rollout.episodes == [f"episode of update {update} by weights {max(0, update - bound)}"]
         assert source.collector.next_index == update * 10
         assert len(source._submitted) <= bound
@@ -85,7 +85,7 @@ def test_staleness_is_the_bound_at_most_whoever_is_faster_and_wherever_a_run_res
 
 
 def test_learning_and_playing_go_on_at_the_same_time():
-    """The next update's episodes are being played while this one's are learned from: each waits for the other."""
+    """Playing for update 1 ends only after `next(0)` has returned."""
     learning, playing = threading.Event(), threading.Event()
 
     class Meeting(Slow):

@@ -1,4 +1,4 @@
-"""What an update reports of its episodes, by hand."""
+"""Metrics of episodes by hand."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def turn(reward, logprobs, entropies, time, *, is_cut=False, is_extension=None):
 
 
 def played(rewards, infos, *, earlier=0.0, is_complete=True, **track):
-    """Two agents that get the same; the second is scripted."""
+    """Episode of two agents with equal rewards; the second agent is scripted."""
     own = [turn(reward, time=time, **track) for time, reward in enumerate(rewards)]
     scripted = [turn(reward, [], [], time) for time, reward in enumerate(rewards)]
     ends = dict.fromkeys(("a", "b"), True)
@@ -32,8 +32,8 @@ def played(rewards, infos, *, earlier=0.0, is_complete=True, **track):
 @case("return", "return_std", "num_episodes", "reward/*", "metric/*", "turns", "completion_tokens", "entropy")
 @case("cut_share", "reencoded_share")
 def test_means_over_episodes_by_hand():
-    """A segment whose episode goes on has no return yet, and one whose episode began before has the earlier part too;
-    entropy is that of the mean token, not of the mean completion; scripted agents sample nothing."""
+    """An incomplete segment has no return. A later segment includes the earlier return. Entropy is a mean over tokens
+    of agents that sample."""
     episodes = [
         played(
             [1.0, 2.0],
@@ -81,9 +81,9 @@ def test_means_over_episodes_by_hand():
 @pytest.mark.parametrize(
     ("returns_by_group", "share"),
     [
-        ([[0.0, 0.0], [1.0, 1.0]], 1.0),  # groups that differ teach nothing while each agrees with itself
+        ([[0.0, 0.0], [1.0, 1.0]], 1.0),  # equal within each group
         ([[0.0, 0.0], [1.0, 0.0]], 0.5),
-        ([[0.3, 0.1 + 0.2], [1.0, 0.0], [2.0]], 0.5),  # a lone rollout has nobody to be compared with
+        ([[0.3, 0.1 + 0.2], [1.0, 0.0], [2.0]], 0.5),  # a group of one is left out
         ([[0.0], [0.0], [0.0]], 1.0),  # tasks played once are one group
         ([[0.0], [0.0], [1e-3]], 0.0),
         ([[1.0]], None),
@@ -101,7 +101,7 @@ def test_groups_of_equal_returns_are_counted_by_hand(returns_by_group, share):
 
 
 def of_two(group, *own, earlier=0.0):
-    """An episode of one turn that pays each agent its own reward."""
+    """Episode of one turn with own rewards."""
     tracks = {agent: (turn(reward, [], [], 0),) for agent, reward in zip("ab", own, strict=True)}
     return Episode(0, 0, group, tracks, (), {}, dict.fromkeys("ab", True), ({},), True, earlier, 2)
 
@@ -115,7 +115,7 @@ def of_two(group, *own, earlier=0.0):
         ([of_two(0, 1.0, -1.0), of_two(0, 1.0, -1.0)], 0.0, 1.0, 1.0),
         ([of_two(0, 1.0, 1.0), of_two(0, 2.0, 2.0)], 0.0, 0.0, 0.0),
         ([of_two(0, 0.3, 0.3), of_two(0, 0.1 + 0.2, 0.3)], 0.0, 1.0, 1.0),  # equal up to rounding
-        # One reward for both; an episode that began in an earlier segment has earned a part of the same return there.
+        # Equal returns, one of which is partly from an earlier segment.
         ([of_two(0, 1.0, 1.0), of_two(0, 0.25, 0.25, earlier=0.75)], 0.0, 1.0, 1.0),
     ],
 )

@@ -1,4 +1,4 @@
-"""Who waits for whom: a decision for many copies is put off for a bounded time, by a clock that only the test turns."""
+"""Delay of decisions while copies are stepping, with a fake clock."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Clock:
 
 
 class Deciding(Policy):
-    """Takes its time over a decision, however many ask."""
+    """Policy with a constant decision time."""
 
     def __init__(self, clock):
         self.clock = clock
@@ -49,7 +49,7 @@ class Deciding(Policy):
 
 
 class Trickling(SyncVector):
-    """Copies whose results arrive one by one, each after some seconds; one that would come too late does not."""
+    """Vector whose results arrive one by one, `step_s` apart. A result later than the timeout does not arrive."""
 
     def __init__(self, clock, num_envs, step_s):
         super().__init__(Long, num_envs)
@@ -78,17 +78,17 @@ def clock(monkeypatch):
 @pytest.mark.parametrize(
     ("num_envs", "step_s", "timeouts", "asked"),
     [
-        (6, 0.5, [None, None, 7.5, 7.0, 0.5, None], [1, 4]),  # the third is half of them, the fourth comes in time
-        (4, 0.75, [None, None, 7.25, 0.5, None], [1, 2]),  # the third would come too late
-        (2, 0.75, [None, None, 1.25, None], [1, 2]),  # all are there before the time is over
+        (6, 0.5, [None, None, 7.5, 7.0, 0.5, None], [1, 4]),  # the third is half of them, the fourth arrives in time
+        (4, 0.75, [None, None, 7.25, 0.5, None], [1, 2]),  # the third arrives too late
+        (2, 0.75, [None, None, 1.25, None], [1, 2]),  # all arrive in time
     ],
 )
 def test_decisions_wait_for_half_of_the_copies_and_then_a_quarter_of_a_decision_for_all(
     clock, num_envs, step_s, timeouts, asked
 ):
-    """The first decision, before any took time, is for the copy that came first.
+    """The first decision is for the first copy and takes 8 s.
 
-    It takes 8 s. The next may be put off by 8 s until half of the copies are there, and by 2 s until all are.
+    The next one waits up to 8 s until half of the copies are ready, and up to 2 s until all are.
     """
     vector, policy = Trickling(clock, num_envs, step_s), Deciding(clock)
     made = RolloutCollector(vector, {"player_0": policy})

@@ -1,4 +1,4 @@
-"""A short run that many tests start, stop and resume."""
+"""Experiment with a few short episodes."""
 
 import pytest
 from probes import NumberProbe
@@ -11,16 +11,13 @@ from collm.envs import register
 
 @pytest.fixture
 def short_experiment(clean_registry):
-    """Function that makes an experiment of a few short episodes, with any settings of IPPO."""
+    """Function that makes the experiment with settings of IPPO."""
     register("test/Number-v0", NumberProbe, kwargs={"probe": "delayed"}, max_turns=9)
 
     def made(**settings):
         chosen = {"critic_warmup": 0, "ppo_epochs": 1, "eval_num_samples": 2, "save_interval": 1} | settings
         return Experiment(
-            algorithm="ippo",
-            config=IPPOConfig(**chosen),
-            env="test/Number-v0",
-            network=NetworkConfig(hidden_dims=(4,)),
+            algorithm="ippo", config=IPPOConfig(**chosen), env="test/Number-v0", network=NetworkConfig(hidden_dims=(4,))
         )
 
     return made

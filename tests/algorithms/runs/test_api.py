@@ -1,4 +1,4 @@
-"""The short way: train, evaluate, load a team."""
+"""`train`, `evaluate`, `load_team`."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import pytest
 from probes import TextProbe, word_policy
 
 import collm
-from collm.agents import Policy, TrainablePolicy, fixed_policy
+from collm.agents import TrainablePolicy, fixed_policy
 from collm.algorithms import Experiment, MAACConfig
 from collm.algorithms.runs.api import load_run
 from collm.algorithms.runs.assembly.trust import UntrustedCodeError
 from collm.benchmarks.cli import main
 from collm.envs.wrappers import RewardFunctions, Shares
+from collm.envs.writing import MiniWriting
 
 SMALL = {"num_updates": 2, "rollout_buffer_size": 4, "eval_num_samples": 4, "max_new_tokens": 8, "progress": False}
 WRITING = "collm/MiniWriting-v2"
@@ -30,6 +31,7 @@ def test_a_run_knows_its_metrics_its_team_and_its_evaluations(run):
     assert len(run.episodes) == 8
     assert set(run.policies) == {"writer_0", "writer_1"}
     assert isinstance(run.experiment.config, MAACConfig)
+    assert Experiment.from_json(run.experiment.to_json()) == run.experiment
 
 
 def test_a_notebook_shows_a_run_and_a_result_in_a_line_and_an_episode_as_its_texts(run):
@@ -45,7 +47,7 @@ def test_a_notebook_shows_a_run_and_a_result_in_a_line_and_an_episode_as_its_tex
 def test_a_run_that_is_at_its_end_says_how_it_goes_on(run, capsys):
     assert main(["resume", str(run.directory)]) == 0
     printed = capsys.readouterr().out
-    assert f"nothing was left to do after update 2; to prolong the run: collm resume {run.directory}" in printed
+    assert f"complete after update 2; to prolong it: collm resume {run.directory}" in printed
     assert "greedy" not in printed, "an empty table"
 
 
@@ -69,10 +71,10 @@ def test_a_team_is_evaluated_in_another_environment(run):
         ({"num_update": 3}, TypeError, "'maac' has no setting 'num_update'; did you mean 'num_updates'?"),
         ({"xyzzy": 3}, TypeError, "`collm train maac --help-all` lists them"),
         ({"env": "collm/MiniWritin-v0"}, LookupError, "did you mean 'collm/MiniWriting-v2'"),
-        ({"env": 3}, TypeError, "env must be an id, an environment, or what builds one, got 3"),
+        ({"env": 3}, TypeError, "env must be an id, an environment, or a class or function that returns one, got 3"),
         ({"algorithm": "mack"}, LookupError, "did you mean"),
         ({"policies": {"nobody_0": fixed_policy("")}}, ValueError, "policies are given for ['nobody_0']"),
-        ({"algorithm": "magrpo", "critics": {}}, ValueError, "reads none; leave them out"),
+        ({"algorithm": "magrpo", "critics": {}}, ValueError, "MAGRPO has no critic"),
     ],
 )
 def test_what_is_wrong_is_refused_in_one_line(given, error, reason, tmp_path):
@@ -82,53 +84,21 @@ def test_what_is_wrong_is_refused_in_one_line(given, error, reason, tmp_path):
 
 
 def test_an_environment_may_be_an_object_or_what_builds_one(tmp_path):
-    made = collm.make(WRITING, split="train")
-    by_object = collm.train("magrpo", env=made, num_generations=2, out=tmp_path / "object", **SMALL)
-    assert by_object.experiment.env == WRITING and by_object.experiment.env_kwargs == {"split": "train"}
+    def trained(name, env, policies=None):
+        return collm.train("magrpo", env, policies=policies, num_generations=2, out=tmp_path / name, **SMALL)
 
-    built = collm.train(
-        "magrpo",
-        env=lambda: TextProbe("constant"),
-        policies={agent: word_policy(i) for i, agent in enumerate(TextProbe("constant").possible_agents)},
-        num_generations=2,
-        out=tmp_path / "factory",
-        **SMALL,
-    )
+    by_object = trained("object", collm.make(WRITING, split="train"))
+    assert by_object.experiment.env == WRITING and by_object.experiment.env_kwargs == {"split": "train"}
+    assert load_run(trained("class", MiniWriting).directory).experiment.env == WRITING
+    policies = {agent: word_policy(i) for i, agent in enumerate(TextProbe("constant").possible_agents)}
+    built = trained("factory", lambda: TextProbe("constant"), policies)
     assert built.experiment.env.startswith("unregistered/")
-    copied = collm.train(
-        "magrpo",
-        env=TextProbe("constant"),
-        policies=lambda seat: word_policy(int(seat.agent[-1])),
-        num_generations=2,
-        out=tmp_path / "copied",
-        **SMALL,
-    )
+    copied = trained("copied", TextProbe("constant"), lambda seat: word_policy(int(seat.agent[-1])))
     returns = [[row["return"] for row in each.metrics] for each in (built, copied)]
     assert returns[0] == returns[1]
 
 
-def test_a_class_that_can_be_imported_is_kept_by_its_name(tmp_path):
-    from collm.envs.writing import MiniWriting
-
-    run = collm.train("magrpo", env=MiniWriting, num_generations=2, out=tmp_path / "run", **SMALL)
-    assert load_run(run.directory).experiment.env == WRITING
-
-
-def test_a_partner_that_does_not_learn_plays_along(tmp_path):
-    run = collm.train(
-        "maac",
-        env=WRITING,
-        policies={"writer_1": fixed_policy("the fox")},
-        critic_warmup=1,
-        out=tmp_path / "run",
-        **SMALL,
-    )
-    assert isinstance(run.policies["writer_0"], TrainablePolicy)
-    assert not isinstance(run.policies["writer_1"], TrainablePolicy)
-    assert {turn["wrote"] for row in run.episodes for turn in row["agents"]["writer_1"]["turns"]} == {"the fox"}
-
-
-def test_a_logger_gets_every_update_and_is_closed(tmp_path):
+def test_a_partner_that_does_not_learn_plays_along_and_a_logger_gets_every_update(tmp_path):
     seen: list[int] = []
 
     class Logger:
@@ -139,13 +109,12 @@ def test_a_logger_gets_every_update_and_is_closed(tmp_path):
         def close(self):
             seen.append(-1)
 
-    collm.train("magrpo", env=WRITING, num_generations=2, loggers=[Logger()], out=tmp_path / "run", **SMALL)
+    call = {"policies": {"writer_1": fixed_policy("the fox")}, "critic_warmup": 1, "loggers": [Logger()]}
+    run = collm.train("maac", env=WRITING, out=tmp_path / "run", **call, **SMALL)
     assert seen == [1, 2, -1]
-
-
-def test_policies_of_a_run_are_policies(run):
-    assert all(isinstance(policy, Policy) for policy in run.policies.values())
-    assert Experiment.from_json(run.experiment.to_json()) == run.experiment
+    assert isinstance(run.policies["writer_0"], TrainablePolicy)
+    assert not isinstance(run.policies["writer_1"], TrainablePolicy)
+    assert {turn["wrote"] for row in run.episodes for turn in row["agents"]["writer_1"]["turns"]} == {"the fox"}
 
 
 def brevity(turn) -> float:

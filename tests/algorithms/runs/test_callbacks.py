@@ -1,4 +1,4 @@
-"""Callbacks that warn once: nothing to learn from, a constant sum, or an update that changes a policy too much."""
+"""Notices on equal returns, constant-sum games and too large updates."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from collm.envs.core import Outcome
 
 
 class Even(TextProbe):
-    """Pays a quarter whatever is said."""
+    """Constant reward."""
 
     def __init__(self):
         super().__init__("constant")
@@ -32,7 +32,7 @@ class Even(TextProbe):
 
 
 class Pennies(TextProbe):
-    """Matching pennies: the first agent wins if both say the same word, else the second one; the sum is 0."""
+    """Matching pennies: a zero-sum game."""
 
     def __init__(self):
         super().__init__("constant")
@@ -44,7 +44,7 @@ class Pennies(TextProbe):
 
 @pytest.fixture
 def count_printed(tmp_path, capsys):
-    """Train word policies and count how often the run printed a text; returns its metrics too."""
+    """Function that trains word policies and returns how often a text was printed, and the metrics."""
 
     def run(text, env, algorithm="magrpo", **settings):
         settings = {"num_updates": 4, "rollout_buffer_size": 16, "eval_num_samples": 2, **settings}

@@ -1,4 +1,4 @@
-"""Disks that are full or read-only: one line, and the run goes on from its newest checkpoint once it can."""
+"""On a full or read-only disk a run stops with one line, and can be resumed from its newest checkpoint."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def mount():
-    """Mounts something for the length of a test: arguments of mount(8), the last of which is the folder."""
+    """Function that calls mount(8) with given arguments; unmounted after the test."""
     with ExitStack() as stack:
 
         def mounted(*arguments):
@@ -36,7 +36,7 @@ def experiment(short_experiment):
 
 
 def fill(file, room):
-    """Take all space of a disk but for some bytes."""
+    """Fill a disk, except `room` bytes."""
     with file.open("wb", buffering=0) as stream:
         try:
             while True:
@@ -48,7 +48,7 @@ def fill(file, room):
 
 @pytest.mark.parametrize("room", [0, 4096, 12_288, 24_576])
 def test_a_disk_that_fills_up_stops_the_run_in_one_line_and_loses_nothing(tmp_path, experiment, mount, room):
-    """Full at once, in the records, in the checkpoint, and in the saved models."""
+    """The disk is full immediately, in the records, in the checkpoint, or in the saved models."""
     disk = tmp_path / "disk"
     disk.mkdir()
     mount("-t", "tmpfs", "-o", "size=2m", "tmpfs", disk)
@@ -59,7 +59,7 @@ def test_a_disk_that_fills_up_stops_the_run_in_one_line_and_loses_nothing(tmp_pa
     words = str(found.value)
     assert "No space left on device; the checkpoint of update " in words and " is intact; make room" in words
     assert "\n" not in words
-    assert main(["resume", str(disk / "r")]) == 2  # as long as there is no room
+    assert main(["resume", str(disk / "r")]) == 2  # the disk is still full
     (disk / "filler").unlink()
     run_experiment(experiment, disk / "r", resume=True)
     assert traces(disk / "r") == traces(tmp_path / "whole")

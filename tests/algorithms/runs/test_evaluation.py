@@ -1,4 +1,4 @@
-"""Evaluations end, say how far they are, stop when they are asked to, and keep no observations but texts."""
+"""Evaluations truncate endless episodes, report progress, stop on signals, and keep only text observations."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SIDE = 96
 
 
 class Pictures(ParallelEnv):
-    """Two agents who see images and press one of two buttons. `num_turns` None: an episode never ends."""
+    """Two agents with image observations and two actions. `num_turns` None: episodes do not end."""
 
     metadata: ClassVar = {"name": "pictures"}
 
@@ -73,7 +73,7 @@ class Pictures(ParallelEnv):
 
 
 class Endless(Pictures):
-    """Pictures whose class asks the process to stop in a turn of an episode."""
+    """Environment that sends a stop signal to the process after `stops_in` turns."""
 
     stops_in: ClassVar[int | None] = None
     asked_at: ClassVar[float] = 0.0
@@ -90,7 +90,7 @@ class Endless(Pictures):
 
 @pytest.fixture
 def experiment(clean_registry):
-    """Two updates in an environment without an end, whose training is cut by turns."""
+    """Two updates of segments in an environment without an end."""
     register("test/Endless-v0", Endless)
     config = IPPOConfig(
         num_updates=2,
@@ -117,7 +117,7 @@ def played(experiment, num_turns, num_episodes=3, **settings):
 
 
 def peak_bytes(experiment, num_turns):
-    """The most memory that Python has allocated at a time while an evaluation plays."""
+    """Peak of Python's allocated memory during an evaluation."""
     gc.collect()
     tracemalloc.start()
     result = played(experiment, num_turns)
@@ -128,8 +128,8 @@ def peak_bytes(experiment, num_turns):
 
 
 def test_memory_does_not_grow_with_the_number_of_turns(experiment):
-    """What a turn of an agent leaves is its action, reward and metrics: less than a tenth of its image of bytes."""
-    peak_bytes(experiment, 4)  # what is loaded once
+    """A turn keeps the action, the reward and metrics, which need less than a tenth of the image's memory."""
+    peak_bytes(experiment, 4)  # fill caches
     num_decisions = 60 * 3 * 2  # turns, episodes, agents
     assert peak_bytes(experiment, 64) - peak_bytes(experiment, 4) < num_decisions * SIDE * SIDE * 3 / 10
 
@@ -188,7 +188,7 @@ def test_an_environment_that_ends_by_itself_is_not_said_to_be_cut(experiment, tm
 
 @pytest.mark.parametrize("turns_before", [3, 25, 45])
 def test_the_first_signal_stops_an_evaluation_and_a_resumed_run_repeats_it(experiment, tmp_path, turns_before):
-    """With 40 joint turns per evaluation and 6 per update: the first, the second and an update in between."""
+    """An evaluation has 20 steps and an update 6: the signal is sent in evaluation 1, update 1, or evaluation 2."""
     run_experiment(experiment, tmp_path / "whole")
     Endless.stops_in = turns_before
     with StopSignals() as stop, pytest.raises(Stopped):

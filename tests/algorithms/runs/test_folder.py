@@ -1,4 +1,4 @@
-"""A run deletes and overwrites only files that it wrote, writes through no link, and can go on after any kill."""
+"""A run deletes and overwrites only its own files, writes through no link, and can be resumed after any kill."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_settings_that_are_a_link_are_replaced_and_not_followed(tmp_path, experi
 
 @pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.slow), 7])
 def test_a_kill_at_any_file_event_leaves_a_folder_that_is_taken_up_again(tmp_path, experiment, step):
-    """By `resume` and by the same `train`, which also clears what is there."""
+    """Taken up by `resume`, and by the same `train`, which also clears the folder."""
     config = replace(experiment.config, eval_on_start=False, eval_num_samples=1)
     short = replace(experiment, config=config, env="probes:NumberProbe", env_kwargs={"probe": "delayed"})
     limit, status = 0, None
@@ -196,7 +196,7 @@ def test_the_command_that_a_stop_prints_works(tmp_path, experiment, env, monkeyp
     directory = tmp_path / "my runs" / "it's"
     other = replace(experiment, env=env, env_kwargs={"probe": "delayed"})
     longer = changed(other, num_updates=2)
-    command = str(stop_after(1, longer, directory)).partition("to go on: ")[2]
+    command = str(stop_after(1, longer, directory)).partition("to resume: ")[2]
     assert command.endswith(" --trust") == (env != "test/Number-v0")
     with pytest.raises(FileExistsError) as refused:
         run_experiment(longer, directory)

@@ -1,4 +1,4 @@
-"""Nine runs, killed again and again at random and chosen moments, end as if they had been left in peace."""
+"""Runs that are killed repeatedly at random moments end with the files of an undisturbed run."""
 
 from __future__ import annotations
 
@@ -17,15 +17,9 @@ from collm.algorithms.runs.assembly.experiment import Experiment
 NUM_KILLS = 20
 KILLS_PER_RUN = 5
 WRITING, BUILDING = "collm/MiniWriting-v2", "collm/MiniBuild-v0"
-SMALL = {
-    "num_updates": 4,
-    "rollout_buffer_size": 4,
-    "eval_interval": 2,
-    "eval_num_samples": 1,
-    "save_interval": 1,
-}
+SMALL = {"num_updates": 4, "rollout_buffer_size": 4, "eval_interval": 2, "eval_num_samples": 1, "save_interval": 1}
 ACTOR_CRITIC = {"critic_warmup": 1, "critic_batch_size": 4, "critic_steps": 1}
-WORKERS = {"num_workers": 2, "num_envs": 4, "deterministic": True}  # else which copies share a batch is left to chance
+WORKERS = {"num_workers": 2, "num_envs": 4, "deterministic": True}  # else batches depend on timing
 RUNS = {
     "iac": ("iac", WRITING, ACTOR_CRITIC, {}, {}),
     "iac-heads": ("iac", WRITING, {**ACTOR_CRITIC, "use_separate_critic": False}, {}, {}),
@@ -34,24 +28,12 @@ RUNS = {
     "magrpo-adapters": (
         "magrpo",
         WRITING,
-        {
-            "num_generations": 2,
-            "reference_kl_coef": 0.1,
-            "ppo_epochs": 2,
-            "clip_range": 0.2,
-            "mini_batch_size": 2,
-        },
+        {"num_generations": 2, "reference_kl_coef": 0.1, "ppo_epochs": 2, "clip_range": 0.2, "mini_batch_size": 2},
         {"weights": "adapters", "lora_rank": 4},
         {},
     ),
     "mappo-segments": ("mappo", BUILDING, {**ACTOR_CRITIC, "turns_per_update": 2, "num_envs": 3}, {}, {}),
-    "mappo-workers": (
-        "mappo",
-        WRITING,
-        {**ACTOR_CRITIC, **WORKERS},
-        {},
-        {},
-    ),
+    "mappo-workers": ("mappo", WRITING, {**ACTOR_CRITIC, **WORKERS}, {}, {}),
     "ippo-cartpole": (
         "ippo",
         "gymnasium/CartPole-v1",

@@ -1,15 +1,14 @@
-"""Training where agents leave early: who has left is asked and paid no more, and a run goes on from its middle."""
+"""Training with agents that leave early: they act and earn no more, and a run resumes in the middle of episodes."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from killed import changed, traces
+from killed import changed, kill_after, traces
 from leaving_worlds import SpokenHouse
 from safetensors.torch import load_file
 
 from collm.agents.config import ModelConfig
-from collm.algorithms.learning.trainer import Trainer
 from collm.algorithms.registry import algorithm_spec
 from collm.algorithms.runs.assembly.experiment import Experiment
 from collm.algorithms.runs.loggers import read_lines
@@ -34,7 +33,7 @@ CASES = {
     "maac": ("maac", ACTOR_CRITIC, "rebuilt"),
     "maac turns": ("maac", {**ACTOR_CRITIC, "turns_per_update": 3, "num_envs": 6}, "kept"),
 }
-"""Algorithm, settings, and what a turn begins with; of the last one, checkpoints fall into the middle of episodes."""
+"""Algorithm, settings, and kind of world. In the last case, checkpoints are in the middle of episodes."""
 
 
 @pytest.fixture
@@ -67,7 +66,7 @@ def weights(directory):
 @pytest.mark.slow
 @whole_episodes
 def test_who_left_is_asked_and_paid_no_more(experiment, tmp_path):
-    """Each recorded episode against the environment itself, given what was written."""
+    """Compare each recorded episode with a replay in the environment."""
     run_experiment(experiment, tmp_path)
     env = SpokenHouse(**experiment.env_kwargs)
     rows = list(read_lines(tmp_path / "episodes.jsonl"))
@@ -87,7 +86,7 @@ def test_who_left_is_asked_and_paid_no_more(experiment, tmp_path):
 
 @pytest.mark.slow
 @each_case
-def test_a_run_with_leavers_teaches_everybody_and_resumes_to_the_same_bytes(experiment, tmp_path, monkeypatch):
+def test_a_run_with_leavers_teaches_everybody_and_resumes_to_the_same_bytes(experiment, tmp_path):
     run_experiment(experiment, tmp_path / "whole")
     expected = weights(tmp_path / "whole")
     run_experiment(changed(experiment, num_updates=1), tmp_path / "one")
@@ -95,17 +94,7 @@ def test_a_run_with_leavers_teaches_everybody_and_resumes_to_the_same_bytes(expe
         later = expected[f"agents/{name}"]
         assert torch.isfinite(later).all()
         assert "norm" in name or not torch.equal(weight, later), f"{name} learned nothing"
-    step = Trainer.step
-
-    def dying(self, *args):
-        if self.update == 2:
-            raise KeyboardInterrupt
-        return step(self, *args)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "step", dying)
-        with pytest.raises(KeyboardInterrupt):
-            run_experiment(experiment, tmp_path / "resumed")
+    kill_after(2, experiment, tmp_path / "resumed")
     run_experiment(experiment, tmp_path / "resumed", resume=True)
     found = weights(tmp_path / "resumed")
     assert found.keys() == expected.keys() and len(found) > 3

@@ -1,4 +1,4 @@
-"""What a run logs: counts, seconds, means over a team and evaluations by hand; and no metric without such a test."""
+"""Logged metrics by hand: counts, seconds, means over a team, evaluations. Every metric must have such a test."""
 
 from __future__ import annotations
 
@@ -24,8 +24,6 @@ from collm.algorithms.runs.evaluation import FIRST_EVALUATION_SEED
 from collm.benchmarks.comparison.summaries import TurnDiagnostics
 from collm.envs.core import Outcome, TextParallelEnv
 from collm.envs.vectors.vector import SyncVector
-
-# Of a trainer
 
 
 @case("update", "environment_steps", "sampled_tokens", "tokens_per_second", "seconds/decoding", "seconds/environment")
@@ -53,7 +51,6 @@ def test_counts_and_seconds_of_updates_add_up():
 
 
 def test_metrics_of_a_team_are_means_over_its_policies():
-    """An update of two policies reports the mean of what each one's own learner reports."""
     policies = word_policies(max_new_tokens=2)
     collector = RolloutCollector(SyncVector(lambda: TextProbe("delayed"), 2), policies)
     algorithm = next(spec for spec in algorithm_specs() if spec.name == "mareinforce")
@@ -73,11 +70,8 @@ def test_metrics_of_a_team_are_means_over_its_policies():
         assert metrics[name] == pytest.approx((rows[0][name] + rows[1][name]) / 2)
 
 
-# Of an evaluation
-
-
 class Lottery(TextParallelEnv):
-    """Pays by the seed alone, over two turns."""
+    """Two turns, with a reward that depends only on the seed."""
 
     def __init__(self):
         super().__init__(AGENTS, 2)
@@ -101,7 +95,7 @@ def prize(seed):
 @case("evaluation/*/return", "evaluation/*/return_low", "evaluation/*/return_high", "evaluation/*/reward/*")
 @case("evaluation/*/metric/*")
 def test_an_evaluation_s_numbers_by_hand(tmp_path):
-    """Held-out returns against the prizes of the seeds, and the interval against SciPy's percentile bootstrap."""
+    """Compare returns with the prizes of the seeds, and intervals with SciPy's percentile bootstrap."""
     train(
         "magrpo",
         Lottery,
@@ -127,11 +121,8 @@ def test_an_evaluation_s_numbers_by_hand(tmp_path):
             assert row[f"evaluation/{how}/metric/metric_turn"] == pytest.approx(0.5)
 
 
-# Of all of them
-
-
 def pattern_of(name):
-    """The name in the table: of an environment's own terms any, and of evaluations either way."""
+    """Name with wildcards for the environment's terms and the decoding mode."""
     parts = name.split("/")
     if parts[0] == "evaluation":
         parts[1] = "*"
@@ -166,7 +157,7 @@ def test_every_logged_metric_has_a_case_by_hand(tmp_path):
     found |= logged("ippo", tmp_path / "ippo", use_separate_critic=False, **actor_critic)
     found |= logged("magrpo", tmp_path / "stale", num_generations=2, max_staleness=1)
     ones = torch.ones(2)
-    for spec in algorithm_specs():  # what a loss reports besides
+    for spec in algorithm_specs():  # metrics of losses
         changes = {"critic_warmup": 0} if issubclass(spec.config, ActorCriticConfig) else {"num_generations": 2}
         for clip_range in (None, 0.2):
             settings = {"ppo_epochs": 1, "clip_range": clip_range, "rollout_buffer_size": 2, **changes}
@@ -181,7 +172,6 @@ def test_every_logged_metric_has_a_case_by_hand(tmp_path):
 
 
 def test_every_logged_metric_is_explained_on_the_page_of_loggers():
-    """A column after the metric's own is what it means."""
     root = Path(__file__).parents[3]
     text = (root / "docs" / "extend" / "logger.md").read_text().replace("<play>", "*")
     table, rest = text.split("## What is logged")[1].split("`evaluation.jsonl`")

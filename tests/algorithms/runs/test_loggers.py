@@ -1,4 +1,4 @@
-"""Curves elsewhere go on where a run does."""
+"""Loggers of W&B, TensorBoard and trackio: resumption, metrics, evaluations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from collm.envs.vectors.vector import SyncVector
 
 
 class Wandb:
-    """Stands for the module: keeps what `init` was called with."""
+    """Fake of the module that stores calls."""
 
     def __init__(self):
         self.calls = []
@@ -72,7 +72,7 @@ METRICS = {"evaluation/sampled/return": 0.5, "evaluation/greedy/return": 1.0}
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory) -> Evaluated:
-    """Three episodes of the reference in a world with pictures."""
+    """Three episodes of the reference policy in an environment that renders."""
     env = make("collm/StrBuild-v2")
     collector = RolloutCollector(SyncVector(lambda: env, 1), dict.fromkeys(env.possible_agents, reference_policy(env)))
     episodes = [collector.collect([Plan(seed, group=seed)])[0] for seed in (5, 6, 7)]

@@ -1,4 +1,4 @@
-"""A run of many updates takes no more memory than one of a few."""
+"""Memory does not grow with the number of updates."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from collm.algorithms.runs.assembly.trainers import make_trainer
 from collm.envs.core import Outcome, TextParallelEnv
 from collm.envs.vectors.vector import SyncVector
 
-BYTES_PER_UPDATE = 2_000  # a tenth of what caches of eight thousand histories took
+BYTES_PER_UPDATE = 2_000  # a tenth of the growth with a cache of 8,000 histories
 
 
 class News(TextParallelEnv):
-    """One turn; no text of an episode ever comes back in another, as in any game of some length."""
+    """One turn with texts that do not repeat between episodes."""
 
     def __init__(self):
         super().__init__(AGENTS, 1)
@@ -45,7 +45,7 @@ def resident_bytes() -> int:
 def test_memory_stays_flat_over_a_thousand_updates():
     trainer = news_trainer()
     sizes = []
-    for count in (600, 500):  # the first fill the caches
+    for count in (600, 500):  # the first updates fill the caches
         for _ in range(count):
             trainer.step()
         gc.collect()

@@ -1,4 +1,4 @@
-"""Who does not learn, and what the environment and the models decide where the settings leave it open."""
+"""Partners that do not learn, and defaults that depend on the environment or the models."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import pytest
 from transformers import AutoTokenizer
 
 import collm
-from collm._errors import UserError
 from collm.agents.config import ModelConfig
 from collm.agents.tiny import TINY_DIRECTORY
 from collm.algorithms.config import IACConfig
 from collm.algorithms.runs.api import train
 from collm.algorithms.runs.assembly.experiment import Experiment, with_partners
 from collm.algorithms.runs.run import default_rates
+from collm.envs import ProcessVector, SyncVector
 
 BUILD = Experiment(algorithm="iac", config=IACConfig(), env="collm/MiniBuild-v0")
 
@@ -27,12 +27,6 @@ def test_scripted_partners_are_arguments_of_the_environment_and_models_are_froze
     scripted = with_partners(replace(BUILD, model=model), {"builder_0": "empty"})
     assert scripted.env_kwargs["partners"] == {"builder_0": "empty"} and scripted.model.model == "b"
     assert scripted.make_env().possible_agents == ["builder_1"]
-
-
-@pytest.mark.parametrize("partners", [{"fox_0": "empty"}, {"builder_0": "empty", "builder_1": "tiny"}])
-def test_partners_must_sit_somewhere_and_leave_a_seat(partners):
-    with pytest.raises(UserError, match=r"no agent 'fox_0' for a partner|leave one to learn"):
-        with_partners(BUILD, partners)
 
 
 def test_the_python_call_takes_partners_prompts_and_reward_functions(monkeypatch):
@@ -71,3 +65,11 @@ def test_learning_rates_that_the_models_decide_are_told_and_others_not():
     assert line.startswith("learning rate of fox_0, stone_0: 1e-06, the default")
     assert default_rates(trainer(1e-6, 1e-6)) == default_rates(trainer(5e-4, None)) == []
     assert default_rates(trainer(1e-4, None, fox_0=1e-4))[0].startswith("learning rate of stone_0: 0.0001")
+
+
+def test_copies_step_in_as_many_workers_as_are_set():
+    workers = replace(BUILD, config=IACConfig(num_workers=2))
+    with BUILD.make_vector("train", 3) as here, workers.make_vector("train", 3) as there:
+        assert isinstance(here, SyncVector) and isinstance(there, ProcessVector)
+        assert there.num_workers == 2
+        assert here.reset(1, seed=4) == there.reset(1, seed=4)

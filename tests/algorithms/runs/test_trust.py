@@ -1,4 +1,4 @@
-"""Which settings of somebody else's run need --trust; the rows of the table in docs/threat_model.md."""
+"""Settings of run folders that need --trust; see the table in docs/threat_model.md."""
 
 import json
 import shutil
@@ -29,8 +29,8 @@ from collm.envs.registration.registry import accepted_arguments, specs
 SETTINGS = Experiment(algorithm="maac", config=MAACConfig(), env="collm/HumanEval-v1").to_json()
 ELSEWHERE = ("server", "collectors", "collector_options")
 LOOKED_AT = {"isolation", "packages", "data", "prompts", "expert"}
-"""Arguments of this package's environments that name code or files, or confine code. All others are words and numbers,
-checked by the environment itself."""
+"""Arguments of collm's environments that name code or files, or confine code. Other arguments are words and numbers,
+checked by the environment."""
 
 
 def with_model(**changes: object) -> dict:
@@ -134,7 +134,7 @@ def test_a_hub_name_is_no_folder_in_the_working_directory(tmp_path, monkeypatch)
 
 
 def test_every_text_setting_is_judged():
-    """A new setting of free text must be put into a list, or it needs trust whenever it is set."""
+    """A new setting of free text must be added to a list; otherwise it needs trust."""
     kinds = [
         ModelConfig,
         NetworkConfig,
@@ -211,7 +211,7 @@ def test_an_environment_that_this_process_has_registered_needs_none():
 
 
 def test_a_recorded_reply_is_not_run_in_this_process(tmp_path, capsys):
-    """The code of a reply in the records of a folder that asks for isolation="none"."""
+    """A recorded reply is code, and the folder has isolation="none"."""
     mark = tmp_path / "PWNED"
     write_config(tmp_path, with_env(isolation="none", max_turns=1))
     wrote = f"def caesar_words(text, shift):\n    open({str(mark)!r}, 'w')\n    return text"
