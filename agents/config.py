@@ -58,15 +58,16 @@ class ModelConfig(Checked):
     sampler: Advanced[Literal["arena", "graphs"]] = "arena"
     """Decoder in this process: eager ("arena"), or with CUDA graphs ("graphs", on a GPU)."""
     server: Advanced[str | None] = None
-    """Address of a vLLM server for sampling, "http://host:port", or one per agent separated by commas. "+" joins several
-    servers of one model: requests are distributed over them, and a server that fails is not used until it answers
-    again. None: sample in this process."""
+    """Address of a vLLM server for sampling, "http://host:port", or one per agent separated by commas. "+" joins
+    several servers of one model: requests are distributed over them, and a server that fails is not used until it
+    answers again. None: sample in this process."""
     server_weights: Advanced[Literal["folder", "nccl", "ipc"]] = "folder"
     """Transfer of full weights to vLLM servers: a folder that they load ("folder"), NCCL broadcasts from GPU to GPU
     ("nccl"), or CUDA IPC on one GPU ("ipc"). Adapters are always loaded from a folder."""
     server_logprobs: Advanced[Literal["learner", "server"]] = "learner"
-    """Log-probabilities of tokens that vLLM servers sample: computed again by the trained model ("learner"), or returned
-    by the servers ("server"). Truncated importance weights correct the servers' rounding; see `importance_cap`."""
+    """Log-probabilities of tokens that vLLM servers sample: computed again by the trained model ("learner"), or
+    returned by the servers ("server"). Truncated importance weights correct the servers' rounding; see
+    `importance_cap`."""
     kv_memory: Advanced[Positive | None] = None
     """Memory of the KV cache while decoding, in GiB per model. It limits the number of concurrent sequences. None:
     chosen by the memory plan; without a plan 40 % of a GPU's free memory, or unlimited on a CPU."""
@@ -96,7 +97,7 @@ class ModelConfig(Checked):
                 f"{setting} names {len(names)} {setting}s {names} for {num_agents} agents; give one, or one per agent"
             )
         if len(set(names)) > 1 and self.weights != "own":
-            raise ValueError(f"different {setting}s {names} need weights='own', got weights={self.weights!r}")
+            raise ValueError(f"different {setting}s {names} cannot have weights={self.weights!r}; use weights='own'")
         return names * num_agents if len(names) == 1 else names
 
     def servers(self, num_agents: int) -> list[tuple[str, ...]]:
@@ -111,7 +112,7 @@ class ModelConfig(Checked):
         if found and len(found) != num_needed:
             raise ValueError(
                 f"server names {len(found)} servers for {num_agents} agents, but weights={self.weights!r} needs "
-                f"{num_needed}, one per model; join several servers of one model by +"
+                f"{num_needed}: a server holds the weights of one model; join several servers of one model by +"
             )
         addresses = [address for each in found for address in each]
         if len(set(addresses)) < len(addresses):
