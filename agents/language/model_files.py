@@ -40,7 +40,7 @@ def model_config(name: str | Path) -> PreTrainedConfig:
             return model_config(base)
     found: dict[str, Any] = {}
     if (Path(name) / "config.json").is_file():
-        found = read_json(Path(name) / "config.json")  # its error has the line; that of transformers has not
+        found = read_json(Path(name) / "config.json")  # unlike transformers, it reports the line of a syntax error
         if {"algorithm", "env"} <= found.keys():
             raise UserError(f"{name} holds a run and no model; its agents' models lie in {Path(name) / 'agents'}")
     try:
