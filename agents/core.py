@@ -145,6 +145,14 @@ def largest(parameters: Iterable[nn.Parameter]) -> float | None:
 class Learnable(ABC):
     """Model with weights to train, checkpoint and save: a policy or a critic."""
 
+    reads_turns_alone: ClassVar[bool] = False
+    """True if turns are evaluated independently, so that mini-batches may split episodes."""
+
+    @property
+    def compute_dtype(self) -> torch.dtype | None:
+        """Data type of forward passes. None: that of the weights. With float16 the trainer scales the loss."""
+        return None
+
     @abstractmethod
     def parameters(self) -> list[nn.Parameter]:
         """Trainable parameters, including those of a policy's value head."""
@@ -213,18 +221,15 @@ class Policy(ABC):
         return self.act([request for _, request in requests], greedy=greedy)
 
     def fix_shapes(self) -> None:  # noqa: B027  # most policies do not compute in batches
-        """Make each completion independent of the batch, bit for bit, by padding batches to fixed shapes.
+        """Make completions independent of the batch, bit for bit, or raise `ValueError`.
 
-        Raises:
-            ValueError: if the policy does not support this.
+        Rounding depends on the shapes of a batch, so batches are padded to fixed shapes.
         """
 
 
 class TrainablePolicy(Policy, Learnable):
     """Policy that can be trained. A track is the sequence of one agent's completions in one episode."""
 
-    reads_turns_alone: ClassVar[bool] = False
-    """True if turns are evaluated independently, so that mini-batches may split tracks."""
     value_head: nn.Module | None = None
     """Head that estimates the return before each turn. None: no value head."""
 
@@ -232,11 +237,6 @@ class TrainablePolicy(Policy, Learnable):
     def default_learning_rate(self) -> float:
         """Learning rate of AdamW if the settings have none."""
         return SMALL_LEARNING_RATE
-
-    @property
-    def compute_dtype(self) -> torch.dtype | None:
-        """Data type of forward passes. None: that of the weights. With float16 the trainer scales the loss."""
-        return None
 
     @property
     def max_tokens_per_turn(self) -> int:
@@ -303,17 +303,9 @@ class TrainablePolicy(Policy, Learnable):
 class Critic(Learnable):
     """Estimates returns from histories."""
 
-    reads_turns_alone: ClassVar[bool] = False
-    """True if turns are valued independently, so that mini-batches may split inputs."""
-
     @abstractmethod
     def values(self, inputs: Sequence[CriticInput]) -> Tensor:
         """[N] for each input V of its histories, then Q of its actions. Has no side effects."""
-
-    @property
-    def compute_dtype(self) -> torch.dtype | None:
-        """Data type of forward passes. None: that of the weights. With float16 the trainer scales the loss."""
-        return None
 
     def workplace(self) -> Workplace | None:
         """Model and device. None: the critic must not compute at the same time as others."""

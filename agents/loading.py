@@ -36,21 +36,12 @@ SERVER_CHECK_S = 20.0
 
 
 def named_policy(name: str) -> PolicySpec | None:
-    """Return the registered policy or the chat model with this name. None: it is the name of a model to load.
-
-    Raises:
-        UserError: if the name of a chat model is malformed.
-    """
+    """Return the registered policy or the chat model with this name. None: `load_policies` loads the model."""
     return registered_policy(name) or chat_spec(name)
 
 
 def check_models(config: ModelConfig, num_agents: int) -> None:
-    """Check models, tokenizers, devices and addresses of servers, without loading weights.
-
-    Raises:
-        UserError: if one of them cannot be used.
-        FileNotFoundError: if a model does not exist.
-    """
+    """Raise if models, tokenizers, devices or addresses of servers cannot be used, without loading weights."""
     for device in dict.fromkeys(config.devices(num_agents)):
         check_device(device)
     for addresses in config.servers(num_agents):
@@ -67,13 +58,10 @@ def check_models(config: ModelConfig, num_agents: int) -> None:
 
 
 def check_servers(config: ModelConfig, num_agents: int, *, learns: bool) -> None:
-    """Check that all vLLM servers answer and have the required options.
+    """Raise `ServerError` if a vLLM server does not answer, or lacks an option.
 
     Args:
         learns: True if training sends weights to the servers.
-
-    Raises:
-        ServerError: if a server does not answer, or lacks an option.
     """
     for address in dict.fromkeys(address for each in config.servers(num_agents) for address in each):
         client = VLLMClient(address, SERVER_CHECK_S)
@@ -84,14 +72,11 @@ def check_servers(config: ModelConfig, num_agents: int, *, learns: bool) -> None
 
 
 def check_room(config: ModelConfig, agents: Sequence[str], observations: Mapping[str, str]) -> None:
-    """Check that the first prompts and a completion fit into the models' contexts.
+    """Raise `UserError` if a first prompt and a completion exceed a model's context.
 
     Args:
         agents: agents with a model in `config`.
         observations: first observations of the agents that act first.
-
-    Raises:
-        UserError: if they do not fit.
     """
     for agent, name in zip(agents, config.names(len(agents)), strict=True):
         limit = getattr(model_config(where_of(name)).get_text_config(decoder=True), "max_position_embeddings", None)
@@ -107,11 +92,7 @@ def check_room(config: ModelConfig, agents: Sequence[str], observations: Mapping
 
 
 def check_device(name: str) -> None:
-    """Check that this machine has a device.
-
-    Raises:
-        UserError: if it does not; the message lists its devices.
-    """
+    """Raise `UserError` if this machine lacks a device."""
     if name == "auto":
         return
     num_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -132,11 +113,7 @@ def device_named(name: str) -> torch.device:
 
 
 def model_folder(name: str) -> Path | None:
-    """Return the folder of a model. None: it is a hub name.
-
-    Raises:
-        FileNotFoundError: if there is neither a folder nor a hub name.
-    """
+    """Return the folder of a model, or None for a hub name. Raise `FileNotFoundError` for other names."""
     folder = TINY_DIRECTORY if name == TINY else Path(name)
     if folder.is_dir():
         if not any((folder / file).is_file() for file in ("config.json", "adapter_config.json")):
@@ -187,10 +164,7 @@ def load_policies(
             made = LanguagePolicy(
                 model,
                 sampling=Sampling(
-                    temperature=config.temperature,
-                    top_k=config.top_k,
-                    top_p=config.top_p,
-                    learns_filtered=config.learns_filtered,
+                    config.temperature, config.top_k, config.top_p, learns_filtered=config.learns_filtered
                 ),
                 max_new_tokens=config.max_new_tokens or MAX_NEW_TOKENS,
                 adapter=adapter,
@@ -276,14 +250,7 @@ def with_adapters(
     alpha: int | None = None,
     target_modules: Sequence[str] = (ALL_LINEAR,),
 ) -> PeftModel:
-    """Freeze a model and add LoRA adapters (arXiv:2106.09685).
-
-    Args:
-        model: base model.
-        adapters: names of the adapters.
-        rank: rank of each adapter.
-        alpha: LoRA alpha; the output is scaled by alpha / rank. None: 2 * rank.
-        target_modules: names of the layers with adapters. "all-linear": every linear layer except the head.
+    """Freeze a model and add LoRA adapters (arXiv:2106.09685); see `ModelConfig` for the arguments.
 
     Raises:
         UserError: if the model lacks a layer in `target_modules`.

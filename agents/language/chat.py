@@ -296,11 +296,7 @@ def _options(query: str) -> tuple[ChatOptions, dict[str, Any]]:
 
 
 def address(url: str | None) -> str:
-    """Return the base address of a server, with the default path "/v1".
-
-    Raises:
-        UserError: if it is malformed.
-    """
+    """Return the base address of a server, with the default path "/v1". Raise `UserError` if it is malformed."""
     if url is None:
         return OPENAI
     refuse_password(url)

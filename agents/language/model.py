@@ -66,7 +66,7 @@ class LanguageModel:
         self.serving = serving
         self.kv_memory = kv_memory
         self.generator = self.generator_with(None)
-        self._shards: Shards | None = None
+        self.shards: Shards | None = None  # sharded copy; None: the weights are not sharded
 
     def generator_with(self, value_head: nn.Module | None) -> Generator:
         """Return a decoder or a client of vLLM servers. With a value head it also values the prompts."""
@@ -91,41 +91,36 @@ class LanguageModel:
     @property
     def learned(self) -> nn.Module:
         """Module with the trainable weights: the model, or its sharded copy with the same names of weights."""
-        return self.model if self._shards is None else self._shards.module
+        return self.model if self.shards is None else self.shards.module
 
     def shard(self, mesh: DeviceMesh) -> None:
         """Shard trainable weights over ranks, and keep a copy for decoding without servers.
 
         Models with adapters are not sharded, because the copy would contain the whole base model.
         """
-        if self._shards is not None or isinstance(self.model, PeftModel):
+        if self.shards is not None or isinstance(self.model, PeftModel):
             return
         decodes = self.serving is None and any(weight.requires_grad for weight in self.model.parameters())
-        self._shards = Shards(self.model, mesh, self.compute_dtype, keeps_copy=decodes)
-        self.scorer = self.scorer.on(self._shards.module, self._shards)
+        self.shards = Shards(self.model, mesh, self.compute_dtype, keeps_copy=decodes)
+        self.scorer = self.scorer.on(self.shards.module, self.shards)
 
     def refresh(self) -> None:
         """Copy the current weights to the decoder."""
-        if self._shards is not None:
-            self._shards.refresh()
-
-    @property
-    def shards(self) -> Shards | None:
-        """Sharded copy. None: the weights are not sharded."""
-        return self._shards
+        if self.shards is not None:
+            self.shards.refresh()
 
     @contextmanager
     def whole(self, *, on_all: bool = False) -> Iterator[None]:
         """Gather all weights on rank 0, or on all ranks; see `Learnable.whole`."""
-        if self._shards is None:
+        if self.shards is None:
             yield
             return
-        with self._shards.whole(on_all=on_all):
-            shards, self._shards = self._shards, None
+        with self.shards.whole(on_all=on_all):
+            shards, self.shards = self.shards, None
             try:
                 yield
             finally:
-                self._shards = shards
+                self.shards = shards
 
     def autocast(self) -> torch.autocast:
         return torch.autocast(self.device.type, dtype=self.compute_dtype, enabled=self.compute_dtype is not None)
@@ -133,7 +128,7 @@ class LanguageModel:
     def of(self, model: PreTrainedModel | PeftModel) -> LanguageModel:
         """Return a copy of this object with another model, for scoring."""
         twin = copy.copy(self)
-        twin.model, twin.base, twin._shards = model, base_of(model), None
+        twin.model, twin.base, twin.shards = model, base_of(model), None
         twin.scorer = self.scorer.on(twin.base)
         return twin
 

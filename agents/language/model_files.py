@@ -23,7 +23,7 @@ WEIGHTS = ("*.safetensors", "*.bin", "*.bin.index.json", "*.safetensors.index.js
 
 
 def model_config(name: str | Path) -> PreTrainedConfig:
-    """Load the configuration of a folder or hub name. For an adapter, load the configuration of its base model.
+    """Load the configuration of a folder or hub name, or of an adapter's base model.
 
     Raises:
         UserError: if it is malformed or needs custom code, or if transformers lacks the architecture.
@@ -54,11 +54,7 @@ def model_config(name: str | Path) -> PreTrainedConfig:
 
 
 def check_language_model(name: str | Path) -> PreTrainedConfig:
-    """Check the files of a causal language model and return its configuration.
-
-    Raises:
-        UserError: if files are missing or malformed, or if it is another kind of model.
-    """
+    """Return the configuration of a causal language model. Raise `UserError` for other models and malformed files."""
     config = model_config(name)
     kind = type(config)
     if config.is_encoder_decoder:
@@ -77,11 +73,7 @@ def check_language_model(name: str | Path) -> PreTrainedConfig:
 
 
 def check_critic_model(name: str | Path) -> None:
-    """Check the files of a critic's model.
-
-    Raises:
-        UserError: if they are missing or malformed, or do not fit together.
-    """
+    """Raise `UserError` if the files of a critic's model are missing, malformed, or do not fit together."""
     config = model_config(name)
     if type(config) not in MODEL_MAPPING:
         raise UserError(f"the model {str(name)!r} ({config.model_type}) has no hidden states for a critic's head")
@@ -90,11 +82,7 @@ def check_critic_model(name: str | Path) -> None:
 
 
 def check_reward_model(name: str | Path) -> None:
-    """Check that a model is a sequence classifier with one output, and check its files.
-
-    Raises:
-        UserError: if it is not, or if files are missing or malformed.
-    """
+    """Raise `UserError` if a model is not a sequence classifier with one output, or has malformed files."""
     config = model_config(name)
     kinds = config.architectures or []
     if not any("ForSequenceClassification" in kind for kind in kinds):
@@ -112,15 +100,7 @@ def check_reward_model(name: str | Path) -> None:
 
 
 def tokenizer_of(name: str | Path, config: PreTrainedConfig) -> PreTrainedTokenizerBase:
-    """Load the tokenizer of a model.
-
-    Args:
-        name: folder or hub name.
-        config: configuration of the model; its vocabulary must include the tokenizer's.
-
-    Raises:
-        UserError: if the tokenizer is malformed, or has a larger vocabulary than the model.
-    """
+    """Load a tokenizer. Raise `UserError` if it is malformed, or has a larger vocabulary than the model's `config`."""
     files = [Path(name) / file for file in ("tokenizer.json", "tokenizer_config.json")]
     found = {file.name: read_json(file) for file in files if file.is_file()}
     try:
@@ -145,16 +125,7 @@ def tokenizer_of(name: str | Path, config: PreTrainedConfig) -> PreTrainedTokeni
 
 
 def check_loaded(name: str | Path, model: Any, missing: Sequence[str]) -> None:
-    """Check that all weights of a loaded model are in its files, and finite.
-
-    Args:
-        name: folder or hub name.
-        model: loaded model.
-        missing: names of weights that are not in the files, and therefore random.
-
-    Raises:
-        UserError: if weights are missing, NaN or infinite.
-    """
+    """Raise `UserError` if weights of a loaded model are NaN or infinite, or `missing` in its files."""
     if missing:
         raise UserError(
             f"the files of the model {str(name)!r} lack {len(missing)} of its weights, first {sorted(missing)[0]!r}, "
@@ -187,11 +158,7 @@ def _refuse_kernels(name: str | Path, config: PreTrainedConfig) -> None:
 
 
 def _check_weights(name: str | Path) -> int | None:
-    """Raise if a folder has no weight files, or truncated ones.
-
-    Returns:
-        Number of tensors in safetensors files. None: the weights are on the hub or in another format.
-    """
+    """Raise if weight files are missing or truncated. Return the number of tensors in safetensors, if known."""
     folder = Path(name)
     if not folder.is_dir():  # hub name
         return None

@@ -58,7 +58,7 @@ class Features:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Features:
-        """Load features from the JSON of `dataclasses.asdict`."""
+        """Load the JSON of `dataclasses.asdict`."""
         given: dict[str, Any] = {name: tuple(it) if isinstance(it, list) else it for name, it in fields.items()}
         return cls(**given)
 
@@ -78,11 +78,7 @@ class Features:
         return np.array(bare.ravel() if is_image else self.vector(element))
 
     def vector(self, element: Any) -> NDArray[np.float32]:
-        """Convert an element to a vector.
-
-        Raises:
-            ValueError: if the element has another size, or options outside of the space.
-        """
+        """Convert an element to a vector. Raise `ValueError` if it is not in the space."""
         if self.is_masked:
             element = element[OBSERVATION]
         if not self.num_choices:
