@@ -1,4 +1,4 @@
-"""Who acts: policies and critics over language models and perceptrons, decoding, scoring."""
+"""Policies and critics: language models and perceptrons, decoding, scoring."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Which items share a forward pass, how rows of different lengths lie in one, and how they get to the device."""
+"""Micro-batches, padding, and copies to the device."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from torch import Tensor
 
 
 def default_max_tokens(device: torch.device) -> int:
-    """Tokens per pass where no setting says: on a CPU what its cache bears, elsewhere what keeps the device busy."""
+    """Tokens per forward pass without a setting: 2,048 on a CPU, so that activations stay in its cache, else 16,384."""
     return 2_048 if device.type == "cpu" else 16_384
 
 
 def micro_batches(sizes: Sequence[int], items: Sequence[int], max_tokens: int) -> Iterator[list[int]]:
-    """Items of like size together, so that no pass pads much or exceeds the budget; at least one item per pass.
+    """Yield micro-batches of items of similar size, to limit padding.
 
     Args:
-        sizes: tokens of every item there is.
-        items: those to be divided, by number.
-        max_tokens: tokens per pass, padding included.
+        sizes: tokens per item.
+        items: indices of the items to divide.
+        max_tokens: maximum tokens per micro-batch, including padding. A single item may exceed it.
     """
     batch: list[int] = []
     for item in sorted(items, key=lambda i: sizes[i]):
@@ -35,7 +35,7 @@ def micro_batches(sizes: Sequence[int], items: Sequence[int], max_tokens: int) -
 
 
 def padded(rows: Sequence[NDArray[np.int64]], device: torch.device) -> Tensor:
-    """[R, L] rows padded on the right; with causal attention nothing before it reads the padding."""
+    """[R, L] token ids padded on the right, for causal attention without a mask."""
     ids = np.zeros((len(rows), max(len(row) for row in rows)), dtype=np.int64)
     for target, row in zip(ids, rows, strict=True):
         target[: len(row)] = row
@@ -43,8 +43,8 @@ def padded(rows: Sequence[NDArray[np.int64]], device: torch.device) -> Tensor:
 
 
 def sent(values: NDArray[Any] | Tensor, device: torch.device) -> Tensor:
-    """Values of the host on a device. The copy is queued there, so that the host does not wait for earlier work."""
+    """Copy values to a device without waiting for the device."""
     tensor = torch.from_numpy(values) if isinstance(values, np.ndarray) else values
     if device.type == "cuda" and tensor.device != device:
-        tensor = tensor.pin_memory()  # a copy from pageable memory is not queued, whatever is asked for
+        tensor = tensor.pin_memory()  # copies from pageable memory are synchronous
     return tensor.to(device, non_blocking=True)

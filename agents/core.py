@@ -1,7 +1,7 @@
-"""The contracts between worlds and learning: request → completion, track → evaluation, history → values.
+"""Interfaces of policies and critics, for text and for vector observations.
 
-A policy answers requests with completions; to learn it, the same policy evaluates the completions again, with a
-gradient. A critic reads histories. None of the three knows whether the world is made of text or of vectors.
+`Policy.act` turns requests into completions. `TrainablePolicy.evaluate` computes the log-probabilities of completions
+again, with a gradient. `Critic.values` estimates returns from histories.
 """
 
 from __future__ import annotations
@@ -23,93 +23,91 @@ from .._errors import UserError
 from .batching import micro_batches
 
 SHOWN_METRICS = ("return", "policy_loss", "value_loss", "grad_norm", "critic_grad_norm", "entropy", "kl_after_update")
-"""Metrics of the last update that the message shows, if they exist."""
+"""Metrics of the previous update that the message of a `Divergence` shows."""
 SMALL_LEARNING_RATE = 5e-4
-"""Learning rate of perceptrons and small language models, whose weights still have everything to learn."""
+"""Default learning rate of perceptrons and of small language models."""
 NO_TOKENS: NDArray[np.float32] = np.zeros(0, dtype=np.float32)
 Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """One decision: what the environment gets, and what learning needs of how it was made."""
+    """Action of one agent at one turn, with the data that training needs."""
 
     action: Any
-    """What `env.step` gets: text, a number, a vector."""
+    """Action for `env.step`: text, number or vector."""
     logprobs: NDArray[np.float32] = field(default_factory=lambda: NO_TOKENS)
-    """[T] log-probability of each sampled token, in nats, temperature included; a vector action is one token."""
+    """[T] log-probability of each sampled token, in nats, at the sampling temperature. A vector action is one token."""
     entropies: NDArray[np.float32] = field(default_factory=lambda: NO_TOKENS)
-    """[T] entropy of the distribution each token was sampled from, in nats."""
+    """[T] entropy of the sampling distribution of each token, in nats."""
     is_cut: bool = False
-    """True where the token limit ended it."""
+    """True if the token limit ended the completion."""
     tokens: Any = None
-    """What the policy needs to evaluate it again: token ids, or the raw action and its observation."""
+    """Input of `TrainablePolicy.evaluate`: a `TokenRecord` or a `NumericRecord`."""
     value: float | None = None
-    """The policy's own estimate of the return, where it carries a value head."""
+    """Estimate of the policy's value head. None: no value head."""
     version: int = 0
-    """Version of the weights that made it: the number of updates behind them."""
+    """Version of the sampling weights: the number of updates before them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One decision to be made: an agent in an episode at a turn."""
+    """Request for the action of one agent at one turn of an episode."""
 
     agent: str
     observation: Any
     stream: tuple[int, ...]
-    """Names the random stream of this decision, (seed, episode, agent, turn): no other request draws from it."""
+    """Key of the request's random stream: (seed, episode, agent, turn). Each request has another key."""
     previous: Completion | None = None
-    """The same agent's last completion in this episode, so that its tokens are extended and not made anew."""
+    """Previous completion of the agent in this episode. The new prompt extends its tokens."""
     action_mask: Any = None
-    """Mask of the legal options, where the environment's info tells it; None: all that the observation allows."""
+    """Mask of the legal actions from the environment's info. None: no mask in the info."""
 
 
 @dataclass(frozen=True, slots=True)
 class CriticInput:
-    """What a critic reads of one episode: the history before each turn, oldest first."""
+    """Input of a critic from one episode."""
 
     histories: tuple[Any, ...]
-    """One for each turn, and one more where the value of the last history is asked for too."""
+    """History before each turn, oldest first. An extra last one requests the value after the last turn."""
     actions: tuple[Any, ...] = ()
-    """For Q: what was done after each history of a turn, messages or a vector (one for each agent in a joint input);
-    empty for V."""
+    """Action after each history, for Q(h, a): messages or a vector, one per agent in joint inputs. Empty: only V(h)."""
     completions: tuple[Completion, ...] = ()
-    """The agent's own, so that a head on the actor reads the very tokens that were sampled; empty in a joint input."""
+    """Completions of the agent, from which a value head on the actor reads the tokens. Empty in a joint input."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The log-probabilities of completions under the present weights, with a gradient."""
+    """Log-probabilities of completions under the current weights, with a gradient."""
 
     logprobs: Tensor
-    """[K] log-probability of every sampled token, turn after turn, track after track."""
+    """[K] log-probability of each sampled token, ordered by track and turn."""
     entropies: Tensor
-    """[K] entropies of the distributions they were sampled from."""
+    """[K] entropy of the distribution of each token."""
     turn_of_token: Tensor
-    """[K] which of the N turns a token belongs to."""
+    """[K] index of the token's turn among the N turns."""
     values: Tensor | None = None
-    """[N] what the policy's own value head says before each turn; None without a head."""
+    """[N] estimate of the value head before each turn. None: no value head."""
 
 
 class Divergence(UserError, FloatingPointError):
-    """A gradient, loss or logit that is not finite. The weights are those before the step that it would have made.
+    """Raised if a gradient, loss or logit is not finite, before the optimizer changes the weights.
 
-    The message is one line. Whoever passes the exception on fills in what it knows.
+    Callers fill in the attributes while the exception passes through them.
 
     Args:
-        problem: what is not finite.
+        problem: description of the value that is not finite.
         parameters: weights that it was computed with.
-        rows: decisions of a batch that it concerns, where the agents are not known yet.
+        rows: rows of the batch that have it, for callers that know their agents.
 
     Attributes:
-        problem: what is not finite.
-        agents: agents whose policy or critic it is.
-        update: number of the update, counted from 1.
-        rewards: least and greatest reward that the update learned from; None while it was still collecting.
-        metrics: the last update's metrics, which were finite.
-        largest_weight: greatest magnitude among the weights.
-        learning_rate: learning rate of those weights.
-        remedy: what to do, where it is not to lower the learning rate.
+        agents: agents of the policy or critic.
+        update: number of the update, from 1.
+        rewards: smallest and largest reward of the update. None: not collected yet.
+        metrics: metrics of the previous update.
+        largest_weight: largest absolute value among the weights.
+        learning_rate: learning rate of the weights.
+        remedy: advice at the end of the message. None: lower the learning rate.
     """
 
     def __init__(self, problem: str, parameters: Iterable[nn.Parameter] = (), rows: Sequence[int] = ()):
@@ -140,131 +138,122 @@ class Divergence(UserError, FloatingPointError):
 
 
 def largest(parameters: Iterable[nn.Parameter]) -> float | None:
-    """Greatest magnitude of any weight; None without weights."""
+    """Largest absolute value of all weights. None: no weights."""
     return max((float(weight.detach().abs().max()) for weight in parameters if weight.numel()), default=None)
 
 
 class Learnable(ABC):
-    """What an optimizer changes, a checkpoint keeps and a folder holds, of policies and critics alike."""
+    """Model with weights to train, checkpoint and save: a policy or a critic."""
+
+    reads_turns_alone: ClassVar[bool] = False
+    """True if turns are evaluated independently, so that mini-batches may split episodes."""
+
+    @property
+    def compute_dtype(self) -> torch.dtype | None:
+        """Data type of forward passes. None: that of the weights. With float16 the trainer scales the loss."""
+        return None
 
     @abstractmethod
     def parameters(self) -> list[nn.Parameter]:
-        """What an optimizer may change, a policy's value head included."""
+        """Trainable parameters, including those of a policy's value head."""
 
     @abstractmethod
     def state_dict(self) -> dict[str, Tensor]:
-        """The weights that learn, and whatever else changes in training."""
+        """Trainable weights and other state that changes in training, such as running moments."""
 
     @abstractmethod
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Take over what `state_dict` gave."""
+        """Load the result of `state_dict`."""
 
     @abstractmethod
     def save(self, directory: Path) -> None:
-        """Write everything that is needed to load it again into a folder."""
+        """Write the model into a folder."""
 
-    def shard(self, mesh: DeviceMesh) -> None:  # noqa: B027  # most are too small for it
-        """Keep a share of the weights, where there is much to share; a second call changes nothing.
-
-        Args:
-            mesh: the ranks that share, along one dimension; all of them make this call.
-        """
+    def shard(self, mesh: DeviceMesh) -> None:  # noqa: B027  # most models are too small
+        """Shard the weights over the ranks of a one-dimensional mesh (collective). A second call changes nothing."""
 
     @contextmanager
     def whole(self) -> Iterator[None]:
-        """Inside the block the first rank has all weights, which `state_dict` and `save` need; all ranks enter it."""
+        """Context in which rank 0 has all weights, as `state_dict` and `save` need (collective)."""
         yield
 
 
 @dataclass(frozen=True, slots=True)
 class Workplace:
-    """Where a policy or a critic computes. Those of different workplaces share no weights, and may compute at the same
-    time."""
+    """Model and device of a policy or critic. Those with different workplaces may compute at the same time."""
 
     model: int
-    """Number of the model: equal where weights, or what is computed with them, are shared."""
+    """Key of the model. It is equal if weights, or caches that depend on them, are shared."""
     device: torch.device
 
 
 class Processes(Protocol):
-    """The processes that train together, as one of them sees them; one that trains by itself is among them alone."""
+    """Group of the processes of a training run."""
 
     @property
     def is_writer(self) -> bool:
-        """Whether this one writes for all."""
+        """True in the one process that writes files."""
 
     def by_writer(self, work: Callable[[], Value]) -> Value:
-        """What the work returns, or raises, on the process that writes; the others wait. All call it."""
+        """Run `work` in the writing process and return its result, or raise its error, in all (collective)."""
 
 
 class Policy(ABC):
-    """Answers requests."""
+    """Chooses actions."""
 
     def workplace(self) -> Workplace | None:
-        """Where it computes; None where it may not do so in a thread beside others."""
+        """Model and device. None: the policy must not compute at the same time as others."""
         return None
 
     @abstractmethod
     def act(self, requests: Sequence[Request], *, greedy: bool = False) -> list[Completion]:
-        """One completion for each request, in order; the answer to one does not depend on the others."""
+        """Return one completion per request, in order. Each depends on its own request only."""
 
-    def make_ready(self, processes: Processes) -> None:  # noqa: B027  # most have nothing to exchange
-        """Prepare to answer with the present weights; all processes that train together call it before they play."""
+    def make_ready(self, processes: Processes) -> None:  # noqa: B027  # most policies exchange no weights
+        """Prepare `act` for the current weights, for example send them to a server (collective)."""
 
     def batch_key(self) -> object:
-        """Policies of equal key can answer in one call of `act_together`: adapters of one base model."""
+        """Key of policies that one call of `act_together` can serve, such as adapters of one base model."""
         return id(self)
 
     def act_together(self, requests: Sequence[tuple[Policy, Request]], *, greedy: bool = False) -> list[Completion]:
-        """Answer the requests of all policies that share this one's `batch_key`."""
+        """Return one completion per request, for policies with the same `batch_key`."""
         return self.act([request for _, request in requests], greedy=greedy)
 
-    def fix_shapes(self) -> None:  # noqa: B027  # nothing to do for most
-        """From here on, answer each request bit for bit as if it were asked alone, whatever else is in the batch.
+    def fix_shapes(self) -> None:  # noqa: B027  # most policies do not compute in batches
+        """Make completions independent of the batch, bit for bit, or raise `ValueError`.
 
-        Sums are rounded by the shapes that they are computed in, so this costs speed. Nothing to do where answers do
-        not depend on the batch at all.
-
-        Raises:
-            ValueError: if this policy cannot.
+        Rounding depends on the shapes of a batch, so batches are padded to fixed shapes.
         """
 
 
 class TrainablePolicy(Policy, Learnable):
-    """A policy that learns: it evaluates its own completions again, with a gradient.
+    """Policy that can be trained. A track is the sequence of one agent's completions in one episode."""
 
-    A track is one agent's completions in one episode, in order.
-    """
-
-    reads_turns_alone: ClassVar[bool] = False
-    """True where the turns of a track are evaluated one by one, so that they may be learned from in any grouping."""
     value_head: nn.Module | None = None
-    """Estimates the return before each turn; None without one."""
+    """Head that estimates the return before each turn. None: no value head."""
 
     @property
     def default_learning_rate(self) -> float:
-        """AdamW's learning rate where the settings name none."""
+        """Learning rate of AdamW if the settings have none."""
         return SMALL_LEARNING_RATE
 
     @property
-    def compute_dtype(self) -> torch.dtype | None:
-        """Data type of forward passes; None: that of the weights. float16 has its losses scaled in learning."""
-        return None
-
-    @property
     def max_tokens_per_turn(self) -> int:
-        """Largest number of tokens of a completion: part of the fixed denominator of a loss per token."""
+        """Maximum number of tokens per completion, for a loss with a constant denominator."""
         return 1
 
     @property
     def is_sampled_elsewhere(self) -> bool:
-        """Whether its completions carry the log-probabilities of a sampler that rounds otherwise than `evaluate`."""
+        """True if completions have log-probabilities of another engine, which rounds differently from `evaluate`."""
         return False
 
     @property
     def is_scored_later(self) -> bool:
-        """Whether its completions lack entropies and its own log-probabilities: processes that share its weights can
-        only evaluate together, and not while each plays its own episodes."""
+        """True if completions lack entropies and log-probabilities of `evaluate`; see `scored`.
+
+        Ranks with sharded weights can evaluate only together, and not during a rollout.
+        """
         return False
 
     def scored(
@@ -273,91 +262,67 @@ class TrainablePolicy(Policy, Learnable):
         logprobs: Sequence[NDArray[np.float32]],
         entropies: Sequence[NDArray[np.float32]],
     ) -> list[tuple[Completion, ...]]:
-        """The tracks with what they lacked.
-
-        Args:
-            logprobs: as of `evaluate`, of all tokens of each track.
-            entropies: likewise.
-        """
-        return [
-            tuple(
-                replace(turn, logprobs=own, entropies=each)
-                for turn, own, each in zip(track, *(by_turn(track, of) for of in scores), strict=True)
-            )
-            for track, *scores in zip(tracks, logprobs, entropies, strict=True)
-        ]
+        """Fill in log-probabilities and entropies, given those of all tokens of each track."""
+        found = []
+        for track, *scores in zip(tracks, logprobs, entropies, strict=True):
+            ends = np.cumsum([len(turn.logprobs) for turn in track])[:-1]
+            turns = zip(track, *(np.split(each, ends) for each in scores), strict=True)
+            found.append(tuple(replace(turn, logprobs=own, entropies=each) for turn, own, each in turns))
+        return found
 
     @abstractmethod
     def evaluate(self, tracks: Sequence[Sequence[Completion]]) -> Evaluation:
-        """Log-probabilities, entropies and values of all turns of all tracks."""
+        """Return log-probabilities, entropies and values of all turns of all tracks."""
 
     @abstractmethod
     def num_tokens(self, track: Sequence[Completion]) -> int:
-        """What evaluating the track costs, in tokens; micro-batches are cut by it."""
+        """Cost of evaluating a track, in tokens; it determines micro-batches."""
 
     def batches(self, tracks: Sequence[Sequence[Completion]], items: Sequence[int], max_tokens: int) -> list[list[int]]:
-        """The numbers of the tracks to be evaluated in one pass each; a pass of several tracks keeps to the budget.
-
-        Args:
-            items: the tracks that are to be evaluated, by number.
-        """
-        sizes = [self.num_tokens(track) for track in tracks]
-        return list(micro_batches(sizes, items, max_tokens))
+        """Divide the tracks with indices `items` into micro-batches of at most `max_tokens` tokens, or one track."""
+        return list(micro_batches([self.num_tokens(track) for track in tracks], items, max_tokens))
 
     @abstractmethod
     def reference(self, device: torch.device | None = None) -> TrainablePolicy:
-        """What the policy starts from, frozen, as the anchor of a KL penalty: a copy, or a base that is shared.
+        """Reference policy of a KL penalty, with frozen weights: a copy, or the shared base of adapters.
 
         Args:
-            device: where a copy is to lie. None: beside the policy.
+            device: device of a copy. None: that of the policy.
         """
 
     def observe(self, completions: Sequence[Completion]) -> None:
-        """Take in what was seen before these completions, all of an update in a fixed order; for normalization, say."""
+        """Update observation statistics from all completions of an update, in a fixed order."""
 
     def forget(self) -> None:
-        """Drop what was computed with old weights; called after each update."""
+        """Clear caches that depend on the weights; called after each update."""
 
     def rest(self) -> None:
-        """Give back memory that only deciding needs; called between the episodes and the update from them."""
-
-
-def by_turn(track: Sequence[Completion], scores: NDArray[np.float32]) -> list[NDArray[np.float32]]:
-    """Scores of all tokens of a track, cut into those of its turns."""
-    return np.split(scores, np.cumsum([len(turn.logprobs) for turn in track])[:-1])
+        """Release memory that only `act` needs; called between rollout and update."""
 
 
 class Critic(Learnable):
-    """Estimates returns from histories. `values` alone changes nothing."""
-
-    reads_turns_alone: ClassVar[bool] = False
-    """True where the turns of an input are valued one by one, so that they may be learned from in any grouping."""
+    """Estimates returns from histories."""
 
     @abstractmethod
     def values(self, inputs: Sequence[CriticInput]) -> Tensor:
-        """[N] in order: for each input, V of each of its histories, then Q of each of its actions in its history."""
-
-    @property
-    def compute_dtype(self) -> torch.dtype | None:
-        """Data type of forward passes; None: that of the weights. float16 has its losses scaled in learning."""
-        return None
+        """[N] for each input V of its histories, then Q of its actions. Has no side effects."""
 
     def workplace(self) -> Workplace | None:
-        """Where it computes; None where it may not do so in a thread beside others."""
+        """Model and device. None: the critic must not compute at the same time as others."""
         return None
 
-    def observe(self, inputs: Sequence[CriticInput]) -> None:  # most keep no statistics
-        """Take all inputs of an update into running statistics, once, before any of them is valued."""
+    def observe(self, inputs: Sequence[CriticInput]) -> None:
+        """Update observation statistics from all inputs of an update, before any is valued."""
 
     @abstractmethod
     def num_tokens(self, item: CriticInput) -> int:
-        """What valuing the input costs, in tokens; micro-batches are cut by it."""
+        """Cost of valuing an input, in tokens; it determines micro-batches."""
 
 
 class FittedCritic(Critic):
-    """A critic that is fitted anew to all examples of its replay at each update, without gradient steps.
+    """Critic without gradient steps: each update fits it to all examples of its replay buffer.
 
-    Its values are in the unit of the rewards. It has no weights that an optimizer changes.
+    Its values are in reward units.
     """
 
     def parameters(self) -> list[nn.Parameter]:
@@ -367,16 +332,12 @@ class FittedCritic(Critic):
     def fit(
         self, inputs: Sequence[CriticInput], targets: Sequence[Tensor], ages: Sequence[int] | None = None
     ) -> dict[str, float]:
-        """Forget what was fitted and fit these examples.
+        """Replace the previous fit and return metrics to log.
 
         Args:
-            inputs: of the whole replay.
-            targets: of each input, [T] in reward units, those of its histories.
-            ages: of each input, how many updates before those that are valued next it was collected: 1 for the newest.
-                None: all alike.
-
-        Returns:
-            Metrics to log.
+            inputs: all inputs of the replay buffer.
+            targets: per input [T], value targets of its histories in reward units.
+            ages: per input, the number of updates since it was collected: 1 for the newest. None: equal ages.
         """
 
 
@@ -384,7 +345,7 @@ PolicyT = TypeVar("PolicyT", bound=TrainablePolicy)
 
 
 class HeadCritic(Critic, Generic[PolicyT]):
-    """A critic that is the actor's own value head: it learns, is kept and is saved with the policy.
+    """Value head of an actor. The policy trains, checkpoints and saves its weights.
 
     Raises:
         ValueError: if the policy has no value head.
@@ -396,7 +357,7 @@ class HeadCritic(Critic, Generic[PolicyT]):
         self.policy = policy
 
     def parameters(self) -> list[nn.Parameter]:
-        return []  # the policy's optimizer changes them
+        return []  # they belong to the policy's optimizer
 
     def state_dict(self) -> dict[str, Tensor]:
         return {}

@@ -1,7 +1,7 @@
-"""Transcript → token ids: append-only, token-exact, and nobody's text becomes a control token.
+"""Tokenization of histories: append-only, and without control tokens in messages.
 
-A prompt of a later turn is the earlier prompt, the completion as it was sampled, and the ids of what was appended. So
-one forward pass over the last turn's tokens gives every turn's log-probabilities, and nothing is tokenized twice.
+The prompt of a later turn is the previous prompt, the sampled completion, and the token ids of new messages. So one
+forward pass over the tokens of the last turn gives the log-probabilities of all turns.
 """
 
 from __future__ import annotations
@@ -19,43 +19,43 @@ from .._errors import UserError
 from ..envs.core import Message, messages_of
 from .core import Completion
 
-# Private-use characters that stand for a message's content while the chat template is rendered.
+# Private-use characters: placeholders of the messages' contents while the chat template is rendered.
 _OPEN, _CLOSE = "\ue000", "\ue001"
 _SLOT = re.compile(f"{_OPEN}([0-9]+){_CLOSE}")
-# Added tokens that are not "special" may be ordinary words (runs of spaces, say); those of this shape are not.
+# Added tokens without the flag "special" are control tokens if they have this shape, else ordinary words.
 _CONTROL_SHAPE = re.compile(r"[<\[].+[>\]]", re.DOTALL)
 
-MAX_KEPT_TOKENS = 2**18  # the default replay of a critic of short games, and some megabytes
-ENTRY = 256  # tokens that take as much memory as what an entry needs besides: its text, messages and containers
+MAX_KEPT_TOKENS = 2**18  # some megabytes; holds the default replay buffer of short games
+ENTRY = 256  # memory of a cache entry's key and containers, in tokens
 
 Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
 class TokenRecord:
-    """The tokens of one completion."""
+    """Token ids of one completion and its prompt."""
 
     prompt_ids: NDArray[np.int64]
-    """[S] all that the model read: history, own earlier completions, prompt."""
+    """[S] token ids of the history, including the agent's previous completions."""
     completion_ids: NDArray[np.int64]
-    """[T] as sampled; the end-of-text token is one of them where it was sampled."""
+    """[T] sampled token ids, including the end-of-text token if it was sampled."""
     is_extension: bool
-    """True where `prompt_ids` begins with the previous turn's prompt and completion."""
+    """True if `prompt_ids` starts with the previous turn's prompt and completion."""
     observation: str
-    """What the prompt was encoded from."""
+    """Observation that was encoded."""
 
 
 class Encoder:
-    """Turns observations into prompts, and completions into text, for one tokenizer.
+    """Encodes observations as prompts and decodes completions, for one tokenizer.
 
     Args:
-        tokenizer: any Hugging Face tokenizer.
-        is_chat: feed the messages through the tokenizer's chat template; False feeds the transcript's plain text,
-            each message closed by a line end, or by the end-of-text token where it is the reader's own.
-        template_kwargs: passed to the chat template, such as {"enable_thinking": False}.
+        tokenizer: Hugging Face tokenizer.
+        is_chat: apply the tokenizer's chat template. False: plain text. A line end closes each message; the
+            end-of-text token closes the agent's replies.
+        template_kwargs: arguments of the chat template, such as {"enable_thinking": False}.
 
     Raises:
-        ValueError: if the tokenizer lacks an end-of-text token, or a chat template where one is asked for.
+        ValueError: if the tokenizer lacks an end-of-text token, or the chat template for `is_chat`.
     """
 
     def __init__(
@@ -82,37 +82,40 @@ class Encoder:
             for index, token in added.items()
             if token.special or _CONTROL_SHAPE.fullmatch(token.content)
         }
-        # A look-ahead finds overlapping spellings too.
+        # The look-ahead also finds overlapping matches.
         self._control_text = re.compile(f"(?={'|'.join(map(re.escape, self._control.values()))})")
-        # Posts come back in every epoch; replies never do, but in a critic's replay.
+        # Messages of the environment recur in every epoch, replies only in a critic's replay buffer.
         self._encoded: Recent[list[int]] = Recent(MAX_KEPT_TOKENS, len)
         empty: list[int] = tokenizer("", add_special_tokens=True)["input_ids"]
         self._start = empty[:1] if tokenizer.bos_token_id is not None and empty[:1] == [tokenizer.bos_token_id] else []
-        # The token that closes a turn is the template's, where it differs from the model's end-of-text token.
+        # A chat template may close turns with another token than the model's end-of-text token.
         self.stop_ids = frozenset({self.end_id} | ({self._turn_end()} if is_chat else set()))
 
     def prompt(self, observation: str, previous: Completion | None = None) -> tuple[NDArray[np.int64], bool]:
-        """The ids that the model reads before it answers, and whether they extend the previous turn's."""
+        """Return the prompt's token ids [S], and True if they extend those of the previous turn."""
         if previous is not None:
             appended = self._appended(observation, previous)
             if appended is not None:
                 tokens: TokenRecord = previous.tokens
                 return np.concatenate([tokens.prompt_ids, tokens.completion_ids, appended]), True
         messages = messages_of(observation)
-        ids = self._chat(messages) if self.is_chat else self._start + self._plain(messages)
+        if self.is_chat:
+            ids = self._filled(self._rendered(messages), messages)
+        else:
+            ids = self._start + self._plain(messages)
         return np.asarray(ids, dtype=np.int64), False
 
     def text(self, completion_ids: Sequence[int] | NDArray[np.int64]) -> str:
-        """What a completion says: without the end-of-text token, and without any other control token."""
+        """Decode a completion without control tokens."""
         kept = [int(index) for index in completion_ids if int(index) not in self._control and index != self.end_id]
         return str(self.tokenizer.decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
     def content(self, text: str) -> list[int]:
-        """The ids of a piece of text in which no control token is read, whatever it says."""
+        """Encode text that may spell control tokens, without control tokens."""
         return self._encoded.get(text, lambda: self._harmless(text))
 
     def _appended(self, observation: str, previous: Completion) -> NDArray[np.int64] | None:
-        """Ids of what was added after the previous completion; None where the history was rewritten."""
+        """Return the token ids after the previous completion. None: the environment rewrote the history."""
         tokens: TokenRecord = previous.tokens
         old, new = messages_of(tokens.observation), messages_of(observation)
         reply = len(old)
@@ -122,7 +125,7 @@ class Encoder:
         ids = self._chat_suffix(new, reply) if self.is_chat else [self.end_id, *self._plain(new[reply + 1 :])]
         ends_itself = len(tokens.completion_ids) > 0 and int(tokens.completion_ids[-1]) in self.stop_ids
         if ends_itself and ids and ids[0] in self.stop_ids:
-            ids = ids[1:]  # the turn was closed by the model itself
+            ids = ids[1:]  # the model has closed the turn
         return np.asarray(ids, dtype=np.int64)
 
     def _plain(self, messages: Sequence[Message]) -> list[int]:
@@ -136,16 +139,13 @@ class Encoder:
             )
         ]
 
-    def _chat(self, messages: Sequence[Message]) -> list[int]:
-        return self._filled(self._rendered(messages), messages)
-
     def _chat_suffix(self, messages: Sequence[Message], reply: int) -> list[int]:
-        """What the template puts after the reply: its closing token, later messages, the opening of the next turn."""
+        """Encode the rendered text after the reply with index `reply`: turn end, later messages, generation prompt."""
         rendered = self._rendered(messages)
         slot = f"{_OPEN}{reply}{_CLOSE}"
         if rendered.count(slot) != 1:
             raise ValueError(
-                "this chat template does not show each reply once, as multi-turn training needs; "
+                f"the chat template has a reply {rendered.count(slot)} times, but multi-turn training needs it once; "
                 "use is_chat=False, or another template"
             )
         return self._filled(rendered.split(slot)[1], messages)
@@ -158,7 +158,7 @@ class Encoder:
                     slots, tokenize=False, add_generation_prompt=True, **self.template_kwargs
                 )
             )
-        except Exception as error:  # whatever a template of others raises, or does with its arguments
+        except Exception as error:  # templates may raise anything
             said = " ".join(str(error).split())[:300]
             raise UserError(
                 f"the chat template of the tokenizer {self.tokenizer.name_or_path!r} fails ({type(error).__name__}: "
@@ -166,7 +166,7 @@ class Encoder:
             ) from error
 
     def _filled(self, rendered: str, messages: Sequence[Message]) -> list[int]:
-        """Encode a rendered template: its own text with control tokens, the messages' contents without."""
+        """Encode a rendered template: its text with control tokens, the messages' contents without."""
         ids: list[int] = []
         for i, piece in enumerate(_SLOT.split(rendered)):
             ids += self.content(messages[int(piece)].content) if i % 2 else self._encode(piece)
@@ -181,25 +181,23 @@ class Encoder:
         return list(self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]) if text else []
 
     def _harmless(self, text: str) -> list[int]:
-        """Encode in pieces none of which spells a control token: each that is spelled is cut after its first letter."""
+        """Encode text in pieces: each spelled control token is cut after its first character."""
         cuts = [found.start() + 1 for found in self._control_text.finditer(text)] if self._control else []
         pieces = [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
         ids = [index for piece in pieces for index in self._encode(piece)]
         if self._control.keys().isdisjoint(ids):
             return ids
-        # Spelled only after the tokenizer's own normalization; letter by letter it cannot be.
+        # The tokenizer's normalization can make control tokens out of several characters, not out of single ones.
         letters = [index for letter in text for index in self._encode(letter)]
         return [index for index in letters if index not in self._control]
 
 
 class Recent(Generic[Value]):
-    """Values by key, as many of the last used as fit.
-
-    A bound on their number would be none: over thousands of updates, texts of any length come and never come back.
+    """LRU cache with a limit on the tokens of all values, because texts differ in length.
 
     Args:
-        max_size: most tokens that all values together may have, each counted as `ENTRY` more than it has.
-        size_of: tokens of a value.
+        max_size: maximum number of tokens of all values, plus `ENTRY` per value. One value may exceed it.
+        size_of: returns the tokens of a value.
     """
 
     def __init__(self, max_size: int, size_of: Callable[[Value], int]):
@@ -212,7 +210,7 @@ class Recent(Generic[Value]):
         return len(self._values)
 
     def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
-        """The value of a key; made where it is not kept."""
+        """Return the cached value, or call `make` and cache its result."""
         value = self._values.pop(key, None)
         if value is None:
             value = make()

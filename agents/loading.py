@@ -1,4 +1,4 @@
-"""Names → policies: the embedded model, a folder, or a hub name; own, shared or adapted weights."""
+"""Loads language models by name, with own weights, shared weights or LoRA adapters per agent."""
 
 from __future__ import annotations
 
@@ -32,33 +32,25 @@ from .vllm.client import VLLMClient
 from .vllm.server import Serving
 
 SERVER_CHECK_S = 20.0
-"""Seconds that a server may take to say what it serves."""
+"""Timeout of the checks of vLLM servers, in seconds."""
 
 
 def named_policy(name: str) -> PolicySpec | None:
-    """How the policy of a name is made where it is no model to be loaded: a registered one, or a chat server's model.
-
-    Raises:
-        UserError: if it is a malformed name of a chat server's model.
-    """
+    """Return the registered policy or the chat model with this name. None: `load_policies` loads the model."""
     return registered_policy(name) or chat_spec(name)
 
 
 def check_models(config: ModelConfig, num_agents: int) -> None:
-    """Find what would fail later, without loading a weight.
-
-    Raises:
-        UserError: if a setting is wrong, or a model, its tokenizer, the device or a server's address cannot be used.
-        FileNotFoundError: if a model is not there.
-    """
+    """Raise if models, tokenizers, devices or addresses of servers cannot be used, without loading weights."""
     for device in dict.fromkeys(config.devices(num_agents)):
         check_device(device)
     for addresses in config.servers(num_agents):
         for address in addresses:
             VLLMClient(address, SERVER_CHECK_S)
     _check_transfer(config, num_agents)
-    if config.server is None:
-        _check_sampler(config, num_agents)
+    if config.server is None and config.sampler == "graphs":
+        for device in config.devices(num_agents):
+            check_graphs(device_named(device))
     for name in dict.fromkeys(config.names(num_agents)):
         _encoder(config, name)
         if config.weights == "adapters" and ALL_LINEAR not in config.lora_target_modules:
@@ -66,13 +58,10 @@ def check_models(config: ModelConfig, num_agents: int) -> None:
 
 
 def check_servers(config: ModelConfig, num_agents: int, *, learns: bool) -> None:
-    """Ask every server which model it serves, and whether it was started with what is needed.
+    """Raise `ServerError` if a vLLM server does not answer, or lacks an option.
 
     Args:
-        learns: the servers are to be sent weights.
-
-    Raises:
-        ServerError: if one does not answer, or lacks an option.
+        learns: True if training sends weights to the servers.
     """
     for address in dict.fromkeys(address for each in config.servers(num_agents) for address in each):
         client = VLLMClient(address, SERVER_CHECK_S)
@@ -83,14 +72,11 @@ def check_servers(config: ModelConfig, num_agents: int, *, learns: bool) -> None
 
 
 def check_room(config: ModelConfig, agents: Sequence[str], observations: Mapping[str, str]) -> None:
-    """Refuse first prompts that leave no room for a completion in a model's context.
+    """Raise `UserError` if a first prompt and a completion exceed a model's context.
 
     Args:
-        agents: agents that the settings name models for.
-        observations: what those who act first read.
-
-    Raises:
-        UserError: naming the agent, its tokens and the limit.
+        agents: agents with a model in `config`.
+        observations: first observations of the agents that act first.
     """
     for agent, name in zip(agents, config.names(len(agents)), strict=True):
         limit = getattr(model_config(where_of(name)).get_text_config(decoder=True), "max_position_embeddings", None)
@@ -100,18 +86,13 @@ def check_room(config: ModelConfig, agents: Sequence[str], observations: Mapping
         room = config.max_new_tokens or MAX_NEW_TOKENS
         if len(prompt) + room > limit:
             raise UserError(
-                f"the first prompt of {agent} has {len(prompt)} tokens, which with max_new_tokens="
-                f"{room} makes more than the {limit} of the model {name!r}; lower max_new_tokens, "
-                "or give a model with a longer context"
+                f"the first prompt of {agent} has {len(prompt)} tokens, which with max_new_tokens={room} makes more "
+                f"than the {limit} of the model {name!r}; lower max_new_tokens, or use a model with a longer context"
             )
 
 
 def check_device(name: str) -> None:
-    """Refuse a device that this machine does not have.
-
-    Raises:
-        UserError: naming the devices that it has.
-    """
+    """Raise `UserError` if this machine lacks a device."""
     if name == "auto":
         return
     num_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -119,35 +100,20 @@ def check_device(name: str) -> None:
     try:
         device = torch.device(name)
         if device.type == "meta":
-            raise RuntimeError("it holds no numbers")
+            raise RuntimeError("its tensors have no data")
         torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError, ImportError, NotImplementedError) as error:  # torch asserts a missing CUDA
+    except (RuntimeError, AssertionError, ImportError, NotImplementedError) as error:  # AssertionError: no CUDA
         raise UserError(
             f"the device {name!r} cannot be used: {reason(error)}; this machine has {', '.join(known)}"
         ) from error
 
 
 def device_named(name: str) -> torch.device:
-    """The device that a setting names."""
     return torch.device(name if name != "auto" else "cuda" if torch.cuda.is_available() else "cpu")
 
 
-def sampling_of(config: ModelConfig) -> Sampling:
-    """How the settings sample."""
-    return Sampling(
-        temperature=config.temperature,
-        top_k=config.top_k,
-        top_p=config.top_p,
-        learns_filtered=config.learns_filtered,
-    )
-
-
 def model_folder(name: str) -> Path | None:
-    """Where a model lies; None for a hub name that is to be downloaded or lies in the hub's cache.
-
-    Raises:
-        FileNotFoundError: if it is neither, with what to do.
-    """
+    """Return the folder of a model, or None for a hub name. Raise `FileNotFoundError` for other names."""
     folder = TINY_DIRECTORY if name == TINY else Path(name)
     if folder.is_dir():
         if not any((folder / file).is_file() for file in ("config.json", "adapter_config.json")):
@@ -155,20 +121,20 @@ def model_folder(name: str) -> Path | None:
         return folder
     looks_like_path = name.startswith((".", "/", "~")) or name.count("/") > 1 or "/" not in name
     if looks_like_path and "/" not in name:
-        # A hub name without an owner exists ("gpt2"), but only what is in the cache can be told from a typing error.
+        # Some hub names have no owner ("gpt2"). They are accepted from the cache only, because others may be typos.
         looks_like_path = not isinstance(try_to_load_from_cache(name, "config.json"), str)
     if looks_like_path:
         raise FileNotFoundError(f"there is no model folder {name!r}; give a folder, a hub name owner/name, or 'tiny'")
     if HF_HUB_OFFLINE and not isinstance(try_to_load_from_cache(name, "config.json"), str):
         raise FileNotFoundError(
             f"the model {name!r} is not in the hub's cache, and HF_HUB_OFFLINE={os.environ.get('HF_HUB_OFFLINE')} "
-            "forbids to download it; unset that, or give a folder"
+            "forbids downloads; unset it, or give a folder"
         )
     return None
 
 
 def where_of(name: str) -> Path | str:
-    """What transformers is to load under a name: a folder, or the hub name."""
+    """Return a model's folder or hub name, as `from_pretrained` takes them."""
     return model_folder(name) or name
 
 
@@ -181,13 +147,13 @@ def load_policies(
     seed: int = 0,
     loaded: Callable[[LanguagePolicy], object] | None = None,
 ) -> dict[str, LanguagePolicy]:
-    """A policy for each agent.
+    """Load one policy per agent.
 
     Args:
-        has_value_head: give each a value head.
-        value_head_hidden_dim: width of a tanh layer in that head; None: linear.
-        seed: draws new weights, adapters' and heads'.
-        loaded: called with each policy before the next one's model is loaded.
+        has_value_head: add a value head to each policy.
+        value_head_hidden_dim: width of a tanh layer in the value head. None: linear head.
+        seed: seed of new adapters and heads.
+        loaded: called with each policy before the next model is loaded.
     """
     check_models(config, len(agents))
     names, servers, devices = config.names(len(agents)), config.servers(len(agents)), config.devices(len(agents))
@@ -197,7 +163,9 @@ def load_policies(
         def policy(model: LanguageModel, name: str, adapter: str | None = None) -> LanguagePolicy:
             made = LanguagePolicy(
                 model,
-                sampling=sampling_of(config),
+                sampling=Sampling(
+                    config.temperature, config.top_k, config.top_p, learns_filtered=config.learns_filtered
+                ),
                 max_new_tokens=config.max_new_tokens or MAX_NEW_TOKENS,
                 adapter=adapter,
                 has_value_head=has_value_head,
@@ -225,24 +193,26 @@ def load_policies(
 def load_language_model(
     config: ModelConfig, name: str, adapters: Sequence[str] = (), *, servers: Sequence[str] = ()
 ) -> LanguageModel:
-    """One model with its tokenizer; with a new adapter of each name, if names are given."""
+    """Load one model with its tokenizer, and add a new adapter for each name in `adapters`."""
     where = where_of(name)
-    device = device_named(config.device)
     compute = None if config.compute_dtype == "float32" else getattr(torch, config.compute_dtype)
-    # A base that does not learn needs no master copy: it is loaded in the type it computes in.
+    # Trainable weights are float32; the frozen base of adapters has the compute type.
     dtype = compute if adapters and compute is not None else torch.float32
     load: Any = AutoModelForCausalLM.from_pretrained
     try:
         loaded, found = load(where, dtype=dtype, output_loading_info=True, trust_remote_code=False)
-    except Exception as error:  # whatever transformers stumbles over in files that others wrote
+    except Exception as error:  # malformed files can raise anything in transformers
         raise UserError(f"the model {name!r} cannot be loaded: {reason(error)}") from error
     check_loaded(name, loaded, found["missing_keys"])
-    model = loaded.to(device)
+    model = loaded.to(device_named(config.device))
     tokenizer = tokenizer_of(where, loaded.config)
     if adapters:
         model = with_adapters(
             model, adapters, config.lora_rank, alpha=config.lora_alpha, target_modules=config.lora_target_modules
         )
+    serving = Serving(
+        addresses=tuple(servers), weights=config.server_weights, keeps_logprobs=config.server_logprobs == "server"
+    )
     return LanguageModel(
         model,
         tokenizer,
@@ -251,42 +221,23 @@ def load_language_model(
         recomputes_activations=bool(config.recomputes_activations),
         template_kwargs=dict(config.template_kwargs),
         sampler=config.sampler,
-        serving=_serving(config, servers),
+        serving=serving if servers else None,
         kv_memory=config.kv_memory,
     )
 
 
-def _serving(config: ModelConfig, addresses: Sequence[str]) -> Serving | None:
-    if not addresses:
-        return None
-    return Serving(
-        addresses=tuple(addresses),
-        weights=config.server_weights,
-        keeps_logprobs=config.server_logprobs == "server",
-    )
-
-
 def load_team(directory: Path, agents: Sequence[str], *, device: str = "auto") -> dict[str, LanguagePolicy]:
-    """The policies that `LanguagePolicy.save` wrote, one folder per agent, with their own sampling settings."""
+    """Load policies and their sampling settings from the agents' folders, which `LanguagePolicy.save` wrote."""
     policies: dict[str, LanguagePolicy] = {}
     for agent in agents:
         folder = directory / agent
         if not (folder / SETTINGS_FILE).is_file():
             raise FileNotFoundError(f"there is no saved policy of {agent!r} in {directory}: {folder} is missing")
-        settings = read_json(folder / SETTINGS_FILE)
+        saved = read_json(folder / SETTINGS_FILE)
         with explained_content(folder / SETTINGS_FILE):
-            config = ModelConfig(
-                model=str(folder),
-                is_chat=settings["is_chat"],
-                template_kwargs=settings["template_kwargs"],
-                max_new_tokens=settings["max_new_tokens"],
-                temperature=settings["sampling"]["temperature"],
-                top_p=settings["sampling"]["top_p"],
-                top_k=settings["sampling"]["top_k"],
-                learns_filtered=settings["sampling"]["learns_filtered"],
-                compute_dtype=settings["compute_dtype"],
-                device=device,
-            )
+            settings = {name: saved[name] for name in ("is_chat", "template_kwargs", "max_new_tokens", "compute_dtype")}
+            sampling = {name: saved["sampling"][name] for name in ("temperature", "top_p", "top_k", "learns_filtered")}
+            config = ModelConfig(model=str(folder), device=device, **settings, **sampling)
         policies |= load_policies(config, [agent])
     return policies
 
@@ -299,17 +250,10 @@ def with_adapters(
     alpha: int | None = None,
     target_modules: Sequence[str] = (ALL_LINEAR,),
 ) -> PeftModel:
-    """Wrap a model with a LoRA adapter (arXiv:2106.09685) of each name; the base is frozen.
-
-    Args:
-        model: the base.
-        adapters: names.
-        rank: rank of each adapter.
-        alpha: an adapter's output is scaled by alpha / rank; None: twice the rank.
-        target_modules: names of the layers that get adapters; "all-linear": every linear layer but the head.
+    """Freeze a model and add LoRA adapters (arXiv:2106.09685); see `ModelConfig` for the arguments.
 
     Raises:
-        UserError: if the model has no layer of a name.
+        UserError: if the model lacks a layer in `target_modules`.
     """
     modules = list(target_modules)
     lora = LoraConfig(
@@ -322,36 +266,30 @@ def with_adapters(
     with peft_of_old_names():
         try:
             adapted = get_peft_model(model, lora, adapter_name=first)
-        except ValueError as error:  # it names the layers that are not there
+        except ValueError as error:  # its message contains the missing layers
             raise UserError(f"lora_target_modules: {reason(error)}") from error
     for adapter in others:
         adapted.add_adapter(adapter, lora)
     of_adapters: Any = adapted.peft_config
     for settings in of_adapters.values():
-        settings.target_modules = sorted(settings.target_modules)  # a set, which would be saved in any order
+        settings.target_modules = sorted(settings.target_modules)  # peft saves a set, whose order varies
     for name, weight in adapted.named_parameters():
         if "lora_" in name:
-            weight.data = weight.data.float()  # adapters learn, whatever the base computes in
+            weight.data = weight.data.float()  # trainable weights are float32
     assert isinstance(adapted, PeftModel)
     return adapted
 
 
 @contextmanager
 def peft_of_old_names() -> Iterator[None]:
-    """Let peft 0.21 ask transformers 5.23 for a property under its old name."""
+    """Ignore the deprecation warning of transformers 5.23 that peft 0.21 causes."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="`is_gradient_checkpointing` is deprecated", category=FutureWarning)
         yield
 
 
-def _check_sampler(config: ModelConfig, num_agents: int) -> None:
-    if config.sampler == "graphs":
-        for device in config.devices(num_agents):
-            check_graphs(device_named(device))
-
-
 def _check_transfer(config: ModelConfig, num_agents: int) -> None:
-    """Refuse a transfer from GPU to GPU of what does not lie on one, or is not sent whole."""
+    """Check that weights for a GPU-to-GPU transfer are on a GPU, and that all of them are sent."""
     if config.server_weights == "folder":
         return
     if config.weights == "adapters":
@@ -362,21 +300,19 @@ def _check_transfer(config: ModelConfig, num_agents: int) -> None:
     for name in config.devices(num_agents):
         if device_named(name).type != "cuda":
             raise UserError(
-                f"server_weights={config.server_weights!r} sends from GPU to GPU, but the weights lie on device="
+                f"server_weights={config.server_weights!r} sends from GPU to GPU, but the weights are on device="
                 f"{name!r}; use server_weights='folder'"
             )
 
 
 def _check_target_modules(config: ModelConfig, name: str) -> None:
-    """Refuse layers that a model does not have, told by its settings alone."""
+    """Check that a model has the layers in `lora_target_modules`."""
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(model_config(where_of(name)), trust_remote_code=False)
-    last = {module.rpartition(".")[2] for module, _ in model.named_modules()}
+    layers = {module.rpartition(".")[2]: layer for module, layer in model.named_modules()}
     for wanted in config.lora_target_modules:
-        if wanted.rpartition(".")[2] not in last:
-            linear = {
-                module.rpartition(".")[2] for module, each in model.named_modules() if isinstance(each, torch.nn.Linear)
-            }
+        if wanted.rpartition(".")[2] not in layers:
+            linear = [each for each, layer in layers.items() if isinstance(layer, torch.nn.Linear)]
             raise UserError(
                 f"the model {name!r} has no layer {wanted!r} for lora_target_modules; its linear layers are "
                 f"{', '.join(sorted(linear))}"
@@ -384,7 +320,7 @@ def _check_target_modules(config: ModelConfig, name: str) -> None:
 
 
 def _encoder(config: ModelConfig, name: str) -> Encoder:
-    """Encoder of a model whose files are sound, without its weights."""
+    """Check a model's files and build its encoder, without loading weights."""
     where = where_of(name)
     settings = check_language_model(where)
     try:

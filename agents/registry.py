@@ -1,7 +1,7 @@
-"""Policies and critics of users by name, for command lines and for the settings that a run keeps.
+"""Registry of user-defined policies and critics.
 
-A registered policy is a team's model (`ModelConfig.model`, `collm train … --model NAME`); a registered critic is what
-`critic_model_name_or_path` names. Both are made by a factory that is told where they will sit.
+`ModelConfig.model` (`collm train … --model NAME`) selects a registered policy; `critic_model_name_or_path` selects a
+registered critic.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _RESERVED = (TINY, "small", "actor", BAG_OF_WORDS)
 
 @dataclass(frozen=True, kw_only=True)
 class Seat:
-    """Where a policy sits: the agent that it plays, and what is asked of it."""
+    """Arguments of a policy factory: the agent and its settings."""
 
     agent: str
     observation_space: Space[Any]
@@ -33,27 +33,27 @@ class Seat:
     model: ModelConfig = field(default_factory=ModelConfig)
     """Settings of sampling, device and data type."""
     has_value_head: bool = False
-    """Whether the algorithm wants a value head on the actor (`Evaluation.values`)."""
+    """Whether the algorithm needs a value head on the actor (`Evaluation.values`)."""
     seed: int = 0
-    """Seed of new weights."""
+    """Seed of the initial weights."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CriticSeat:
-    """Where a critic sits: the history that it values, and whose actions."""
+    """Arguments of a critic factory: the histories and actions that the critic values."""
 
     agent: str | None
-    """Agent whose own history is valued. None: the joint history."""
+    """Agent of the histories. None: joint histories."""
     policy: Policy
-    """The agent's policy (for a joint history the first agent's), whose tokenizer or spaces a critic may share."""
+    """Policy of this agent, or of the first agent for joint histories."""
     observation_space: Space[Any] | None
-    """Space of the observations. None: text, or a joint history without a space of its own."""
+    """Space of the histories. None: text, or joint histories without a state space."""
     action_spaces: Mapping[str, Space[Any]] = field(default_factory=dict)
-    """By agent, the spaces of the actions that Q(h, a) reads. Empty: V(h) alone."""
+    """Action spaces for Q(h, a), by agent. Empty: only V(h)."""
     head_hidden_dim: int | None = None
     """Width of a tanh layer in the critic's head. None: linear head."""
     seed: int = 0
-    """Seed of new weights."""
+    """Seed of the initial weights."""
 
 
 PolicyFactory = Callable[[Seat], "Policy"]
@@ -63,13 +63,13 @@ CriticFactory = Callable[[CriticSeat], "Critic"]
 
 @dataclass(frozen=True)
 class PolicySpec:
-    """How a registered policy is made, and read back from the folder that its `save` wrote."""
+    """Factory and loader of a registered policy."""
 
     make: PolicyFactory
     load: PolicyLoader | None = None
-    """None: a policy that does not learn, which is made anew."""
+    """Loads a folder that the policy's `save` wrote. None: not trainable; `make` is called again."""
     check: Callable[[Seat], object] | None = None
-    """Raises `UserError` where `make` would, before anything is written. None: nothing to find out early."""
+    """Raises the errors of `make`, before the run folder is created. None: no check."""
 
 
 _policies: dict[str, PolicySpec] = {}
@@ -79,14 +79,13 @@ _critics: dict[str, CriticFactory] = {}
 def register_policy(
     name: str, make: PolicyFactory, *, load: PolicyLoader | None = None, replace: bool = False
 ) -> PolicySpec:
-    """Make a policy known by name. Registering the same thing twice does nothing.
+    """Register a policy by name. Repeating a registration has no effect.
 
     Args:
-        name: what `--model` takes: lower-case letters, digits, and ". _ -" between them.
-        make: called once per agent (once for all, with weights="shared"). A `TrainablePolicy` learns, any other
-            `Policy` plays along.
-        load: reads what the policy's `save` wrote into a folder; needed for policies that learn.
-        replace: whether to overwrite another policy of this name.
+        name: value for `--model`: lower-case letters, digits, and ". _ -" between them.
+        make: returns a policy; called once per agent, or once with weights="shared". A `TrainablePolicy` is trained.
+        load: loads a folder that the policy's `save` wrote; required for trained policies.
+        replace: whether to replace another policy with this name.
 
     Raises:
         ValueError: if the name is malformed or taken.
@@ -97,12 +96,12 @@ def register_policy(
 
 
 def register_critic(name: str, make: CriticFactory, *, replace: bool = False) -> None:
-    """Make a critic known by name, for `critic_model_name_or_path`. Registering the same thing twice does nothing.
+    """Register a critic by name, for `critic_model_name_or_path`. Repeating a registration has no effect.
 
     Args:
         name: lower-case letters, digits, and ". _ -" between them.
-        make: called once per critic.
-        replace: whether to overwrite another critic of this name.
+        make: returns a critic; called once per critic.
+        replace: whether to replace another critic with this name.
 
     Raises:
         ValueError: if the name is malformed or taken.
@@ -111,12 +110,10 @@ def register_critic(name: str, make: CriticFactory, *, replace: bool = False) ->
 
 
 def registered_policy(name: str) -> PolicySpec | None:
-    """What was registered under a name; None for a model's name."""
     return _policies.get(name)
 
 
 def registered_critic(name: str) -> CriticFactory | None:
-    """What was registered under a name; None for a model's name."""
     return _critics.get(name)
 
 

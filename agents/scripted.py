@@ -1,4 +1,4 @@
-"""Policies that do not learn: floors, ceilings, and partners."""
+"""Policies without training: baselines and scripted partners."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .decoding.sampling import uniforms
 
 
 class FunctionPolicy(Policy):
-    """Any function from an agent and its observation to an action."""
+    """Policy that calls a function of the agent and its observation."""
 
     def __init__(self, function: Player):
         self.function = function
@@ -24,24 +24,24 @@ class FunctionPolicy(Policy):
 
 
 def fixed_policy(reply: str) -> Policy:
-    """Always says the same; the empty reply is the floor of many games."""
+    """Return a policy that always gives the same reply."""
     return FunctionPolicy(fixed_player(reply))
 
 
 def reference_policy(env: Any) -> Policy:
-    """The environment's own scripted player (`reference_reply`), playing in that very copy of it.
+    """Return the scripted player of an environment (`reference_reply`), for this instance of the environment.
 
     Raises:
         ValueError: if the environment has none.
     """
     player = reference_player(env)
     if player is None:
-        raise ValueError(f"{env} has no reference player; it would be a method reference_reply(agent) -> str")
+        raise ValueError(f"{env} has no reference player; define a method reference_reply(agent) -> str")
     return FunctionPolicy(player)
 
 
 class RandomPolicy(Policy):
-    """Draws from the action space, from each request's own random stream."""
+    """Policy that samples from the action space, with the random stream of each request."""
 
     def __init__(self, spaces: Mapping[str, Space[Any]]):
         self._player = RandomPlayer(spaces)

@@ -1,1 +1,1 @@
-"""Adapters to other libraries' trainers, one module per library, which alone needs that library."""
+"""Adapters to other libraries, one module per library."""

@@ -1,6 +1,6 @@
-"""Text environments as tasks of Inspect AI: a role of its own name for each agent, the return as the score.
+"""Text environments as tasks of Inspect AI, with one model role per agent and the return as score.
 
-A file of Inspect's is three lines, and `inspect eval FILE --model MODEL --model-role builder_0=MODEL` plays it:
+`inspect eval FILE --model MODEL --model-role builder_0=MODEL` evaluates a file with this task:
 
     @task
     def mini_build():
@@ -37,17 +37,17 @@ _KINDS: dict[str, type[Any]] = {
 
 
 def episodes(id: str, *, num_samples: int = 100, first_seed: int = 0, **kwargs: Any) -> Task:
-    """A task whose samples are episodes, played by a whole team.
+    """Build a task whose samples are episodes.
 
-    Each agent is the role of its name (`--model-role builder_0=...`); roles that are not given are played by the
-    evaluated model. A sample's scores are each agent's return and "team", their mean; the sums of the episode's terms
-    and metrics stand in the score's metadata. The messages of a sample are the first agent's; those of all agents stand
-    in its store under "histories".
+    Each agent has a model role with its name (`--model-role builder_0=...`). The evaluated model plays the other roles.
+    The scores of a sample are each agent's return and their mean, "team". The score's metadata has the sums of reward
+    terms and metrics. A sample's messages are those of the first agent; its store has those of all agents in
+    "histories".
 
     Args:
-        id: a registered environment whose agents write.
-        num_samples: episodes.
-        first_seed: seed of the first one. `collm evaluate` begins at 2**31, with `split="test"`.
+        id: registered text environment.
+        num_samples: number of episodes.
+        first_seed: seed of the first episode. `collm evaluate` starts at 2**31, with `split="test"`.
         kwargs: arguments of the environment.
     """
     samples = [
@@ -60,12 +60,12 @@ def episodes(id: str, *, num_samples: int = 100, first_seed: int = 0, **kwargs: 
 
 @solver
 def team(id: str, kwargs: dict[str, Any]) -> Solver:
-    """Plays one episode; all agents are asked at once."""
+    """Solver that plays one episode, with concurrent requests for all agents."""
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:
         talks = Conversations(make(id, **kwargs))
         histories: dict[str, list[ChatMessage]] = {
-            agent: _spoken(opening) for agent, opening in talks.reset(seed=state.metadata["seed"]).items()
+            agent: _chat_messages(opening) for agent, opening in talks.reset(seed=state.metadata["seed"]).items()
         }
         first = next(iter(histories))
         while talks.agents:
@@ -76,11 +76,15 @@ def team(id: str, kwargs: dict[str, Any]) -> Solver:
             replies = dict(zip(asked, outputs, strict=True))
             heard = talks.step({agent: output.completion for agent, output in replies.items()})
             for agent, output in replies.items():
-                histories[agent] += [output.message, *_spoken(heard[agent].messages)]
+                histories[agent] += [output.message, *_chat_messages(heard[agent].messages)]
             if first in replies:
                 state.output = replies[first]
         state.messages = histories[first]
-        state.store.set("histories", {agent: _written(history) for agent, history in histories.items()})
+        written = {
+            agent: [{"role": message.role, "content": message.text} for message in history]
+            for agent, history in histories.items()
+        }
+        state.store.set("histories", written)
         state.store.set("returns", talks.earned)
         state.store.set("numbers", talks.numbers)
         return state
@@ -90,7 +94,7 @@ def team(id: str, kwargs: dict[str, Any]) -> Solver:
 
 @scorer(metrics={"*": [mean(), stderr()]})
 def returns() -> Scorer:
-    """Each agent's return, and the team's: their mean."""
+    """Scorer of each agent's return and of their mean, "team"."""
 
     async def score(state: TaskState, target: Target) -> Score:
         earned: dict[str, float] = state.store.get("returns")
@@ -100,9 +104,5 @@ def returns() -> Scorer:
     return score
 
 
-def _spoken(messages: tuple[Message, ...]) -> list[ChatMessage]:
+def _chat_messages(messages: tuple[Message, ...]) -> list[ChatMessage]:
     return [_KINDS[message.role](content=message.content) for message in messages]
-
-
-def _written(history: list[ChatMessage]) -> list[dict[str, str]]:
-    return [{"role": message.role, "content": message.text} for message in history]

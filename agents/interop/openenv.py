@@ -1,8 +1,8 @@
-"""Text environments as servers of OpenEnv: one learner among given partners, or all seats of a team.
+"""Text environments as OpenEnv servers, in which the client plays one agent or all agents.
 
     uvicorn.run(server(lambda: SingleAgent(make("collm/MiniBuild-v0"), "builder_0")))
 
-OpenEnv's clients, and the trainers that speak to them, play over the network. Each session has a copy of its own.
+Each session has a separate environment.
 """
 
 from __future__ import annotations
@@ -23,91 +23,88 @@ from ...envs.views import Conversation, Conversations, SingleAgent
 
 
 class Reply(Action):
-    """What the learner writes."""
+    """Reply of one agent."""
 
     text: str
 
 
 class Reading(Observation):
-    """What the learner reads next."""
+    """Observation of one agent."""
 
     messages: list[dict[str, str]] = Field(default_factory=list)
-    """New messages in OpenAI's format; all of them at a reset."""
+    """New messages in OpenAI's format; after a reset the whole history."""
 
 
 class Replies(Action):
-    """What each agent writes whose reply is awaited."""
+    """Replies of the agents that act in this turn, by agent."""
 
     texts: dict[str, str]
 
 
 class TeamReading(Observation):
-    """What all agents read next; the reward is their mean reward."""
+    """Observations of all agents. The reward is the mean over agents."""
 
     messages: dict[str, list[dict[str, str]]] = Field(default_factory=dict)
     """New messages by agent."""
     rewards: dict[str, float] = Field(default_factory=dict)
-    """Reward of the turn by agent."""
+    """Rewards of the turn by agent."""
     agents: list[str] = Field(default_factory=list)
-    """Agents whose reply is awaited."""
+    """Agents that act in the next turn."""
 
 
-class LearnerEnvironment(Environment[Reply, Reading, State]):
-    """One agent's episodes.
+class _TextEnvironment(Environment[Any, Any, State]):
+    SUPPORTS_CONCURRENT_SESSIONS = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._state = State()
+
+    @property
+    def state(self) -> State:
+        """Id of the episode and number of turns."""
+        return self._state
+
+
+class LearnerEnvironment(_TextEnvironment):
+    """Episodes in which the client plays one agent.
 
     Args:
-        env: the agent's view of its team.
+        env: single-agent view of the environment.
     """
-
-    SUPPORTS_CONCURRENT_SESSIONS = True
 
     def __init__(self, env: SingleAgent):
         super().__init__()
         self._talk = Conversation(env)
-        self._state = State()
 
     def reset(self, seed: int | None = None, episode_id: str | None = None, **kwargs: Any) -> Reading:
-        """Open an episode."""
         self._state = State(episode_id=episode_id or str(uuid.uuid4()), step_count=0)
         return Reading(messages=as_chat(self._talk.reset(seed=seed)))
 
     def step(self, action: Reply, timeout_s: float | None = None, **kwargs: Any) -> Reading:
-        """Play a turn with the learner's reply."""
         heard = self._talk.step(action.text)
         self._state.step_count += 1
         return Reading(
             messages=as_chat(heard.messages), reward=heard.reward, done=heard.is_over, metadata=dict(heard.numbers)
         )
 
-    @property
-    def state(self) -> State:
-        """The episode's id, and how many turns were played."""
-        return self._state
 
-
-class TeamEnvironment(Environment[Replies, TeamReading, State]):
-    """A team's episodes, all of whose agents are played by the client.
+class TeamEnvironment(_TextEnvironment):
+    """Episodes in which the client plays all agents.
 
     Args:
-        env: a parallel environment whose agents write.
+        env: parallel text environment.
     """
-
-    SUPPORTS_CONCURRENT_SESSIONS = True
 
     def __init__(self, env: ParallelEnv[str, Any, Any]):
         super().__init__()
         self._talks = Conversations(env)
-        self._state = State()
 
     def reset(self, seed: int | None = None, episode_id: str | None = None, **kwargs: Any) -> TeamReading:
-        """Open an episode."""
         self._state = State(episode_id=episode_id or str(uuid.uuid4()), step_count=0)
-        opening = self._talks.reset(seed=seed)
-        messages = {agent: as_chat(each) for agent, each in opening.items()}
+        messages = {agent: as_chat(each) for agent, each in self._talks.reset(seed=seed).items()}
         return TeamReading(messages=messages, agents=self._talks.agents)
 
     def step(self, action: Replies, timeout_s: float | None = None, **kwargs: Any) -> TeamReading:
-        """Play a joint turn."""
         heard = self._talks.step(action.texts)
         self._state.step_count += 1
         rewards = {agent: each.reward for agent, each in heard.items()}
@@ -119,18 +116,13 @@ class TeamEnvironment(Environment[Replies, TeamReading, State]):
             done=not self._talks.agents,
         )
 
-    @property
-    def state(self) -> State:
-        """The episode's id, and how many turns were played."""
-        return self._state
-
 
 def server(build: Callable[[], SingleAgent | ParallelEnv[str, Any, Any]], max_sessions: int = 64) -> FastAPI:
-    """An OpenEnv application.
+    """Return an OpenEnv application.
 
     Args:
-        build: makes the learner's view of its team, or a team that the client plays as a whole; called per session.
-        max_sessions: sessions at a time.
+        build: returns a single-agent view, or a team that the client plays; called per session.
+        max_sessions: maximum number of concurrent sessions.
     """
     sample = build()
     name = str(sample.metadata.get("name", "collm"))

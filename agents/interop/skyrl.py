@@ -1,4 +1,4 @@
-"""One agent of a text environment in SkyRL: `init` gives the conversation, `step` takes a reply, `rows` the data set.
+"""One agent of a text environment in SkyRL.
 
 skyrl_gym.register(id="collm", entry_point="collm.agents.interop.skyrl:ConversationEnv")
 env = skyrl_gym.make("collm", env_config={"env": "collm/MiniBuild-v0"}, extras={"seed": 3})
@@ -19,14 +19,13 @@ _SETTINGS = ("env", "agent", "kwargs")
 
 
 class ConversationEnv(BaseTextEnv):
-    """An episode of one agent, whose partners give reference replies where the environment knows them.
+    """Episode of one agent. The environment's reference players, if it has them, play the other agents.
 
     Args:
-        env_config: "env", a registered id; "agent", the learner (the first agent where it is left out); "kwargs",
-            arguments of the environment.
-        extras: a row of the dataset: "seed" of the episode (0 where it is left out); any of the settings above, as
-            SkyRL's trainer has a configuration for its own environments alone; "max_turns", which the trainer adds:
-            turns after which the episode is broken off (its own end where it is left out).
+        env_config: "env" (registered id), "agent" (learner; default: first agent), "kwargs" (arguments of the
+            environment).
+        extras: row of the dataset: "seed" (default: 0); "max_turns", a limit from SkyRL's trainer; and the keys of
+            `env_config`, which SkyRL's trainer can only pass in rows.
     """
 
     def __init__(self, env_config: Mapping[str, Any], extras: Mapping[str, Any] | None = None):
@@ -34,20 +33,19 @@ class ConversationEnv(BaseTextEnv):
         row = extras or {}
         settings = {name: row.get(name) or env_config.get(name) for name in _SETTINGS}
         if settings["env"] is None:
-            raise ValueError('neither env_config nor the row of the dataset has "env", the id of an environment')
+            raise ValueError('env_config or the row of the dataset must have "env", the id of an environment')
         self._talk = _talk(settings["env"], settings["agent"], settings["kwargs"] or {})
         self._seed = int(row.get("seed", 0))
         self._max_turns = row.get("max_turns")
         self._numbers: dict[str, float] = {}
 
     def init(self, prompt: ConversationType | None = None) -> tuple[ConversationType, dict[str, Any]]:
-        """The row's prompt, with what the agent reads first after it, unless it ends with that as those of `rows`."""
+        """Return the prompt, followed by the first observation unless the prompt ends with it."""
         self._numbers, self.turns = {}, 0
         given, opening = list(prompt or []), as_chat(self._talk.reset(seed=self._seed))
         return (given if given[-len(opening) :] == opening else [*given, *opening]), {}
 
     def step(self, action: str) -> BaseTextEnvStepOutput:
-        """Play a turn with the agent's reply."""
         heard = self._talk.step(action)
         self.turns += 1
         for name, value in heard.numbers.items():
@@ -60,23 +58,22 @@ class ConversationEnv(BaseTextEnv):
         )
 
     def close(self) -> None:
-        """Close the environment."""
         self._talk.env.close()
 
     def get_metrics(self) -> dict[str, Any]:
-        """The return and the sums of the turns' terms and metrics."""
+        """Return the episode's return and the sums of its reward terms and metrics."""
         return {"return": self._talk.earned, **self._numbers}
 
 
 def rows(env: str, seeds: Iterable[int], agent: str | None = None, **kwargs: Any) -> list[dict[str, Any]]:
-    """A dataset for SkyRL's trainer: a row per seed, whose prompt is what the agent reads first.
+    """Return a dataset for SkyRL's trainer, with one row per seed. The prompt is the first observation.
 
-    Write them as lines of JSON or as Parquet, and name that file in `data.train_data`.
+    Save it as JSON Lines or Parquet and set `data.train_data` to the file.
 
     Args:
-        env: a registered id.
-        seeds: of the episodes.
-        agent: the learner. None: the first agent.
+        env: registered id.
+        seeds: seeds of the episodes.
+        agent: learner. None: first agent.
         kwargs: arguments of the environment.
     """
     talk = _talk(env, agent, kwargs)

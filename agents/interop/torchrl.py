@@ -1,4 +1,4 @@
-"""Text environments in TorchRL: a whole team as an `EnvBase`, or one agent as a transform of `ChatEnv`."""
+"""Text environments in TorchRL: a team as an `EnvBase`, or one agent as a transform of `ChatEnv`."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _ENDS = ("done", "terminated", "truncated")
 
 
 class TextTeam(EnvBase):
-    """A text environment in TorchRL; each agent has an entry of its own, `(agent, "observation")` and so on.
+    """TorchRL environment of a team, with an entry per agent, such as `(agent, "observation")`.
 
-    Observations and actions are strings (`NonTensor`), rewards and ends are tensors. Who has left keeps its last text
-    and earns 0.
+    Observations and actions are strings (`NonTensor`); rewards and done flags are tensors. Agents that have left keep
+    their last observation and have reward 0.
 
     Args:
-        env: a text environment.
+        env: parallel text environment.
     """
 
     def __init__(self, env: ParallelEnv[str, Any, Any]):
@@ -33,7 +33,7 @@ class TextTeam(EnvBase):
         self.team = env
         self.names = list(env.possible_agents)
         ends = {end: Categorical(2, shape=(1,), dtype=torch.bool) for end in _ENDS}
-        # TorchRL makes up actions of its own while it checks an environment, so each text has an example.
+        # `check_env_specs` samples actions from the spec, which needs example data.
         self.observation_spec = Composite({name: Composite(observation=NonTensor(())) for name in self.names})
         self.action_spec = Composite({name: Composite(action=NonTensor((), example_data="")) for name in self.names})
         self.reward_spec = Composite({name: Composite(reward=Unbounded((1,))) for name in self.names})
@@ -47,8 +47,8 @@ class TextTeam(EnvBase):
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: object) -> TensorDictBase:
         self._texts, _ = self.team.reset(seed=self._next_seed)
         self._next_seed = None
-        nobody = dict.fromkeys(self.names, False)
-        return self._tensordict(None, nobody, nobody)
+        flags = dict.fromkeys(self.names, False)
+        return self._tensordict(None, flags, flags)
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         live = list(self.team.agents)
@@ -74,14 +74,14 @@ class TextTeam(EnvBase):
 
 
 class PlayGame(Transform):
-    """One agent of a text environment as a conversation: `ChatEnv(batch_size=(1,)).append_transform(PlayGame(env))`.
+    """One agent as a conversation: `ChatEnv(batch_size=(1,)).append_transform(PlayGame(env))`.
 
-    A reset asks what the agent reads first; a step gives the last message of the policy to the environment, appends
-    what the agent reads next as the user's, and sets reward and ends. The partners are those of the view.
+    A reset starts an episode. A step sends the policy's last message to the environment, appends the observation to the
+    history, and sets reward and done flags.
 
     Args:
-        env: the agent's view of its team.
-        seed: the first episode's; later ones go on from it.
+        env: single-agent view of an environment.
+        seed: seed of the first episode. Later episodes continue its random stream.
     """
 
     def __init__(self, env: SingleAgent, seed: int = 0):
@@ -92,9 +92,9 @@ class PlayGame(Transform):
     def _reset_env_preprocess(self, tensordict: TensorDictBase | None) -> TensorDictBase:
         if self.parent.batch_size != (1,):
             raise ValueError(f"PlayGame plays one episode; give ChatEnv batch_size=(1,), not {self.parent.batch_size}")
-        asked = History.from_chats([as_chat(self.game.reset(seed=self._next_seed))])
+        opening = History.from_chats([as_chat(self.game.reset(seed=self._next_seed))])
         self._next_seed = None
-        return TensorDict({self.parent.base_env.data_key: asked}, batch_size=(1,))
+        return TensorDict({self.parent.base_env.data_key: opening}, batch_size=(1,))
 
     def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
         history = next_tensordict["history"].prompt
@@ -109,6 +109,6 @@ class PlayGame(Transform):
         return next_tensordict
 
     def transform_reward_spec(self, reward_spec: Composite) -> Composite:
-        """A reward, which `ChatEnv` has none of."""
+        """Add the reward, which `ChatEnv` lacks."""
         reward_spec["reward"] = Unbounded((*reward_spec.shape, 1))
         return reward_spec

@@ -1,11 +1,8 @@
-"""Text environments in TRL's GRPOTrainer: a reward function, whole episodes, or a tool to write with.
+"""Text environments in TRL's GRPOTrainer, which trains one model for one agent or for all agents (self-play).
 
-TRL trains one model: in one agent's seat, its partners played by given policies as in `SingleAgent`, or in every seat.
-Which of the three:
-
-* `reward_of` and `dataset_of`: games of one turn; nothing experimental, TRL generates.
-* `Episodes`: games of several turns, with any model, in one seat or in all (self-play); TRL's `rollout_func`.
-* `conversation_class`: games of several turns, with a model that calls tools; TRL's `environment_factory`.
+* `reward_of` and `dataset_of`: environments with one turn, by a reward function.
+* `Episodes`: environments with several turns, by TRL's `rollout_func`.
+* `conversation_class`: environments with several turns, by tool calls and TRL's `environment_factory`.
 """
 
 from __future__ import annotations
@@ -27,17 +24,14 @@ from ..encoding import Encoder, TokenRecord
 
 
 def dataset_of(env: SingleAgent, num_rows: int) -> Dataset:
-    """What the agent reads first in the episodes of the first seeds: the columns "prompt" and "seed"."""
+    """Return the first observations of the seeds 0 to num_rows - 1, in the columns "prompt" and "seed"."""
     return Dataset.from_list([{"prompt": str(env.reset(seed=seed)[0]), "seed": seed} for seed in range(num_rows)])
 
 
 def reward_of(env: SingleAgent) -> Callable[..., list[float]]:
-    """The reward of a completion, in a game of one turn, as a reward function for a dataset of `dataset_of`.
+    """Return a reward function for environments with one turn and a dataset of `dataset_of`.
 
-    It plays the row's episode again with the completion in it.
-
-    Raises:
-        ValueError: when called, if the game goes on after the completion.
+    The reward function raises `ValueError` if an episode has several turns.
     """
 
     def reward(completions: Sequence[str], seed: Sequence[int], **_: object) -> list[float]:
@@ -55,17 +49,17 @@ def reward_of(env: SingleAgent) -> Callable[..., list[float]]:
 
 @dataclass
 class _Track:
-    """What the model reads and writes in one seat of an episode."""
+    """Tokens of one agent in an episode."""
 
     observation: str
-    ids: list[int]  # all that was read and written so far
-    num_first: int  # tokens before the model's first word
-    is_own: list[int] = field(default_factory=list)  # of the rest: 1 for the model's tokens, 0 for what it read
+    ids: list[int]  # prompt, replies and later observations
+    num_first: int  # tokens of the prompt
+    is_own: list[int] = field(default_factory=list)  # per token after the prompt: 1 if the model sampled it, else 0
     logprobs: list[float] = field(default_factory=list)
     earned: float = 0.0
 
     def write(self, ids: Sequence[int], logprobs: Sequence[float]) -> TokenRecord:
-        """Append a reply; returns what the encoder reads on from."""
+        """Append a reply and return its record for the encoder."""
         tokens = TokenRecord(np.asarray(self.ids), np.asarray(ids), True, self.observation)
         self.ids = [*self.ids, *ids]
         self.is_own += [1] * len(ids)
@@ -73,13 +67,10 @@ class _Track:
         return tokens
 
     def read(self, encoder: Encoder, observation: str, last: Completion) -> None:
-        """Append what came after the reply."""
+        """Append the observation after a reply."""
         ids, is_extension = encoder.prompt(observation, last)
         if not is_extension:
-            raise ValueError(
-                "the environment rewrote a history, which one row of tokens cannot show; set it up so that histories "
-                "only grow"
-            )
+            raise ValueError("TRL needs environments with append-only histories, but a history was rewritten")
         news = ids[len(self.ids) :].tolist()
         self.ids += news
         self.is_own += [0] * len(news)
@@ -89,33 +80,31 @@ class _Track:
 
 @dataclass
 class _Game:
-    """An episode under way: the team, and the seats that the model plays."""
+    """Episode in progress, with the tracks of the agents that the model plays."""
 
     env: ParallelEnv[str, Any, Any]
     tracks: dict[str, _Track]
 
 
 class Episodes:
-    """Whole episodes for `GRPOTrainer(rollout_func=episodes, reward_funcs=Episodes.reward, train_dataset=...)`.
+    """Episodes for `GRPOTrainer(rollout_func=episodes, reward_funcs=Episodes.reward, train_dataset=episodes.dataset)`.
 
-    The model plays one agent of the team, whose partners are given policies, or all of them: self-play of one model,
-    which learns from every seat. A completion is the model's replies in one seat with what it read in between, which
-    the loss leaves out. Histories are never tokenized anew, and nobody's text becomes a control token (`Encoder`).
+    A completion contains all replies of one agent, and the observations between them, which the loss ignores.
 
-    A row of the dataset is one seat of one seed's episode; TRL's groups are rollouts of one row. Rows of several seats
-    of a seed that TRL asks for together are the seats of the same episodes; `shuffle_dataset=False` and a batch of
-    `num_generations` times the number of seats, or a multiple, keep them together. A seat asked for alone is played in
-    an episode of its own, with the same model in the other seats.
+    A row of the dataset is one agent of the episode with one seed. If TRL requests several agents of a seed in one
+    call, they play the same episodes; otherwise the model also plays the other agents in separate episodes. To request
+    them in one call, set `shuffle_dataset=False` and a batch size that is a multiple of `num_generations` times the
+    number of agents.
 
     Args:
-        build: makes the agent's view of its team (`SingleAgent`), or a team that the model plays alone (a parallel
-            environment); called once for each episode that runs at the same time.
-        num_rows: episodes to train on, the seeds from 0 up. The rows of a group share prompt and seed; of two rows
-            with the same first prompt the first one is played.
-        is_chat: whether to feed messages through the tokenizer's chat template.
+        build: returns a `SingleAgent` view, or a parallel environment in which the model plays all agents; called once
+            per concurrent episode.
+        num_rows: number of seeds, from 0. Of several rows with the same prompt only the first one is played.
+        is_chat: whether to format messages with the tokenizer's chat template.
 
     Attributes:
-        num_played: episodes that were played so far.
+        dataset: rows for the trainer.
+        num_played: number of episodes so far.
     """
 
     def __init__(
@@ -137,15 +126,15 @@ class Episodes:
 
     @staticmethod
     def reward(completions: Sequence[str], episode_return: Sequence[float], **_: object) -> list[float]:
-        """The return of each row's seat, as a reward function."""
+        """Reward function: the return of each row's agent."""
         return list(episode_return)
 
     def __call__(self, prompts: Sequence[str], trainer: Any) -> dict[str, list[Any]]:
-        """What TRL asks of a `rollout_func`: one seat of an episode per prompt."""
+        """Play one agent of an episode per prompt, as TRL's `rollout_func`."""
         encoder = Encoder(trainer.processing_class, is_chat=self._is_chat)
         seats = [self._rows[prompt] for prompt in prompts]
         numbered: Counter[tuple[int, str]] = Counter()
-        places = []  # of each row: its seed, and which of the episodes of that seed
+        places = []  # per row: seed, and index among the episodes with this seed
         for seed, agent in seats:
             places.append((seed, numbered[seed, agent]))
             numbered[seed, agent] += 1
@@ -178,7 +167,7 @@ def _opened(env: ParallelEnv[str, Any, Any], encoder: Encoder, seed: int) -> _Ga
 
 
 def _play_turn(games: Sequence[_Game], encoder: Encoder, trainer: Any) -> None:
-    """A turn of all games: one call of the model for all seats whose reply is awaited."""
+    """Play a turn of all games, with one call of the model for all agents."""
     seats = [(game, agent) for game in games for agent in game.env.agents]
     samples = sample(trainer, [game.tracks[agent].ids for game, agent in seats], encoder.stop_ids)
     replies: dict[int, dict[str, Completion]] = {id(game): {} for game in games}
@@ -187,8 +176,8 @@ def _play_turn(games: Sequence[_Game], encoder: Encoder, trainer: Any) -> None:
         replies[id(game)][agent] = Completion(encoder.text(ids), tokens=tokens)
     for game in games:
         given = replies[id(game)]
-        said = {agent: reply.action for agent, reply in given.items()}
-        observations, rewards, terminations, truncations, _ = game.env.step(said)
+        actions = {agent: reply.action for agent, reply in given.items()}
+        observations, rewards, terminations, truncations, _ = game.env.step(actions)
         for agent, reply in given.items():
             game.tracks[agent].earned += float(rewards[agent])
             if not (terminations[agent] or truncations[agent]):
@@ -198,7 +187,7 @@ def _play_turn(games: Sequence[_Game], encoder: Encoder, trainer: Any) -> None:
 def sample(
     trainer: Any, prompts: Sequence[Sequence[int]], stop_ids: frozenset[int]
 ) -> list[tuple[list[int], list[float]]]:
-    """One completion per prompt by the model in training, with its tokens' log-probabilities, temperature included."""
+    """Sample one completion per prompt from the trained model, with log-probabilities at the sampling temperature."""
     model, settings = trainer.accelerator.unwrap_model(trainer.model), trainer.generation_config
     length = max(map(len, prompts))
     ids = torch.full((len(prompts), length), settings.pad_token_id, device=model.device)
@@ -229,24 +218,23 @@ def sample(
 
 
 def conversation_class(build: Callable[[], SingleAgent]) -> type:
-    """A class for `GRPOTrainer(environment_factory=...)`, whose model plays by calling the tool `write`.
+    """Return a class for `GRPOTrainer(environment_factory=...)`, in which the model plays by calling the tool `write`.
 
-    A row of the dataset has a "prompt", as messages that end with the user's, and a "seed"; what the agent reads first
-    is added to the prompt. The environments' own classes do not fit there, since TRL makes a tool of every public
-    method.
+    A row of the dataset has a "prompt" (messages, the last one from the user) and a "seed". The first observation is
+    added to the prompt.
 
     Args:
-        build: makes the agent's view of its team.
+        build: returns a single-agent view of an environment.
     """
 
-    class Talk:
+    class Talk:  # TRL makes each public method a tool, so environments cannot be passed directly
         """One episode."""
 
         def __init__(self) -> None:
             self._talk = Conversation(build())
 
         def reset(self, seed: int | None = None, **row: object) -> str:
-            """Start the episode of a row of the dataset."""
+            """Start the episode with the row's seed."""
             return text_of(self._talk.reset(seed=seed))
 
         def write(self, text: str) -> str:

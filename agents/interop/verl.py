@@ -1,6 +1,6 @@
-"""One agent of a text environment in verl: an agent loop that plays an episode per row, and the rows.
+"""One agent of a text environment in verl: agent loop and dataset.
 
-verl makes the loop from the file that `actor_rollout_ref.rollout.agent.agent_loop_config_path` names:
+Configure the loop in the file of `actor_rollout_ref.rollout.agent.agent_loop_config_path`:
 
     - name: mini_build
       _target_: collm.agents.interop.verl.EpisodeLoop
@@ -24,17 +24,17 @@ from ...envs.views import Conversation, SingleAgent
 
 
 class EpisodeLoop(AgentLoopBase):
-    """Episodes of one agent, whose partners give reference replies where the environment knows them.
+    """Agent loop of one agent. The environment's reference players, if it has them, play the other agents.
 
-    The whole episode is one response of verl's, in which the agent's own tokens alone are learned from; the return is
-    its score, the rewards of its turns are its "turn_scores". An episode that fills the response is broken off.
+    An episode is one response of verl, and its mask selects the agent's tokens. The return is the score, and the
+    rewards of the turns are "turn_scores". Episodes are truncated at the response length.
 
     Args:
-        args: what verl gives every loop.
-        env: a registered id.
-        agent: the learner. None: the first agent.
+        args: positional arguments from verl.
+        env: registered id.
+        agent: learner. None: first agent.
         kwargs: arguments of the environment.
-        given: what verl gives every loop by name.
+        given: keyword arguments from verl.
     """
 
     def __init__(
@@ -44,11 +44,9 @@ class EpisodeLoop(AgentLoopBase):
         self._talk = Conversation(SingleAgent(make(env, **(kwargs or {})), agent))
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:
-        """Play the episode of a row, whose `extra_info` has its "seed".
+        """Play the episode of a row with the seed in its `extra_info`.
 
-        Args:
-            sampling_params: verl's.
-            row: of the dataset; what the agent reads first follows `raw_prompt`, unless that ends with it.
+        The first observation is added to `raw_prompt` unless the prompt ends with it.
         """
         opening = as_chat(await self._aside(self._talk.reset, int(row["extra_info"]["seed"])))
         messages = list(row["raw_prompt"])
@@ -101,18 +99,18 @@ class EpisodeLoop(AgentLoopBase):
         )
 
     async def _aside(self, play: Any, *given: Any) -> Any:
-        """Play in a thread, so that the other episodes' loops go on."""
+        """Run in a thread, so that the loops of other episodes are not blocked."""
         return await self.loop.run_in_executor(None, play, *given)
 
 
 def rows(name: str, env: str, seeds: Iterable[int], agent: str | None = None, **kwargs: Any) -> list[dict[str, Any]]:
-    """A dataset for verl: a row per seed, whose prompt is what the agent reads first. Write them as Parquet.
+    """Return a dataset for verl, with one row per seed. The prompt is the first observation. Save it as Parquet.
 
     Args:
-        name: of the loop, as in the file of loops.
-        env: a registered id.
-        seeds: of the episodes.
-        agent: the learner. None: the first agent.
+        name: name of the agent loop in its configuration file.
+        env: registered id.
+        seeds: seeds of the episodes.
+        agent: learner. None: first agent.
         kwargs: arguments of the environment.
     """
     talk = Conversation(SingleAgent(make(env, **kwargs), agent))

@@ -1,4 +1,4 @@
-"""A critic of text without gradient steps: logistic regressions on the words of a history."""
+"""Text critic without gradient steps: logistic regression on the word counts of a history."""
 
 from __future__ import annotations
 
@@ -23,29 +23,26 @@ from ..encoding import MAX_KEPT_TOKENS, Recent
 
 WEIGHTS_FILE = "bag_of_words.safetensors"
 SETTINGS_FILE = "collm_bag_of_words.json"
-MAX_STEPS = 100  # of Newton's method; some six reach the optimum
+MAX_STEPS = 100  # of Newton's method; about 6 reach the optimum
 TOLERANCE = 1e-9  # of the cross-entropy
-LEAST_PENALTY = 1e-6  # words that always stand together share their weight, whatever the penalty
-TREND_PENALTY = 1.0  # a logit of one over the whole replay is usual
+MIN_PENALTY = 1e-6  # makes the optimum unique if words always occur together
+TREND_PENALTY = 1.0  # typical trends are about 1 logit over the replay buffer
 _WORD = re.compile(r"\w+|[^\w\s]")
 
 
 class BagOfWordsCritic(FittedCritic):
-    """V(h) from how often each word stands in the history: a logistic regression for each turn.
+    """V(h) by logistic regression on the word counts of h, with separate weights for each turn t.
 
         V_t(h) = low + (high - low) * sigmoid(bias_t + sum over words w of count_w(h) * weight_tw)
 
-    with the least and the greatest target as `low` and `high`. The policy moves while the examples are collected, and
-    success with it. So the logit of an example has one term more, trend_t * age / (age of the oldest): a line through
-    the updates, which is followed to age 0, the update that is valued next. Every fit is the optimum of the
-    cross-entropy of (target - low) / (high - low), summed over the histories before turn t, plus
-    penalty / 2 * |weight_t|^2 + trend_t^2 / 2: there is no learning rate, no number of steps and no initial weight, and
-    the same examples give the same critic. Turns after those that were fitted are valued as the last of these. Before
-    the first fit every value is 0.
+    `low` and `high` are the smallest and the largest target. A fit minimizes the cross-entropy of
+    (target - low) / (high - low), summed over the histories of turn t, plus
+    penalty / 2 * |weight_t|^2 + trend_t^2 / 2. The policy, and so the targets, change while the examples are collected.
+    Therefore the logit of an example has the additional term trend_t * age / (maximum age), which is 0 for the next
+    update. Turns after the longest example use the weights of its last turn. Before the first fit values are 0.
 
-    Source: a baseline that is linear in features and fitted anew at each update is that of Duan et al. (2016,
-    arXiv:1604.06778); logistic regression on shares between 0 and 1 is Papke and Wooldridge's (1996, Econometric
-    methods for fractional response variables). The trend is this project's own.
+    Source: Duan et al. (arXiv:1604.06778) fit a linear baseline at each update. Papke and Wooldridge (1996, Econometric
+    methods for fractional response variables) use logistic regression for targets between 0 and 1. The trend is new.
 
     Args:
         penalty: L2 penalty of the weights.
@@ -56,13 +53,13 @@ class BagOfWordsCritic(FittedCritic):
         self.words: dict[str, int] = {}
         self._weight = torch.zeros(0, 0, dtype=torch.float64)  # [T, W]
         self._bias = torch.zeros(0, dtype=torch.float64)  # [T]
-        self._range = torch.zeros(2, dtype=torch.float64)  # least and greatest target
-        # A replay shows the same histories in many updates.
+        self._range = torch.zeros(2, dtype=torch.float64)  # smallest and largest target
+        # A replay buffer has the same histories in several updates.
         self._counted: Recent[tuple[Counter[str], ...]] = Recent(MAX_KEPT_TOKENS, lambda counts: sum(map(len, counts)))
 
     @classmethod
     def load(cls, directory: Path) -> BagOfWordsCritic:
-        """Read what `save` wrote."""
+        """Load a critic that `save` wrote."""
         critic = cls(**read_json(directory / SETTINGS_FILE))
         critic.load_state_dict(load_file(directory / WEIGHTS_FILE))
         return critic
@@ -83,12 +80,12 @@ class BagOfWordsCritic(FittedCritic):
         penalties = torch.tensor([self.penalty] * len(self.words) + [TREND_PENALTY], dtype=torch.float64)
         errors: list[Tensor] = []
         for turn in range(longest if high > low else 0):
-            there = [number for number, each in enumerate(counts) if len(each) > turn]
-            shares = (torch.stack([targets[number][turn] for number in there]).double() - low) / (high - low)
-            features = torch.hstack([self._features([counts[number][turn] for number in there]), old[there, None]])
-            weight, bias = logistic_regression(features, shares, penalties)
+            rows = [number for number, each in enumerate(counts) if len(each) > turn]
+            scaled = (torch.stack([targets[number][turn] for number in rows]).double() - low) / (high - low)
+            features = torch.hstack([self._features([counts[number][turn] for number in rows]), old[rows, None]])
+            weight, bias = logistic_regression(features, scaled, penalties)
             self._weight[turn], self._bias[turn] = weight[:-1], bias
-            errors.append((high - low) * ((features @ weight + bias).sigmoid() - shares))
+            errors.append((high - low) * ((features @ weight + bias).sigmoid() - scaled))
         return {"value_loss": float(torch.cat(errors).square().mean()) if errors else 0.0}
 
     def values(self, inputs: Sequence[CriticInput]) -> Tensor:
@@ -121,12 +118,12 @@ class BagOfWordsCritic(FittedCritic):
         (directory / SETTINGS_FILE).write_text(json.dumps({"penalty": self.penalty}) + "\n")
 
     def _counts(self, item: CriticInput) -> tuple[Counter[str], ...]:
-        """How often each word stands in each history."""
+        """Word counts of each history."""
         return self._counted.get(item.histories, lambda: tuple(map(counted, item.histories)))
 
     def _features(self, counts: Sequence[Counter[str]]) -> Tensor:
-        """[N, W] counts of the known words."""
-        places = map(self.words.get, chain.from_iterable(counts), repeat(len(self.words)))  # the last: unknown words
+        """[N, W] counts of the words in the fit."""
+        places = map(self.words.get, chain.from_iterable(counts), repeat(len(self.words)))  # unknown words: column W
         numbers = chain.from_iterable(count.values() for count in counts)
         rows = np.repeat(np.arange(len(counts)), list(map(len, counts)))
         features = np.zeros((len(counts), len(self.words) + 1))
@@ -135,53 +132,56 @@ class BagOfWordsCritic(FittedCritic):
 
 
 def counted(history: Any) -> Counter[str]:
-    """Words of a history, and how often each stands in it; upper and lower case are alike."""
+    """Count the words of a history, ignoring case."""
     found: Counter[str] = Counter()
     for message in messages_of(history):
         found.update(_WORD.findall(message.content.lower()))
     return found
 
 
-def logistic_regression(features: Tensor, shares: Tensor, penalties: Tensor) -> tuple[Tensor, Tensor]:
-    """Weights [W] and bias, the optimum of the penalized cross-entropy, by Newton's method.
+def logistic_regression(features: Tensor, targets: Tensor, penalties: Tensor) -> tuple[Tensor, Tensor]:
+    """Minimize the cross-entropy, summed over N, plus penalties @ weights^2 / 2.
 
-    The shares are drawn in by half an example of each end, so that the bias is finite where all are 0.
+    Targets are moved towards 1/2 by half an example, so that the bias is finite if all are 0.
 
     Args:
         features: [N, W].
-        shares: [N], 0 to 1.
-        penalties: [W]. Half of it times each squared weight is added to the cross-entropy, which is summed over N.
+        targets: [N], 0 to 1.
+        penalties: [W] L2 penalties.
+
+    Returns:
+        Weights [W] and bias.
     """
-    number = len(shares)
-    shares = (number * shares + 0.5) / (number + 1)
+    number = len(targets)
+    targets = (number * targets + 0.5) / (number + 1)
     middle = features.mean(dim=0)
-    scales = penalties.clamp(min=LEAST_PENALTY).rsqrt()
+    scales = penalties.clamp(min=MIN_PENALTY).rsqrt()
     scaled = (features - middle) * scales
-    if scaled.shape[1] > number:  # the weights lie in the span of the examples
+    if scaled.shape[1] > number:  # the optimum is in the span of the examples
         basis, rows = torch.linalg.qr(scaled.T)
-        weight, bias = _newton(rows.T, shares)
+        weight, bias = _newton(rows.T, targets)
         weight = basis @ weight
     else:
-        weight, bias = _newton(scaled, shares)
+        weight, bias = _newton(scaled, targets)
     weight = weight * scales
     return weight, bias - middle @ weight
 
 
-def _newton(features: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
-    """The optimum of the cross-entropy plus half the squared weights; steps that raise it are halved."""
+def _newton(features: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Minimize the cross-entropy plus half the squared weights by Newton's method with step halving."""
     design = torch.hstack([features, features.new_ones(len(features), 1)])
     ridge = torch.cat([features.new_ones(features.shape[1]), features.new_zeros(1)])
 
     def loss(at: Tensor) -> Tensor:
-        return binary_cross_entropy_with_logits(design @ at, shares, reduction="sum") + ridge @ at.square() / 2
+        return binary_cross_entropy_with_logits(design @ at, targets, reduction="sum") + ridge @ at.square() / 2
 
-    found = torch.cat([features.new_zeros(features.shape[1]), shares.mean().logit()[None]])
+    found = torch.cat([features.new_zeros(features.shape[1]), targets.mean().logit()[None]])
     least = loss(found)
     for _ in range(MAX_STEPS):
         chances = (design @ found).sigmoid()
-        slope = design.T @ (chances - shares) + ridge * found
-        curvature = (design.T * (chances * (1 - chances))) @ design + ridge.diag()
-        step = torch.linalg.solve(curvature, slope)
+        gradient = design.T @ (chances - targets) + ridge * found
+        hessian = (design.T * (chances * (1 - chances))) @ design + ridge.diag()
+        step = torch.linalg.solve(hessian, gradient)
         while (reached := loss(found - step)) > least + TOLERANCE and step.abs().max() > TOLERANCE:
             step = step / 2
         found, gain, least = found - step, least - reached, reached

@@ -1,4 +1,4 @@
-"""ChatPolicy: any model behind a server of OpenAI's chat completions, as a player that does not learn."""
+"""ChatPolicy: models on servers with OpenAI's chat completions API, as policies that are not trained."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import re
 import threading
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import astuple, dataclass, fields, replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
@@ -34,9 +35,9 @@ if TYPE_CHECKING:
 OPENAI = "https://api.openai.com/v1"
 OPENAI_KEY = "OPENAI_API_KEY"
 _NAME = re.compile(r"openai:(?P<model>((?!@https?://)[^\s,])+)(@(?P<url>\S+))?")
-_NO_KEY = "none"  # the client wants some text; servers without keys read none
+_NO_KEY = "none"  # the client needs a text; servers without keys ignore it
 _TOKENS_PER_PRICE = 1_000_000
-_BODY = "body."  # begins the names of further fields of requests
+_BODY = "body."  # prefix of additional fields of requests
 _LITERALS = {"True": True, "False": False, "None": None}
 
 
@@ -45,85 +46,77 @@ class Usage:
     """Totals of a chat model's requests."""
 
     requests: int = 0
-    """Answers that came."""
+    """Number of responses."""
     retries: int = 0
-    """Attempts that failed and were repeated."""
+    """Failed attempts that were repeated."""
     prompt_tokens: int = 0
-    """Tokens read, as the server counts them."""
+    """Prompt tokens, as counted by the server."""
     completion_tokens: int = 0
-    """Tokens written, thoughts included, as the server counts them."""
+    """Completion tokens including reasoning, as counted by the server."""
     unmetered: int = 0
-    """Answers whose tokens the server did not count."""
+    """Responses without token counts."""
     cost: float = 0.0
     """Cost of the counted tokens, in the currency of the prices."""
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            self.requests + other.requests,
-            self.retries + other.retries,
-            self.prompt_tokens + other.prompt_tokens,
-            self.completion_tokens + other.completion_tokens,
-            self.unmetered + other.unmetered,
-            self.cost + other.cost,
-        )
+        return Usage(*(mine + theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
 
     def __str__(self) -> str:
-        said = f"{self.requests} requests, {self.prompt_tokens} tokens read, {self.completion_tokens} written"
-        said += f", {self.retries} retries" if self.retries else ""
-        said += f", {self.unmetered} answers without a count of tokens" if self.unmetered else ""
-        return said + (f", cost {self.cost:.4g}" if self.cost else "")
+        shown = f"{self.requests} requests, {self.prompt_tokens} tokens read, {self.completion_tokens} written"
+        shown += f", {self.retries} retries" if self.retries else ""
+        shown += f", {self.unmetered} answers without a count of tokens" if self.unmetered else ""
+        return shown + (f", cost {self.cost:.4g}" if self.cost else "")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChatOptions(Checked):
-    """Options of a chat server, which stand behind its address: openai:MODEL@URL?key=VARIABLE&requests=8."""
+    """Options of a chat server in a model's name: openai:MODEL@URL?key=VARIABLE&requests=8."""
 
     key: str | None = None
-    """Environment variable with the key. None: OPENAI_API_KEY at OpenAI's own address, and no key at any other."""
+    """Environment variable with the key. None: OPENAI_API_KEY for OpenAI's server, no key for other servers."""
     requests: Count = 32
-    """Requests to the server under way at the same time."""
+    """Maximum number of concurrent requests."""
     timeout_s: Positive = 300.0
-    """Time limit of one attempt, in seconds."""
+    """Timeout per attempt, in seconds."""
     retries: CountOrZero = 8
-    """Retries of a request that failed or was refused for now, with exponential back-off or as the server says."""
+    """Maximum number of retries per request."""
     seeds: bool = True
-    """Send seeds. False: for servers that refuse the field."""
+    """Send seeds. False: for servers that reject them."""
     prompt_price: NotNegative = 0.0
-    """Price per million tokens that the model reads, in any currency, for the count of costs."""
+    """Price per million prompt tokens, in any currency."""
     completion_price: NotNegative = 0.0
-    """Price per million tokens that the model writes, in any currency, for the count of costs."""
+    """Price per million completion tokens, in any currency."""
 
 
 class ChatPolicy(Policy):
-    """Asks a server of OpenAI's chat completions for each reply; all requests of a decision are under way at once.
+    """Policy that requests replies from OpenAI's chat completions API or a compatible server.
 
-    A history goes out as its messages. The reply is the answer's content, without the thoughts that a server keeps
-    apart; an answer without content is the empty reply. Failed requests are repeated by OpenAI's client: connections,
-    timeouts and the statuses 408, 409, 429 and 5xx, after 0.5 s, 1 s, 2 s … 8 s, or as the server's Retry-After says.
+    The reply is the content of the response, without reasoning. A response without content is an empty reply. OpenAI's
+    client retries after connection errors, timeouts and the statuses 408, 409, 429 and 5xx, with exponential back-off
+    from 0.5 s to 8 s or after the time in the header Retry-After.
 
     Source: https://platform.openai.com/docs/api-reference/chat/create
 
     Args:
-        url: base address, "http://localhost:8000/v1"; without a path "/v1" is added. None: OpenAI's.
-        model: the server's name of the model.
-        key_variable: environment variable that holds the key. None: OPENAI_API_KEY at OpenAI's own address; no key is
-            sent to any other.
-        max_requests: requests under way at a time, of all policies that ask this server together.
-        timeout_s: seconds that one attempt may take.
-        max_retries: repetitions of a request that failed.
-        temperature: sampling temperature; greedy play asks for 0.
-        top_p: nucleus sampling; 1 is off.
-        top_k: top-k sampling, which not every server knows; 0 is off and not sent.
-        max_new_tokens: tokens after which the server cuts an answer, thoughts included.
-        sends_seed: send each request's own seed (`Request.stream`); what a server makes of it is up to the server.
-        prices: per million tokens read and written, in any currency.
-        body: further fields of each request, such as {"reasoning_effort": "low"}; they take the place of ours.
+        url: base address, such as "http://localhost:8000/v1". The default path is "/v1". None: OpenAI's server.
+        model: name of the model on the server.
+        key_variable: environment variable with the key. None: OPENAI_API_KEY for OpenAI's server, no key for others.
+        max_requests: maximum number of concurrent requests to the server, of all policies.
+        timeout_s: timeout per attempt, in seconds.
+        max_retries: maximum number of retries per request.
+        temperature: sampling temperature; 0 for greedy actions.
+        top_p: nucleus sampling. 1: off.
+        top_k: top-k sampling, which some servers lack. 0: off, not sent.
+        max_new_tokens: maximum number of tokens per response, including reasoning.
+        sends_seed: send a seed derived from `Request.stream`.
+        prices: prices per million prompt tokens and completion tokens, in any currency.
+        body: additional fields of each request, such as {"reasoning_effort": "low"}. They override other fields.
 
     Attributes:
-        usage: totals so far.
+        usage: totals of all requests so far.
 
     Raises:
-        UserError: if the key is missing, the address is not one, or the package `openai` is not installed.
+        UserError: if the key is missing, the address is malformed, or the package `openai` is not installed.
     """
 
     def __init__(
@@ -152,14 +145,15 @@ class ChatPolicy(Policy):
         self._key = _key(self.url, key_variable)
         self._timeout_s, self._max_retries = timeout_s, max_retries
         self._sampling = {"temperature": temperature, "top_p": top_p}
-        # OpenAI's newer models refuse the older name, which is the one that every other server knows.
+        # OpenAI's newer models reject "max_tokens"; other servers require it.
         limit = "max_completion_tokens" if self.url == OPENAI else "max_tokens"
         self._fields: dict[str, Any] = {limit: max_new_tokens}
         self._filters: dict[str, Any] = {"top_k": top_k} if top_k else {}
         self._sends_seed = sends_seed
         self._prices = prices
         self._body = dict(body or {})
-        _check_client()
+        if find_spec("openai") is None:
+            raise UserError(f"chat models need the package openai, which is not installed; {install_command('chat')}")
 
     def act(self, requests: Sequence[Request], *, greedy: bool = False) -> list[Completion]:
         return self.act_together([(self, request) for request in requests], greedy=greedy)
@@ -168,28 +162,26 @@ class ChatPolicy(Policy):
         return ChatPolicy
 
     def act_together(self, requests: Sequence[tuple[Policy, Request]], *, greedy: bool = False) -> list[Completion]:
-        """Answers of one or several chat models, whose requests are all under way together."""
+        """Send the requests of one or several chat models concurrently."""
         asked = [(policy, request) for policy, request in requests if isinstance(policy, ChatPolicy)]
-        completions: list[Completion] = _background.answers(_all_answers(asked, greedy))
+        completions: list[Completion] = _background.run(_all_answers(asked, greedy))
         return completions
 
     def fix_shapes(self) -> None:
-        """Refused: a server answers as it pleases."""
-        raise UserError(f"deterministic=True needs models that sample in this process; {self.model} is asked by a URL")
+        raise UserError(f"deterministic=True needs models that sample in this process; {self.model} is on a server")
 
     async def _answer(self, request: Request, greedy: bool) -> Completion:
-        """One completion, however many attempts it takes."""
-        import openai  # here, as it takes seconds to import
+        import openai  # here, because the import takes seconds
 
         client = _background.client(self.url, self._key, self._timeout_s, self._max_retries)
         try:
             raw = await client.chat.completions.with_raw_response.create(**self._request(request, greedy))
         except openai.APIError as error:
-            raise ServerError(self._told(error)) from error
+            raise ServerError(self._explained(error)) from error
         answer = raw.parse()
         choices = getattr(answer, "choices", None)
         if not choices or choices[0].message is None:
-            raise ServerError(f"the server at {self.url} answers without a choice: {raw.text[:200]!r}")
+            raise ServerError(f"the response of the server at {self.url} has no choices: {raw.text[:200]!r}")
         self.usage += replace(self._metered(answer), retries=raw.retries_taken)
         return Completion(choices[0].message.content or "", is_cut=choices[0].finish_reason == "length")
 
@@ -207,30 +199,30 @@ class ChatPolicy(Policy):
         return {**fields, "extra_body": {**({} if greedy else self._filters), **self._body}}
 
     def _metered(self, answer: ChatCompletion) -> Usage:
-        told = answer.usage
-        if told is None:
+        usage = answer.usage
+        if usage is None:
             return Usage(requests=1, unmetered=1)
-        read, written = told.prompt_tokens, told.completion_tokens
+        read, written = usage.prompt_tokens, usage.completion_tokens
         cost = (read * self._prices[0] + written * self._prices[1]) / _TOKENS_PER_PRICE
         return Usage(requests=1, prompt_tokens=read, completion_tokens=written, cost=cost)
 
-    def _told(self, error: Exception) -> str:
-        """The one line about a request that failed for good."""
+    def _explained(self, error: Exception) -> str:
+        """One line about a request that failed after all retries."""
         import openai
 
         times = self._max_retries
         if isinstance(error, openai.APITimeoutError):
-            return f"the server at {self.url} gave no answer within {self._timeout_s:g} s, {times} retries"
+            return f"the server at {self.url} did not answer within {self._timeout_s:g} s, {times} retries"
         if isinstance(error, openai.APIConnectionError):
             return f"there is no server at {self.url} ({error.__cause__ or error}), {times} retries"
         if isinstance(error, openai.APIStatusError):
-            said = " ".join(error.response.text[:500].split())
-            return f"the server at {self.url} answers {error.status_code} to a request for {self.model}: {said}"
+            text = " ".join(error.response.text[:500].split())
+            return f"the server at {self.url} returned {error.status_code} for {self.model}: {text}"
         return f"the server at {self.url}: {error}"
 
 
 def told_usage(policies: Iterable[Policy]) -> list[str]:
-    """A line about the requests of each chat model among some policies."""
+    """One line per chat model about its requests."""
     found = {id(policy): policy for policy in policies if isinstance(policy, ChatPolicy)}
     totals: dict[str, Usage] = {}
     for policy in found.values():
@@ -239,14 +231,14 @@ def told_usage(policies: Iterable[Policy]) -> list[str]:
 
 
 def chat_spec(name: str) -> PolicySpec | None:
-    """How the chat model of a name is made; None for a name of another form.
+    """Return the factory for a chat model's name. None: the name has no prefix "openai:".
 
     Args:
-        name: "openai:MODEL@URL", or "openai:MODEL" at OpenAI's own address; no spaces or commas. `ChatOptions` may
-            follow as "?key=VARIABLE&requests=8", and further fields of requests as "body.reasoning_effort=low".
+        name: "openai:MODEL@URL", or "openai:MODEL" for OpenAI's server, without spaces or commas. `ChatOptions` may
+            follow as "?key=VARIABLE&requests=8", and additional fields of requests as "body.reasoning_effort=low".
 
     Raises:
-        UserError: if it begins with "openai:" and has another form, or an option that does not exist.
+        UserError: if the name is malformed, or has an unknown option.
     """
     if not name.startswith(CHAT):
         return None
@@ -260,7 +252,7 @@ def chat_spec(name: str) -> PolicySpec | None:
 
     def make(seat: Seat) -> ChatPolicy:
         if not isinstance(seat.action_space, Text):
-            raise UserError(f"{name} writes texts, but {seat.agent} acts in {seat.action_space}")
+            raise UserError(f"{name} writes texts, but the action space of {seat.agent} is {seat.action_space}")
         settings = seat.model
         return ChatPolicy(
             url,
@@ -282,17 +274,13 @@ def chat_spec(name: str) -> PolicySpec | None:
 
 
 def _options(query: str) -> tuple[ChatOptions, dict[str, Any]]:
-    """Options of a chat server and further fields of its requests, from the text behind the "?" of its name.
-
-    Raises:
-        UserError: if a pair is malformed, an option does not exist, or a value is outside of its range.
-    """
+    """Parse the options and the additional fields of requests after the "?" of a name."""
     given: dict[str, Any] = {}
     body: dict[str, Any] = {}
     for pair in filter(None, query.split("&")):
         name, equals, text = (unquote(each) for each in pair.partition("="))
         if not equals:
-            raise UserError(f"options of a chat server are name=value pairs joined by &, got {pair!r}")
+            raise UserError(f"an option of a chat server is {pair!r}, but must be name=value")
         into = body if name.startswith(_BODY) else given
         try:
             into[name.removeprefix(_BODY)] = _LITERALS[text] if text in _LITERALS else json.loads(text)
@@ -301,25 +289,21 @@ def _options(query: str) -> tuple[ChatOptions, dict[str, Any]]:
     known = {each.name for each in fields(ChatOptions)}
     for name in given.keys() - known:
         raise UserError(
-            f"a chat server has no option {name!r}; {nearest(name, sorted(known))}; {_BODY}{name} is a field of its "
+            f"a chat server has no option {name!r}; {nearest(name, sorted(known))}; write {_BODY}{name} for a field of "
             "requests"
         )
     return ChatOptions(**given), body
 
 
 def address(url: str | None) -> str:
-    """The base address that requests go to.
-
-    Raises:
-        UserError: if the text is no address.
-    """
+    """Return the base address of a server, with the default path "/v1". Raise `UserError` if it is malformed."""
     if url is None:
         return OPENAI
     refuse_password(url)
     try:
         parts = urlsplit(url)
         _ = parts.port
-    except ValueError as error:  # a port that is no number, or too great
+    except ValueError as error:  # invalid port
         raise UserError(f"the server's address {url!r} is not of the form http://host:port/v1: {error}") from error
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         raise UserError(f"the server's address {url!r} is not of the form http://host:port/v1")
@@ -327,7 +311,6 @@ def address(url: str | None) -> str:
 
 
 def _key(url: str, variable: str | None) -> str:
-    """The key of a server, out of the environment."""
     if variable is None and url != OPENAI:
         return _NO_KEY
     name = variable or OPENAI_KEY
@@ -339,7 +322,7 @@ def _key(url: str, variable: str | None) -> str:
 
 
 def _is_protected(url: str) -> bool:
-    """Return True if messages to the address are encrypted or stay on this machine."""
+    """True if the connection is encrypted or local."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     if parts.scheme == "https" or host == "localhost":
@@ -348,13 +331,6 @@ def _is_protected(url: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:  # a host name
         return False
-
-
-def _check_client() -> None:
-    from importlib.util import find_spec
-
-    if find_spec("openai") is None:
-        raise UserError(f"chat models need the package openai, which is not installed; {install_command('chat')}")
 
 
 async def _all_answers(asked: Sequence[tuple[ChatPolicy, Request]], greedy: bool) -> list[Completion]:
@@ -371,12 +347,12 @@ async def _all_answers(asked: Sequence[tuple[ChatPolicy, Request]], greedy: bool
     try:
         return list(await asyncio.gather(*tasks))
     finally:
-        for task in tasks:  # where one failed, or the whole was given up
+        for task in tasks:  # after an error or an interrupt
             task.cancel()
 
 
 class _Background:
-    """An event loop in a thread of its own, so that whoever runs one already may ask too, and its connections."""
+    """Event loop in a thread, because callers may be in another event loop. It has the connections to servers."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -384,15 +360,15 @@ class _Background:
         self._thread = threading.Thread()
         self._clients: dict[tuple[str, str, float, int], AsyncOpenAI] = {}
 
-    def answers(self, asking: Any) -> Any:
-        """What a coroutine returns; an interrupt cancels it."""
+    def run(self, coroutine: Any) -> Any:
+        """Run a coroutine and return its result. An interrupt cancels it."""
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
                 self._thread = threading.Thread(target=_run, args=[self._loop], name="collm-chat", daemon=True)
                 self._thread.start()
                 atexit.register(self.close)
-        future = asyncio.run_coroutine_threadsafe(asking, self._loop)
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
             return future.result()
         except BaseException:
@@ -400,16 +376,15 @@ class _Background:
             raise
 
     def client(self, url: str, key: str, timeout_s: float, max_retries: int) -> AsyncOpenAI:
-        """The connections to a server; called from the loop."""
+        """Return the connections to a server. It must be called in the event loop."""
         from openai import AsyncOpenAI
 
-        asked = (url, key, timeout_s, max_retries)
-        if asked not in self._clients:
-            self._clients[asked] = AsyncOpenAI(base_url=url, api_key=key, timeout=timeout_s, max_retries=max_retries)
-        return self._clients[asked]
+        settings = (url, key, timeout_s, max_retries)
+        if settings not in self._clients:
+            self._clients[settings] = AsyncOpenAI(base_url=url, api_key=key, timeout=timeout_s, max_retries=max_retries)
+        return self._clients[settings]
 
     def close(self) -> None:
-        """Close all connections and end the thread."""
         with self._lock:
             loop, self._loop = self._loop, None
             if loop is None:
@@ -430,7 +405,7 @@ _background = _Background()
 
 
 def _after_fork() -> None:
-    """A forked process has neither the thread nor a right to its connections."""
+    """A forked process has no thread, and must not use the parent's connections."""
     global _background
     _background = _Background()
 

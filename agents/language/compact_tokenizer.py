@@ -1,17 +1,15 @@
 """Compact tokenization of histories for small critics.
 
-A critic that is trained from scratch can have words of its own in its vocabulary. The agent that reads or writes
-becomes one word. If a message begins or ends with the same tokens as the message before it (two agents that read one
-text with different tasks), these tokens become one word per power of two in their number. In small games a third of the
-tokens of joint histories remains. The ids of a message depend only on the messages so far.
-
-Critics from a pretrained model read every message as it is written (`PlainTokenizer`).
+A critic that is trained from scratch has additional words in its vocabulary. The agent that reads or writes becomes one
+word. If a message begins or ends with the same tokens as the previous message, these tokens become one word per power
+of two in their number. In small games a third of the tokens of joint histories remains.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import takewhile
 
 from ...envs.core import Message
 from ..encoding import Encoder
@@ -19,27 +17,17 @@ from ..encoding import Encoder
 MAX_NAMES = 32
 MAX_POWER = 15
 NUM_OWN_WORDS = 2 * MAX_POWER + 2 * MAX_NAMES
-MIN_REPEATED = 4  # tokens; fewer are hardly longer than the words for them
+"""Number of additional words."""
+MIN_REPEATED = 4  # tokens; fewer save almost nothing
 _HEADER = re.compile(r"\[([^\[\]\n]+) (reads|writes)\] ")
 
 
-class PlainTokenizer:
-    """Token ids of messages as they are written, each with a line end."""
-
-    def __init__(self, encoder: Encoder):
-        self.encoder = encoder
-
-    def pieces(self, messages: Sequence[Message]) -> list[list[int]]:
-        """The ids of each message, after those before it."""
-        return [self.encoder.content(f"{message.content}\n") for message in messages]
-
-
 class CompactTokenizer:
-    """Lossless shorter token ids, for a model with `NUM_OWN_WORDS` more words than the tokenizer.
+    """Lossless compact tokenizer, for a model with `NUM_OWN_WORDS` more words than the tokenizer.
 
     Args:
-        encoder: gives the token ids of text.
-        first_word: id of the first own word.
+        encoder: encoder of text.
+        first_word: id of the first additional word.
     """
 
     def __init__(self, encoder: Encoder, first_word: int):
@@ -47,9 +35,9 @@ class CompactTokenizer:
         self.first_word = first_word
 
     def pieces(self, messages: Sequence[Message]) -> list[list[int]]:
-        """The ids of each message, after those before it."""
-        names: dict[str, int] = {}  # numbered as they appear
-        earlier: list[int] = []  # what the message before says
+        """Return the token ids of each message, which depend on the previous messages."""
+        names: dict[str, int] = {}
+        earlier: list[int] = []  # token ids of the previous message
         found = []
         for message in messages:
             header = self._header(message.content, names)
@@ -64,7 +52,7 @@ class CompactTokenizer:
         return found
 
     def _header(self, content: str, names: dict[str, int]) -> tuple[list[int], str] | None:
-        """One word per agent that reads or writes, and the remaining text. None: without agents, or with too many."""
+        """Return a word per agent in the header, and the remaining text. None: no agents, or more than `MAX_NAMES`."""
         match = _HEADER.match(content)
         if match is None:
             return None
@@ -78,26 +66,19 @@ class CompactTokenizer:
         return words, content[match.end() :]
 
     def _without_repeats(self, ids: list[int], earlier: list[int]) -> list[int]:
-        """The ids, in which the beginning and end that they share with the earlier message are words."""
-        front = self._repeated(_num_equal(ids, earlier))
-        num_front = _num_tokens(front)
-        back = self._repeated(_num_equal(ids[num_front:][::-1], earlier[num_front:][::-1]))
-        kept = ids[num_front : len(ids) - _num_tokens(back)]
+        """Replace the tokens that begin or end both messages by words."""
+        front = _powers(_num_equal(ids, earlier))
+        num_front = sum(2 ** (k + 1) for k in front)
+        back = _powers(_num_equal(ids[num_front:][::-1], earlier[num_front:][::-1]))
+        kept = ids[num_front : len(ids) - sum(2 ** (k + 1) for k in back)]
         return [*(self.first_word + k for k in front), *kept, *(self.first_word + MAX_POWER + k for k in back)]
 
-    @staticmethod
-    def _repeated(count: int) -> list[int]:
-        """Exponents minus 1 of the powers of two that sum to a count; an odd last token is left out."""
-        return [k for k in reversed(range(MAX_POWER)) if count >= MIN_REPEATED and count >> (k + 1) & 1]
 
-
-def _num_tokens(exponents: Sequence[int]) -> int:
-    return sum(2 ** (k + 1) for k in exponents)
+def _powers(count: int) -> list[int]:
+    """Exponents minus 1 of the powers of two that sum to an even count. Of an odd count the last token is excluded."""
+    return [k for k in reversed(range(MAX_POWER)) if count >= MIN_REPEATED and count >> (k + 1) & 1]
 
 
 def _num_equal(a: Sequence[int], b: Sequence[int]) -> int:
-    """Number of equal first entries."""
-    for count, (x, y) in enumerate(zip(a, b, strict=False)):
-        if x != y:
-            return count
-    return min(len(a), len(b))
+    """Length of the common prefix."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))

@@ -1,7 +1,4 @@
-"""Text critics: a value head on the actor, or a separate transformer on an agent's or the joint history.
-
-Neither computes logits: a value is one linear layer on one hidden state.
-"""
+"""Critics for text: a separate transformer, or a value head on the actor."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ from ..scoring.recomputing import recompute_layers
 from ..scoring.scorer import at_once
 from ..scoring.sharding import Shards, give
 from ..scoring.small_models import SelectiveLastLayer, selective_last_layer, states_at
-from .compact_tokenizer import NUM_OWN_WORDS, CompactTokenizer, PlainTokenizer
+from .compact_tokenizer import NUM_OWN_WORDS, CompactTokenizer
 from .heads import value_head_of
 from .policy import LanguagePolicy
 from .shape import small_config
@@ -43,27 +40,27 @@ SETTINGS_FILE = "collm_critic.json"
 
 @dataclass(frozen=True, slots=True)
 class TokenizedInput:
-    """One critic input as token ids."""
+    """Token ids of one critic input."""
 
     rows: tuple[NDArray[np.int64], ...]
-    row_of: tuple[int, ...]  # of each value
-    position: tuple[int, ...]  # of each value in its row
+    row_of: tuple[int, ...]  # per value
+    position: tuple[int, ...]  # per value, in its row
     num_tokens: int
 
 
 class TextCritic(Critic):
-    """V(h) and, if actions are given, Q(h, a), by a separate transformer with a tokenizer, on histories' text.
+    """Transformer for V(h) and optionally Q(h, a).
 
-    If each history extends the one before it, one forward pass over an episode values all its turns. V is read at the
-    end of a history, Q at the end of the actions after it (`CriticInput.actions`, the messages to append).
+    V(h) is computed from the hidden state of the last token of h, and Q(h, a) from that of the messages a after h. If
+    each history extends the previous one, one row contains all turns of an episode.
 
     Args:
-        backbone: a causal transformer without a language-model head.
-        tokenizer: need not be the actors'.
-        head_hidden_dim: width of a tanh layer before the output; None: one linear layer.
-        is_compact: the last `NUM_OWN_WORDS` of the backbone's vocabulary are its own, for shorter histories.
-        compute_dtype: type of forward passes, by autocast; None: that of the weights. The head computes in fp32.
-        recomputes_activations: run layers again in the backward pass, in place of keeping what they computed.
+        backbone: causal transformer without a language-model head.
+        tokenizer: tokenizer of the backbone.
+        head_hidden_dim: width of a tanh layer in the head. None: linear head.
+        is_compact: use a `CompactTokenizer`, for which the backbone has additional words.
+        compute_dtype: data type of forward passes, by autocast. None: that of the weights. The head is in fp32.
+        recomputes_activations: gradient checkpointing.
     """
 
     def __init__(
@@ -82,17 +79,17 @@ class TextCritic(Critic):
         patch_layers(self.backbone)
         self._compute_dtype = compute_dtype
         self.encoder = Encoder(tokenizer)
-        self.reader: PlainTokenizer | CompactTokenizer = PlainTokenizer(self.encoder)
+        self._compact: CompactTokenizer | None = None
         if is_compact:
             num_words = backbone.config.get_text_config().vocab_size
-            self.reader = CompactTokenizer(self.encoder, num_words - NUM_OWN_WORDS)
+            self._compact = CompactTokenizer(self.encoder, num_words - NUM_OWN_WORDS)
         self.head = value_head_of(backbone, head_hidden_dim)
         self._settings = {"head_hidden_dim": head_hidden_dim, "is_compact": is_compact}
         self._selective = selective_last_layer(backbone)
         self._plain = backbone
         self._shards: Shards | None = None
         self._inside: Callable[[Callable[[], Any]], Any] = at_once
-        # A replay shows the same inputs in many updates.
+        # A replay buffer has the same inputs in several updates.
         self._tokenized: Recent[TokenizedInput] = Recent(MAX_KEPT_TOKENS, lambda each: each.num_tokens)
 
     @classmethod
@@ -108,7 +105,7 @@ class TextCritic(Critic):
         device: torch.device | str = "cpu",
         compute_dtype: torch.dtype | None = None,
     ) -> TextCritic:
-        """A small one from random weights: on small tasks it learns faster than one made from the actor's weights."""
+        """Build a small critic with random weights. On small tasks it learns faster than a pretrained one."""
         num_words = len(tokenizer) + NUM_OWN_WORDS
         config = small_config(num_words, hidden_dim=hidden_dim, num_layers=num_layers, max_tokens=max_tokens)
         with torch.random.fork_rng(devices=[]):
@@ -127,7 +124,7 @@ class TextCritic(Critic):
 
     @classmethod
     def load(cls, directory: Path) -> TextCritic:
-        """Read what `save` wrote."""
+        """Load a critic that `save` wrote."""
         settings = read_json(directory / SETTINGS_FILE)
         critic = cls(
             AutoModel.from_pretrained(directory, dtype=torch.float32, trust_remote_code=False),
@@ -152,8 +149,8 @@ class TextCritic(Critic):
         limit = self.backbone.config.get_text_config().max_position_embeddings
         if longest > limit:
             raise UserError(
-                f"a history of {longest} tokens is longer than the critic's {limit}; "
-                "give a critic with a longer context, or shorten the texts"
+                f"a history of {longest} tokens is longer than the critic's context of {limit}; use a critic with a "
+                "longer context, or shorten the texts"
             )
         model_inputs = {"input_ids": padded(rows, self.backbone.device), "use_cache": False}
         computes = self._compute_dtype
@@ -170,7 +167,8 @@ class TextCritic(Critic):
         return [*(weight for weight in self.backbone.parameters() if weight.requires_grad), *self.head.parameters()]
 
     def state_dict(self) -> dict[str, Tensor]:
-        frozen = self._frozen()
+        # The frozen weights below adapters would be the same in every checkpoint.
+        frozen = {name for name, weight in self.backbone.named_parameters() if not weight.requires_grad}
         kept = {name: weight for name, weight in self.backbone.state_dict().items() if name not in frozen}
         backbone = {f"backbone.{name}": weight for name, weight in kept.items()}
         return backbone | {f"head.{name}": weight for name, weight in self.head.state_dict().items()}
@@ -199,10 +197,6 @@ class TextCritic(Critic):
             finally:
                 self.backbone = self._shards.module
 
-    def _frozen(self) -> set[str]:
-        """Names of the backbone's weights below its adapters, which every checkpoint would only repeat."""
-        return {name for name, weight in self.backbone.named_parameters() if not weight.requires_grad}
-
     def save(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.backbone.save_pretrained(directory)
@@ -211,17 +205,16 @@ class TextCritic(Critic):
         (directory / SETTINGS_FILE).write_text(json.dumps(self._settings) + "\n")
 
     def _tokenize(self, item: CriticInput) -> TokenizedInput:
-        key = (item.histories, item.actions)
-        return self._tokenized.get(key, lambda: self._read(item))
+        return self._tokenized.get((item.histories, item.actions), lambda: self._encode(item))
 
-    def _read(self, item: CriticInput) -> TokenizedInput:
-        readings, places = _read_texts(item)
+    def _encode(self, item: CriticInput) -> TokenizedInput:
+        texts, places = _texts(item)
         rows: list[NDArray[np.int64]] = []
         ends: list[tuple[int, int]] = []
-        for chain in _chains(readings):
-            ids: list[int] = [self.encoder.end_id]  # an empty history must have a token to be read at
+        for chain in _chains(texts):
+            ids: list[int] = [self.encoder.end_id]  # so that an empty history has a token
             last = [0]
-            for piece in self.reader.pieces(chain[-1]):
+            for piece in self._pieces(chain[-1]):
                 ids += piece
                 last.append(len(ids) - 1)
             ends += [(len(rows), last[len(history)]) for history in chain]
@@ -229,26 +222,31 @@ class TextCritic(Critic):
         row_of, position = zip(*(ends[place] for place in places), strict=True)
         return TokenizedInput(tuple(rows), row_of, position, sum(map(len, rows)))
 
+    def _pieces(self, messages: Sequence[Message]) -> list[list[int]]:
+        """Token ids of each message."""
+        if self._compact is not None:
+            return self._compact.pieces(messages)
+        return [self.encoder.content(f"{message.content}\n") for message in messages]
+
 
 def add_lora(backbone: PreTrainedModel, rank: int) -> None:
-    """Put LoRA adapters (arXiv:2106.09685) on every linear layer of a critic's model and freeze the model's weights."""
+    """Freeze a critic's model and add LoRA adapters (arXiv:2106.09685) to every linear layer."""
     settings = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="FEATURE_EXTRACTION")
     backbone.add_adapter(settings)
-    of_adapters: Any = backbone.peft_config  # transformers adds it with the adapter
-    for each in of_adapters.values():
+    adapters: Any = backbone.peft_config  # `add_adapter` adds this attribute
+    for each in adapters.values():
         if not isinstance(each.target_modules, str):
-            each.target_modules = sorted(each.target_modules)  # a set, which would be saved in any order
+            each.target_modules = sorted(each.target_modules)  # peft saves a set, whose order varies
     _freeze_base(backbone)
 
 
 def _freeze_base(backbone: PreTrainedModel) -> None:
-    """Let only the adapters learn."""
     for name, weight in backbone.named_parameters():
         weight.requires_grad_("lora_" in name)
 
 
 class ActorHead(HeadCritic[LanguagePolicy]):
-    """V(h) by the actor's own value head, on the very tokens that it read and sampled."""
+    """V(h) by the value head of the actor, from the tokens of its completions."""
 
     def values(self, inputs: Sequence[CriticInput]) -> Tensor:
         tracks = []
@@ -262,26 +260,25 @@ class ActorHead(HeadCritic[LanguagePolicy]):
         return self.policy.num_tokens(item.completions)
 
 
-def _read_texts(item: CriticInput) -> tuple[list[tuple[Message, ...]], list[int]]:
-    """Message lists in temporal order, each history without and with its actions; and the place of each value."""
-    histories = [messages_of(history) for history in item.histories]
-    readings: list[tuple[Message, ...]] = []
+def _texts(item: CriticInput) -> tuple[list[tuple[Message, ...]], list[int]]:
+    """Return each history without and with its actions, in temporal order, and the index of each value's text."""
+    texts: list[tuple[Message, ...]] = []
     of_histories, of_actions = [], []
-    for turn, history in enumerate(histories):
-        of_histories.append(len(readings))
-        readings.append(history)
+    for turn, history in enumerate(map(messages_of, item.histories)):
+        of_histories.append(len(texts))
+        texts.append(history)
         if turn < len(item.actions):
-            of_actions.append(len(readings))
-            readings.append(history + tuple(item.actions[turn]))
-    return readings, of_histories + of_actions
+            of_actions.append(len(texts))
+            texts.append(history + tuple(item.actions[turn]))
+    return texts, of_histories + of_actions
 
 
-def _chains(readings: Sequence[tuple[Message, ...]]) -> list[list[tuple[Message, ...]]]:
-    """Runs of histories in which each extends the one before; one row of a batch serves a run."""
+def _chains(texts: Sequence[tuple[Message, ...]]) -> list[list[tuple[Message, ...]]]:
+    """Split texts into chains in which each text extends the previous one. A chain becomes one row."""
     chains: list[list[tuple[Message, ...]]] = []
-    for reading in readings:
-        if chains and reading[: len(chains[-1][-1])] == chains[-1][-1]:
-            chains[-1].append(reading)
+    for text in texts:
+        if chains and text[: len(chains[-1][-1])] == chains[-1][-1]:
+            chains[-1].append(text)
         else:
-            chains.append([reading])
+            chains.append([text])
     return chains

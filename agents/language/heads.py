@@ -1,4 +1,4 @@
-"""Heads that say one number per hidden state: values and scores, in fp32 whatever the model computes in."""
+"""Value heads and score heads, in fp32."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..decoding.cpu import is_plain_linear
 
 
 class HeadLayer(nn.Linear):
-    """A linear layer in fp32, inside autocast too: in bf16 two values of 100 could not differ by less than a half."""
+    """Linear layer in fp32, also inside autocast: bf16 numbers near 100 differ by at least 0.5."""
 
     def forward(self, input: Tensor) -> Tensor:
         with torch.autocast(input.device.type, enabled=False):
@@ -18,7 +18,7 @@ class HeadLayer(nn.Linear):
 
 
 def value_head_of(model: PreTrainedModel, hidden_dim: int | None) -> nn.Module:
-    """V = w · hidden + b, or with a tanh layer before; from zero: the first advantages are returns, not noise."""
+    """Return a linear head with or without a tanh layer. Initial values are 0, so that advantages are returns."""
     size = model.config.get_text_config().hidden_size
     last = HeadLayer(hidden_dim or size, 1)
     nn.init.zeros_(last.weight)
@@ -28,7 +28,7 @@ def value_head_of(model: PreTrainedModel, hidden_dim: int | None) -> nn.Module:
 
 
 def keep_head_precise(model: PreTrainedModel) -> None:
-    """Let the layer that makes a sequence classifier's one number be a `HeadLayer`, with its weights as they are."""
+    """Replace a sequence classifier's layer with one output by a `HeadLayer` with its weights."""
     for name, layer in list(model.named_modules()):
         if is_plain_linear(layer) and layer.out_features == 1:
             precise = HeadLayer(layer.in_features, 1, bias=layer.bias is not None)

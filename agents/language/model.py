@@ -1,4 +1,4 @@
-"""Causal language models with their tokenizer, decoder and scorer."""
+"""Causal language models with tokenizer, decoder and scorer."""
 
 from __future__ import annotations
 
@@ -26,19 +26,18 @@ from ..vllm.server import Serving, VLLMServer
 
 
 class LanguageModel:
-    """A causal language model with its generator and scorer, which policies of equal or adapted weights share.
+    """Causal language model with generator and scorer. Policies with shared weights or adapters share one.
 
     Args:
-        model: transformers' model, or peft's wrapper around it.
-        tokenizer: the model's.
-        is_chat: feed messages through the tokenizer's chat template; False feeds plain text.
-        compute_dtype: type of forward passes, by autocast; None computes in the weights' own type. Weights that learn
-            should be fp32: at learning rates near 1e-6 most updates of a bf16 weight round to nothing.
-        recomputes_activations: run layers again in the backward pass, instead of keeping their activations.
-        template_kwargs: passed to the chat template.
-        sampler: the decoder of this process, without ("arena") or with CUDA graphs ("graphs").
-        serving: the vLLM servers that sample; None samples here.
-        kv_memory: GiB for keys and values while decoding; None: by device.
+        model: model of transformers or peft. Trainable weights should be fp32; bf16 rounds away updates near 1e-6.
+        tokenizer: the model's tokenizer.
+        is_chat: format messages with the tokenizer's chat template. False: plain text.
+        compute_dtype: data type of forward passes, by autocast. None: that of the weights.
+        recomputes_activations: gradient checkpointing.
+        template_kwargs: arguments of the chat template.
+        sampler: decoder in this process: eager ("arena") or with CUDA graphs ("graphs").
+        serving: vLLM servers for sampling. None: sample in this process.
+        kv_memory: KV-cache memory in GiB. None: chosen by device.
     """
 
     def __init__(
@@ -57,7 +56,7 @@ class LanguageModel:
         if recomputes_activations:
             recompute_layers(base_of(model))
         self.recomputes_activations = recomputes_activations
-        self.model = model.eval()  # dropout would make the update score another distribution than was sampled
+        self.model = model.eval()  # with dropout, updates would evaluate another distribution than was sampled
         self.base = base_of(model)
         self.num_weights = sum(weight.numel() for weight in self.base.parameters())
         self.encoder = Encoder(tokenizer, is_chat=is_chat, template_kwargs=template_kwargs)
@@ -67,10 +66,10 @@ class LanguageModel:
         self.serving = serving
         self.kv_memory = kv_memory
         self.generator = self.generator_with(None)
-        self._shards: Shards | None = None
+        self.shards: Shards | None = None  # sharded copy; None: the weights are not sharded
 
     def generator_with(self, value_head: nn.Module | None) -> Generator:
-        """The generator of completions, which also values their prompts if there is a head."""
+        """Return a decoder or a client of vLLM servers. With a value head it also values the prompts."""
         if self.serving is None:
             capture = CudaGraphs(self.device) if self.sampler == "graphs" else None
             return Decoder(
@@ -91,67 +90,57 @@ class LanguageModel:
 
     @property
     def learned(self) -> nn.Module:
-        """The module that the optimizer changes: the model, or its sharded twin, whose weights have the same names."""
-        return self.model if self._shards is None else self._shards.module
+        """Module with the trainable weights: the model, or its sharded copy with the same names of weights."""
+        return self.model if self.shards is None else self.shards.module
 
     def shard(self, mesh: DeviceMesh) -> None:
-        """Shard the weights over ranks. A model that learns keeps a copy to decode with, unless a server decodes.
+        """Shard trainable weights over ranks, and keep a copy for decoding without servers.
 
-        A base with adapters is not sharded: its copy would be all of it.
+        Models with adapters are not sharded, because the copy would contain the whole base model.
         """
-        if self._shards is not None or isinstance(self.model, PeftModel):
+        if self.shards is not None or isinstance(self.model, PeftModel):
             return
         decodes = self.serving is None and any(weight.requires_grad for weight in self.model.parameters())
-        self._shards = Shards(self.model, mesh, self.compute_dtype, keeps_copy=decodes)
-        self.scorer = self.scorer.on(self._shards.module, self._shards)
+        self.shards = Shards(self.model, mesh, self.compute_dtype, keeps_copy=decodes)
+        self.scorer = self.scorer.on(self.shards.module, self.shards)
 
     def refresh(self) -> None:
         """Copy the current weights to the decoder."""
-        if self._shards is not None:
-            self._shards.refresh()
-
-    @property
-    def shards(self) -> Shards | None:
-        """The sharded twin; None if the weights are not sharded."""
-        return self._shards
+        if self.shards is not None:
+            self.shards.refresh()
 
     @contextmanager
     def whole(self, *, on_all: bool = False) -> Iterator[None]:
-        """See `Learnable.whole`.
-
-        Args:
-            on_all: gather all weights on all ranks.
-        """
-        if self._shards is None:
+        """Gather all weights on rank 0, or on all ranks; see `Learnable.whole`."""
+        if self.shards is None:
             yield
             return
-        with self._shards.whole(on_all=on_all):
-            shards, self._shards = self._shards, None
+        with self.shards.whole(on_all=on_all):
+            shards, self.shards = self.shards, None
             try:
                 yield
             finally:
-                self._shards = shards
+                self.shards = shards
 
     def autocast(self) -> torch.autocast:
-        """The context of every forward pass."""
         return torch.autocast(self.device.type, dtype=self.compute_dtype, enabled=self.compute_dtype is not None)
 
     def of(self, model: PreTrainedModel | PeftModel) -> LanguageModel:
-        """A twin with a copy of the model, for scoring."""
+        """Return a copy of this object with another model, for scoring."""
         twin = copy.copy(self)
-        twin.model, twin.base, twin._shards = model, base_of(model), None
+        twin.model, twin.base, twin.shards = model, base_of(model), None
         twin.scorer = self.scorer.on(twin.base)
         return twin
 
     @contextmanager
     def passing(self, adapter: str | None) -> Iterator[None]:
-        """Context of a scored forward pass: its data type and its active adapter; None: no adapter."""
+        """Context of a forward pass for scoring: autocast, and the active adapter. None: no adapter."""
         if adapter is None:
             with active_adapter(self.model, None), self.autocast():
                 yield
             return
         assert isinstance(self.model, PeftModel)
-        if self.model.active_adapter != adapter:  # peft walks all modules and weights
-            self.model.set_adapter(adapter)  # stays set, so that the backward pass finds its weights learning
+        if self.model.active_adapter != adapter:  # `set_adapter` iterates over all modules
+            self.model.set_adapter(adapter)  # stays active for the backward pass, which needs trainable weights
         with self.autocast():
             yield

@@ -1,4 +1,4 @@
-"""Faults of a model's folder, found without loading its weights: in settings, kind, tokenizer, files of weights."""
+"""Checks of a model's configuration, tokenizer and weight files, without loading weights."""
 
 from __future__ import annotations
 
@@ -18,18 +18,15 @@ from transformers.models.auto.modeling_auto import (
 from ..._errors import UserError
 from ..._json import read_json, refuse_device
 
-_OWN_CODE = "{} needs Python code of its own (auto_map), which is never run; give a model that transformers has itself"
+_CUSTOM_CODE = "{} needs custom Python code (auto_map), which is never run; use a model that transformers contains"
 WEIGHTS = ("*.safetensors", "*.bin", "*.bin.index.json", "*.safetensors.index.json")
 
 
 def model_config(name: str | Path) -> PreTrainedConfig:
-    """Settings of a model; of an adapter, those of its base.
-
-    Args:
-        name: folder or hub name.
+    """Load the configuration of a folder or hub name, or of an adapter's base model.
 
     Raises:
-        UserError: if they cannot be read, or belong to no model that transformers knows.
+        UserError: if it is malformed or needs custom code, or if transformers lacks the architecture.
     """
     adapter = Path(name) / "adapter_config.json"
     if adapter.is_file():
@@ -43,25 +40,21 @@ def model_config(name: str | Path) -> PreTrainedConfig:
             return model_config(base)
     found: dict[str, Any] = {}
     if (Path(name) / "config.json").is_file():
-        found = read_json(Path(name) / "config.json")  # transformers names neither line nor fault
+        found = read_json(Path(name) / "config.json")  # unlike transformers, it reports the line of a syntax error
         if {"algorithm", "env"} <= found.keys():
             raise UserError(f"{name} holds a run and no model; its agents' models lie in {Path(name) / 'agents'}")
     try:
         config: PreTrainedConfig = AutoConfig.from_pretrained(name, trust_remote_code=False)
-    except Exception as error:  # whatever transformers stumbles over in settings that others wrote
+    except Exception as error:  # malformed files can raise anything in transformers
         if "auto_map" in found:
-            raise UserError(_OWN_CODE.format(f"the model {str(name)!r}")) from error
+            raise UserError(_CUSTOM_CODE.format(f"the model {str(name)!r}")) from error
         raise UserError(f"the settings of the model {str(name)!r} cannot be read: {reason(error)}") from error
     _refuse_kernels(name, config)
     return config
 
 
 def check_language_model(name: str | Path) -> PreTrainedConfig:
-    """Settings of a causal language model whose files are whole.
-
-    Raises:
-        UserError: naming what is missing, broken, or not a causal language model.
-    """
+    """Return the configuration of a causal language model. Raise `UserError` for other models and malformed files."""
     config = model_config(name)
     kind = type(config)
     if config.is_encoder_decoder:
@@ -72,7 +65,7 @@ def check_language_model(name: str | Path) -> PreTrainedConfig:
         raise UserError(f"the model {str(name)!r} ({config.model_type}) writes no text; give a causal language model")
     num_tensors = _check_weights(name)
     num_layers = getattr(config.get_text_config(decoder=True), "num_hidden_layers", None) or 0
-    if num_tensors is not None and num_layers > num_tensors:  # before so many layers are made
+    if num_tensors is not None and num_layers > num_tensors:  # building these layers could exhaust the memory
         raise UserError(
             f"the model {str(name)!r} has num_hidden_layers={num_layers}, but its files only hold {num_tensors} tensors"
         )
@@ -80,11 +73,7 @@ def check_language_model(name: str | Path) -> PreTrainedConfig:
 
 
 def check_critic_model(name: str | Path) -> None:
-    """Refuse a critic's model whose settings, tokenizer or weights are broken or do not fit together.
-
-    Raises:
-        UserError: naming what.
-    """
+    """Raise `UserError` if the files of a critic's model are missing, malformed, or do not fit together."""
     config = model_config(name)
     if type(config) not in MODEL_MAPPING:
         raise UserError(f"the model {str(name)!r} ({config.model_type}) has no hidden states for a critic's head")
@@ -93,11 +82,7 @@ def check_critic_model(name: str | Path) -> None:
 
 
 def check_reward_model(name: str | Path) -> None:
-    """Refuse a reward model that was not trained to give one number per text.
-
-    Raises:
-        UserError: naming what is wrong.
-    """
+    """Raise `UserError` if a model is not a sequence classifier with one output, or has malformed files."""
     config = model_config(name)
     kinds = config.architectures or []
     if not any("ForSequenceClassification" in kind for kind in kinds):
@@ -115,22 +100,15 @@ def check_reward_model(name: str | Path) -> None:
 
 
 def tokenizer_of(name: str | Path, config: PreTrainedConfig) -> PreTrainedTokenizerBase:
-    """Tokenizer of a model.
-
-    Args:
-        config: the model's settings, whose vocabulary must hold the tokenizer's.
-
-    Raises:
-        UserError: if it cannot be read, or belongs to another model.
-    """
+    """Load a tokenizer. Raise `UserError` if it is malformed, or has a larger vocabulary than the model's `config`."""
     files = [Path(name) / file for file in ("tokenizer.json", "tokenizer_config.json")]
     found = {file.name: read_json(file) for file in files if file.is_file()}
     try:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-        tokenizer("a")  # settings of a wrong type fail only here
-    except Exception as error:  # the Rust library raises bare Exceptions
+        tokenizer("a")  # raises if settings have a wrong type
+    except Exception as error:  # the Rust library raises Exception
         if "auto_map" in found.get("tokenizer_config.json", {}):
-            raise UserError(_OWN_CODE.format(f"the tokenizer of the model {str(name)!r}")) from error
+            raise UserError(_CUSTOM_CODE.format(f"the tokenizer of the model {str(name)!r}")) from error
         raise UserError(
             f"the tokenizer of the model {str(name)!r} cannot be read: {reason(error)}; save it into the same folder "
             "(tokenizer.save_pretrained)"
@@ -147,14 +125,7 @@ def tokenizer_of(name: str | Path, config: PreTrainedConfig) -> PreTrainedTokeni
 
 
 def check_loaded(name: str | Path, model: Any, missing: Sequence[str]) -> None:
-    """Refuse a loaded model with weights that its files lack, or that are not numbers.
-
-    Args:
-        missing: names of weights that were drawn at random, as no file holds them.
-
-    Raises:
-        UserError: naming the weights.
-    """
+    """Raise `UserError` if weights of a loaded model are NaN or infinite, or `missing` in its files."""
     if missing:
         raise UserError(
             f"the files of the model {str(name)!r} lack {len(missing)} of its weights, first {sorted(missing)[0]!r}, "
@@ -163,44 +134,40 @@ def check_loaded(name: str | Path, model: Any, missing: Sequence[str]) -> None:
     for parameter, weight in model.named_parameters():
         if not weight.isfinite().all():
             raise UserError(
-                f"the model {str(name)!r} has weights that are not finite, first in {parameter!r}: it diverged before "
-                "it was saved; give an earlier one"
+                f"the model {str(name)!r} has weights that are not finite, first in {parameter!r}; use a checkpoint "
+                "from before the divergence"
             )
 
 
 def reason(error: Exception) -> str:
-    """First sentence of another library's message, which may be a page."""
+    """First line of another library's message."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (lines[0] if lines else type(error).__name__)[:300]
 
 
 def _refuse_kernels(name: str | Path, config: PreTrainedConfig) -> None:
-    """Refuse settings that name kernels on the hub, which are compiled code."""
+    """Raise if a configuration names kernels on the hub, which are compiled code."""
     parts = [config, *(getattr(config, each, None) for each in config.sub_configs)]
     for part in parts:
         for setting in ("_attn_implementation", "_experts_implementation"):
             if "/" in str(getattr(part, setting, "")):
                 raise UserError(
-                    f"the model {str(name)!r} names the kernel {getattr(part, setting)!r}, which is code; remove "
+                    f"the model {str(name)!r} needs the kernel {getattr(part, setting)!r}, which is code; remove "
                     f"{setting[1:]} from its config.json"
                 )
 
 
 def _check_weights(name: str | Path) -> int | None:
-    """Refuse a folder without weights, or with a file that was cut off.
-
-    Returns:
-        Number of tensors in the folder's safetensors. None: they lie elsewhere, or in another format.
-    """
+    """Raise if weight files are missing or truncated. Return the number of tensors in safetensors, if known."""
     folder = Path(name)
-    if not folder.is_dir():  # on the hub, or in its cache
+    if not folder.is_dir():  # hub name
         return None
     if not any(file.name != "value_head.safetensors" for pattern in WEIGHTS for file in folder.glob(pattern)):
         raise UserError(f"{folder} holds no weights (model.safetensors); give a save_pretrained folder")
     for file in sorted(folder.glob("*.index.json")):
         files = read_json(file).get("weight_map")
         if not isinstance(files, dict) or any(Path(str(each)).name != each for each in files.values()):
-            raise UserError(f"{file} has no weight_map of files beside it; save the model again")
+            raise UserError(f"{file} has no weight_map of files in its folder; save the model again")
     file = folder / "generation_config.json"
     if file.is_file():
         try:
@@ -215,5 +182,5 @@ def _check_weights(name: str | Path) -> int | None:
                 num_tensors += len(tensors.keys())
         except (SafetensorError, OSError) as error:
             raise UserError(f"{file} is no whole file of weights: {error}; copy or save it again") from error
-    is_whole = any(folder.glob("model*.safetensors"))  # else an adapter's, or another format
-    return num_tensors if is_whole else None
+    has_model = any(folder.glob("model*.safetensors"))  # otherwise an adapter, or another format
+    return num_tensors if has_model else None

@@ -1,7 +1,4 @@
-"""Policies that answer with text by a causal language model, optionally with a value head.
-
-Weights can be an agent's own, shared (one policy object for several agents), or one adapter per agent on a common base.
-"""
+"""Policies of causal language models, optionally with a value head."""
 
 from __future__ import annotations
 
@@ -33,7 +30,7 @@ from ..core import (
     largest,
 )
 from ..decoding.base import keep_in
-from ..decoding.samples import Prompt, Sample
+from ..decoding.samples import Prompt
 from ..decoding.sampling import Sampling
 from ..encoding import TokenRecord
 from ..scoring.packing import num_tokens, rows_of
@@ -53,13 +50,13 @@ class LanguagePolicy(TrainablePolicy):
     """Policy of a causal language model.
 
     Args:
-        language_model: may be shared with other policies.
-        sampling: temperature, filters. The log-probabilities that learning uses include the temperature, and with
-            `learns_filtered` the filters.
-        max_new_tokens: a completion is cut there.
-        adapter: name of this policy's adapter, if the model is a peft model.
-        has_value_head: estimate returns by a linear layer on the last hidden state of the prompt.
-        value_head_hidden_dim: put a tanh layer of this width before it; None: none.
+        language_model: model, which several policies may share.
+        sampling: temperature and filters. Log-probabilities include the temperature, and the filters with
+            `learns_filtered`.
+        max_new_tokens: maximum number of tokens per completion.
+        adapter: name of the policy's adapter in a peft model. None: all weights are trained.
+        has_value_head: estimate returns by a head on the last hidden state of the prompt.
+        value_head_hidden_dim: width of a tanh layer in the value head. None: linear head.
     """
 
     def __init__(
@@ -79,14 +76,14 @@ class LanguagePolicy(TrainablePolicy):
         self.max_new_tokens = max_new_tokens
         self.adapter = adapter
         self.value_head = value_head_of(language_model.base, value_head_hidden_dim) if has_value_head else None
-        # A head reads its own prompts' hidden states; policies without one share the model's slots.
+        # Policies without a value head share the generator and its KV cache.
         self._generator = language_model.generator
         if self.value_head is not None:
             self._generator = language_model.generator_with(self.value_head)
 
     @property
     def default_learning_rate(self) -> float:
-        """5e-4 for a small model, as the embedded one; for others 1e-4 for adapters, 1e-6 for full weights."""
+        """5e-4 for models below 10 million weights. For others 1e-4 for adapters, and 1e-6 for all weights."""
         if self.language_model.num_weights < MAX_SMALL_WEIGHTS:
             return SMALL_LEARNING_RATE
         return FULL_LEARNING_RATE if self.adapter is None else ADAPTER_LEARNING_RATE
@@ -127,7 +124,7 @@ class LanguagePolicy(TrainablePolicy):
         return Workplace(id(self.language_model), self.language_model.device)
 
     def batch_key(self) -> object:
-        """Adapters of one base answer in one batch, if they sample alike and have no value heads of their own."""
+        """Adapters of one base model share a batch if they have the same sampling settings and no value heads."""
         if self.adapter is None or self.value_head is not None:
             return id(self)
         return (id(self.language_model), self.sampling)
@@ -136,10 +133,11 @@ class LanguagePolicy(TrainablePolicy):
         return self.act_together([(self, request) for request in requests], greedy=greedy)
 
     def act_together(self, requests: Sequence[tuple[Policy, Request]], *, greedy: bool = False) -> list[Completion]:
-        prompts, observed = [], []
+        encoder = self.language_model.encoder
+        prompts, extensions = [], []
         for policy, request in requests:
             assert isinstance(policy, LanguagePolicy)
-            ids, is_extension = self.language_model.encoder.prompt(request.observation, request.previous)
+            ids, is_extension = encoder.prompt(request.observation, request.previous)
             prompts.append(
                 Prompt(
                     ids=ids,
@@ -149,7 +147,7 @@ class LanguagePolicy(TrainablePolicy):
                     adapter=policy.adapter,
                 )
             )
-            observed.append((request.observation, is_extension))
+            extensions.append(is_extension)
         sampling = replace(self.sampling, greedy=True) if greedy else self.sampling
         try:
             with torch.no_grad(), self.language_model.autocast():
@@ -158,20 +156,16 @@ class LanguagePolicy(TrainablePolicy):
             _explain(divergence, [(requests[row][0], requests[row][1].agent) for row in divergence.rows])
             raise
         return [
-            self._completion(prompt, sample, observation, is_extension)
-            for prompt, sample, (observation, is_extension) in zip(prompts, samples, observed, strict=True)
+            Completion(
+                action=encoder.text(sample.ids),
+                logprobs=sample.logprobs,
+                entropies=sample.entropies,
+                is_cut=sample.is_cut,
+                tokens=TokenRecord(np.asarray(prompt.ids), sample.ids, is_extension, request.observation),
+                value=sample.value,
+            )
+            for prompt, sample, is_extension, (_, request) in zip(prompts, samples, extensions, requests, strict=True)
         ]
-
-    def _completion(self, prompt: Prompt, sample: Sample, observation: str, is_extension: bool) -> Completion:
-        tokens = TokenRecord(np.asarray(prompt.ids), sample.ids, is_extension, observation)
-        return Completion(
-            action=self.language_model.encoder.text(sample.ids),
-            logprobs=sample.logprobs,
-            entropies=sample.entropies,
-            is_cut=sample.is_cut,
-            tokens=tokens,
-            value=sample.value,
-        )
 
     def forget(self) -> None:
         self.language_model.refresh()
@@ -187,16 +181,16 @@ class LanguagePolicy(TrainablePolicy):
     def parameters(self) -> list[nn.Parameter]:
         return [*self._weights().values(), *(self.value_head.parameters() if self.value_head is not None else ())]
 
-    def deciding_weights(self) -> list[nn.Parameter]:
-        """Those of the weights that it decodes with, which are whole on every rank."""
+    def decoding_weights(self) -> list[nn.Parameter]:
+        """Weights of the decoder, which are not sharded."""
         return list(self._own(self.language_model.model).values())
 
     def _weights(self) -> dict[str, nn.Parameter]:
-        """The language model's weights that this policy may change: all, or its adapter's."""
+        """Trainable weights of the language model, without the value head."""
         return self._own(self.language_model.learned)
 
     def _own(self, model: nn.Module) -> dict[str, nn.Parameter]:
-        """Those of a model's weights that are this policy's."""
+        """All weights of a model, or those of the policy's adapter."""
         named = model.named_parameters()
         return {name: weight for name, weight in named if self.adapter is None or f".{self.adapter}." in name}
 
@@ -212,7 +206,7 @@ class LanguagePolicy(TrainablePolicy):
         return Evaluation(logprobs, entropies, turn_of_token, values)
 
     def prompt_values(self, tracks: Sequence[Sequence[Completion]]) -> Tensor:
-        """[N] what the value head says before each turn, without a logit."""
+        """[N] estimates of the value head before each turn, without computing logits."""
         assert self.value_head is not None
         model = self.language_model
         with model.passing(self.adapter):
@@ -221,7 +215,7 @@ class LanguagePolicy(TrainablePolicy):
         return values
 
     def unanswered(self, observation: str, previous: Completion) -> Completion:
-        """A turn with a prompt and no token, for the value of a last history."""
+        """Return an empty completion, for the value of an episode's last history."""
         ids, is_extension = self.language_model.encoder.prompt(observation, previous)
         return Completion("", tokens=TokenRecord(ids, np.zeros(0, dtype=np.int64), is_extension, observation))
 
@@ -232,10 +226,10 @@ class LanguagePolicy(TrainablePolicy):
         return self.language_model.scorer.batches(tracks, items, max_tokens)
 
     def reference(self, device: torch.device | None = None) -> LanguagePolicy:
-        """The frozen anchor of a KL penalty: a copy; for an adapter, the base that all share, with no adapter acting.
+        """Reference policy of a KL penalty: a frozen copy, or the base model without adapters.
 
-        It is scored before the filters, where every token has a probability. Weights of a copy are kept in the type
-        that they are multiplied in, which changes no bit of what it says.
+        It ignores top-k and top-p, so that every token has a probability. A copy has the compute type, which does not
+        change its log-probabilities.
         """
         twin = copy.copy(self)
         twin.value_head = None
@@ -243,7 +237,7 @@ class LanguagePolicy(TrainablePolicy):
         if self.adapter is not None:
             twin.adapter = None
             return twin
-        # Where ranks share the weights and servers decode, no rank has a copy of them.
+        # With sharded weights and vLLM servers, no rank has all weights.
         shards = self.language_model.shards
         with nullcontext() if shards is None or shards.keeps_copy else self.language_model.whole(on_all=True):
             model = copy.deepcopy(self.language_model.model).requires_grad_(False)
@@ -275,15 +269,15 @@ class LanguagePolicy(TrainablePolicy):
         self.forget()
 
     def save(self, directory: Path) -> None:
-        """Write a folder that `AutoModelForCausalLM.from_pretrained` reads, with the tokenizer and the settings."""
+        """Write a folder for `AutoModelForCausalLM.from_pretrained`, with tokenizer and settings."""
         directory.mkdir(parents=True, exist_ok=True)
         model = self.language_model.model
         if self.adapter is not None:
-            # peft puts an adapter that is not named "default" into a folder of its name
+            # peft saves an adapter to the subfolder with its name, unless that is "default".
             if directory.name != self.adapter:
                 raise ValueError(f"the adapter {self.adapter!r} must be saved to a folder of its name, not {directory}")
             model.save_pretrained(str(directory.parent), selected_adapters=[self.adapter])
-            _in_order(directory / ADAPTER_CONFIG_FILE)
+            _sort_target_modules(directory / ADAPTER_CONFIG_FILE)
         else:
             model.save_pretrained(str(directory))
         self.language_model.encoder.tokenizer.save_pretrained(directory)
@@ -300,20 +294,20 @@ class LanguagePolicy(TrainablePolicy):
         (directory / SETTINGS_FILE).write_text(json.dumps(settings, indent=2) + "\n")
 
     def load_value_head(self, directory: Path) -> None:
-        """Take over the value head that `save` wrote into a folder, if it wrote one."""
+        """Load the value head from a folder that has one."""
         file = directory / VALUE_HEAD_FILE
         if self.value_head is not None and file.is_file():
             self.value_head.load_state_dict(load_file(file))
 
 
-def _explain(divergence: Divergence, concerned: Sequence[tuple[Policy, str]]) -> None:
-    divergence.agents = tuple(dict.fromkeys(agent for _, agent in concerned))
-    policies = {id(policy): policy for policy, _ in concerned if isinstance(policy, LanguagePolicy)}
-    divergence.largest_weight = largest(weight for each in policies.values() for weight in each.deciding_weights())
+def _explain(divergence: Divergence, diverged: Sequence[tuple[Policy, str]]) -> None:
+    divergence.agents = tuple(dict.fromkeys(agent for _, agent in diverged))
+    policies = {id(policy): policy for policy, _ in diverged if isinstance(policy, LanguagePolicy)}
+    divergence.largest_weight = largest(weight for each in policies.values() for weight in each.decoding_weights())
 
 
-def _in_order(file: Path) -> None:
-    """Sort the names of modules, which peft writes as they come out of a set: equal runs leave equal files."""
+def _sort_target_modules(file: Path) -> None:
+    """Sort the set that peft writes, so that equal runs write equal files."""
     settings = json.loads(file.read_text(encoding="utf-8"))
     if isinstance(settings["target_modules"], list):
         settings["target_modules"].sort()

@@ -1,4 +1,4 @@
-"""RewardModel: how good a text is, said by any sequence-classification model with one output."""
+"""RewardModel: scores texts by a sequence-classification model with one output."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from .shape import small_config
 
 
 class RewardModel:
-    """Scores texts; trained on preferences (`algorithms/learning/preferences.py`), then frozen.
+    """Scores texts. `algorithms/learning/preferences.py` trains it on preferences.
 
     Args:
-        model: one of transformers' `...ForSequenceClassification` with `num_labels=1`.
-        tokenizer: the model's. Texts longer than it or the model allows lose their beginning.
-        compute_dtype: type of forward passes, by autocast; None: that of the weights. The score is made in fp32.
+        model: a `...ForSequenceClassification` of transformers with `num_labels=1`.
+        tokenizer: the model's tokenizer. It truncates long texts at their beginning.
+        compute_dtype: data type of forward passes, by autocast. None: that of the weights. Scores are fp32.
 
     Raises:
         ValueError: if the model has more than one output.
@@ -43,8 +43,8 @@ class RewardModel:
         if tokenizer.pad_token is None:
             tokenizer.pad_token = tokenizer.eos_token
         tokenizer.padding_side = "right"
-        tokenizer.truncation_side = "left"  # what was written last decides
-        model.config.pad_token_id = tokenizer.pad_token_id  # by it the model finds the last token of each row
+        tokenizer.truncation_side = "left"  # the end of a text matters most
+        model.config.pad_token_id = tokenizer.pad_token_id  # the model needs it to find the last token of each row
         keep_head_precise(model)
         self.model = model.eval()
         self.compute_dtype = compute_dtype
@@ -56,7 +56,7 @@ class RewardModel:
     def load(
         cls, name: str | Path, device: torch.device | str = "cpu", compute_dtype: torch.dtype | None = None
     ) -> RewardModel:
-        """Load a folder or a hub name; weights are fp32, as they may learn."""
+        """Load a folder or a hub name with fp32 weights."""
         loaded: Any = AutoModelForSequenceClassification.from_pretrained(
             name, dtype=torch.float32, num_labels=1, trust_remote_code=False
         )
@@ -73,7 +73,7 @@ class RewardModel:
         seed: int = 0,
         device: torch.device | str = "cpu",
     ) -> RewardModel:
-        """A small one from random weights."""
+        """Build a small model with random weights."""
         config = small_config(len(tokenizer), hidden_dim=hidden_dim, num_layers=num_layers, max_tokens=max_tokens)
         config.num_labels = 1
         with torch.random.fork_rng(devices=[]):
@@ -82,7 +82,7 @@ class RewardModel:
         return cls(model.to(device), tokenizer)  # type: ignore[arg-type]
 
     def scores(self, texts: Sequence[str]) -> Tensor:
-        """[N] with a gradient; the score of one text does not depend on the others."""
+        """[N] scores with a gradient."""
         batch = self.tokenizer(
             list(texts), padding=True, truncation=True, max_length=self.max_tokens, return_tensors="pt"
         ).to(self.model.device)
@@ -94,18 +94,17 @@ class RewardModel:
 
     @torch.no_grad()
     def rewards(self, texts: Sequence[str], *, batch_size: int = 32) -> list[float]:
-        """The scores as numbers, some texts at a time."""
+        """Return the scores of texts without a gradient, in batches."""
         found: list[float] = []
         for start in range(0, len(texts), batch_size):
             found += self.scores(texts[start : start + batch_size]).tolist()
         return found
 
     def parameters(self) -> list[nn.Parameter]:
-        """What learns from preferences."""
         return list(self.model.parameters())
 
     def save(self, directory: str | Path) -> None:
-        """Write a folder that `load` and plain transformers read."""
+        """Write a folder for `load` and `from_pretrained`."""
         Path(directory).mkdir(parents=True, exist_ok=True)
         self.model.save_pretrained(directory)
         self.tokenizer.save_pretrained(directory)

@@ -1,7 +1,4 @@
-"""The sizes of a transformer, from its settings alone, and the bytes that its passes keep: no weight is loaded.
-
-Widths: d hidden, q all query heads, k all key (or value) heads, f feed-forward, V vocabulary, r rank of adapters.
-"""
+"""Sizes of transformers and memory of their activations, computed from the configuration without loading weights."""
 
 from __future__ import annotations
 
@@ -33,43 +30,41 @@ KNOWN: dict[str, dict[str, Any]] = {
         ("8B", 4096, 12288, 36, 32, False),
     )
 }
-"""Settings of models that plans can be made of without their files (from each one's config.json on the hub)."""
+"""Configurations of hub models, for memory plans without their files."""
 FLOAT32 = 4
-"""Bytes per number of the weights that learn, of their gradients, and of the residual stream over them."""
+"""Bytes per float32: trainable weights, their gradients, and the residual stream."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """Sizes of one causal language model."""
+    """Sizes of a causal language model."""
 
     num_weights: int
     num_linear: int
-    """Weights that are multiplied, the output matrix among them, also where it is the embedding's."""
+    """Weights of linear layers, including the output matrix even if it is tied to the embedding."""
     num_rows: int
-    """Inputs and outputs of all linear layers but the output matrix, added up: LoRA's weights per rank."""
+    """Sum of inputs and outputs of all linear layers except the output matrix: LoRA weights per rank."""
     num_layers: int
     hidden: int
     query: int
+    """Width of all query heads."""
     key: int
+    """Width of all key heads, and of all value heads."""
     num_heads: int
     num_key_heads: int
     feed_forward: int
     num_products: int
-    """Matrices of a feed-forward: 3 with a gate, else 2."""
+    """Matrices of the feed-forward layer: 3 with a gate, else 2."""
     vocabulary: int
     is_tied: bool
-    """Whether the output matrix is the embedding."""
+    """True if the output matrix is the embedding."""
     has_head_norms: bool
-    """Whether queries and keys are normalized head by head."""
+    """True if queries and keys are normalized per head."""
     max_positions: int
 
     @classmethod
     def of(cls, config: PreTrainedConfig) -> ModelShape:
-        """Sizes of the model that these settings describe.
-
-        Args:
-            config: settings of a causal language model.
-        """
+        """Return the sizes for the configuration of a causal language model."""
         return _shape(config.to_json_string(use_diff=False))
 
     @property
@@ -77,26 +72,26 @@ class ModelShape:
         return self.vocabulary * self.hidden
 
     def adapter_weights(self, rank: int) -> int:
-        """Weights of one LoRA adapter on every linear layer."""
+        """Number of weights of one LoRA adapter on every linear layer."""
         return rank * self.num_rows
 
     def backbone(self) -> ModelShape:
-        """The same model without its output matrix, as critics have it."""
+        """Return the sizes without the output matrix, for critics."""
         lost = 0 if self.is_tied else self.num_embedded
         return replace(self, num_weights=self.num_weights - lost, num_linear=self.num_linear - self.num_embedded)
 
     def kv_per_token(self, bytes_each: int) -> int:
-        """Bytes that the keys and values of a token take."""
+        """KV-cache bytes per token, for numbers of `bytes_each`."""
         return 2 * self.num_layers * self.key * bytes_each
 
     def kept_per_token(self, compute: int, *, rank: int = 0, row_length: int = 0, recomputes: bool = False) -> int:
-        """Bytes per token that a forward pass keeps for the backward pass.
+        """Bytes of activations per token that a forward pass keeps for the backward pass.
 
         Args:
-            compute: bytes per number that matrices are multiplied in.
-            rank: of LoRA adapters on a frozen base in the type it computes in; 0: all weights learn, in float32.
-            row_length: length of rows whose rollouts share prompts: their mask is kept too. 0: no mask.
-            recomputes: keep the layers' inputs only.
+            compute: bytes per number of the compute type.
+            rank: rank of LoRA adapters on a frozen base in the compute type. 0: all weights are trained, in float32.
+            row_length: length of rows with an attention mask, which is kept too. 0: no mask.
+            recomputes: gradient checkpointing.
         """
         last_norm = FLOAT32 * (1 if rank else 2) * self.hidden
         if recomputes:
@@ -104,16 +99,16 @@ class ModelShape:
         return self.num_layers * self.kept_per_layer(compute, rank=rank, row_length=row_length) + last_norm
 
     def kept_per_layer(self, compute: int, *, rank: int = 0, row_length: int = 0) -> int:
-        """Bytes per token that one layer keeps; arguments as above."""
+        """Bytes of activations per token and layer; arguments of `kept_per_token`."""
         d, q, k, f = self.hidden, self.query, self.key, self.feed_forward
         is_cast = compute != FLOAT32
-        inner = self.num_products - 1  # matrices that read the residual stream
-        norms = FLOAT32 * (2 * d if rank else 4 * d)  # what is normalized; where norms learn, the outcome too
-        # Under autocast each matrix, and else each norm, has an input of its own; the last is attention's.
+        inner = self.num_products - 1  # feed-forward matrices whose input is the residual stream
+        norms = FLOAT32 * (2 * d if rank else 4 * d)  # inputs of the two norms; outputs too if norms are trained
+        # Autocast keeps an input per matrix, float32 an input per norm. q: input of the attention's output matrix.
         inputs = compute * ((3 + inner) * d + q if is_cast else 2 * d + q)
         attention = compute * (3 * q if row_length else q + 2 * k) + FLOAT32 * self.num_heads
         if rank:
-            attention += compute * q if is_cast else 0  # its outcome, beside the adapter's input
+            attention += compute * q if is_cast else 0  # its output, in addition to the adapter's input
             inputs += compute * rank * (5 + inner)
         if self.has_head_norms:
             attention += (q + k) * (FLOAT32 + (0 if rank else compute))
@@ -139,7 +134,7 @@ def _shape(settings: str) -> ModelShape:
     names = {name.rsplit(".", 1)[-1] for name, _ in model.named_modules()}
     return ModelShape(
         num_weights=sum(weight.numel() for weight in model.parameters()),
-        # A model without an output matrix counts as if its embedding were one: `backbone` leaves both as they are.
+        # Counted as tied if there is no output matrix, so that `backbone` returns the right sizes.
         num_linear=sum(layer.weight.numel() for layer in inside) + text.vocab_size * text.hidden_size,
         num_rows=sum(layer.in_features + layer.out_features for layer in inside),
         num_layers=text.num_hidden_layers,
@@ -158,11 +153,7 @@ def _shape(settings: str) -> ModelShape:
 
 
 def small_config(vocab_size: int, *, hidden_dim: int, num_layers: int, max_tokens: int) -> LlamaConfig:
-    """Settings of a Llama for critics and reward models from scratch: heads of 32, a feed-forward twice as wide.
-
-    Args:
-        max_tokens: longest text.
-    """
+    """Configuration of a small Llama for critics and reward models, for texts of up to `max_tokens` tokens."""
     return LlamaConfig(
         vocab_size=vocab_size,
         hidden_size=hidden_dim,

@@ -1,8 +1,7 @@
-"""From a network's outputs to actions: categorical, Gaussian and squashed Gaussian distributions.
+"""Action distributions: categorical, Gaussian and squashed Gaussian.
 
-Axes: N decisions, O outputs of the network, R numbers of the raw action. The *raw* action is what was drawn: indices of
-choices, or numbers before they are clipped or squashed. Log-probabilities and entropies, in nats, are sums over the
-components of one action, which are independent given the observation.
+Axes: N decisions, O network outputs, R components of the raw action. The raw action is the sample: indices of options,
+or numbers before clipping or squashing. Log-probabilities and entropies, in nats, are sums over the components.
 """
 
 from __future__ import annotations
@@ -23,54 +22,54 @@ from ..decoding.sampling import LOWEST_LOGIT, Sampling, draw
 from .config import LOG_STD_BOUNDS
 
 HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
-SMALLEST_UNIFORM = 2.0**-54  # half of a double's step near 0: the stream may draw 0, whose quantile is infinite
+SMALLEST_UNIFORM = 2.0**-54  # replaces the sample 0, whose quantile is infinite
 QUADRATURE_NODES = 32
 
 
 class ActionHead(nn.Module, ABC):
-    """A distribution over actions, given the outputs of a network."""
+    """Distribution over actions, given the outputs of a network."""
 
     kind: str
-    settings: dict[str, Any]  # what makes the same head again, as JSON
+    settings: dict[str, Any]  # arguments of the constructor, as JSON
     num_outputs: int
-    num_uniforms: int  # random numbers that one action takes
+    num_uniforms: int  # random numbers per action
 
     def masked(self, outputs: Tensor, legal: Tensor) -> Tensor:
-        """The outputs with which no action that is illegal has any probability, nor any gradient.
+        """Give illegal options probability 0 and gradient 0.
 
         Args:
-            outputs: [N, O] of the network.
-            legal: bool [N, O], with a legal option of each choice.
+            outputs: [N, O] network outputs.
+            legal: bool [N, O], with a legal option in each component.
 
         Raises:
-            ValueError: if actions are no choices.
+            ValueError: if actions are continuous.
         """
-        raise ValueError("an action mask needs actions that are choices; use Discrete or MultiDiscrete")
+        raise ValueError("action masks need Discrete or MultiDiscrete actions, got continuous actions")
 
     @abstractmethod
     def drawn(self, outputs: Tensor, uniforms: Tensor | None) -> Tensor:
-        """Raw actions [N, R] from float64 uniforms [N, num_uniforms] in [0, 1); None takes the mode."""
+        """Sample raw actions [N, R] from float64 uniforms [N, num_uniforms] in [0, 1). None: return the mode."""
 
     @abstractmethod
     def logprobs(self, outputs: Tensor, raw: Tensor) -> Tensor:
-        """[N] log-probability (density, for numbers) of the actions that the environment gets."""
+        """[N] log-probability of the actions, or log-density of continuous actions."""
 
     @abstractmethod
     def entropies(self, outputs: Tensor) -> Tensor:
-        """[N]; the differential entropy, for numbers, which may be negative."""
+        """[N] entropy, or differential entropy of continuous actions, which can be negative."""
 
     @abstractmethod
     def action(self, raw: NDArray[Any]) -> Any:
-        """What the environment gets for one raw action [R]."""
+        """Convert one raw action [R] to an element of the action space."""
 
 
 class CategoricalHead(ActionHead):
-    """One or several choices, each among its own options.
+    """Independent categorical distributions, for Discrete and MultiDiscrete actions.
 
     Args:
-        num_choices: options of each choice.
-        starts: the number of each choice's first option.
-        shape: the action's; None: a single number.
+        num_choices: number of options per component.
+        starts: smallest option per component.
+        shape: shape of the action. None: an integer.
     """
 
     kind = "categorical"
@@ -94,7 +93,7 @@ class CategoricalHead(ActionHead):
     def drawn(self, outputs: Tensor, uniforms: Tensor | None) -> Tensor:
         sampling = Sampling(greedy=uniforms is None)
         tokens = [
-            # draw works in the memory it is given
+            # draw changes its input
             draw(logits.clone(), sampling, None if uniforms is None else uniforms[:, choice]).tokens
             for choice, logits in enumerate(self._each(outputs))
         ]
@@ -116,28 +115,26 @@ class CategoricalHead(ActionHead):
         return int(chosen[0]) if self.shape is None else chosen.reshape(self.shape)
 
     def _each(self, outputs: Tensor) -> tuple[Tensor, ...]:
-        """[N, options] logits of each choice."""
+        """Split logits [N, O] by component."""
         return torch.split(outputs, self.num_choices, dim=-1)
 
 
 class GaussianHead(ActionHead):
-    """Independent normal numbers, whose means the network gives.
+    """Independent normal distributions, whose means are network outputs.
 
-    Their deviations are learned and the same everywhere or, with `has_state_std`, outputs of the network too.
-
-    The environment gets the number clipped to its bounds, and the log-probability is the unclipped number's: the
-    clipping is part of the environment then.
+    Actions are clipped to the bounds; log-probabilities are those before clipping.
 
     Args:
-        low: bound of each number; may be infinite.
-        high: bound of each number; may be infinite.
-        shape: the action's.
-        initial_log_std: initial log standard deviation of every number, in the unit of the action.
-        has_state_std: the network gives the log standard deviations: its second half of outputs, above the initial one.
-        log_std_bounds: lowest and highest log standard deviation, to which it is clamped.
+        low: lower bound per component; may be infinite.
+        high: upper bound per component; may be infinite.
+        shape: shape of the action.
+        initial_log_std: initial log standard deviation, in the action's unit.
+        has_state_std: False: log standard deviations are parameters. True: they are the second half of the network
+            outputs plus `initial_log_std`.
+        log_std_bounds: minimum and maximum to which log standard deviations are clamped.
 
     Raises:
-        ValueError: if the initial log standard deviation is out of its bounds.
+        ValueError: if `initial_log_std` is outside of `log_std_bounds`.
     """
 
     kind = "gaussian"
@@ -156,8 +153,8 @@ class GaussianHead(ActionHead):
         lowest, highest = log_std_bounds
         if not lowest <= initial_log_std <= highest:
             raise ValueError(
-                f"initial_log_std is {initial_log_std}, but log_std_bounds clamp it to {lowest}..{highest}, where it "
-                "cannot learn; start within the bounds"
+                f"initial_log_std={initial_log_std} is outside of log_std_bounds={lowest}..{highest}, where its "
+                "gradient is 0; choose a value within the bounds"
             )
         self.low, self.high = np.asarray(low, dtype=np.float32), np.asarray(high, dtype=np.float32)
         self.shape = tuple(shape)
@@ -175,7 +172,7 @@ class GaussianHead(ActionHead):
         self.log_std = None if has_state_std else nn.Parameter(torch.full((self.num_uniforms,), initial_log_std))
 
     def normal(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Means [N, R] and log standard deviations [N, R] of the normal numbers."""
+        """Means [N, R] and log standard deviations [N, R]."""
         if self.log_std is None:
             means, above_initial = outputs.chunk(2, dim=-1)
             log_std = self.initial_log_std + above_initial
@@ -187,7 +184,7 @@ class GaussianHead(ActionHead):
         means, log_std = self.normal(outputs)
         if uniforms is None:
             return means
-        # By the quantile function: one uniform number per component, whatever else is drawn.
+        # The quantile function uses one uniform per component, so that samples do not depend on the batch.
         normal: Tensor = torch.special.ndtri(uniforms.clamp(min=SMALLEST_UNIFORM))
         return (means.double() + log_std.double().exp() * normal).to(outputs.dtype)
 
@@ -204,23 +201,22 @@ class GaussianHead(ActionHead):
 
 
 class SquashedGaussianHead(GaussianHead):
-    """Normal numbers squashed into the bounds, so that no probability is lost beyond them.
+    """Normal distributions squashed into the bounds by tanh.
 
         a = low + (high - low) * (tanh(u) + 1) / 2,  u normal
         log p(a) = log p(u) - log |da/du|,  log |da/du| = log((high - low) / 2) + 2 * (log 2 - u - softplus(-2 u))
 
-    Source: Haarnoja et al. (arXiv:1801.01290), appendix C. The second form of log(1 - tanh(u)^2) loses no digits where
-    the tanh has rounded to 1.
+    Source: Haarnoja et al. (arXiv:1801.01290), appendix C. This form of log(1 - tanh(u)^2) is exact for large u.
 
     Args:
-        low: finite bound of each number.
-        high: finite bound of each number.
-        shape: the action's.
-        initial_log_std: initial log standard deviation of u, before the squashing.
-        settings: of the normal numbers, as in `GaussianHead`.
+        low: finite lower bound per component.
+        high: finite upper bound per component.
+        shape: shape of the action.
+        initial_log_std: initial log standard deviation of u.
+        settings: other arguments of `GaussianHead`.
 
     Raises:
-        ValueError: if a bound is infinite, or as `GaussianHead`.
+        ValueError: if a bound is infinite, or `GaussianHead` raises it.
     """
 
     kind = "squashed_gaussian"
@@ -238,11 +234,11 @@ class SquashedGaussianHead(GaussianHead):
         super().__init__(low, high, shape, initial_log_std, **settings)
         if not (np.isfinite(self.low).all() and np.isfinite(self.high).all()):
             raise ValueError(
-                f"the bounds {self.low.tolist()}..{self.high.tolist()} are not finite, so nothing can be squashed into "
-                "them; use a plain Gaussian, or gymnasium.wrappers.RescaleAction"
+                f"the bounds {self.low.tolist()}..{self.high.tolist()} are not finite, as gaussian='squashed' needs; "
+                "use gaussian='plain'"
             )
         self._log_half_width = float(np.log((self.high - self.low) / 2).sum())
-        # Gauss-Hermite: the mean of f over a standard normal is sum of weight * f(node), smooth f.
+        # Gauss-Hermite quadrature: the mean of f(u), u standard normal, is the sum of weight * f(node).
         nodes, weights = np.polynomial.hermite_e.hermegauss(QUADRATURE_NODES)
         self.register_buffer("_nodes", torch.tensor(nodes, dtype=torch.float32), persistent=False)
         self.register_buffer("_weights", torch.tensor(weights / weights.sum(), dtype=torch.float32), persistent=False)
@@ -251,9 +247,9 @@ class SquashedGaussianHead(GaussianHead):
         return super().logprobs(outputs, raw) - log_slope_of_tanh(raw).sum(-1) - self._log_half_width
 
     def entropies(self, outputs: Tensor) -> Tensor:
-        """The normal's entropy and the mean of log |da/du|, which has no closed form and is integrated numerically.
+        """[N] entropy of u plus the mean of log |da/du|, by quadrature, because it has no closed form.
 
-        An estimate from the one action drawn would carry no gradient to how actions are drawn.
+        An estimate from the sampled action would have no gradient with respect to the sampling distribution.
         """
         means, log_std = self.normal(outputs)
         slopes = log_slope_of_tanh(means[..., None] + log_std.exp()[..., None] * self._nodes)
@@ -261,49 +257,25 @@ class SquashedGaussianHead(GaussianHead):
 
     def action(self, raw: NDArray[Any]) -> Any:
         squashed = self.low + (self.high - self.low) * (np.tanh(raw) + 1) / 2
-        return squashed.clip(self.low, self.high).reshape(self.shape)  # rounding may pass the bound
+        return squashed.clip(self.low, self.high).reshape(self.shape)  # rounding may exceed a bound
 
 
 HEADS: dict[str, type[ActionHead]] = {head.kind: head for head in (CategoricalHead, GaussianHead, SquashedGaussianHead)}
 
 
-def head_for(
-    space: gymnasium.Space[Any],
-    *,
-    is_squashed: bool = False,
-    initial_log_std: float = 0.0,
-    has_state_std: bool = False,
-    log_std_bounds: Sequence[float] = LOG_STD_BOUNDS,
-) -> ActionHead:
-    """The head for an action space.
-
-    Args:
-        space: Discrete, MultiDiscrete or Box.
-        is_squashed: for a Box, squash into its bounds rather than clip to them.
-        initial_log_std: for a Box, as in `GaussianHead`.
-        has_state_std: likewise.
-        log_std_bounds: likewise.
-
-    Raises:
-        ValueError: if the space is another, a Box to squash into is not bounded, or as `GaussianHead`.
-    """
+def head_for(space: gymnasium.Space[Any], *, is_squashed: bool = False, has_state_std: bool = False) -> ActionHead:
+    """Return the head for a Discrete, MultiDiscrete or Box space; see `NumericPolicy.for_spaces`."""
     if isinstance(space, gymnasium.spaces.Discrete):
         return CategoricalHead([int(space.n)], [int(space.start)])
     if isinstance(space, gymnasium.spaces.MultiDiscrete):
         return CategoricalHead(space.nvec.ravel().tolist(), space.start.ravel().tolist(), space.shape)
     if isinstance(space, gymnasium.spaces.Box):
         kind = SquashedGaussianHead if is_squashed else GaussianHead
-        return kind(
-            space.low.ravel().tolist(),
-            space.high.ravel().tolist(),
-            space.shape,
-            initial_log_std,
-            has_state_std=has_state_std,
-            log_std_bounds=log_std_bounds,
-        )
+        bounds = space.low.ravel().tolist(), space.high.ravel().tolist()
+        return kind(*bounds, space.shape, has_state_std=has_state_std)
     raise ValueError(f"there is no policy for actions in {space}; use Discrete, MultiDiscrete or Box")
 
 
 def log_slope_of_tanh(u: Tensor) -> Tensor:
-    """log(1 - tanh(u)^2), without rounding to log 0 for large u."""
+    """log(1 - tanh(u)^2), which is finite for large u."""
     return 2 * (math.log(2) - u - functional.softplus(-2 * u))

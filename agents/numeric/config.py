@@ -1,4 +1,4 @@
-"""Settings of the perceptrons that play environments of vectors. Nothing heavy is imported here."""
+"""Settings of networks for vector observations. This module does not import torch."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ LOG_STD_BOUNDS = (-20.0, 2.0)
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkConfig(Checked):
-    """Networks of policies and critics for vector observations; text environments do not read them."""
+    """Networks of policies and critics for vector observations. They have no effect on text environments."""
 
     hidden_dims: Advanced[tuple[Count, ...]] = (64, 64)
     """Widths of the hidden layers of policies and critics."""
     activation: Advanced[Activation] = "tanh"
     """Activation function after each hidden layer."""
     images: Advanced[Images] = "auto"
-    """Network for observations with three axes: convolutions in front of the hidden layers, or one flat vector. auto:
-    convolutions for images of bytes with sides of at least 5."""
+    """Network for observations with three axes: convolutions before the hidden layers ("convolved"), or one flat vector
+    ("flat"). "auto": convolutions for uint8 images with sides of at least 5."""
     gaussian: Advanced[Gaussian] = "plain"
-    """Distribution of continuous actions: Gaussian with one learned standard deviation per number, clipped to the
-    bounds ("plain") or squashed into them by a tanh ("squashed"); or clipped, with standard deviations that the network
-    computes from the observation ("state")."""
+    """Distribution of continuous actions. "plain": Gaussian with one learned standard deviation per component, clipped
+    to the bounds. "squashed": the same, squashed into the bounds by tanh. "state": clipped, with standard deviations
+    that the network computes from the observation."""
     normalizes_observations: Advanced[bool] = False
     """Normalize observations by their running mean and standard deviation."""

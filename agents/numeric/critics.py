@@ -1,4 +1,4 @@
-"""Critics for vector observations: a perceptron of their own, or a head on the actor."""
+"""Critics for vector observations: a separate network, or a value head on the actor."""
 
 from __future__ import annotations
 
@@ -16,27 +16,25 @@ from ..batching import sent
 from ..core import Critic, CriticInput, HeadCritic
 from .config import Activation, Images
 from .features import Features
-from .perceptron import Normalizer, NumericNetwork, linear
+from .networks import Normalizer, NumericNetwork, linear, trunk_for
 from .policy import NumericPolicy
-from .trunk import trunk_for
 
 
 class NumericCritic(NumericNetwork, Critic):
-    """V(s), and Q(s, a) where asked for, by a perceptron of its own.
+    """Network for V(s) and optionally Q(s, a).
 
-    Q reads the state, the actions, and a 1 that says there are actions; V reads zeros in their places. One network, as
-    what the two predict differs little.
+    The inputs for Q(s, a) are the state, the actions and a 1; those for V(s) have zeros instead of the actions and 1.
 
     Args:
-        observation: how an agent's observations, or the joint states, become vectors.
-        actions: how actions become vectors, one for each agent whose action is read; empty for V. With one, an entry
-            of `CriticInput.actions` is that agent's action; with more it is a sequence of theirs.
-        hidden_dims: width of each hidden layer.
-        activation: after each hidden layer.
-        images: whether observations with three axes are convolved, as in `NetworkConfig.images`.
-        normalizes_observations: normalize by the running mean and deviation of what `observe` was shown.
-        seed: draws the initial weights.
-        device: where it computes.
+        observation: features of the observations or joint states.
+        actions: features of the actions per agent. Empty: only V. For one agent, an entry of `CriticInput.actions` is
+            an action; for several it is a sequence of actions.
+        hidden_dims: widths of the hidden layers.
+        activation: activation function after each hidden layer.
+        images: network for images; see `NetworkConfig.images`.
+        normalizes_observations: normalize by the running moments of the inputs of `observe`.
+        seed: seed of the initial weights.
+        device: device of the network.
     """
 
     reads_turns_alone = True
@@ -74,7 +72,7 @@ class NumericCritic(NumericNetwork, Critic):
 
     @classmethod
     def load(cls, directory: Path, device: torch.device | str = "cpu") -> NumericCritic:
-        """Read what `save` wrote."""
+        """Load a critic that `save` wrote."""
         settings = cls.saved_settings(directory)
         actions = [Features.from_dict(each) for each in settings.pop("actions")]
         critic = cls(Features.from_dict(settings.pop("observation")), actions, device=device, **settings)
@@ -110,9 +108,9 @@ class NumericCritic(NumericNetwork, Critic):
         of_agents = [action] if len(self.actions) == 1 else action
         if len(of_agents) != len(self.actions):
             raise ValueError(
-                f"{action!r} is {len(of_agents)} actions, but the critic reads those of {len(self.actions)}"
+                f"{action!r} has {len(of_agents)} actions, but the critic needs those of {len(self.actions)} agents"
             )
-        # An agent that has left did nothing: zeros, which no choice is.
+        # Agents that have left have zeros, unlike every one-hot vector.
         vectors = [
             np.zeros(features.size, dtype=np.float32) if each is None else features.vector(each)
             for features, each in zip(self.actions, of_agents, strict=True)
@@ -121,7 +119,7 @@ class NumericCritic(NumericNetwork, Critic):
 
 
 class NumericActorHead(HeadCritic[NumericPolicy]):
-    """V(s) by the actor's own value head."""
+    """V(s) by the value head of the actor."""
 
     reads_turns_alone = True
 

@@ -1,4 +1,4 @@
-"""Observations and actions as vectors: what numeric policies and critics read."""
+"""Conversion of observations and actions to vectors, for numeric policies and critics."""
 
 from __future__ import annotations
 
@@ -15,31 +15,32 @@ from ...envs.spaces import MASK, OBSERVATION, flat_mask, has_mask, is_flattenabl
 
 @dataclass(frozen=True)
 class Features:
-    """How an element of a space becomes a vector: numbers as they are, choices as one-hot vectors, side by side."""
+    """Conversion of a space's elements to vectors: numbers, or concatenated one-hot vectors."""
 
     num_numbers: int = 0
-    """Length of a vector of numbers; 0 where the space is one of choices."""
+    """Length of a vector of numbers. 0: the space is discrete."""
     num_choices: tuple[int, ...] = ()
-    """Options of each choice; empty where the space is one of numbers."""
+    """Number of options per discrete component. Empty: the space is continuous."""
     starts: tuple[int, ...] = ()
-    """The number of each choice's first option."""
+    """Smallest option per discrete component."""
     image: tuple[int, ...] = ()
-    """Shape of a space of numbers with three axes; empty for others."""
+    """Shape of a Box with three axes. Empty: another space."""
     scale: float = 1.0
-    """Largest value of an image's bytes; 1 where its numbers are no bytes."""
+    """Largest pixel value of uint8 images, 255. 1: other numbers."""
     is_masked: bool = False
-    """Whether an element is a dict that has an action mask beside the observation."""
+    """Whether elements are dicts with an observation and an action mask."""
 
     @classmethod
     def of(cls, space: gymnasium.Space[Any]) -> Features:
-        """The features of a space.
+        """Return the features of a Box, Discrete, MultiDiscrete or MultiBinary space.
+
+        The space may have an action mask: `Dict(observation=…, action_mask=…)`.
 
         Raises:
-            ValueError: if it is none of Box, Discrete, MultiDiscrete, MultiBinary, nor one of these with an action
-                mask, `Dict(observation=…, action_mask=…)`.
+            ValueError: if the space has another type.
         """
         if has_mask(space):
-            assert isinstance(space, gymnasium.spaces.Dict)  # what has a mask
+            assert isinstance(space, gymnasium.spaces.Dict)
             return replace(cls.of(space[OBSERVATION]), is_masked=True)
         if isinstance(space, gymnasium.spaces.Discrete):
             return cls(num_choices=(int(space.n),), starts=(int(space.start),))
@@ -57,7 +58,7 @@ class Features:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Features:
-        """The features that `dataclasses.asdict` wrote, after a way through JSON."""
+        """Load the JSON of `dataclasses.asdict`."""
         given: dict[str, Any] = {name: tuple(it) if isinstance(it, list) else it for name, it in fields.items()}
         return cls(**given)
 
@@ -67,21 +68,17 @@ class Features:
         return self.num_numbers + sum(self.num_choices)
 
     def mask(self, element: Any) -> NDArray[np.bool_] | None:
-        """The action mask in an element; None where elements have none."""
+        """Return the action mask of an element. None: the space has no mask."""
         return flat_mask(element[MASK]) if self.is_masked else None
 
     def compact(self, element: Any) -> NDArray[np.float32] | NDArray[np.uint8]:
-        """A copy of the element as a vector, in bytes if it is an image of bytes."""
+        """Copy an element to a vector of uint8 (images) or float32."""
         bare: NDArray[Any] = np.asarray(element[OBSERVATION] if self.is_masked else element)
         is_image = bool(self.image) and bare.dtype == np.uint8 and bare.size == self.num_numbers
         return np.array(bare.ravel() if is_image else self.vector(element))
 
     def vector(self, element: Any) -> NDArray[np.float32]:
-        """The element as a vector.
-
-        Raises:
-            ValueError: if it does not have the size, or the options, of the space.
-        """
+        """Convert an element to a vector. Raise `ValueError` if it is not in the space."""
         if self.is_masked:
             element = element[OBSERVATION]
         if not self.num_choices:
@@ -91,23 +88,20 @@ class Features:
             return numbers
         chosen = np.asarray(element, dtype=np.int64).ravel() - self.starts
         if len(chosen) != len(self.num_choices) or (chosen < 0).any() or (chosen >= self.num_choices).any():
-            raise ValueError(f"{element!r} is not a choice among {self.num_choices} options from {self.starts}")
+            raise ValueError(f"{element!r} is not among {self.num_choices} options that start at {self.starts}")
         result = np.zeros(self.size, dtype=np.float32)
         result[np.cumsum((0, *self.num_choices[:-1])) + chosen] = 1
         return result
 
 
 def _remedy(space: gymnasium.Space[Any]) -> str:
-    """How to make vectors of a space, as the end of a message; empty if there is no way."""
+    """Arguments of Gymnasium environments that make a space one of vectors, for error messages."""
     ways = []
     if isinstance(space, gymnasium.spaces.Dict):
-        usable = [name for name, part in space.items() if _is_vector(part)]
-        ways += [f"observed={name}" for name in usable]
+        ways += [f"observed={name}" for name, part in space.items() if _is_vector(part)]
     if is_flattenable(space):
         ways.append("flatten=True")
-    if not ways:
-        return ""
-    return f"; Gymnasium's environments take --env-kwargs {' or '.join(ways)}"
+    return f"; Gymnasium's environments take --env-kwargs {' or '.join(ways)}" if ways else ""
 
 
 def _is_vector(space: gymnasium.Space[Any]) -> bool:

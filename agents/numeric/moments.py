@@ -1,4 +1,4 @@
-"""Running mean and standard deviation: what observations and returns are normalized with."""
+"""Running mean and standard deviation, to normalize observations and returns."""
 
 from __future__ import annotations
 
@@ -10,57 +10,49 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class RunningMoments:
-    """Count, mean and variance of all items seen so far, of any one shape.
-
-    A value: `updated` returns the next one. Before two items were seen it normalizes nothing. When it moves, what a
-    network learned in normalized units means something else in real ones; updates get small as the count grows.
-    """
+    """Count, mean and variance of all items so far. `updated` returns new moments."""
 
     count: Tensor  # scalar
     mean: Tensor  # of the items' shape
-    squares: Tensor  # of the items' shape, sum of the squared deviations from the mean
+    squares: Tensor  # of the items' shape, sum of squared deviations from the mean
 
     @classmethod
     def empty(cls, shape: tuple[int, ...] = ()) -> RunningMoments:
-        """Nothing seen yet. In double precision: the sums run over millions of items."""
+        """Moments without items, in float64 because the sums run over millions of items. Mean 0, `std` 1."""
         zeros = torch.zeros(shape, dtype=torch.float64)
         return cls(count=torch.zeros((), dtype=torch.float64), mean=zeros, squares=zeros)
 
     @property
     def std(self) -> Tensor:
-        """Population standard deviation; 1 where nothing has varied, so that dividing by it changes nothing."""
+        """Population standard deviation; 1 for components that do not vary."""
         variance = self.squares / self.count.clamp(min=1)
-        # A constant leaves rounding errors behind; they are not a spread.
+        # The variance of a constant is not exactly 0, because of rounding.
         varies = variance > 1e-12 * (1 + self.mean.square())
         return torch.where(varies, variance.sqrt(), 1.0)
 
-    def updated(self, items: Tensor, decay: float = 1.0) -> RunningMoments:
-        """The moments with more items in them.
+    def updated(self, items: Tensor) -> RunningMoments:
+        """Return the moments with n more items.
 
             mean' = mean + d * n / (count + n),  squares' = squares + squares_new + d^2 * count * n / (count + n)
-            with d = mean_new - mean and n new items
+            with d = mean_new - mean
 
         Source: Chan, Golub and LeVeque (1979), updating formulae for sample variances.
 
         Args:
-            items: [n, ...], n items of the shape of the mean; n may be 0.
-            decay: what the earlier items' weight is multiplied with first, 0..1; below 1 the past is forgotten.
+            items: [n, ...], items of the shape of the mean; n may be 0.
 
         Raises:
-            ValueError: if the items' shape is another, or decay leaves 0..1.
+            ValueError: if the items have another shape.
         """
         if items.shape[1:] != self.mean.shape:
             raise ValueError(f"items have shape {tuple(items.shape)}, but must be [n, *{tuple(self.mean.shape)}]")
-        if not 0.0 <= decay <= 1.0:
-            raise ValueError(f"decay is {decay}, but must lie in 0..1")
         if len(items) == 0:
             return self
         items = items.detach().to(self.mean)
-        count, squares = self.count * decay, self.squares * decay
-        total = count + len(items)
+        total = self.count + len(items)
         mean = items.mean(dim=0)
         shift = mean - self.mean
-        squares = squares + (items - mean).square().sum(dim=0) + shift.square() * count * len(items) / total
+        squares = self.squares + (items - mean).square().sum(dim=0) + shift.square() * self.count * len(items) / total
         return RunningMoments(count=total, mean=self.mean + shift * len(items) / total, squares=squares)
 
     def normalize(self, items: Tensor) -> Tensor:

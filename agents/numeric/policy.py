@@ -1,7 +1,4 @@
-"""Policies for vector observations: perceptrons in the same contract as language models.
-
-A decision is one token: its log-probability is the whole action's.
-"""
+"""Policies for vector observations. An action counts as one token, whose log-probability is that of the action."""
 
 from __future__ import annotations
 
@@ -24,41 +21,39 @@ from ..batching import sent
 from ..core import Completion, Divergence, Evaluation, Request, TrainablePolicy
 from ..decoding.sampling import uniforms
 from .action_heads import HEADS, ActionHead, CategoricalHead, head_for
-from .config import LOG_STD_BOUNDS, Activation, Images
+from .config import Activation, Images
 from .features import Features
-from .perceptron import Normalizer, NumericNetwork, linear
-from .trunk import trunk_for
+from .networks import Normalizer, NumericNetwork, linear, trunk_for
 
-FIXED_ROWS = 64  # of a pass that decides, in fixed shapes
+FIXED_ROWS = 64  # batch size of `act` after `fix_shapes`
 SETTINGS_FILE = "collm_numeric_policy.json"
 
 
 @dataclass(frozen=True, slots=True)
 class NumericRecord:
-    """What a decision can be evaluated from again."""
+    """Observation, raw action and mask of a completion, for `evaluate`."""
 
     features: NDArray[np.float32] | NDArray[np.uint8]
-    """[F] the observation, not normalized; an image of bytes stays bytes, which take a quarter of the memory."""
+    """[F] observation before normalization. Images stay uint8 to save memory."""
     raw: NDArray[Any]
-    """[R] what was drawn, before clipping or squashing."""
+    """[R] sample before clipping or squashing."""
     legal: NDArray[np.bool_] | None = None
-    """[O] outputs of the network that legal actions are made of; None: all."""
+    """[O] True for legal options. None: no mask."""
 
 
 class NumericPolicy(NumericNetwork, TrainablePolicy):
-    """A perceptron that reads one vector and gives the parameters of a distribution over actions.
+    """Network from an observation to the parameters of an action distribution.
 
     Args:
-        observation: how observations become vectors.
-        head: the distribution.
-        hidden_dims: width of each hidden layer.
-        activation: after each hidden layer.
-        images: whether observations with three axes are convolved, as in `NetworkConfig.images`.
-        has_value_head: estimate V(observation) from the last hidden layer too.
-        normalizes_observations: normalize by the running mean and deviation of what it was shown (`observe`), as of
-            the last `forget`.
-        seed: draws the initial weights.
-        device: where it computes.
+        observation: features of the observations.
+        head: action distribution.
+        hidden_dims: widths of the hidden layers.
+        activation: activation function after each hidden layer.
+        images: network for images; see `NetworkConfig.images`.
+        has_value_head: estimate V(observation) from the last hidden layer.
+        normalizes_observations: normalize by the running moments of the inputs of `observe`, updated in `forget`.
+        seed: seed of the initial weights.
+        device: device of the network.
     """
 
     reads_turns_alone = True
@@ -81,9 +76,9 @@ class NumericPolicy(NumericNetwork, TrainablePolicy):
         generator = torch.Generator().manual_seed(seed)
         self.observation = observation
         self.head = head
-        self._num_fixed = 0  # rows of each pass that decides, however many are asked for; 0: as many as that
+        self._num_fixed = 0  # batch size of `act`; 0: number of requests
         self.trunk = trunk_for(observation, 0, hidden_dims, activation, images, generator)
-        # 0.01: the first policy is close to uniform, whatever it reads.
+        # Gain 0.01: the initial policy is nearly uniform.
         self.output = linear(self.trunk.width, head.num_outputs, 0.01, generator)
         self.value_head = linear(self.trunk.width, 1, 1.0, generator) if has_value_head else None
         self.normalizer = Normalizer(observation.size) if normalizes_observations else None
@@ -112,41 +107,32 @@ class NumericPolicy(NumericNetwork, TrainablePolicy):
         action_space: gymnasium.Space[Any],
         *,
         is_squashed: bool = False,
-        initial_log_std: float = 0.0,
         has_state_std: bool = False,
-        log_std_bounds: Sequence[float] = LOG_STD_BOUNDS,
         **settings: Any,
     ) -> NumericPolicy:
-        """The policy that fits an environment's spaces; further settings as in the constructor.
+        """Build a policy for an environment's spaces.
 
         Args:
             observation_space: Box, Discrete, MultiDiscrete or MultiBinary, or one of these with an action mask.
             action_space: Discrete, MultiDiscrete or Box.
-            is_squashed: for a Box, squash actions into its bounds rather than clip them to it.
-            initial_log_std: for a Box, as in `GaussianHead`.
-            has_state_std: likewise.
-            log_std_bounds: likewise.
+            is_squashed: use a `SquashedGaussianHead` for a Box. False: a `GaussianHead`.
+            has_state_std: standard deviations depend on the observation; see `GaussianHead`.
+            settings: arguments of the constructor.
 
         Raises:
-            ValueError: if there is no policy for the spaces.
+            ValueError: if the policy does not support the spaces.
         """
-        head = head_for(
-            action_space,
-            is_squashed=is_squashed,
-            initial_log_std=initial_log_std,
-            has_state_std=has_state_std,
-            log_std_bounds=log_std_bounds,
-        )
+        head = head_for(action_space, is_squashed=is_squashed, has_state_std=has_state_std)
         observation = Features.of(observation_space)
         if observation.is_masked and not isinstance(head, CategoricalHead):
             raise ValueError(
-                f"observations have an action mask, but {action_space} has no options; use Discrete or MultiDiscrete"
+                f"observations with an action mask need Discrete or MultiDiscrete actions, got {action_space}"
             )
         return cls(observation, head, **settings)
 
     @classmethod
     def load(cls, directory: Path, device: torch.device | str = "cpu") -> NumericPolicy:
-        """Read what `save` wrote."""
+        """Load a policy that `save` wrote."""
         settings = cls.saved_settings(directory)
         with explained_content(directory):
             head = dict(settings.pop("head"))
@@ -183,7 +169,6 @@ class NumericPolicy(NumericNetwork, TrainablePolicy):
         ]
 
     def observe(self, completions: Sequence[Completion]) -> None:
-        """Let what was seen into the normalization, from the next `forget` on."""
         if self.normalizer is not None:
             features = _stacked_floats([completion.tokens.features for completion in completions])
             self.normalizer.observe(sent(features, self._device))
@@ -204,29 +189,20 @@ class NumericPolicy(NumericNetwork, TrainablePolicy):
         )
 
     def values(self, observations: Sequence[Any]) -> Tensor:
-        """[N] what the value head says of observations.
-
-        Raises:
-            ValueError: if there is no value head.
-        """
+        """[N] estimates of the value head."""
         _, values = self._outputs(np.stack([self.observation.vector(each) for each in observations]))
-        if values is None:
-            raise ValueError("the policy has no value head; make it with has_value_head=True")
+        assert values is not None, "make the policy with has_value_head=True"
         return values
 
     def num_tokens(self, track: Sequence[Completion]) -> int:
         return len(track)
 
     def forget(self) -> None:
-        """Let the observations since the last call into the normalization, which stays fixed between calls.
-
-        So a completion is evaluated as it was drawn, until the weights have changed anyhow.
-        """
+        """Update the normalization, so that it is constant between sampling and evaluating a completion."""
         if self.normalizer is not None:
             self.normalizer.commit()
 
     def reference(self, device: torch.device | None = None) -> NumericPolicy:
-        """A frozen copy, as the anchor of a KL penalty."""
         twin = copy.deepcopy(self)
         twin._network.requires_grad_(False).to(device or self._device)
         twin._device = device or self._device
@@ -236,7 +212,7 @@ class NumericPolicy(NumericNetwork, TrainablePolicy):
     def _decisions(
         self, features: NDArray[np.float32], noise: Tensor | None, legal: NDArray[np.bool_] | None
     ) -> tuple[NDArray[Any], ...]:
-        """Raw actions [N, R], log-probabilities [N, 1], entropies [N, 1], and values [N] where there is a head."""
+        """Return raw actions [N, R], log-probabilities [N, 1], entropies [N, 1], and values [N] of a value head."""
         count, size = len(features), self._num_fixed
         if size and count != size:
             parts = []
@@ -256,14 +232,14 @@ class NumericPolicy(NumericNetwork, TrainablePolicy):
         return tuple(each.cpu().numpy() for each in tensors)
 
     def _legal(self, request: Request) -> NDArray[np.bool_] | None:
-        """What the masks of a request, in its observation and beside it, both allow; None without a mask."""
+        """Intersect the masks of the request's observation and info. None: no mask."""
         masks = [self.observation.mask(request.observation)]
         masks += [None if request.action_mask is None else flat_mask(request.action_mask)]
         given = [mask for mask in masks if mask is not None]
         return np.logical_and.reduce(given) if given else None
 
     def _stacked(self, legal: Sequence[NDArray[np.bool_] | None]) -> NDArray[np.bool_] | None:
-        """[N, O] the masks of all rows; None where no row has one."""
+        """[N, O] masks of all rows. None: no row has a mask."""
         if all(row is None for row in legal):
             return None
         free = np.ones(self.head.num_outputs, dtype=np.bool_)
@@ -282,5 +258,5 @@ class NumericPolicy(NumericNetwork, TrainablePolicy):
 
 
 def _stacked_floats(rows: Sequence[NDArray[Any]]) -> NDArray[np.float32]:
-    """[N, F] vectors of any type."""
+    """Stack vectors to float32 [N, F]."""
     return np.stack(rows).astype(np.float32, copy=False)

@@ -1,4 +1,4 @@
-"""Policies and critics of users by name."""
+"""Registered policies and critics."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ def test_a_taken_name_is_refused_unless_it_is_replaced():
 
     register_policy("mine", first)
     register_policy("mine", first)  # twice does nothing
-    with pytest.raises(ValueError, match="already registered; choose another name, or pass replace=True"):
+    with pytest.raises(ValueError, match="'mine' is already registered"):
         register_policy("mine", lambda seat: fixed_policy("b"))
     register_policy("mine", lambda seat: fixed_policy("b"), replace=True)
 
 
-def test_a_registered_policy_sits_where_the_settings_name_it(tmp_path):
+def test_a_registered_policy_plays_the_agent_of_the_settings(tmp_path):
     seats = []
     register_policy("parrot", lambda seat: seats.append(seat) or fixed_policy("the fox"))
     run = collm.train("magrpo", env=ENV, model="tiny,parrot", num_generations=2, out=tmp_path / "run", **SMALL)
@@ -62,11 +62,20 @@ def test_a_registered_policy_sits_where_the_settings_name_it(tmp_path):
     assert {turn["wrote"] for row in run.episodes for turn in row["agents"]["writer_1"]["turns"]} == {"the fox"}
     team = collm.load_team(tmp_path / "run")
     assert isinstance(team["writer_0"], LanguagePolicy)
-    assert len(seats) == 2  # what does not learn is made anew
+    assert len(seats) == 2  # policies that are not trained are made again
 
 
-def test_a_policy_that_learns_is_read_back_by_its_own_loader():
-    vector = SyncVector(lambda: TextProbe("constant"), 2)
+@pytest.fixture
+def vector():
+    return SyncVector(lambda: TextProbe("constant"), 2)
+
+
+@pytest.fixture
+def policies(vector):
+    return {agent: word_policy(number) for number, agent in enumerate(vector.possible_agents)}
+
+
+def test_a_registered_policy_gets_a_value_head_and_may_be_shared(vector):
     register_policy("words", lambda seat: word_policy(seat.seed, has_value_head=seat.has_value_head))
     config = IACConfig(use_separate_critic=False)
     own = make_policies(IAC(config), vector, ModelConfig(model="words"), NetworkConfig())
@@ -78,7 +87,7 @@ def test_a_policy_that_learns_is_read_back_by_its_own_loader():
         check_team(make(ENV), ModelConfig(model="words", weights="adapters"))
 
 
-def test_a_registered_critic_values_what_its_seat_says():
+def test_a_registered_critic_is_made_with_its_seat(vector, policies):
     seats = []
 
     def small(seat):
@@ -86,8 +95,6 @@ def test_a_registered_critic_values_what_its_seat_says():
         return TextCritic.small(word_tokenizer(), hidden_dim=32, seed=seat.seed)
 
     register_critic("mine", small)
-    vector = SyncVector(lambda: TextProbe("constant"), 2)
-    policies = {agent: word_policy(number) for number, agent in enumerate(vector.possible_agents)}
     settings = {"critic_model_name_or_path": "mine", "value_head_hidden_dim": 7, "seed": 5}
     make_critics(MAAC(MAACConfig(**settings)), policies, vector)
     make_critics(IAC(IACConfig(**settings, critic_type="q")), policies, vector)
@@ -106,17 +113,12 @@ def test_a_registered_critic_values_what_its_seat_says():
         (MAGRPO(ReinforceConfig()), {}, "MAGRPO reads none; leave them out"),
     ],
 )
-def test_critics_that_do_not_fit_are_refused(algorithm, critics, reason):
-    vector = SyncVector(lambda: TextProbe("constant"), 2)
-    policies = {agent: word_policy(number) for number, agent in enumerate(vector.possible_agents)}
+def test_critics_that_do_not_fit_are_refused(vector, policies, algorithm, critics, reason):
     with pytest.raises(ValueError, match=re.escape(reason)):
         make_trainer(algorithm, vector, policies, critics=critics)
 
 
-def test_a_policy_that_nothing_is_known_of_needs_a_critic_of_its_own():
-    vector = SyncVector(lambda: TextProbe("constant"), 2)
-    policies = {agent: word_policy(number) for number, agent in enumerate(vector.possible_agents)}
-    nothing = dict.fromkeys(TrainablePolicy.__abstractmethods__)
-    learner = type("Unknown", (TrainablePolicy,), nothing)()
+def test_an_unknown_class_of_policies_needs_critics(vector, policies):
+    learner = type("Unknown", (TrainablePolicy,), dict.fromkeys(TrainablePolicy.__abstractmethods__))()
     with pytest.raises(ValueError, match="there is no critic for the policy class Unknown; give critics="):
         make_critics(MAAC(MAACConfig()), {**policies, "speaker_0": learner}, vector)

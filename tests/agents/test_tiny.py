@@ -1,4 +1,4 @@
-"""The embedded model and the start checkpoints: load, read and write the mini tasks."""
+"""The embedded model and the start checkpoints."""
 
 import json
 from pathlib import Path
@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from collm.agents.core import Request
 from collm.agents.language.model import LanguageModel
 from collm.agents.language.policy import LanguagePolicy
 from collm.agents.tiny import TINY_DIRECTORY
+from collm.algorithms.rollout.collector import Plan, RolloutCollector
+from collm.envs import SyncVector
 from collm.envs.coding.mini_code import VOCABULARY as CODING_WORDS
 from collm.envs.coding.mini_code import MiniCode
 from collm.envs.games.mini_build import VOCABULARY as BUILDING_WORDS
@@ -33,23 +34,12 @@ def shipped():
     return LanguageModel(model, TOKENIZER)
 
 
-def played(language_model, envs, max_new_tokens):
-    """The mean return of one episode in each environment, and all completions."""
+def played(language_model, make_env, max_new_tokens):
+    """Plays 64 episodes."""
+    vector = SyncVector(make_env, 64)
     policy = LanguagePolicy(language_model, max_new_tokens=max_new_tokens)
-    observations = [env.reset(seed=seed)[0] for seed, env in enumerate(envs)]
-    total, completions = 0.0, []
-    while envs[0].agents:
-        seats = [(i, agent) for i, env in enumerate(envs) for agent in env.agents]
-        streams = [(0, i, env.agents.index(agent), env.turn) for i, env in enumerate(envs) for agent in env.agents]
-        requests = [
-            Request(agent, observations[i][agent], stream) for (i, agent), stream in zip(seats, streams, strict=True)
-        ]
-        answers = dict(zip(seats, policy.act(requests), strict=True))
-        completions += answers.values()
-        for i, env in enumerate(envs):
-            observations[i], rewards, *_ = env.step({agent: answers[i, agent].action for agent in env.agents})
-            total += next(iter(rewards.values()))
-    return total / len(envs), completions
+    collector = RolloutCollector(vector, dict.fromkeys(vector.possible_agents, policy))
+    return collector.collect([Plan(seed) for seed in range(64)])
 
 
 def test_the_folder_is_small_and_loads_in_32_bits(shipped):
@@ -75,19 +65,13 @@ def test_digits_are_tokens_of_their_own():
     assert [TOKENIZER.decode([index]) for index in TOKENIZER("a 1234")["input_ids"]] == ["a", " 1", "2", "3", "4"]
 
 
-def test_it_does_not_name_again_what_it_has_named(shipped):
-    envs = [MiniBuild("test") for _ in range(64)]
-    _, completions = played(shipped, envs, 8)
-    moves = {}
-    for number, completion in enumerate(completions):  # by turn, then environment, then agent
-        seat, turn = number % 128, number // 128
-        if (move := parsed_move(completion.action)) is not None:
-            moves.setdefault(seat, []).append((turn, move[0]))
-    repeats = [
-        part in {earlier for _, earlier in named[:place]}
-        for named in moves.values()
-        for place, (_, part) in enumerate(named)
-    ]
+def test_it_rarely_repeats_a_part_in_mini_build(shipped):
+    repeats = []
+    for episode in played(shipped, lambda: MiniBuild("test"), 8):
+        for track in episode.tracks.values():
+            moves = [move for turn in track if (move := parsed_move(turn.completion.action)) is not None]
+            parts = [part for part, _ in moves]
+            repeats += [part in parts[:place] for place, part in enumerate(parts)]
     assert len(repeats) > 500 and np.mean(repeats) <= 0.04
 
 
@@ -101,15 +85,16 @@ def test_it_does_not_name_again_what_it_has_named(shipped):
     ],
     ids=["writing", "building", "coding"],
 )
-def test_it_starts_in_the_middle_with_room_to_learn(shipped, make_env, max_new_tokens, low, high, split):
-    mean_return, completions = played(shipped, [make_env(split) for _ in range(64)], max_new_tokens)
-    assert low < mean_return < high
+def test_its_returns_are_in_the_middle_of_the_range(shipped, make_env, max_new_tokens, low, high, split):
+    episodes = played(shipped, lambda: make_env(split), max_new_tokens)
+    assert low < np.mean([episode.team_return for episode in episodes]) < high
+    completions = [turn.completion for each in episodes for track in each.tracks.values() for turn in track]
     assert np.mean([each.is_cut for each in completions]) < 0.02
     assert 0.1 < np.mean(np.concatenate([each.entropies for each in completions])) < 1.6
 
 
 @pytest.mark.parametrize("folder", STARTS, ids=lambda path: path.name)
-def test_the_committed_starts_are_small_different_and_of_the_recipe_s_kind(folder):
+def test_the_start_checkpoints_are_small_and_differ_in_weights_only(folder):
     assert sum(path.stat().st_size for path in folder.iterdir()) < 2_000_000
     model, shipped = (AutoModelForCausalLM.from_pretrained(each) for each in (folder, TINY_DIRECTORY))
     assert model.config.to_dict() | {"_name_or_path": ""} == shipped.config.to_dict() | {"_name_or_path": ""}

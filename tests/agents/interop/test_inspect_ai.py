@@ -1,4 +1,4 @@
-"""A text environment as a task of Inspect AI, played by a role per agent."""
+"""A text environment as a task of Inspect AI, with a role per agent."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ pytest.importorskip("inspect_ai")
 from chat_server import ChatServer
 from inspect_ai import eval
 from inspect_ai.model import get_model
+from reference_play import reference_episode, text_of
 
 from collm.agents.interop.inspect_ai import episodes
 from collm.envs import make
@@ -27,26 +28,18 @@ SETTINGS = {"max_turns": 2, "reward": "terminal"}
 
 
 def test_each_agent_is_a_role_and_its_return_a_score(tmp_path):
-    """The first builder's model plays the reference of the seed; the second one's writes nothing of use."""
-    env = make("collm/MiniBuild-v0", **SETTINGS)
-    expected, said = {}, {}
+    """The first builder's model gives reference replies, the second one's useless replies."""
+    expected, written = {}, {}
     for seed in (3, 4):
-        observations, _ = env.reset(seed=seed)
-        earned = 0.0
-        opening = str(observations["builder_0"])
-        said[opening] = []
-        while env.agents:
-            said[opening].append(env.reference_reply("builder_0"))
-            _, rewards, *_ = env.step({"builder_0": said[opening][-1], "builder_1": "nothing"})
-            earned += rewards["builder_0"]
-        expected[seed] = earned
+        opening, turns = reference_episode(make("collm/MiniBuild-v0", **SETTINGS), seed, builder_1="nothing")
+        written[str(opening["builder_0"])] = [replies["builder_0"] for replies, *_ in turns]
+        expected[seed] = sum(rewards["builder_0"] for *_, rewards in turns)
 
     def reply(body):
         if body["model"] == "second":
             return "nothing"
         turn = sum(message["role"] == "assistant" for message in body["messages"])
-        opening = "".join(f"{message['content']}\n" for message in body["messages"][: -2 * turn or None])
-        return said[opening][turn]
+        return written[text_of(body["messages"][: -2 * turn or None])][turn]
 
     with ChatServer(reply) as server:
         model, other = (
@@ -60,7 +53,7 @@ def test_each_agent_is_a_role_and_its_return_a_score(tmp_path):
             display="none",
         )
         asked = [body["model"] for body in server.requests]
-    gc.collect()  # here, where the library's unclosed streams are no errors
+    gc.collect()  # warnings about the library's unclosed streams are ignored here
     assert log.status == "success", log.error
     assert asked.count("first") == asked.count("second") == 4
     for sample in log.samples:
@@ -75,7 +68,6 @@ def test_each_agent_is_a_role_and_its_return_a_score(tmp_path):
 
 
 def test_the_command_of_the_page_evaluates_the_file_of_the_page(root, tmp_path):
-    """Each of both models is asked by its own role at its own address."""
     page = (root / "docs" / "use_with" / "inspect_ai.md").read_text()
     (file,) = fenced(page, "python interop")
     (command,) = fenced(page, "sh")

@@ -1,4 +1,4 @@
-"""Text environments served by OpenEnv, played over the loopback."""
+"""Text environments on OpenEnv servers."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ pytest.importorskip("openenv")
 
 import uvicorn
 from openenv.core.generic_client import GenericEnvClient
+from reference_play import reference_episode, text_of
 
 from collm.agents.interop.openenv import server
 from collm.envs import make
@@ -29,7 +30,7 @@ def team():
 
 @pytest.fixture
 def serve(monkeypatch):
-    """Serves an environment until the test ends; returns its address."""
+    """Start servers that run until the end of the test; returns an address."""
     monkeypatch.setenv("ENABLE_WEB_INTERFACE", "false")
     running = []
 
@@ -48,37 +49,32 @@ def serve(monkeypatch):
         thread.join()
 
 
-def test_a_learner_plays_a_whole_episode(serve):
-    bare = team()
-    observations, _ = bare.reset(seed=3)
+def test_a_client_plays_one_agent(serve):
+    opening, turns = reference_episode(team(), 3)
     with GenericEnvClient(base_url=serve(lambda: SingleAgent(team(), "builder_0"))).sync() as client:
         result = client.reset(seed=3)
-        texts = [message["content"] for message in result.observation["messages"]]
-        assert "".join(f"{text}\n" for text in texts) == str(observations["builder_0"])
+        assert text_of(result.observation["messages"]) == str(opening["builder_0"])
         rewards = []
-        while not result.done:
-            replies = {agent: bare.reference_reply(agent) for agent in bare.agents}
-            bare.step(replies)
+        for replies, *_ in turns:
+            assert not result.done
             result = client.step({"text": replies["builder_0"]})
             rewards.append(result.reward)
-        assert rewards == [0.0, 1.0] and bare.agents == []
+        assert result.done and rewards == [0.0, 1.0]
         assert client.state()["step_count"] == 2
 
 
-def test_a_client_plays_all_seats_and_two_sessions_do_not_mix(serve):
+def test_a_client_plays_all_agents_in_separate_sessions(serve):
     url = serve(team)
-    bare = team()
-    bare.reset(seed=3)
+    _, turns = reference_episode(team(), 3)
     with GenericEnvClient(base_url=url).sync() as first, GenericEnvClient(base_url=url).sync() as second:
         result, other = first.reset(seed=3), second.reset(seed=4)
         assert result.observation["agents"] == ["builder_0", "builder_1"]
         assert result.observation["messages"]["builder_0"] != other.observation["messages"]["builder_0"]
-        while not result.done:
-            replies = {agent: bare.reference_reply(agent) for agent in bare.agents}
-            bare.step(replies)
+        for replies, *_ in turns:
             result = first.step({"texts": replies})
             other = second.step({"texts": dict.fromkeys(replies, "")})
-        assert result.reward == 1.0 and result.observation["rewards"] == {"builder_0": 1.0, "builder_1": 1.0}
+        assert result.done and result.reward == 1.0
+        assert result.observation["rewards"] == {"builder_0": 1.0, "builder_1": 1.0}
         assert other.done and other.reward < 1.0
 
 
@@ -98,7 +94,6 @@ def test_the_programs_of_the_page_play_an_episode(root, tmp_path):
 
 
 def wait_for(port, seconds=120):
-    """Return when something listens there."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         with socket.socket() as tried:

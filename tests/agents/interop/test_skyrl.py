@@ -6,6 +6,8 @@ import pytest
 
 skyrl_gym = pytest.importorskip("skyrl_gym")
 
+from reference_play import reference_episode, text_of  # noqa: E402
+
 from collm.agents.interop.skyrl import rows  # noqa: E402
 from collm.envs import make  # noqa: E402
 
@@ -23,29 +25,22 @@ def env():
     return skyrl_gym.make("collm", env_config=config, extras={"seed": 3})
 
 
-def test_an_episode_reads_and_pays_what_the_environment_does(env):
-    bare = make("collm/MiniBuild-v0", max_turns=2, reward="terminal")
-    observations, _ = bare.reset(seed=3)
-    conversation, _ = env.init([{"role": "system", "content": "Be brief."}])
-    assert conversation[0] == {"role": "system", "content": "Be brief."}
-    assert "".join(f"{each['content']}\n" for each in conversation[1:]) == str(observations["builder_1"])
-    rewards, dones = [], []
-    while bare.agents:
-        replies = {agent: bare.reference_reply(agent) for agent in bare.agents}
-        before = str(observations["builder_1"])
-        observations, paid, *_ = bare.step(replies)
+def test_an_episode_has_the_observations_and_rewards_of_the_environment(env):
+    opening, turns = reference_episode(make("collm/MiniBuild-v0", max_turns=2, reward="terminal"), 3)
+    prompt = {"role": "system", "content": "Be brief."}
+    conversation, _ = env.init([prompt])
+    assert conversation[0] == prompt and text_of(conversation[1:]) == str(opening["builder_1"])
+    read = str(opening["builder_1"])
+    for number, (replies, observations, rewards) in enumerate(turns, start=1):
         step = env.step(replies["builder_1"])
-        news = "".join(f"{each['content']}\n" for each in step["observations"])
-        assert str(observations["builder_1"]) == f"{before}{replies['builder_1']}\n{news}"
-        assert step["reward"] == paid["builder_1"]
-        rewards.append(step["reward"])
-        dones.append(step["done"])
-    assert dones == [False, True]
-    assert env.get_metrics()["return"] == pytest.approx(sum(rewards)) == 1.0
+        read += f"{replies['builder_1']}\n{text_of(step['observations'])}"
+        assert read == str(observations["builder_1"])
+        assert (step["reward"], step["done"]) == (rewards["builder_1"], number == len(turns))
+    assert env.get_metrics()["return"] == 1.0
     env.close()
 
 
-def test_the_metrics_of_many_episodes_are_averaged(env):
+def test_the_metrics_of_several_episodes_are_averaged(env):
     found = []
     for reply in ("", "desk wood"):
         env.init([])
@@ -56,30 +51,22 @@ def test_the_metrics_of_many_episodes_are_averaged(env):
     assert mean["return"] == pytest.approx(sum(each["return"] for each in found) / 2)
 
 
-def test_a_row_alone_says_what_is_played_as_in_skyrls_trainer():
-    """The trainer's configuration knows its own environments: ours is made with {}, the row, and the most turns."""
+def test_a_row_determines_the_episode_as_in_skyrls_trainer():
+    """The trainer makes environments with an empty `env_config`, the row, and a limit of turns."""
     kwargs = {"max_turns": 3, "reward": "dense"}
     first, second = rows("collm/MiniBuild-v0", (3, 4), "builder_1", **kwargs)
     prompt, name = first.pop("prompt"), first.pop("env_class")
-    assert prompt != second["prompt"] and first == {
-        "env": "collm/MiniBuild-v0",
-        "agent": "builder_1",
-        "kwargs": kwargs,
-        "seed": 3,
-    }
+    assert prompt != second["prompt"]
+    assert first == {"env": "collm/MiniBuild-v0", "agent": "builder_1", "kwargs": kwargs, "seed": 3}
     env = skyrl_gym.make(name, env_config={}, extras={**first, "max_turns": 2})
     conversation, _ = env.init(prompt)
-    assert conversation == prompt  # it is what the agent reads first, and stands there once
-    bare = make("collm/MiniBuild-v0", **kwargs)
-    bare.reset(seed=3)
-    earned = 0.0
-    for is_last in (False, True):
-        replies = {"builder_0": bare.reference_reply("builder_0"), "builder_1": "desk wood"}
-        earned += bare.step(replies)[1]["builder_1"]
-        assert env.step("desk wood")["done"] is is_last
-    assert bare.agents and env.get_metrics()["return"] == pytest.approx(earned)
+    assert conversation == prompt  # the first observation is not repeated
+    assert [env.step("desk wood")["done"] for _ in range(2)] == [False, True]
+    _, turns = reference_episode(make("collm/MiniBuild-v0", **kwargs), 3, builder_1="desk wood")
+    expected = sum(rewards["builder_1"] for *_, rewards in turns[:2])
+    assert len(turns) == 3 and env.get_metrics()["return"] == pytest.approx(expected)
 
 
-def test_what_names_no_environment_is_refused():
-    with pytest.raises(ValueError, match='has "env"'):
+def test_a_missing_environment_is_refused():
+    with pytest.raises(ValueError, match='"env"'):
         skyrl_gym.make("collm", env_config={}, extras={"seed": 3})

@@ -1,4 +1,4 @@
-"""A text environment in verifiers: `vf-eval` plays it by a server, one seat per agent."""
+"""A text environment in verifiers: `vf-eval` plays it with a model per agent."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from fences import fenced
 pytest.importorskip("verifiers")
 
 from chat_server import ChatServer
+from reference_play import reference_episode
 
 from collm.agents.interop.verifiers import environment
 from collm.envs import make
@@ -27,17 +28,6 @@ __all__ = ["Tasks", "Team"]
 """
 
 
-def returns_of(seed, reply):
-    """What the environment pays when both builders always write the same."""
-    env = make("collm/MiniBuild-v0", max_turns=2)
-    env.reset(seed=seed)
-    earned = dict.fromkeys(env.possible_agents, 0.0)
-    while env.agents:
-        _, rewards, *_ = env.step(dict.fromkeys(env.agents, reply))
-        earned = {agent: earned[agent] + rewards[agent] for agent in earned}
-    return earned
-
-
 def test_the_tasks_are_seeds_and_the_agents_roles():
     tasks, team = environment("collm/MiniBuild-v0", num_tasks=3, first_seed=7)
     config = team.__orig_bases__[0].__args__[0]()
@@ -48,7 +38,7 @@ def test_the_tasks_are_seeds_and_the_agents_roles():
 
 
 def evaluated(arguments, folder):
-    """The episodes that `vf-eval` writes down, none of which may have failed."""
+    """Traces of the episodes of `vf-eval`, without errors."""
     tools = Path(sys.executable).parent
     settings = {"PYTHONPATH": str(folder), "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}", "OPENAI_API_KEY": "none"}
     ended = subprocess.run(
@@ -66,7 +56,7 @@ def evaluated(arguments, folder):
     return episodes
 
 
-def test_each_agent_is_a_seat_with_a_model_a_trace_and_a_return_of_its_own(tmp_path):
+def test_each_agent_has_a_model_a_trace_and_a_return(tmp_path):
     (tmp_path / "mini_build_of_a_test.py").write_text(PACKAGE)
     with ChatServer(lambda body: "desk wood") as server:
         call = ["mini_build_of_a_test", "-m", "first", "--client.base-url", server.url]
@@ -75,7 +65,10 @@ def test_each_agent_is_a_seat_with_a_model_a_trace_and_a_return_of_its_own(tmp_p
     assert asked.count("first") == asked.count("second") == 2 * 2
     assert len(episodes) == 2
     for episode in episodes:
-        expected = returns_of(episode["task"]["data"]["seed"], "desk wood")
+        env = make("collm/MiniBuild-v0", max_turns=2)
+        replies = dict.fromkeys(env.possible_agents, "desk wood")
+        _, turns = reference_episode(env, episode["task"]["data"]["seed"], **replies)
+        expected = {agent: sum(rewards[agent] for *_, rewards in turns) for agent in replies}
         found = {trace["agent"]["name"]: trace["rewards"]["return"]["score"] for trace in episode["traces"]}
         assert found == pytest.approx(expected)
         assert all("reward/" in " ".join(trace["metrics"]) for trace in episode["traces"])

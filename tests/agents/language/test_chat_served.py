@@ -1,4 +1,4 @@
-"""A real server of OpenAI's format, `transformers serve` on the embedded model, beside the model itself."""
+"""`transformers serve` on the embedded model gives the same replies as the model itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Critics of text: one pass an episode, equal to one pass a history; heads start at zero; what is saved loads."""
+"""Text critics: one row per episode gives the values of one row per history."""
 
 import numpy as np
 import pytest
@@ -34,18 +34,17 @@ def critic():
 
 
 @pytest.mark.parametrize("kind", ["own", "joint"])
-def test_an_episode_in_one_row_is_valued_as_history_by_history(episodes, critic, kind):
-    for episode in episodes[1]:
-        item = episode.own_input("fox_0") if kind == "own" else episode.joint_input(AGENTS)
-        apart = [CriticInput((history,)) for history in item.histories]
-        together = critic.values([item])
-        assert len(together) == len(item.histories) == 3
-        torch.testing.assert_close(together, critic.values(apart), atol=1e-5, rtol=1e-4)
-        # one row, not one for each history
-        assert critic.num_tokens(item) < sum(critic.num_tokens(each) for each in apart)
+def test_an_episode_in_one_row_has_the_values_of_its_histories(episodes, critic, kind):
+    inputs = [each.own_input("fox_0") if kind == "own" else each.joint_input(AGENTS) for each in episodes[1]]
+    apart = [CriticInput((history,)) for item in inputs for history in item.histories]
+    together = critic.values(inputs)
+    assert len(together) == len(apart) == 9
+    torch.testing.assert_close(together, critic.values(apart), atol=1e-5, rtol=1e-4)
+    # fewer tokens, because an episode is one row
+    assert sum(map(critic.num_tokens, inputs)) < sum(map(critic.num_tokens, apart))
 
 
-def test_q_depends_on_what_was_done_and_v_does_not(episodes, critic):
+def test_q_depends_on_the_actions_and_v_does_not(episodes, critic):
     episode = episodes[1][0]
     item = episode.joint_input(AGENTS, reads_actions=True)
     other = CriticInput(
@@ -55,16 +54,10 @@ def test_q_depends_on_what_was_done_and_v_does_not(episodes, critic):
     assert torch.equal(critic.values([CriticInput(item.histories)]), critic.values([CriticInput(other.histories)]))
 
 
-def test_views_of_several_episodes_come_back_in_order(episodes, critic):
-    inputs = [episode.joint_input(AGENTS) for episode in episodes[1]]
-    apart = torch.cat([critic.values([item]) for item in inputs])
-    torch.testing.assert_close(critic.values(inputs), apart, atol=1e-5, rtol=1e-4)
-
-
-def test_a_new_critic_says_zero():
-    item = CriticInput(("hello",))
-    assert TextCritic.small(byte_tokenizer()).values([item]).tolist() == [0.0]
-    assert TextCritic.small(byte_tokenizer(), head_hidden_dim=8).values([item]).tolist() == [0.0]
+@pytest.mark.parametrize("head_hidden_dim", [None, 8])
+def test_the_initial_values_are_zero(head_hidden_dim):
+    critic = TextCritic.small(byte_tokenizer(), head_hidden_dim=head_hidden_dim)
+    assert critic.values([CriticInput(("hello",))]).tolist() == [0.0]
 
 
 def test_two_critics_of_one_seed_are_equal_and_leave_the_global_generator_alone():
@@ -75,22 +68,21 @@ def test_two_critics_of_one_seed_are_equal_and_leave_the_global_generator_alone(
     assert all(torch.equal(weight, b.state_dict()[name]) for name, weight in a.state_dict().items())
 
 
-def test_the_head_on_an_actor_reads_the_tokens_it_sampled(episodes):
+def test_the_head_on_an_actor_values_the_sampled_tokens(episodes):
     policy, played = episodes
     values = ActorHead(policy).values([episode.own_input("fox_0") for episode in played])
     acted = [turn.completion.value for episode in played for turn in episode.tracks["fox_0"]]
     np.testing.assert_allclose(values.detach().numpy(), acted, atol=1e-4)
 
 
-def test_the_head_on_an_actor_values_a_last_history_that_was_not_answered(episodes):
+def test_the_head_on_an_actor_values_a_last_history_without_a_reply(episodes):
     policy, played = episodes
     track = played[0].tracks["fox_0"]
-    whole = ActorHead(policy).values([played[0].own_input("fox_0")])
-    # the history before the third turn is, to an input of two turns, the last one
     cut = CriticInput(
         tuple(turn.observation for turn in track), completions=tuple(turn.completion for turn in track[:2])
     )
-    torch.testing.assert_close(ActorHead(policy).values([cut]), whole, atol=1e-4, rtol=1e-4)
+    values = [ActorHead(policy).values([item]) for item in (played[0].own_input("fox_0"), cut)]
+    torch.testing.assert_close(*values, atol=1e-4, rtol=1e-4)
 
 
 def test_a_policy_without_a_head_is_no_critic():
@@ -98,19 +90,19 @@ def test_a_policy_without_a_head_is_no_critic():
         ActorHead(language_policy())
 
 
-def test_what_is_saved_loads(critic, tmp_path, episodes):
+def test_a_saved_critic_returns_the_same_values(critic, tmp_path, episodes):
     inputs = [episode.joint_input(AGENTS) for episode in episodes[1]]
     critic.save(tmp_path)
     torch.testing.assert_close(TextCritic.load(tmp_path).values(inputs), critic.values(inputs))
 
 
-def test_a_history_beyond_the_context_is_refused_with_both_numbers(critic):
+def test_a_history_beyond_the_context_is_refused():
     short = TextCritic.small(byte_tokenizer(), max_tokens=8)
-    with pytest.raises(ValueError, match="longer than the critic's 8"):
+    with pytest.raises(ValueError, match="longer than the critic's context of 8"):
         short.values([CriticInput(("hello " * 50,))])
 
 
-def test_a_compact_reader_writes_each_name_and_each_repeated_text_as_one_word():
+def test_the_compact_tokenizer_replaces_names_and_repeated_texts_by_words():
     tokenizer = byte_tokenizer()
     encoder, first = Encoder(tokenizer), len(tokenizer)
     reader = CompactTokenizer(encoder, first)
@@ -125,13 +117,13 @@ def test_a_compact_reader_writes_each_name_and_each_repeated_text_as_one_word():
     fox_reads, stone_reads = first + 2 * MAX_POWER, first + 2 * MAX_POWER + 2
     assert [piece[0] for piece in pieces] == [fox_reads, stone_reads, stone_reads + 1, fox_reads]
     assert pieces[0][1:] == encoder.content(f"{shown}short")
-    assert first <= pieces[1][1] < first + MAX_POWER  # so many tokens are the same as above
+    assert first <= pieces[1][1] < first + MAX_POWER  # the word for repeated tokens
     assert len(pieces[1]) < len(pieces[0])
     assert pieces[3][:2] == [fox_reads, stone_reads]
     assert reader.pieces(history[:2]) == pieces[:2]
 
 
-def test_texts_that_differ_anywhere_are_read_apart():
+def test_the_compact_tokenizer_is_lossless():
     reader = CompactTokenizer(Encoder(byte_tokenizer()), 1000)
     rng = np.random.default_rng(0)
     seen = {}
@@ -141,7 +133,7 @@ def test_texts_that_differ_anywhere_are_read_apart():
         assert seen.setdefault(str(pieces), pair) == pair
 
 
-def test_a_critic_of_adapters_learns_and_leaves_its_model_as_it_was(tmp_path):
+def test_training_a_critic_s_adapters_does_not_change_its_model(tmp_path):
     model = random_llama()
     model.save_pretrained(tmp_path / "base")
     critic = TextCritic(AutoModel.from_pretrained(tmp_path / "base"), byte_tokenizer())
@@ -150,7 +142,7 @@ def test_a_critic_of_adapters_learns_and_leaves_its_model_as_it_was(tmp_path):
     torch.nn.init.normal_(critic.head.weight)
     inputs = [CriticInput((Transcript([Message("user", "a fox")]),))]
     optimizer = torch.optim.SGD(critic.parameters(), 0.01)
-    for _ in range(2):  # the second halves of adapters start at zero: the first ones move in the second step
+    for _ in range(2):  # lora_A has a gradient from the second step on, because lora_B is zero at first
         optimizer.zero_grad()
         ((critic.values(inputs) - 1) ** 2).sum().backward()
         optimizer.step()

@@ -1,4 +1,4 @@
-"""What a language policy samples is what it scores: alone or in a batch, plain or chat, with or without adapters."""
+"""Sampling and scoring agree: alone or in a batch, plain or chat, with or without adapters."""
 
 import copy
 from dataclasses import replace
@@ -32,13 +32,26 @@ def team(kind):
     }
 
 
-def collected(policies, num_episodes=6, num_envs=4):
-    collector = RolloutCollector(SyncVector(Chatter, num_envs), policies)
+def collected(policies, num_episodes=6, env=Chatter):
+    collector = RolloutCollector(SyncVector(env, 4), policies)
     return collector.collect([Plan(seed) for seed in range(num_episodes)])
 
 
+def tracks_of(episodes, agent="fox_0"):
+    return [tuple(turn.completion for turn in episode.tracks[agent]) for episode in episodes]
+
+
+def asked(text="what next?", number=0):
+    return Request("fox_0", Transcript([Message("user", text)]), (7, number, 0, 0))
+
+
+def played_by(policy, num_episodes=1):
+    """Tracks of the fox in episodes in which both agents have the same policy."""
+    return tracks_of(collected(dict.fromkeys(AGENTS, policy), num_episodes))
+
+
 def brute_force(policy, completion):
-    """Log-probabilities and entropies, one whole forward pass a token."""
+    """Log-probabilities and entropies by one forward pass per token."""
     model = policy.language_model.base
     prompt, sampled = completion.tokens.prompt_ids.tolist(), completion.tokens.completion_ids.tolist()
     logprobs, entropies = [], []
@@ -52,11 +65,11 @@ def brute_force(policy, completion):
 
 
 @pytest.mark.parametrize("kind", ["own plain", "own chat", "adapters plain", "adapters chat"])
-def test_sampling_scoring_and_a_loop_over_tokens_agree_over_whole_episodes(kind):
+def test_sampling_scoring_and_a_loop_over_tokens_agree(kind):
     policies = team(kind)
     episodes = collected(policies)
     for agent in AGENTS:
-        tracks = [tuple(turn.completion for turn in episode.tracks[agent]) for episode in episodes]
+        tracks = tracks_of(episodes, agent)
         assert all(turn.tokens.is_extension for track in tracks for turn in track[1:])
         with torch.no_grad():
             evaluation = policies[agent].evaluate(tracks)
@@ -76,10 +89,8 @@ def test_sampling_scoring_and_a_loop_over_tokens_agree_over_whole_episodes(kind)
 def test_a_reply_is_the_same_alone_and_in_a_batch_of_64(is_chat):
     policy = language_policy(is_chat=is_chat, max_new_tokens=24)
     rng = np.random.default_rng(0)
-    requests = []
-    for i in range(64):
-        words = " ".join(rng.choice(["red", "fox", "old", "river", "stone"], size=int(rng.integers(1, 20))))
-        requests.append(Request("fox_0", Transcript([Message("user", words)]), (7, i, 0, 0)))
+    words = ["red", "fox", "old", "river", "stone"]
+    requests = [asked(" ".join(rng.choice(words, size=int(rng.integers(1, 20)))), i) for i in range(64)]
     together = policy.act(requests)
     for i in (0, 1, 31, 63):
         policy.forget()
@@ -88,45 +99,39 @@ def test_a_reply_is_the_same_alone_and_in_a_batch_of_64(is_chat):
         assert alone.tokens.completion_ids.tolist() == together[i].tokens.completion_ids.tolist()
 
 
-def test_adapters_of_one_base_answer_in_one_call_as_they_would_apart():
+def test_adapters_of_one_base_sample_the_same_in_one_call_as_in_several():
     policies = adapted_policies(AGENTS)
-    requests = {agent: Request(agent, Transcript([Message("user", "what next?")]), (1, 2, 3, 0)) for agent in AGENTS}
     assert policies["fox_0"].batch_key() == policies["stone_0"].batch_key()
-    together = policies["fox_0"].act_together([(policies[agent], requests[agent]) for agent in AGENTS])
+    together = policies["fox_0"].act_together([(policies[agent], asked()) for agent in AGENTS])
     for agent, answer in zip(AGENTS, together, strict=True):
         policies[agent].forget()
-        assert policies[agent].act([requests[agent]])[0].action == answer.action
+        assert policies[agent].act([asked()])[0].action == answer.action
     assert together[0].action != together[1].action  # same prompt and stream, other adapter
 
 
 def test_an_adapters_gradient_reaches_its_own_weights_only():
     policies = adapted_policies(AGENTS)
-    episodes = collected(policies, num_episodes=2)
-    track = tuple(turn.completion for turn in episodes[0].tracks["stone_0"])
-    policies["stone_0"].evaluate([track]).logprobs.sum().backward()
+    policies["stone_0"].evaluate(tracks_of(collected(policies, 2), "stone_0")).logprobs.sum().backward()
     assert any(weight.grad is not None and weight.grad.abs().sum() > 0 for weight in policies["stone_0"].parameters())
     assert all(weight.grad is None for weight in policies["fox_0"].parameters())
 
 
-def test_the_last_turns_row_holds_all_turns_so_that_one_pass_scores_an_episode():
+def test_one_row_contains_all_turns_of_an_episode():
     policy = language_policy()
-    episode = collected({agent: policy for agent in AGENTS}, num_episodes=1)[0]
-    track = tuple(turn.completion for turn in episode.tracks["fox_0"])
-    assert len(track) == 3
+    (track,) = played_by(policy)
     last = track[-1].tokens
-    assert policy.num_tokens(track) == len(last.prompt_ids) + len(last.completion_ids)
+    assert len(track) == 3 and policy.num_tokens(track) == len(last.prompt_ids) + len(last.completion_ids)
 
 
-def test_the_value_of_a_head_is_the_same_while_acting_and_while_learning():
+def test_the_value_head_returns_the_same_in_acting_and_evaluating():
     policy = language_policy(has_value_head=True)
     torch.nn.init.normal_(policy.value_head.weight)
-    episode = collected({agent: policy for agent in AGENTS}, num_episodes=1)[0]
-    track = tuple(turn.completion for turn in episode.tracks["fox_0"])
-    values = policy.evaluate([track]).values
-    np.testing.assert_allclose(values.detach().numpy(), [turn.value for turn in track], atol=1e-4)
+    tracks = played_by(policy)
+    values = policy.evaluate(tracks).values
+    np.testing.assert_allclose(values.detach().numpy(), [turn.value for turn in tracks[0]], atol=1e-4)
 
 
-def test_what_is_saved_loads_by_plain_transformers_and_answers_alike(tmp_path):
+def test_transformers_loads_a_saved_policy_which_acts_the_same(tmp_path):
     policy = language_policy(is_chat=True, max_new_tokens=9, sampling=Sampling(temperature=0.7), has_value_head=True)
     policy.save(tmp_path / "fox_0")
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "fox_0", dtype=torch.float32)
@@ -134,12 +139,11 @@ def test_what_is_saved_loads_by_plain_transformers_and_answers_alike(tmp_path):
     ids = torch.tensor([tokenizer("hello")["input_ids"]])
     torch.testing.assert_close(model(ids).logits, policy.language_model.base(ids).logits)
     again = load_team(tmp_path, ["fox_0"])["fox_0"]
-    request = Request("fox_0", Transcript([Message("user", "what next?")]), (0, 0, 0, 0))
-    assert again.act([request])[0].action == policy.act([request])[0].action
+    assert again.act([asked()])[0].action == policy.act([asked()])[0].action
     assert (again.max_new_tokens, again.sampling) == (9, Sampling(temperature=0.7))
 
 
-def test_an_adapter_saves_to_a_folder_of_its_name(tmp_path):
+def test_an_adapter_is_saved_to_a_folder_of_its_name(tmp_path):
     policies = adapted_policies(AGENTS)
     policies["stone_0"].save(tmp_path / "stone_0")
     assert (tmp_path / "stone_0" / "adapter_model.safetensors").is_file()
@@ -147,31 +151,23 @@ def test_an_adapter_saves_to_a_folder_of_its_name(tmp_path):
         policies["stone_0"].save(tmp_path / "elsewhere")
 
 
-def test_weights_go_through_state_dict_and_back():
+def test_a_reference_does_not_change_with_the_policy_whose_weights_can_be_restored():
     policy = language_policy(has_value_head=True)
-    before = {name: weight.clone() for name, weight in policy.state_dict().items()}
+    reference = policy.reference()
+    before, frozen = copy.deepcopy(policy.state_dict()), copy.deepcopy(reference.state_dict())
     with torch.no_grad():
         for weight in policy.parameters():
             weight.add_(1.0)
+    assert all(torch.equal(weight, frozen[name]) for name, weight in reference.state_dict().items())
+    assert not any(weight.requires_grad for weight in reference.parameters())
     policy.load_state_dict(before)
     assert all(torch.equal(weight, before[name]) for name, weight in policy.state_dict().items())
-
-
-def test_a_reference_stays_where_the_policy_was():
-    policy = language_policy()
-    reference = policy.reference()
-    before = copy.deepcopy(reference.state_dict())
-    with torch.no_grad():
-        for weight in policy.parameters():
-            weight.add_(1.0)
-    assert all(torch.equal(weight, before[name]) for name, weight in reference.state_dict().items())
-    assert not any(weight.requires_grad for weight in reference.parameters())
 
 
 def test_the_reference_of_adapters_is_their_base_and_no_copy_of_it():
     policies = adapted_policies(AGENTS)
     episodes = collected(policies, num_episodes=2)
-    tracks = {agent: [tuple(turn.completion for turn in each.tracks[agent]) for each in episodes] for agent in AGENTS}
+    tracks = {agent: tracks_of(episodes, agent) for agent in AGENTS}
     bare = LanguagePolicy(
         LanguageModel(copy.deepcopy(policies["fox_0"].language_model.model).unload(), byte_tokenizer())
     )
@@ -191,9 +187,7 @@ def test_the_reference_of_adapters_is_their_base_and_no_copy_of_it():
 
 def test_a_reference_is_scored_before_the_filters():
     policy = language_policy(sampling=Sampling(top_k=2, learns_filtered=True))
-    tracks = [
-        tuple(turn.completion for turn in each.tracks["fox_0"]) for each in collected(dict.fromkeys(AGENTS, policy), 2)
-    ]
+    tracks = played_by(policy, 2)
     with torch.no_grad():
         filtered, before = policy.evaluate(tracks).logprobs, policy.reference().evaluate(tracks).logprobs
     sampled = np.concatenate([turn.logprobs for track in tracks for turn in track])
@@ -201,7 +195,7 @@ def test_a_reference_is_scored_before_the_filters():
     assert (filtered > before).all()
 
 
-def test_a_saved_policy_computes_in_its_own_type_again(tmp_path):
+def test_a_saved_policy_keeps_its_data_type_and_sampling(tmp_path):
     model = LanguageModel(random_llama(), byte_tokenizer(), compute_dtype=torch.bfloat16)
     sampling = Sampling(top_p=0.6, learns_filtered=True)
     LanguagePolicy(model, sampling=sampling).save(tmp_path / "fox_0")
@@ -210,14 +204,13 @@ def test_a_saved_policy_computes_in_its_own_type_again(tmp_path):
     assert again.sampling == sampling
 
 
-def test_a_policy_that_may_not_write_is_refused():
-    model = LanguageModel(random_llama(), byte_tokenizer())
+def test_a_policy_without_tokens_is_refused():
     with pytest.raises(ValueError, match="max_new_tokens must be at least 1, got 0"):
-        LanguagePolicy(model, max_new_tokens=0)
+        language_policy(max_new_tokens=0)
 
 
 class Forgetful(Chatter):
-    """Chatter in which the stone remembers nothing of earlier turns."""
+    """Chatter that replaces the history of the stone in each turn."""
 
     metadata: ClassVar[dict] = {**Chatter.metadata, "append_only": False}
 
@@ -226,14 +219,13 @@ class Forgetful(Chatter):
 
 
 def test_prompts_of_rewritten_histories_are_counted():
-    policies = {agent: language_policy() for agent in AGENTS}
-    collector = RolloutCollector(SyncVector(Forgetful, 2), policies)
-    episodes = collector.collect([Plan(0), Plan(1)])
-    assert episode_metrics(episodes)["reencoded_share"] == 0.5  # the stone's two later turns, not the fox's
+    policies = dict.fromkeys(AGENTS, language_policy())
+    metrics = episode_metrics(collected(policies, 2, Forgetful))
+    assert metrics["reencoded_share"] == 0.5  # the stone's second and third turn
     assert episode_metrics(collected(policies))["reencoded_share"] == 0.0
 
 
-def test_the_default_learning_rate_is_that_of_the_models_size_and_of_adapters(monkeypatch):
+def test_the_default_learning_rate_depends_on_the_model_s_size_and_on_adapters(monkeypatch):
     own, adapted = language_policy(), adapted_policies(AGENTS)["fox_0"]
     assert (own.default_learning_rate, adapted.default_learning_rate) == (5e-4, 5e-4)
     monkeypatch.setattr("collm.agents.language.policy.MAX_SMALL_WEIGHTS", 1)

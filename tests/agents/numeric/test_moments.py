@@ -47,11 +47,6 @@ def test_moments_of_nothing_change_nothing():
     assert RunningMoments.empty().updated(column([])).count == 0
 
 
-def test_a_decay_forgets_the_past():
-    moments = RunningMoments.empty().updated(column([100.0] * 10)).updated(column([0.0, 2.0]), decay=0.0)
-    assert moments.count == 2 and moments.mean == 1 and moments.std == 1
-
-
 def test_a_constant_is_no_spread():
     moments = RunningMoments.empty()
     for _ in range(50):
@@ -62,8 +57,3 @@ def test_a_constant_is_no_spread():
 def test_items_of_another_shape_are_refused():
     with pytest.raises(ValueError, match=r"items have shape \(3,\)"):
         RunningMoments.empty((2,)).updated(torch.zeros(3))
-
-
-def test_a_decay_above_1_is_refused():
-    with pytest.raises(ValueError, match="decay"):
-        RunningMoments.empty().updated(column([1.0]), decay=1.5)

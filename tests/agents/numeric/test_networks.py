@@ -1,4 +1,4 @@
-"""Convolutions in front of numeric policies and critics."""
+"""Convolutional networks of numeric policies and critics."""
 
 from dataclasses import replace
 
@@ -10,17 +10,16 @@ import torch
 from collm.agents.core import CriticInput, Request
 from collm.agents.numeric.critics import NumericCritic
 from collm.agents.numeric.features import Features
-from collm.agents.numeric.perceptron import Perceptron
+from collm.agents.numeric.networks import Convolution, Perceptron
 from collm.agents.numeric.policy import NumericPolicy
-from collm.agents.numeric.trunk import Convolution
 
-GRID = gymnasium.spaces.Box(0, 255, (7, 7, 3), np.uint8)
+Box = gymnasium.spaces.Box
+GRID = Box(0, 255, (7, 7, 3), np.uint8)
 ACTIONS = gymnasium.spaces.Discrete(3)
 
 
-def made(shape, **settings):
-    generator = torch.Generator().manual_seed(0)
-    return Convolution(shape, settings.get("scale", 255.0), settings.get("num_others", 0), (8,), "tanh", generator)
+def made(shape, num_others=0):
+    return Convolution(shape, 255.0, num_others, (8,), "tanh", torch.Generator().manual_seed(0))
 
 
 @pytest.mark.parametrize(
@@ -32,7 +31,7 @@ def made(shape, **settings):
         ((457, 120, 3), 64 * 53 * 11),  # pistonball
     ],
 )
-def test_the_layers_give_as_many_numbers_as_counted_by_hand(shape, num_features):
+def test_the_number_of_features_is_the_one_counted_by_hand(shape, num_features):
     network = made(shape)
     assert network.hidden[0].in_features == num_features
     assert network(torch.zeros(2, np.prod(shape))).shape == (2, 8)
@@ -45,46 +44,42 @@ def test_channels_first_and_last_are_the_same_image():
 
 
 def test_the_first_layer_is_a_correlation_with_the_scaled_image():
-    network = made((5, 6, 2))
+    network = made((5, 6, 2), num_others=2)
     image = np.random.default_rng(0).integers(0, 256, (5, 6, 2))
     kernel = network.layers[0].weight.detach().numpy()[3]  # [channels, 3, 3]
     expected = sum(kernel[c, i, j] * image[1 + i, 2 + j, c] / 255 for c in range(2) for i in range(3) for j in range(3))
-    shown = torch.tensor(image, dtype=torch.float32).permute(2, 0, 1)[None] / 255
-    assert network.layers[0](shown)[0, 3, 1, 2].item() == pytest.approx(expected, abs=1e-5)
-
-
-def test_numbers_beside_the_image_pass_by_the_convolutions():
-    network = made((5, 5, 1), num_others=2)
-    rows = torch.zeros(2, 27)
-    rows[1, 25:] = 1
+    found = {}
+    network.layers[0].register_forward_hook(lambda layer, inputs, output: found.update(output=output))
+    rows = torch.tensor(np.tile(np.append(image, [0, 0]), (2, 1)), dtype=torch.float32)
+    rows[1, -2:] = 1  # the numbers after the image do not pass through the convolutions
     one, other = network(rows)
-    assert not torch.equal(one, other)
-    assert torch.equal(network.layers(torch.zeros(1, 1, 5, 5)), torch.zeros(1, 32))
+    assert found["output"][0, 3, 1, 2].item() == pytest.approx(expected, abs=1e-5)
+    assert torch.equal(*found["output"]) and not torch.equal(one, other)
 
 
-def test_images_of_bytes_are_convolved_and_other_arrays_are_not():
-    kinds = {
-        Convolution: [GRID],
-        Perceptron: [gymnasium.spaces.Box(0, 1, (7, 7, 3)), gymnasium.spaces.Box(0, 255, (4, 4, 3), np.uint8)],
-    }
-    for kind, spaces in kinds.items():
-        for space in spaces:
-            assert type(NumericPolicy.for_spaces(space, ACTIONS, images="auto").trunk) is kind
-    assert type(NumericPolicy.for_spaces(GRID, ACTIONS, images="flat").trunk) is Perceptron
-    asked = NumericPolicy.for_spaces(gymnasium.spaces.Box(0, 1, (7, 7, 3)), ACTIONS, images="convolved")
-    assert type(asked.trunk) is Convolution and asked.trunk.scale == 1
-
-
-def test_what_cannot_be_convolved_is_refused():
-    with pytest.raises(ValueError, match="three axes"):
-        NumericPolicy.for_spaces(gymnasium.spaces.Box(0, 1, (7,)), ACTIONS, images="convolved")
-    with pytest.raises(ValueError, match="4 x 4 is too small"):
-        NumericPolicy.for_spaces(gymnasium.spaces.Box(0, 1, (4, 4, 3)), ACTIONS, images="convolved")
+@pytest.mark.parametrize(
+    ("space", "images", "kind"),
+    [
+        (GRID, "auto", Convolution),
+        (Box(0, 1, (7, 7, 3)), "auto", Perceptron),
+        (Box(0, 255, (4, 4, 3), np.uint8), "auto", Perceptron),
+        (GRID, "flat", Perceptron),
+        (Box(0, 1, (7, 7, 3)), "convolved", Convolution),
+        (Box(0, 1, (7,)), "convolved", "three axes"),
+        (Box(0, 1, (4, 4, 3)), "convolved", "4 x 4 is too small"),
+    ],
+)
+def test_auto_convolves_uint8_images_of_sufficient_size(space, images, kind):
+    if isinstance(kind, str):
+        with pytest.raises(ValueError, match=kind):
+            NumericPolicy.for_spaces(space, ACTIONS, images=images)
+    else:
+        assert type(NumericPolicy.for_spaces(space, ACTIONS, images=images).trunk) is kind
 
 
 @pytest.mark.parametrize("normalizes", [False, True])
-def test_a_convolving_policy_learns_in_every_weight_and_is_read_back(normalizes, tmp_path):
-    masked = gymnasium.spaces.Dict(observation=GRID, action_mask=gymnasium.spaces.Box(0, 1, (3,), np.int8))
+def test_a_convolutional_policy_trains_all_weights_and_is_saved(normalizes, tmp_path):
+    masked = gymnasium.spaces.Dict(observation=GRID, action_mask=Box(0, 1, (3,), np.int8))
     policy = NumericPolicy.for_spaces(masked, ACTIONS, images="auto", normalizes_observations=normalizes)
     images = np.random.default_rng(0).integers(0, 256, (12, 7, 7, 3), dtype=np.uint8)
     seen = [{"observation": image, "action_mask": np.array([1, 1, 0], np.int8)} for image in images]
@@ -96,7 +91,7 @@ def test_a_convolving_policy_learns_in_every_weight_and_is_read_back(normalizes,
     torch.testing.assert_close(again, policy.evaluate([track]).logprobs)
 
 
-def test_a_convolving_critic_reads_actions_beside_the_image(tmp_path):
+def test_a_convolutional_critic_reads_actions_after_the_image(tmp_path):
     critic = NumericCritic(Features.of(GRID), [Features.of(ACTIONS)], images="auto")
     item = CriticInput(histories=(np.full((7, 7, 3), 9, np.uint8),) * 2, actions=(0, 2))
     values = critic.values([item])
@@ -106,24 +101,22 @@ def test_a_convolving_critic_reads_actions_beside_the_image(tmp_path):
 
 
 @pytest.mark.parametrize("images", ["convolved", "flat"])
-def test_images_are_kept_as_bytes_and_evaluated_as_before(images):
-    """The copy is the policy's own, as environments may write into their last observation."""
+def test_images_are_kept_as_uint8_copies(images):
+    """A copy is needed because environments may write into their last observation."""
     policy = NumericPolicy.for_spaces(GRID, ACTIONS, images=images, has_value_head=True)
     observed = np.random.default_rng(0).integers(0, 255, (2, 7, 7, 3), np.uint8)
-    requests = [Request("a_0", image, (0, number)) for number, image in enumerate(observed)]
-    done = policy.act(requests)
+    done = policy.act([Request("a_0", image, (0, number)) for number, image in enumerate(observed)])
     floats = [Features.of(GRID).vector(image) for image in observed]
     observed[:] = 0
     for completion, vector in zip(done, floats, strict=True):
         assert completion.tokens.features.dtype == np.uint8
-        assert completion.tokens.features.base is None
         assert np.array_equal(completion.tokens.features, vector)
         found = policy.evaluate([[completion]])
         before = policy.evaluate([[replace(completion, tokens=replace(completion.tokens, features=vector))]])
         assert torch.equal(found.logprobs, before.logprobs) and torch.equal(found.values, before.values)
 
 
-def test_numbers_out_of_the_bytes_of_an_image_are_kept_as_they_are():
+def test_pixels_that_are_not_uint8_are_kept_as_floats():
     image = np.full((7, 7, 3), 300.5)
     kept = Features.of(GRID).compact(image)
     assert kept.dtype == np.float32 and np.array_equal(kept, image.ravel())

@@ -1,0 +1,23 @@
+"""Episodes of reference players, for tests of adapters to other libraries."""
+
+from __future__ import annotations
+
+
+def reference_episode(env, seed, **replies):
+    """Play an episode; agents without a fixed reply give reference replies.
+
+    Returns:
+        First observations by agent, and per turn the replies, observations and rewards by agent.
+    """
+    opening, _ = env.reset(seed=seed)
+    turns = []
+    while env.agents:
+        given = {agent: replies.get(agent) or env.reference_reply(agent) for agent in env.agents}
+        observations, rewards, *_ = env.step(given)
+        turns.append((given, observations, rewards))
+    return opening, turns
+
+
+def text_of(messages):
+    """The plain text of messages in OpenAI's format."""
+    return "".join(f"{message['content']}\n" for message in messages)
