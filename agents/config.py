@@ -64,9 +64,6 @@ class ModelConfig(Checked):
     """Address of a vLLM server that samples, "http://host:port", or one per agent separated by commas. Several servers
     of one model are joined by "+": requests are shared out among them, and one that fails is set aside until it answers
     again. None: this process samples."""
-    server_weights: Advanced[Literal["folder", "nccl", "ipc"]] = "folder"
-    """Transfer of full weights to vLLM servers: a folder that they load ("folder"), NCCL broadcasts from GPU to GPU
-    ("nccl"), or CUDA IPC on one GPU ("ipc"). Adapters are always loaded from a folder."""
     server_logprobs: Advanced[Literal["learner", "server"]] = "learner"
     """Log-probabilities of what vLLM servers sample: computed again by the model that learns ("learner"), or the
     servers' own ("server"), whose other rounding truncated importance weights correct: see `importance_cap`."""

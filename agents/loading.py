@@ -56,7 +56,6 @@ def check_models(config: ModelConfig, num_agents: int) -> None:
     for addresses in config.servers(num_agents):
         for address in addresses:
             VLLMClient(address, SERVER_CHECK_S)
-    _check_transfer(config, num_agents)
     if config.server is None:
         _check_sampler(config, num_agents)
     for name in dict.fromkeys(config.names(num_agents)):
@@ -261,7 +260,6 @@ def _serving(config: ModelConfig, addresses: Sequence[str]) -> Serving | None:
         return None
     return Serving(
         addresses=tuple(addresses),
-        weights=config.server_weights,
         keeps_logprobs=config.server_logprobs == "server",
     )
 
@@ -348,23 +346,6 @@ def _check_sampler(config: ModelConfig, num_agents: int) -> None:
     if config.sampler == "graphs":
         for device in config.devices(num_agents):
             check_graphs(device_named(device))
-
-
-def _check_transfer(config: ModelConfig, num_agents: int) -> None:
-    """Refuse a transfer from GPU to GPU of what does not lie on one, or is not sent whole."""
-    if config.server_weights == "folder":
-        return
-    if config.weights == "adapters":
-        raise UserError(
-            f"server_weights={config.server_weights!r} is for all weights, but with weights='adapters' servers load "
-            "adapters from a folder; leave it out"
-        )
-    for name in config.devices(num_agents):
-        if device_named(name).type != "cuda":
-            raise UserError(
-                f"server_weights={config.server_weights!r} sends from GPU to GPU, but the weights lie on device="
-                f"{name!r}; use server_weights='folder'"
-            )
 
 
 def _check_target_modules(config: ModelConfig, name: str) -> None:

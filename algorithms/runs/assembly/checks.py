@@ -74,11 +74,6 @@ def _check_servers(config: TrainConfig, model: ModelConfig) -> None:
                 f"{name}={getattr(config, name)!r} plays with copies of the models, but server={model.server!r} holds "
                 "one version of them; leave one of them out"
             )
-        if current().size > 1 and model.server_weights != "folder":
-            raise ValueError(
-                f"server_weights={model.server_weights!r} sends whole weights of one process, but {current().size} "
-                "ranks train; use server_weights='folder', or train in one process"
-            )
         if config.deterministic:
             raise ValueError(
                 f"deterministic=True needs models that sample in this process, but server={model.server!r} batches "

@@ -151,8 +151,7 @@ RULES = (
     Rule("lora_rank lora_alpha lora_target_modules", "weights='adapters'", lambda s: s.model.weights == "adapters"),
     Rule("template_kwargs", "is_chat=True", lambda s: s.model.is_chat),
     Rule("learns_filtered", "top_p or top_k", lambda s: s.model.top_p != 1 or s.model.top_k != 0),
-    Rule("server_weights server_logprobs", "server", lambda s: s.model.server is not None),
-    Rule("server_weights", "full weights, not weights='adapters'", lambda s: s.model.weights != "adapters"),
+    Rule("server_logprobs", "server", lambda s: s.model.server is not None),
 )
 """What settings need to have an effect; the first rule that is not met is reported."""
 
