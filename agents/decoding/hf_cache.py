@@ -1,4 +1,4 @@
-"""Decoding through transformers' own cache: slower, for models that the KV cache of the decoder cannot serve."""
+"""Decoding with transformers' own cache: slower, for models that the arena cannot serve."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def decode_by_hf_cache(
     *,
     is_cached: bool,
 ) -> None:
-    """Complete these prompts and record them under their numbers.
+    """Complete all claims and record the draws.
 
-    Prompts of equal length run together, so that no padding and hence no mask is needed: masks are where models differ.
+    Prompts of equal length run together: models differ in masks, and equal lengths need no padding and no mask.
 
     Args:
-        is_cached: transformers' cache serves the model. False: every step passes over all tokens again.
+        is_cached: True if transformers' cache serves the model. False: every step computes all tokens again.
     """
     for batch in _equal_lengths(claims, prefill_tokens):
         owners = np.array([claim.owner for claim in batch])
@@ -61,7 +61,7 @@ def decode_by_hf_cache(
 
 
 def _equal_lengths(claims: Sequence[Claim], max_tokens: int) -> Iterator[list[Claim]]:
-    """Batches of prompts of equal length, with at most `max_tokens` tokens."""
+    """Yield batches of prompts of equal length, with at most `max_tokens` tokens."""
     groups: defaultdict[int, list[Claim]] = defaultdict(list)
     for claim in claims:
         groups[len(claim.prompt.ids)].append(claim)

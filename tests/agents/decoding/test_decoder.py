@@ -23,7 +23,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from collm.agents.decoding.decoder import Decoder, Prompt
+from collm.agents.decoding.decoder import PREFILL_TOKENS, Decoder, Prompt
 from collm.agents.decoding.sampling import Sampling
 
 STOP = 3
@@ -138,10 +138,12 @@ def test_a_window_longer_than_all_sequences_needs_no_fallback():
 @pytest.mark.parametrize(
     "sampling", [pytest.param(Sampling(), marks=pytest.mark.slow), Sampling(0.8, 20, 0.9)], ids=str
 )
-def test_a_sample_is_the_same_alone_and_in_a_batch_of_64(llama, sampling):
+def test_a_sample_is_the_same_alone_and_in_a_batch_of_64(llama, sampling, monkeypatch):
     prompts = ragged_prompts(64)
     together = Decoder(llama, [STOP], max_slots=64).generate(prompts, sampling)
-    refilled = Decoder(llama, [STOP], max_slots=7, prefill_tokens=50).generate(prompts[::-1], sampling)[::-1]
+    with monkeypatch.context() as patch:
+        patch.setitem(PREFILL_TOKENS, "cpu", 50)
+        refilled = Decoder(llama, [STOP], max_slots=7).generate(prompts[::-1], sampling)[::-1]
     lone = Decoder(llama, [STOP])
     alone = [lone.generate([prompt], sampling)[0] for prompt in prompts]
     assert_same(together, alone)
@@ -161,7 +163,7 @@ def test_a_completion_ends_with_its_stop_token_or_is_marked_as_cut(llama):
 @pytest.mark.parametrize("max_slots", [3, 20])
 def test_rows_parked_between_turns_continue_as_if_computed_anew(name, max_slots):
     model = build(name)
-    decoder = Decoder(model, [STOP], max_slots=max_slots, max_parked=10)
+    decoder = Decoder(model, [STOP], max_slots=max_slots)
     prompts = [Prompt(p.ids, p.stream, p.max_new_tokens, parked=p.stream) for p in ragged_prompts(11)]
     for turn in range(1, 4):
         samples = decoder.generate(prompts, Sampling(0.9))
@@ -270,7 +272,7 @@ def test_rows_parked_in_one_compute_type_are_not_read_in_another():
         ([Prompt([], (0,), 4)], "prompt 0 has no tokens"),
         ([Prompt([5], (0,), 0)], "max_new_tokens 0"),
         ([Prompt([5] * 150, (0,), 43)], "makes 193, above the model's max_position_embeddings 192"),
-        ([Prompt([5], (0,), 4, "row"), Prompt([6], (1,), 4, "row")], "share the handle 'row'"),
+        ([Prompt([5], (0,), 4, "row"), Prompt([6], (1,), 4, "row")], "handle 'row'"),
         ([Prompt([5], (0,), 4, adapter="left")], "no adapters"),
     ],
 )

@@ -106,9 +106,6 @@ def test_weights_are_cast_once_and_not_at_every_step(monkeypatch):
         each.logprobs.tobytes() for each in said["by autocast"]
     ]
     assert not any("forward" in vars(layer) for layer in model.modules() if isinstance(layer, nn.Linear))
-    assert decoder._engine.casts.num_bytes == 2 * sum(
-        layer.weight.numel() for layer in model.modules() if isinstance(layer, nn.Linear)
-    )
     decoder.rest()
     assert decoder._engine.casts is None
 

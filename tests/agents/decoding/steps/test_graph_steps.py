@@ -84,7 +84,7 @@ def stores(decoder):
 @pytest.fixture(autouse=True)
 def filters_of_a_device(monkeypatch):
     """On a CPU filters sort with NumPy, which no tape sees."""
-    monkeypatch.setattr(sampling_module, "_is_at_hand", lambda values: False)
+    monkeypatch.setattr(sampling_module, "_is_on_host", lambda values: False)
 
 
 @pytest.fixture
@@ -119,8 +119,8 @@ def test_static_steps_say_what_eager_steps_say_over_turns_and_refills(capture, n
     model, prompts, recording = model_of(name), prompts_of(11), capture()
     torch.manual_seed(1)
     head = nn.Linear(32, 1)
-    ours = Decoder(model, [STOP], max_slots=5, max_parked=6, value_head=head, capture=recording)
-    eager = Decoder(model, [STOP], max_slots=5, max_parked=6, value_head=head)
+    ours = Decoder(model, [STOP], max_slots=5, value_head=head, capture=recording)
+    eager = Decoder(model, [STOP], max_slots=5, value_head=head)
     for turn in range(3):
         samples = ours.generate(prompts, sampling)
         assert_same(samples, eager.generate(prompts, sampling))
@@ -234,7 +234,7 @@ def test_whatever_comes_goes_grows_and_changes_the_samples_are_those_of_eager_st
     """Recorded steps meet resizes, releases, a limit of memory, and weights changed in place and replaced."""
     model = model_of("llama")
     slots = data.draw(st.integers(1, 6))
-    ours = Decoder(model, [STOP], max_slots=slots, max_parked=3, capture=Taped())
+    ours = Decoder(model, [STOP], max_slots=slots, capture=Taped())
     seen = []
     for turn in range(4):
         action = data.draw(st.sampled_from(["go on", "rest", "in place", "out of place", "elsewhere"]))
