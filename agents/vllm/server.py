@@ -19,17 +19,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from peft import PeftModel
 from torch import nn
 from transformers import PreTrainedModel
 
+from ..batching import default_max_tokens, micro_batches
 from ..core import NO_TOKENS, Processes
-from ..decoding.adapters import check_adapter
+from ..decoding.adapters import active_adapter, check_adapter
 from ..decoding.base import base_of
 from ..decoding.samples import Prompt, Sample
 from ..decoding.sampling import Sampling
-from ..scoring.scorer import Scorer, scored_samples
+from ..encoding import TokenRecord
+from ..scoring.packing import PackedRow
+from ..scoring.scorer import Scorer
 from ..scoring.sharding import Shards
 from .client import ServedSample, ServerError, ServerLost, VLLMClient
 from .replicas import Replica, Replicas
@@ -134,10 +138,7 @@ class VLLMServer:
             self._check_mode(served, sampling)
         if self._shards is not None:
             return [self._unscored(each) for each in served]
-        ids = [answer.ids for answer in served]
-        samples = scored_samples(
-            self._model, self._scorer, prompts, ids, sampling, self._stop_ids, value_head=self._value_head
-        )
+        samples = self._scored(prompts, [answer.ids for answer in served], sampling)
         pairs = zip(served, samples, strict=True)
         self._check_drift([(theirs.url, theirs.logprobs, ours.logprobs) for theirs, ours in pairs], sampling)
         if self._serving.keeps_logprobs and not sampling.greedy:
@@ -194,6 +195,34 @@ class VLLMServer:
         """
         urls = " or ".join(self._serving.addresses)
         self._check_drift([(urls, *pair) for pair in zip(theirs, ours, strict=True)], sampling)
+
+    def _scored(
+        self, prompts: Sequence[Prompt], completions: Sequence[NDArray[np.int64]], sampling: Sampling
+    ) -> list[Sample]:
+        """Return the completions [T] of these prompts with the learner's log-probabilities, entropies and values."""
+        rows = []
+        for prompt, ids in zip(prompts, completions, strict=True):
+            read = np.asarray(prompt.ids, np.int64)
+            rows.append(PackedRow(np.concatenate([read, ids]), (TokenRecord(read, ids, False, ""),)))
+        samples: dict[int, Sample] = {}
+        limit = default_max_tokens(self._scorer.device)
+        filters = sampling if sampling.learns_filtered and not sampling.greedy else None
+        for adapter in dict.fromkeys(prompt.adapter for prompt in prompts):
+            own = [number for number, prompt in enumerate(prompts) if prompt.adapter == adapter]
+            batches = micro_batches([len(row.ids) for row in rows], own, limit)
+            with torch.no_grad(), active_adapter(self._model, adapter):
+                for batch in batches:
+                    scores = self._scorer.scores([rows[number] for number in batch], sampling.temperature, filters)
+                    logprobs, entropies, ends = scores
+                    values: list[float | None] = [None] * len(batch)
+                    if self._value_head is not None:
+                        values = self._value_head(ends.float()).reshape(-1).tolist()
+                    cuts = np.cumsum([len(completions[number]) for number in batch])[:-1]
+                    parts = (np.split(each.float().cpu().numpy(), cuts) for each in (logprobs, entropies))
+                    for number, logprob, entropy, value in zip(batch, *parts, values, strict=True):
+                        ids = completions[number]
+                        samples[number] = Sample(ids, logprob, entropy, int(ids[-1]) not in self._stop_ids, value)
+        return [samples[number] for number in range(len(prompts))]
 
     def _unscored(self, served: ServedSample) -> Sample:
         return Sample(served.ids, served.logprobs, NO_TOKENS, int(served.ids[-1]) not in self._stop_ids, None)
