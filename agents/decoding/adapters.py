@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import cast
 
-import numpy as np
 import torch
 from peft import PeftModel
 from peft.tuners.lora import Linear as LoraLinear
@@ -17,9 +16,6 @@ from torch.nn import functional
 from transformers import PreTrainedModel
 
 from ..batching import sent
-
-Valuer = Callable[[Tensor, Sequence[str | None]], Tensor]
-"""Function from hidden states [N, d] at the ends of prompts, and their adapters' names, to values [N]."""
 
 
 def check_adapter(model: PreTrainedModel | PeftModel, name: str | None) -> None:
@@ -149,17 +145,3 @@ class _BankLayer:
 def _is_plain(layer: LoraLinear) -> bool:
     is_vanilla = type(layer) is LoraLinear and not layer.lora_variant and not any(layer.lora_bias.values())
     return is_vanilla and not layer.merged and not layer.disable_adapters and "forward" not in vars(layer)
-
-
-def values_of(heads: nn.Module | Mapping[str | None, nn.Module], hidden: Tensor, names: Sequence[str | None]) -> Tensor:
-    """Return values [N] of hidden states [N, d], by the heads of the rows' adapters. NaN if an adapter has no head."""
-    if not isinstance(heads, Mapping):
-        values: Tensor = heads(hidden).float().flatten()
-        return values
-    values = torch.full((len(names),), torch.nan, device=hidden.device)
-    for name in dict.fromkeys(names):
-        head = heads.get(name)
-        if head is not None:
-            rows = sent(np.flatnonzero([own == name for own in names]), hidden.device)
-            values[rows] = head(hidden[rows]).float().flatten()
-    return values

@@ -15,10 +15,9 @@ A sample depends only on its prompt, its random stream and the weights, not on t
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import torch
@@ -27,7 +26,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from ..._errors import UserError
-from .adapters import AdapterBank, active_adapter, check_adapter, values_of
+from .adapters import AdapterBank, active_adapter, check_adapter
 from .base import base_of, computing_type, window_of
 from .cpu import packed_weights, patch_layers
 from .engine import Engine
@@ -56,8 +55,7 @@ class Decoder:
             arena does not reproduce its logits, decoding falls back to transformers' cache with one warning.
         stop_ids: tokens that end a completion. They are part of it.
         max_slots: most sequences decoded at the same time. As many are parked between calls; the oldest leave first.
-        value_head: maps hidden states [N, d] at the last prompt tokens to values [N] or [N, 1]. A mapping has one head
-            per adapter.
+        value_head: maps hidden states [N, d] at the last prompt tokens to values [N] or [N, 1].
         kv_memory: memory for the KV cache in GiB. None: 40 % of a GPU's free memory; no limit on a CPU.
         capture: recorder of steps in static shapes, as CUDA graphs. None: steps run eagerly.
 
@@ -72,7 +70,7 @@ class Decoder:
         stop_ids: Collection[int],
         *,
         max_slots: int = 128,
-        value_head: nn.Module | Mapping[str | None, nn.Module] | None = None,
+        value_head: nn.Module | None = None,
         kv_memory: float | None = None,
         capture: Capture | None = None,
     ) -> None:
@@ -83,8 +81,7 @@ class Decoder:
         patch_layers(self._base)
         if value_head is not None and self._base.base_model is self._base:
             raise ValueError(f"{type(self._base).__name__} does not expose the hidden states that a value head reads")
-        self._heads = value_head
-        self._valuer = None if value_head is None else partial(values_of, value_head)
+        self._value_head = value_head
         config = self._base.config.get_text_config(decoder=True)
         self._max_length: int | None = getattr(config, "max_position_embeddings", None)
         self._is_stop = np.zeros(config.vocab_size, np.bool_)
@@ -128,7 +125,7 @@ class Decoder:
         with torch.inference_mode(), self._evaluation(), self._engine.casting(), self._packing(prompts):
             if reason is None and is_mixed and AdapterBank.serves(self._model):
                 with self._all_adapters(adapters):
-                    self._scheduler.run(claims, sampling, recorder, self._valuer)
+                    self._scheduler.run(claims, sampling, recorder, self._value_head)
             else:
                 for adapter in adapters:
                     with active_adapter(self._model, adapter):
@@ -190,7 +187,7 @@ class Decoder:
     ) -> None:
         """Decode the prompts of one adapter: through the arena, or by transformers' cache if there is a reason."""
         if reason is None:
-            self._scheduler.run(claims, sampling, recorder, self._valuer)
+            self._scheduler.run(claims, sampling, recorder, self._value_head)
             return
         if not self._has_warned:
             self._has_warned = True
@@ -205,7 +202,7 @@ class Decoder:
             self._is_stop,
             recorder,
             self._prefill_tokens,
-            self._valuer,
+            self._value_head,
             is_cached=self._is_cached,
         )
 
@@ -255,11 +252,7 @@ class Decoder:
     @contextmanager
     def _evaluation(self) -> Iterator[None]:
         """Turn off dropout inside the block. Afterwards each module has its own mode again."""
-        roots: list[nn.Module] = [self._model]
-        if isinstance(self._heads, Mapping):
-            roots += self._heads.values()
-        elif self._heads is not None:
-            roots.append(self._heads)
+        roots = [self._model] if self._value_head is None else [self._model, self._value_head]
         with ExitStack() as stack:
             for module in (module for root in roots for module in root.modules() if module.training):
                 module.training = False

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache
 
 from ..batching import sent
-from .adapters import Valuer
 from .base import hidden_states_of, next_logits
 from .samples import DrawRecorder
 from .sampling import Sampling, draw
@@ -26,7 +26,7 @@ def decode_by_hf_cache(
     is_stop: NDArray[np.bool_],
     recorder: DrawRecorder,
     prefill_tokens: int,
-    valuer: Valuer | None,
+    value_head: nn.Module | None,
     *,
     is_cached: bool,
 ) -> None:
@@ -46,8 +46,8 @@ def decode_by_hf_cache(
         for step in range(int(limits.max())):
             with hidden_states_of(base) as hidden:
                 logits = next_logits(base, sent(ids, base.device), cache)
-                if step == 0 and valuer is not None:
-                    recorder.record_values(owners, valuer(hidden[0][:, -1], [claim.prompt.adapter for claim in batch]))
+                if step == 0 and value_head is not None:
+                    recorder.record_values(owners, value_head(hidden[0][:, -1]))
             noise = recorder.noise
             own_noise = None if noise is None else sent(noise[owners, np.minimum(step, limits - 1)], logits.device)
             drawn = draw(logits, sampling, own_noise)

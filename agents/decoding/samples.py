@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -95,9 +94,9 @@ class DrawRecorder:
         self._entropies.append(drawn.entropies)
 
     def record_values(self, owners: NDArray[np.int64], values: Tensor) -> None:
-        """Store predicted values [N] of these requests' prompts; NaN if there is no head."""
+        """Store predicted values [N] or [N, 1] of these requests' prompts."""
         self._valued.append(owners)
-        self._values.append(values)
+        self._values.append(values.float().flatten())
 
     def samples(self, is_stop: NDArray[np.bool_]) -> list[Sample]:
         """Return one sample per prompt, in the order of the prompts.
@@ -114,15 +113,12 @@ class DrawRecorder:
         order = np.argsort(owners, kind="stable")
         order = order[np.count_nonzero(owners < 0) :]
         cuts = np.cumsum(np.bincount(owners[order], minlength=self._num_prompts))[:-1]
+        value_of: list[float | None] = [None] * self._num_prompts
+        if self._valued:
+            for owner, value in zip(np.concatenate(self._valued).tolist(), values.tolist(), strict=True):
+                value_of[owner] = value
         parts = (np.split(each[order], cuts) for each in (np.concatenate(self._tokens), recorded, entropies))
         return [
             Sample(tokens, logprob, entropy, not is_stop[tokens[-1]], value)
-            for tokens, logprob, entropy, value in zip(*parts, self._value_of_each(values), strict=True)
+            for tokens, logprob, entropy, value in zip(*parts, value_of, strict=True)
         ]
-
-    def _value_of_each(self, recorded: NDArray[np.float32]) -> list[float | None]:
-        values: list[float | None] = [None] * self._num_prompts
-        if self._valued:
-            for owner, value in zip(np.concatenate(self._valued).tolist(), recorded.tolist(), strict=True):
-                values[owner] = None if math.isnan(value) else value
-        return values

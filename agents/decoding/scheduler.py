@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..batching import sent
-from .adapters import Valuer
 from .base import hidden_states_of
 from .engine import Engine
 from .samples import DrawRecorder
@@ -56,10 +55,12 @@ class Scheduler:
         self._max_slots = self._engine.num_fixed = num_rows
         self._table = SlotTable(num_rows)
 
-    def run(self, claims: Sequence[Claim], sampling: Sampling, recorder: DrawRecorder, valuer: Valuer | None) -> None:
+    def run(
+        self, claims: Sequence[Claim], sampling: Sampling, recorder: DrawRecorder, value_head: nn.Module | None
+    ) -> None:
         """Complete all claims and record the draws."""
         try:
-            self._run(claims, sampling, recorder, valuer)
+            self._run(claims, sampling, recorder, value_head)
         except BaseException:
             self._table.clear()  # incomplete rows cannot be extended
             raise
@@ -75,7 +76,9 @@ class Scheduler:
             self._static.drop()  # before the arena, because it waits for steps that may still read the arena
         self._engine.release()
 
-    def _run(self, claims: Sequence[Claim], sampling: Sampling, recorder: DrawRecorder, valuer: Valuer | None) -> None:
+    def _run(
+        self, claims: Sequence[Claim], sampling: Sampling, recorder: DrawRecorder, value_head: nn.Module | None
+    ) -> None:
         table, engine = self._table, self._engine
         # Sorted by length: rows of similar length waste least on padding and masked columns.
         queue = deque(sorted(claims, key=lambda claim: len(claim.prompt.ids), reverse=True))
@@ -86,7 +89,7 @@ class Scheduler:
         ahead = steps_ahead(engine.base.device)
         queued: deque[Step] = deque()
         has_changed = True  # since the last step, active rows came or went
-        with self._steps(claims, sampling, recorder, has_values=valuer is not None) as steps:
+        with self._steps(claims, sampling, recorder, has_values=value_head is not None) as steps:
             while queue or table.num_active or queued:
                 # 1) Prefill waiting prompts into free rows.
                 if queue and max_active - table.num_active >= min(least_free, len(queue)):
@@ -99,8 +102,8 @@ class Scheduler:
                         own = [adapters[owner] for owner in table.owner[: table.num_active].tolist()]
                         steps.follow(table, engine.adapter_numbers(own))
                     drawn = steps.step(table.width)
-                    if valuer is not None:
-                        self._value(valuer, steps.states, adapters, recorder)
+                    if value_head is not None:
+                        self._value(value_head, steps.states, recorder)
                     queued.append(self._advance(drawn))
                 # 3) Read and record the tokens of the oldest step.
                 while len(queued) > (ahead if has_work else 0):
@@ -154,9 +157,7 @@ class Scheduler:
         engine.move(table.take_moves())
         engine.prefill(seats)
 
-    def _value(
-        self, valuer: Valuer, states: Tensor, adapters: Mapping[int, str | None], recorder: DrawRecorder
-    ) -> None:
+    def _value(self, value_head: nn.Module, states: Tensor, recorder: DrawRecorder) -> None:
         """Record the values of prompts whose last token was the input of this step, from hidden states [N, d]."""
         table, count = self._table, self._table.num_active
         rows = np.flatnonzero(table.column[:count] == table.start[:count])
@@ -165,9 +166,7 @@ class Scheduler:
         states = states[sent(rows, states.device)]
         size = 1 if self._engine.num_fixed else len(rows)
         for first in range(0, len(rows), size):
-            own = table.owner[rows[first : first + size]]
-            values = valuer(states[first : first + size], [adapters[owner] for owner in own.tolist()])
-            recorder.record_values(own, values)
+            recorder.record_values(table.owner[rows[first : first + size]], value_head(states[first : first + size]))
 
     def _advance(self, drawn: Draw) -> Step:
         """Advance all active rows by one column, and start copying the drawn tokens to the host."""

@@ -77,11 +77,6 @@ class Scorer:
         twin._inside = inside or at_once
         return twin
 
-    def hidden(self, ids: Tensor) -> Tensor:
-        """Return the last hidden states [R, L, d] of right-padded ids [R, L]."""
-        states: Tensor = self.backbone(input_ids=ids, use_cache=False).last_hidden_state
-        return states
-
     def batches(self, tracks: Sequence[Sequence[Completion]], items: Sequence[int], max_tokens: int) -> list[list[int]]:
         """Divide the tracks `items` into batches of at most `max_tokens` tokens. Tracks of one tree stay together."""
         rows = [rows_of(tracks[item]) for item in items]
@@ -151,7 +146,7 @@ class Scorer:
     def _is_head_plain(self) -> bool:
         size = self.base.config.get_text_config(decoder=True).vocab_size
         ids = torch.arange(1, 5, device=self.base.device)[None] % size
-        plain = self.head(self.hidden(ids))
+        plain = self.head(self.backbone(input_ids=ids, use_cache=False).last_hidden_state)
         whole = self.base(input_ids=ids, use_cache=False).logits
         if computing_type(self.base) in (torch.float32, torch.float64):
             return bool(torch.allclose(plain, whole, atol=1e-4, rtol=1e-3))

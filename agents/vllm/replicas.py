@@ -13,6 +13,8 @@ from ..decoding.samples import Prompt
 from ..decoding.sampling import seed_of
 from .client import NotFound, ServedSample, ServerError, ServerLost, VLLMClient
 
+NUM_CONNECTIONS = 128
+"""Concurrent requests per server."""
 MAX_STALE = 3
 """Responses from wrong weights after which a prompt fails."""
 PROBE_S = 2.0
@@ -51,21 +53,12 @@ class Replicas:
     Args:
         clients: the servers.
         update: sends a replica the current weights. Raises `ServerLost` if the server does not answer.
-        num_connections: concurrent requests per server.
         patience_s: seconds to wait while no server answers.
     """
 
-    def __init__(
-        self,
-        clients: Sequence[VLLMClient],
-        update: Callable[[Replica], None],
-        *,
-        num_connections: int = 128,
-        patience_s: float = 60.0,
-    ):
+    def __init__(self, clients: Sequence[VLLMClient], update: Callable[[Replica], None], patience_s: float):
         self.all = [Replica(client) for client in clients]
         self._update = update
-        self._num_connections = num_connections
         self._patience_s = patience_s
 
     def make_ready(self) -> None:
@@ -91,7 +84,7 @@ class Replicas:
         waiting = deque(range(len(prompts)))
         num_stale = [0] * len(prompts)
         under_way: dict[Future[ServedSample | None], tuple[int, Replica]] = {}
-        with ThreadPoolExecutor(min(self._num_connections * len(self.all), len(prompts))) as pool:
+        with ThreadPoolExecutor(min(NUM_CONNECTIONS * len(self.all), len(prompts))) as pool:
             try:
                 while len(answers) < len(prompts):
                     if waiting:

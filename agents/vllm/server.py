@@ -54,8 +54,6 @@ class Serving:
     """URLs of the servers. All serve the same weights."""
     keeps_logprobs: bool = False
     """Return the servers' log-probabilities instead of the learner's."""
-    num_connections: int = 128
-    """Concurrent requests per server."""
     timeout_s: float = 600.0
     """Timeout of one request, in seconds."""
     patience_s: float = 60.0
@@ -95,9 +93,7 @@ class VLLMServer:
         self._stop_ids = sorted(stop_ids)
         self._value_head = value_head
         clients = [VLLMClient(address, serving.timeout_s) for address in serving.addresses]
-        self._replicas = Replicas(
-            clients, self._update, num_connections=serving.num_connections, patience_s=serving.patience_s
-        )
+        self._replicas = Replicas(clients, self._update, serving.patience_s)
         self._weight_folder = WeightFolder()
         self._run = uuid.uuid4().hex[:8]  # several runs may use one server
         self._num_sent = 0

@@ -7,7 +7,6 @@ import pytest
 import torch
 from architectures import adapted_model
 from decoded import next_turn, ragged_prompts
-from torch import nn
 
 from collm.agents.decoding.adapters import AdapterBank, active_adapter
 from collm.agents.decoding.cpu import patch_layers
@@ -69,20 +68,6 @@ def test_adapters_that_are_more_than_low_rank_products_run_in_turn(setting):
     assert not AdapterBank.serves(model)
     prompts = prompts_of(["left", "right", None])
     assert_exact(model, prompts, Decoder(model, [3]).generate(prompts, Sampling()))
-
-
-def test_each_adapter_may_have_its_own_value_head():
-    model, prompts = adapted_model(), prompts_of(["left", None, "right"])
-    torch.manual_seed(2)
-    heads = {"left": nn.Linear(32, 1), "right": nn.Linear(32, 1)}
-    samples = Decoder(model, [3], value_head=heads).generate(prompts, Sampling())
-    for prompt, sample in zip(prompts, samples, strict=True):
-        if prompt.adapter is None:
-            assert sample.value is None
-        else:
-            with torch.no_grad(), active_adapter(model, prompt.adapter):
-                states = model.get_base_model().model(input_ids=torch.tensor(prompt.ids)[None])[0]
-                assert sample.value == pytest.approx(heads[prompt.adapter](states[0, -1]).item(), abs=1e-5)
 
 
 def test_an_unknown_adapter_is_refused_by_name():
