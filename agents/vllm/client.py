@@ -106,7 +106,7 @@ class VLLMClient:
 
     def check_health(self) -> None:
         """Raise `ServerLost` if the server or its engine does not run."""
-        self._post("/health", None, "vLLM", method="GET")
+        self._call("GET", "/health", None, "vLLM")
 
     def check_sampling(self) -> None:
         """Raise `ServerError` if the server was started without `--enable-scale-out`."""
@@ -179,11 +179,8 @@ class VLLMClient:
         """Continue after a pause."""
         self._post("/resume", None, DEV_MODE)
 
-    def _post(self, path: str, body: Any, needs: str, method: str = "POST") -> None:
-        status, answer = self._exchange(method, path, body)
-        if status in (404, 405):
-            raise ServerError(f"the server at {self.url} has no {path}: start vLLM with {needs}")
-        self._check(status, path, answer)
+    def _post(self, path: str, body: Any, needs: str) -> None:
+        self._call("POST", path, body, needs)
 
     def _check_route(self, method: str, path: str, needs: str) -> None:
         """Raise `ServerError` if the server lacks a route.
@@ -196,8 +193,7 @@ class VLLMClient:
             raise ServerError(f"the server at {self.url} has no {path}: start vLLM with {needs}")
 
     def _json(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
-        status, answer = self._exchange(method, path, body)
-        self._check(status, path, answer)
+        answer = self._call(method, path, body)
         try:
             found = json.loads(answer)
         except ValueError as error:
@@ -206,10 +202,15 @@ class VLLMClient:
             raise ServerError(f"{self.url}{path} returned no JSON object: {answer[:200]!r}")
         return found
 
-    def _check(self, status: int, path: str, answer: bytes) -> None:
+    def _call(self, method: str, path: str, body: Any, needs: str | None = None) -> bytes:
+        """Return the body of a successful response. `needs`: option of vLLM that enables the route."""
+        status, answer = self._exchange(method, path, body)
+        if needs is not None and status in (404, 405):
+            raise ServerError(f"the server at {self.url} has no {path}: start vLLM with {needs}")
         if not 200 <= status < 300:
             kind = ServerLost if status >= 500 else NotFound if status == 404 else ServerError
             raise kind(f"{self.url}{path} answers {status}: {answer[:500].decode(errors='replace')}")
+        return answer
 
     def _exchange(self, method: str, path: str, body: Any) -> tuple[int, bytes]:
         connection = self._connection(self._host, self._port, timeout=self.timeout_s)
@@ -219,7 +220,7 @@ class VLLMClient:
             response = connection.getresponse()
             return response.status, response.read()
         except TimeoutError as error:
-            raise ServerLost(f"{self.url}{path} gave no answer within {self.timeout_s} s; raise timeout_s") from error
+            raise ServerLost(f"{self.url}{path} gave no answer within {self.timeout_s:g} s; look at its log") from error
         except (http.client.HTTPException, ConnectionResetError, BrokenPipeError) as error:
             raise ServerLost(f"the server at {self.url} broke off {path} ({error}); look at its log") from error
         except OSError as error:

@@ -61,12 +61,44 @@ class WeightFolder:
     def write(
         self, model: PreTrainedModel, weights: Iterable[tuple[str, Tensor]], version: str, processes: Processes
     ) -> None:
-        """Write sharded weights (collective).
+        """Write sharded weights in the format of `save_pretrained`, one file per weight (collective).
+
+        Args:
+            model: gives the config and the names and shapes of weights in checkpoints. Its own weights are not read.
+            weights: weights by their names in the model. Every process iterates to the end, also after a failed write,
+                because each weight is gathered from all processes.
 
         Raises:
             ServerError: on all processes, if the folder cannot be written.
         """
-        write_folder(model, weights, processes.by_writer(lambda: self._path(version)), processes)
+        folder = processes.by_writer(lambda: self._path(version))
+        files: dict[str, str] = {}
+        fault: OSError | SafetensorError | None = None
+        for number, (name, weight) in enumerate(weights):
+            if not processes.is_writer or fault is not None:
+                continue
+            converted = revert_weight_conversion(model, {name: weight})
+            parts = {key: part.cpu().contiguous() for key, part in converted.items()}
+            file = f"model-{number:05}.safetensors"
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                save_file(parts, folder / file, metadata={"format": "pt"})
+            except (OSError, SafetensorError) as error:
+                fault = error
+            files |= dict.fromkeys(parts, file)
+
+        def finish() -> None:
+            try:
+                if fault is not None:
+                    raise fault
+                size = sum((folder / file).stat().st_size for file in set(files.values()))
+                index = {"metadata": {"total_size": size}, "weight_map": files}
+                (folder / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+                model.config.save_pretrained(folder)
+            except (OSError, SafetensorError) as error:
+                raise ServerError(f"the weights for the servers cannot be written to {folder}: {error}") from error
+
+        processes.by_writer(finish)
         self._written = version
 
     def _path(self, version: str) -> Path:
@@ -83,44 +115,3 @@ def temporary_folder(owner: object) -> Path:
     folder = Path(tempfile.mkdtemp(prefix="collm-served-"))
     weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
     return folder
-
-
-def write_folder(
-    model: PreTrainedModel, weights: Iterable[tuple[str, Tensor]], folder: Path, processes: Processes
-) -> None:
-    """Write a folder in the format of `save_pretrained`, with one file per weight (collective; one process writes).
-
-    Args:
-        model: gives the config and the names and shapes of weights in checkpoints. Its own weights are not read.
-        weights: weights by their names in the model. Every process iterates to the end, also after a failed write,
-            because each weight may be gathered from all processes.
-
-    Raises:
-        ServerError: on all processes, if the folder cannot be written.
-    """
-    files: dict[str, str] = {}
-    fault: OSError | SafetensorError | None = None
-    for number, (name, weight) in enumerate(weights):
-        if not processes.is_writer or fault is not None:
-            continue
-        parts = {key: part.cpu().contiguous() for key, part in revert_weight_conversion(model, {name: weight}).items()}
-        file = f"model-{number:05}.safetensors"
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            save_file(parts, folder / file, metadata={"format": "pt"})
-        except (OSError, SafetensorError) as error:
-            fault = error
-        files |= dict.fromkeys(parts, file)
-
-    def finish() -> None:
-        try:
-            if fault is not None:
-                raise fault
-            size = sum((folder / file).stat().st_size for file in set(files.values()))
-            index = {"metadata": {"total_size": size}, "weight_map": files}
-            (folder / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
-            model.config.save_pretrained(folder)
-        except (OSError, SafetensorError) as error:
-            raise ServerError(f"the weights for the servers cannot be written to {folder}: {error}") from error
-
-    processes.by_writer(finish)

@@ -106,15 +106,15 @@ def test_one_rank_sends_adapters_and_both_ask_for_them(folder, stub):
     assert stub.paths() == ["/v1/load_lora_adapter"] * 2 + ["/v1/load_lora_adapter", "/v1/unload_lora_adapter"] * 2
 
 
-def test_a_folder_of_single_weights_is_what_save_pretrained_writes(folder, tmp_path):
-    model = AutoModelForCausalLM.from_pretrained(folder)
-    weight_transfer.write_folder(model, model.named_parameters(), tmp_path / "single", First())
-    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "single")
+def test_a_folder_of_single_weights_is_what_save_pretrained_writes(folder):
+    model, written = AutoModelForCausalLM.from_pretrained(folder), weight_transfer.WeightFolder()
+    written.write(model, model.named_parameters(), "first", First())
+    loaded = AutoModelForCausalLM.from_pretrained(written._folder / "first")
     assert loaded.config.to_dict() | {"_name_or_path": ""} == model.config.to_dict() | {"_name_or_path": ""}
     assert all(torch.equal(weight, model.state_dict()[name]) for name, weight in loaded.state_dict().items())
 
 
-def test_weights_that_cannot_be_written_are_gone_through_all_the_same(folder, tmp_path, monkeypatch):
+def test_weights_that_cannot_be_written_are_gone_through_all_the_same(folder, monkeypatch):
     """Each is gathered from all ranks, who would wait for this one."""
     model = AutoModelForCausalLM.from_pretrained(folder)
     gone_through = []
@@ -129,5 +129,5 @@ def test_weights_that_cannot_be_written_are_gone_through_all_the_same(folder, tm
 
     monkeypatch.setattr(weight_transfer, "save_file", fail)
     with pytest.raises(ServerError, match=r"cannot be written to .*: No space left on device"):
-        weight_transfer.write_folder(model, weights(), tmp_path / "single", First())
+        weight_transfer.WeightFolder().write(model, weights(), "first", First())
     assert gone_through == [name for name, _ in model.named_parameters()]
